@@ -1,0 +1,26 @@
+"""rayfl: a Ray-native simulator of federated learning in which the model's initialisation is a phase."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rayfl.config import Scenario, load_scenario
+    from rayfl.simulation import Result, run
+
+__all__ = ["Result", "Scenario", "load_scenario", "run"]
+
+_HOMES = {
+    "Result": "rayfl.simulation",
+    "Scenario": "rayfl.config",
+    "load_scenario": "rayfl.config",
+    "run": "rayfl.simulation",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # imported on first use: the server and the scheduler are processes that need no PyTorch, and start faster without
+    if name not in _HOMES:
+        raise AttributeError(f"module 'rayfl' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,46 @@
+"""What every federated algorithm is: a round on the server, and the hooks of local training at its clients."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from rayfl.algorithms.exchange import Answers, Exchange, ServerState
+
+if TYPE_CHECKING:
+    import torch
+
+    from rayfl.local.client import Client
+
+
+class Algorithm(BaseModel, ABC):
+    """A federated algorithm; its fields are its hyper-parameters, the keys of `algorithm = { name = ..., ... }`.
+
+    An algorithm holds no state: the server's is in `ServerState`, a client's in `client.state`, so that a visit
+    is a function of what it is given and can be repeated anywhere.
+
+    stateful: clients keep `client.state` from round to round, on a host of their own.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    stateful: ClassVar[bool] = False
+
+    @abstractmethod
+    def round(self, server: ServerState, cohort: Sequence[int]) -> Generator[Exchange, Answers, None]:
+        """One parallel round: yields exchanges, receives their reduced answers, and updates `server`."""
+
+    def local_update(self, client: Client, received: torch.Tensor) -> torch.Tensor:
+        """One visit: the model vector after local training from `received`. All that a relay uses."""
+        return client.train(received, self)
+
+    def loss(self, client: Client, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """The scalar that a local step minimises on one batch; by default mean cross-entropy."""
+        return client.cross_entropy(x, y)
+
+    def gradient_correction(self, client: Client, params: torch.Tensor) -> torch.Tensor | None:
+        """A vector added to every local gradient before clipping (a penalty's gradient); None for none."""
+        return None

@@ -1,0 +1,62 @@
+"""What passes between the server and a cohort: one question, each client's answer, the reduced answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+
+
+class Exchange:
+    """One question put to the cohort.
+
+    ask: `ask(client, *send)` runs once for every client, where its data is, and returns an Answer; a method of
+        the algorithm, or any function that the hosts can import.
+    send: float32 vectors, the same for every client; `ask` gets them as tensors on the client's device, which it
+        must not change.
+    """
+
+    def __init__(self, ask: Callable[..., Answer], *send: np.ndarray) -> None:
+        self.ask, self.send = ask, send
+
+
+class Answer:
+    """What one client returns: named vectors, and the weight they have in the cohort's mean."""
+
+    def __init__(self, weight: float, **values: torch.Tensor) -> None:
+        self.weight, self.values = weight, values
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers of a whole cohort, reduced: weighted sums, exact and so free of any order."""
+
+    weight: float
+    totals: Mapping[str, np.ndarray]
+
+    def mean(self, name: str) -> np.ndarray:
+        """float64: the weighted mean of one named vector over the cohort."""
+        result: np.ndarray = self.totals[name] / self.weight
+        return result
+
+
+@dataclass
+class ServerState:
+    """What an algorithm's round may read and change.
+
+    model: float32 vector of the global model, parameters first, then buffers.
+    num_params: length of the parameters' part (padding included); model[:num_params] is what is trained.
+    num_clients: how many clients there are in all.
+    memory: named vectors that the algorithm keeps from round to round, within its phase.
+    """
+
+    model: np.ndarray
+    num_params: int
+    num_clients: int
+    memory: dict[str, np.ndarray]

@@ -1,0 +1,34 @@
+"""Host and server as actors: the server keeps the reference to the data, of which every node holds one copy."""
+
+from __future__ import annotations
+
+import numpy as np
+import ray
+from ray.actor import ActorHandle
+
+from rayfl.config.scenario import Scenario
+from rayfl.data.store import ShardStore
+from rayfl.engine.host import Host
+from rayfl.engine.server import Server
+
+StoreBox = list["ray.ObjectRef[ShardStore]"]
+"""One reference in a list, where Ray leaves it a reference."""
+
+
+class ServerActor(Server):
+    def __init__(
+        self, scenario: Scenario, initial: np.ndarray, num_params: int, num_clients: int, store: StoreBox
+    ) -> None:
+        super().__init__(scenario, initial, num_params, num_clients)
+        self._store = store
+
+    def store(self) -> StoreBox:
+        return self._store
+
+
+class HostActor(Host):
+    """Asks the server for the data: an argument of its own may be gone when Ray starts the actor anew."""
+
+    def __init__(self, index: int, scenario: Scenario, server: ActorHandle[ServerActor]) -> None:
+        box: StoreBox = ray.get(server.store.remote())
+        super().__init__(index, scenario, ray.get(box[0]))

@@ -1,0 +1,6 @@
+"""The scenario schema: frozen pydantic models, one file per section, and how a scenario is found and overridden."""
+
+from rayfl.config.loading import find_scenarios, load_scenario
+from rayfl.config.scenario import Scenario
+
+__all__ = ["Scenario", "find_scenarios", "load_scenario"]

@@ -1,0 +1,75 @@
+"""The whole experiment as data."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import tomli_w
+from pydantic import Field, NonNegativeInt, ValidationError, model_validator
+
+from rayfl.config.data import Data
+from rayfl.config.execution import Evaluation, Numerics, Resources
+from rayfl.config.phase import Phase
+from rayfl.config.section import Named, Section
+from rayfl.config.validation import explain
+from rayfl.errors import ScenarioError
+
+
+class Scenario(Section):
+    """An experiment: everything its result depends on, and what to run it on.
+
+    name: the file's stem, where the scenario came from a file.
+    model: a registered network or `package.module:object`, with its options; rayfl passes `num_classes` and
+        `input_shape` (height, width, channels) to a network that asks for them.
+    """
+
+    name: str = "scenario"
+    title: str = ""
+    seed: NonNegativeInt = 0
+    data: Data
+    model: Named
+    phases: Annotated[tuple[Phase, ...], Field(min_length=1)]
+    evaluation: Evaluation = Evaluation()
+    numerics: Numerics = Numerics()
+    resources: Resources = Resources()
+
+    @classmethod
+    def from_tables(cls, tables: dict[str, Any]) -> Scenario:
+        """A validated scenario.
+
+        Raises:
+            ScenarioError: names each key that is unknown, missing or out of range, and what is allowed.
+        """
+        try:
+            return cls.model_validate(tables)
+        except ValidationError as error:
+            raise ScenarioError(explain(error, cls, tables)) from None
+
+    @property
+    def total_rounds(self) -> int:
+        return sum(phase.rounds for phase in self.phases)
+
+    def with_algorithm_defaults(self) -> Scenario:
+        """The same scenario with every hyper-parameter of its algorithms written out.
+
+        Raises:
+            ScenarioError: an algorithm or one of its hyper-parameters is unknown or out of range.
+        """
+        phases = tuple(
+            phase.model_copy(
+                update={"algorithm": Named(name=phase.algorithm.name, **phase.build_algorithm(f"phases.{index}").model_dump())}
+            )
+            for index, phase in enumerate(self.phases)
+        )
+        return self.model_copy(update={"phases": phases})
+
+    @model_validator(mode="after")
+    def _phase_names_differ(self) -> Scenario:
+        names = [phase.name for phase in self.phases]
+        if len(set(names)) != len(names):
+            raise ValueError(f"two phases have the same name: {', '.join(names)}")
+        return self
+
+    def to_toml(self) -> str:
+        """The resolved scenario, every default written out (an option left open is left out)."""
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))

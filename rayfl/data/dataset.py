@@ -1,0 +1,107 @@
+"""What a source of data returns: examples, and, where the data has them, the clients they come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from rayfl.errors import DataError
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Inputs and labels, row by row.
+
+    x: [n, height, width, channels] uint8 for images (0..255); any other array is given to the model as it is,
+        floating point as float32, integers as int64.
+    y: [n] int64, class labels.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Rows by client: client c owns `rows[offsets[c]:offsets[c + 1]]`. 8 bytes a row and 8 a client.
+
+    rows: [n] int64, each row at most once.
+    offsets: [clients + 1] int64, from 0 to n, not decreasing.
+    """
+
+    rows: np.ndarray
+    offsets: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, client: int) -> np.ndarray:
+        return self.rows[self.offsets[client] : self.offsets[client + 1]]
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """[clients] int64: how many rows each client owns."""
+        return np.diff(self.offsets)
+
+    @staticmethod
+    def by_owner(owner: np.ndarray, clients: int) -> Shards:
+        """Shards from the owner of every row, [n] integers in 0..clients-1; rows keep their order."""
+        rows = np.argsort(owner, kind="stable").astype(np.int64)
+        offsets = np.zeros(clients + 1, np.int64)
+        np.cumsum(np.bincount(owner, minlength=clients), out=offsets[1:])
+        return Shards(rows, offsets)
+
+    def subset(self, clients: np.ndarray) -> Shards:
+        """The shards of some clients, renumbered 0, 1, ... in the order given."""
+        rows = [self[int(client)] for client in clients]
+        offsets = np.zeros(len(clients) + 1, np.int64)
+        np.cumsum([len(r) for r in rows], out=offsets[1:])
+        return Shards(np.concatenate(rows) if rows else np.empty(0, np.int64), offsets)
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where the data came from; printed at the start of a run and kept with its records."""
+
+    source: Literal["files", "generated", "arrays"]
+    description: str
+    files: tuple[tuple[str, str], ...] = ()
+    """(path, sha256 in hexadecimal) of every file that was read."""
+
+
+@dataclass(frozen=True)
+class NaturalClients:
+    """The clients that the data itself names (the writers of FEMNIST): same clients in training and test."""
+
+    names: tuple[str, ...]
+    train: Shards
+    test: Shards
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set as its source returns it, before it is partitioned among clients."""
+
+    name: str
+    train: Examples
+    test: Examples
+    num_classes: int
+    provenance: Provenance
+    natural: NaturalClients | None = None
+
+    def __post_init__(self) -> None:
+        for split, examples in (("train", self.train), ("test", self.test)):
+            if len(examples.x) != len(examples.y):
+                raise DataError(f"{self.name}: {split} has {len(examples.x)} inputs but {len(examples.y)} labels")
+            if not len(examples):
+                raise DataError(f"{self.name}: {split} is empty")
+            low, high = int(examples.y.min()), int(examples.y.max())
+            if low < 0 or high >= self.num_classes:
+                raise DataError(f"{self.name}: {split} labels run from {low} to {high}, allowed are 0 to {self.num_classes - 1}")
+        if self.train.x.shape[1:] != self.test.x.shape[1:]:
+            raise DataError(f"{self.name}: train inputs are {self.train.x.shape[1:]}, test inputs {self.test.x.shape[1:]}")

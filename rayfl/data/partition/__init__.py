@@ -1,0 +1,13 @@
+"""Partitioners: who owns which row of the training data.
+
+Each takes what it needs of `labels` ([n] int64), `num_classes`, `clients` (how many), `rng` and `natural` (the
+data's own clients), and its options under `data.partition`; it returns `Shards` in which every row is used once
+and a client's rows ascend.
+"""
+
+from rayfl.data.partition.dirichlet import dirichlet, dirichlet_plain
+from rayfl.data.partition.iid import iid
+from rayfl.data.partition.natural import natural
+from rayfl.data.partition.shards import shards
+
+__all__ = ["dirichlet", "dirichlet_plain", "iid", "natural", "shards"]

@@ -1,0 +1,161 @@
+"""A host: a long-lived worker with one resident model, which trains any of its clients, one visit after another."""
+
+from __future__ import annotations
+
+import math
+import platform
+import traceback
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from rayfl.algorithms.exchange import Answer, Exchange
+from rayfl.config.scenario import Scenario
+from rayfl.data.batches import BatchSource, to_tensor
+from rayfl.data.store import ShardStore
+from rayfl.engine.client_states import ClientStates, State
+from rayfl.engine.device import choose_device
+from rayfl.engine.evaluation import Score, Slice
+from rayfl.engine.events import Traffic
+from rayfl.engine.network import build_network
+from rayfl.engine.reduction import HostAnswers, Reduction
+from rayfl.engine.turn import Turn, VisitReport
+from rayfl.errors import ClientError, RayflError
+from rayfl.local.client import Client
+from rayfl.models.flat import FlatModel
+
+T = TypeVar("T")
+
+
+class Host:
+    """Holds the node's copy of the data, the states of its clients, and one resident model.
+
+    index: the host's number, which errors name.
+    """
+
+    def __init__(self, index: int, scenario: Scenario, store: ShardStore) -> None:
+        torch.set_num_threads(scenario.numerics.threads)
+        self._index, self._scenario = index, scenario
+        self._device = choose_device(scenario.resources)
+        self._model = FlatModel(build_network(scenario, store), self._device)
+        self._batches = BatchSource(store, self._device)
+        self._algorithms = [phase.build_algorithm() for phase in scenario.phases]
+        self._states: tuple[int, ClientStates] = (0, ClientStates())
+
+    def describe(self) -> dict[str, str]:
+        """Where this host is: node, device."""
+        name = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else platform.processor()
+        return {"host": str(self._index), "node": platform.node(), "device": str(self._device), "processor": name}
+
+    def answer(self, turn: Turn, clients: Sequence[int], exchange: Exchange) -> tuple[HostAnswers, VisitReport]:
+        """Puts one exchange of a parallel round to some clients; their answers come back as sums.
+
+        Raises:
+            ClientError: the first visit that failed.
+        """
+        send = [to_tensor(vector, slice(None), self._device) for vector in exchange.send]
+        reduction = Reduction(self._scenario.numerics.fraction_bits)
+        visits = _VisitCount(self._model)
+
+        def visit(client: Client) -> None:
+            answer: Answer = exchange.ask(client, *send)
+            reduction.add(answer)
+            visits.count(client, [*send, *answer.values.values()])
+
+        for client in clients:
+            self._visit(turn, client, visit)
+        return reduction.result(), visits.report()
+
+    def relay(self, turn: Turn, clients: Sequence[int], model: np.ndarray) -> tuple[np.ndarray, VisitReport]:
+        """A leg of a relay: each client trains from what the one before it left. Returns the last model vector.
+
+        Raises:
+            ClientError: the first visit that failed.
+        """
+        algorithm = self._algorithms[turn.phase]
+        visits = _VisitCount(self._model)
+
+        def visit(client: Client) -> torch.Tensor:
+            left = algorithm.local_update(client, vector).clone()
+            visits.count(client, [vector, left])
+            return left
+
+        vector = to_tensor(model, slice(None), self._device)
+        for client in clients:
+            vector = self._visit(turn, client, visit)
+        return vector.cpu().numpy(), visits.report()
+
+    def commit(self, turn: Turn) -> None:
+        """The round is over: what its visits left in their clients' states is kept."""
+        self._states_of(turn).commit()
+
+    def evaluate(self, model: np.ndarray, slices: Sequence[Slice]) -> list[Score]:
+        """Scores of a model vector on slices of the test examples."""
+        self._model.load(to_tensor(model, slice(None), self._device))
+        self._model.module.eval()
+        return [self._score(part) for part in slices]
+
+    def _score(self, part: Slice) -> Score:
+        x, y = self._batches.test_batch(slice(part.start, part.stop))
+        with torch.inference_mode():
+            logits = self._model.module(x)
+            loss = F.cross_entropy(logits, y, reduction="sum")
+            correct = (logits.argmax(dim=1) == y).sum()
+        return Score(part, float(loss), int(correct))
+
+    def _visit(self, turn: Turn, client_id: int, run: Callable[[Client], T]) -> T:
+        """One visit; whatever goes wrong in it becomes a ClientError."""
+        phase = turn.config(self._scenario)
+        try:
+            stateful = self._algorithms[turn.phase].stateful
+            states = self._states_of(turn)
+            state: State = states.open(client_id, turn.round_in_phase - 1) if stateful else {}
+            client = Client(
+                id=client_id,
+                source=self._batches,
+                model=self._model,
+                local=phase.local,
+                lr=turn.lr(self._scenario),
+                seed=self._scenario.seed,
+                phase=turn.phase,
+                round=turn.round,
+                state=state,
+            )
+            result = run(client)
+            if stateful:
+                states.stage(client_id, client.state)
+            return result
+        except RayflError as error:
+            raise ClientError(client_id, self._index, phase.name, turn.round, str(error)) from None
+        except Exception:  # a client's own code may raise anything, and the run must say where
+            detail = "its code raised\n" + traceback.format_exc()
+            raise ClientError(client_id, self._index, phase.name, turn.round, detail) from None
+
+    def _states_of(self, turn: Turn) -> ClientStates:
+        """States live as long as their phase."""
+        if self._states[0] != turn.phase:
+            self._states = (turn.phase, ClientStates())
+        return self._states[1]
+
+
+class _VisitCount:
+    """Adds up the reports of a host's visits. A model-sized vector is one transfer, counted without padding."""
+
+    def __init__(self, model: FlatModel) -> None:
+        self._vector_length, self._num_values = len(model.vector), model.num_params + model.num_buffer_values
+        self._loss_sums: list[float] = []
+        self._steps = 0
+        self._traffic = Traffic()
+
+    def count(self, client: Client, moved: Sequence[torch.Tensor]) -> None:
+        models = sum(len(vector) == self._vector_length for vector in moved)
+        others = sum(len(vector) for vector in moved if len(vector) != self._vector_length)
+        self._traffic += Traffic(models, 4 * (models * self._num_values + others))
+        self._loss_sums.append(math.fsum(client.losses))
+        self._steps += len(client.losses)
+
+    def report(self) -> VisitReport:
+        return VisitReport(tuple(self._loss_sums), self._steps, self._traffic)

@@ -1,0 +1,189 @@
+"""The scheduler: walks the phases, samples cohorts, assigns visits to hosts, commits rounds. It only holds references."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rayfl.config.scenario import Scenario
+from rayfl.engine.assignment import at_home, legs, longest_first
+from rayfl.engine.backend import Backend, Ref
+from rayfl.engine.cohort import cohort_of
+from rayfl.engine.evaluation import Slice, summarize
+from rayfl.engine.events import Evaluated, Event, RoundDone, Traffic, Waiting
+from rayfl.engine.turn import Turn, VisitReport
+from rayfl.local.steps import visit_steps
+
+RELAY_ROUNDS_AHEAD = 2
+"""Relay rounds submitted before the first of them is over, so that no host waits for the scheduler."""
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A reference that is awaited, and what a person would call it."""
+
+    ref: Ref
+    what: str
+
+
+@dataclass(frozen=True)
+class _RelayRound:
+    turn: Turn
+    reports: list[_Call]
+
+
+class Scheduler:
+    """Runs a scenario on a backend.
+
+    sizes: [clients] training examples of each client. slices: of the test examples.
+    """
+
+    def __init__(self, scenario: Scenario, backend: Backend, sizes: np.ndarray, slices: Sequence[Slice]) -> None:
+        self._scenario, self._backend = scenario, backend
+        self._sizes, self._slices = sizes, slices
+        self._stateful = [phase.build_algorithm().stateful for phase in scenario.phases]
+        self._traffic = Traffic()
+        self._evaluations: deque[tuple[Turn, list[_Call]]] = deque()
+        self._turn = Turn(0, 0, 0)
+        self._start = 0.0
+
+    def run(self) -> Iterator[Event]:
+        """The whole scenario, event by event.
+
+        Raises:
+            ClientError: the first visit that failed.
+        """
+        self._start = time.monotonic()
+        first = 1
+        for index, phase in enumerate(self._scenario.phases):
+            turns = [Turn(index, first + number, number + 1) for number in range(phase.rounds)]
+            yield from self._relay(turns) if phase.schedule == "relay" else self._parallel(turns)
+            first += phase.rounds
+        yield from self._collect_evaluations(left=0)
+
+    def _parallel(self, turns: Sequence[Turn]) -> Generator[Event, None, None]:
+        for turn in turns:
+            self._turn = turn
+            phase = turn.config(self._scenario)
+            cohort = cohort_of(phase, self._scenario.seed, turn, len(self._sizes))
+            plan = self._plan(turn, cohort)
+            exchange, going_on, reports = self._backend.server.call("begin", turn, cohort), True, []
+            while going_on:
+                parts = []
+                for host, clients in plan:
+                    part, report = self._backend.hosts[host].call("answer", turn, clients, exchange, returns=2)
+                    parts.append(part)
+                    reports.append(_Call(report, f"host {host}: {_named(clients)}"))
+                more, exchange = self._backend.server.call("receive", *parts, returns=2)
+                going_on = (yield from self._await([*reports, _Call(more, "server: aggregation")]))[-1]
+            yield from self._commit(turn)
+            yield self._round_done(turn, (yield from self._await(reports)))
+            if self._is_evaluated(turn):
+                self._evaluate(turn, self._backend.server.call("model"), busy=None)
+            yield from self._collect_evaluations(left=1)
+
+    def _relay(self, turns: Sequence[Turn]) -> Generator[Event, None, None]:
+        """Every round is one chain of references: no model passes through the scheduler."""
+        model = self._backend.server.call("model")
+        ahead: deque[_RelayRound] = deque()
+        last: int | None = None
+        for turn in turns:
+            phase = turn.config(self._scenario)
+            cohort = cohort_of(phase, self._scenario.seed, turn, len(self._sizes), last)
+            last = cohort[-1]
+            packed = self._scenario.resources.relay == "packed" and not self._stateful[turn.phase]
+            reports = []
+            for host, clients in legs(cohort, len(self._backend.hosts), packed):
+                model, report = self._backend.hosts[host].call("relay", turn, clients, model, returns=2)
+                reports.append(_Call(report, f"host {host}: {_named(clients)}"))
+            ahead.append(_RelayRound(turn, reports))
+            if self._is_evaluated(turn):
+                self._evaluate(turn, model, busy=0 if packed else None)
+            keep = 0 if self._stateful[turn.phase] or turn is turns[-1] else RELAY_ROUNDS_AHEAD - 1
+            while len(ahead) > keep:
+                yield from self._finish_relay(ahead.popleft())
+        yield from self._await([_Call(self._backend.server.call("adopt", model), "server: the relay's model")])
+
+    def _finish_relay(self, relay: _RelayRound) -> Generator[Event, None, None]:
+        self._turn = relay.turn
+        reports = yield from self._await(relay.reports)
+        yield from self._commit(relay.turn)
+        yield self._round_done(relay.turn, reports)
+        yield from self._collect_evaluations(left=RELAY_ROUNDS_AHEAD)
+
+    def _plan(self, turn: Turn, cohort: Sequence[int]) -> list[tuple[int, list[int]]]:
+        hosts = len(self._backend.hosts)
+        if self._stateful[turn.phase]:
+            visits = at_home(cohort, hosts)
+        else:
+            local = turn.config(self._scenario).local
+            visits = longest_first(cohort, [visit_steps(local, int(self._sizes[client])) for client in cohort], hosts)
+        return [(host, clients) for host, clients in enumerate(visits) if clients]
+
+    def _commit(self, turn: Turn) -> Generator[Event, None, None]:
+        if self._stateful[turn.phase]:
+            yield from self._await(
+                [_Call(host.call("commit", turn), f"host {index}: commit") for index, host in enumerate(self._backend.hosts)]
+            )
+
+    def _round_done(self, turn: Turn, reports: Sequence[VisitReport]) -> RoundDone:
+        loss_sums = [loss for report in reports for loss in report.loss_sums]
+        steps = sum(report.steps for report in reports)
+        self._traffic = sum((report.traffic for report in reports), self._traffic)
+        return RoundDone(
+            phase=turn.config(self._scenario).name,
+            round=turn.round,
+            round_in_phase=turn.round_in_phase,
+            train_loss=math.fsum(loss_sums) / steps if steps else math.nan,
+            visits=len(loss_sums),
+            steps=steps,
+            traffic=self._traffic,
+            seconds=time.monotonic() - self._start,
+        )
+
+    def _is_evaluated(self, turn: Turn) -> bool:
+        return turn.round % self._scenario.evaluation.every == 0 or turn.round_in_phase == turn.config(self._scenario).rounds
+
+    def _evaluate(self, turn: Turn, model: Ref, busy: int | None) -> None:
+        """Submits an evaluation, spread over the hosts; where a relay keeps one of them busy, over the others."""
+        hosts = [host for host in range(len(self._backend.hosts)) if host != busy] or [0]
+        calls = []
+        for position, host in enumerate(hosts):
+            part = list(self._slices[position :: len(hosts)])
+            if part:
+                calls.append(_Call(self._backend.hosts[host].call("evaluate", model, part), f"host {host}: evaluation"))
+        self._evaluations.append((turn, calls))
+
+    def _collect_evaluations(self, left: int) -> Generator[Event, None, None]:
+        """Reports evaluations, oldest first, until at most `left` are under way."""
+        while len(self._evaluations) > left:
+            turn, calls = self._evaluations.popleft()
+            scores = yield from self._await(calls)
+            evaluated: Evaluated = summarize(turn, turn.config(self._scenario).name, [s for part in scores for s in part])
+            yield evaluated
+
+    def _await(self, calls: Sequence[_Call]) -> Generator[Event, None, list[Any]]:
+        """The values of some calls, in order. The first failure is raised at once, whatever else is under way."""
+        values: dict[Ref, Any] = {}
+        pending = {call.ref: call.what for call in calls}
+        since = time.monotonic()
+        while pending:
+            done = self._backend.wait(list(pending), self._scenario.resources.patience_s)
+            for ref in done:
+                values[ref] = self._backend.get(ref)
+                del pending[ref]
+            if not done:
+                phase, waited = self._turn.config(self._scenario).name, time.monotonic() - since
+                yield Waiting(phase, self._turn.round, waited, tuple(pending.values()))
+        return [values[call.ref] for call in calls]
+
+
+def _named(clients: Sequence[int]) -> str:
+    shown = ", ".join(str(client) for client in clients[:8])
+    return f"clients {shown}" + (f" and {len(clients) - 8} more" if len(clients) > 8 else "")

@@ -1,0 +1,21 @@
+"""How many steps a visit takes: known from the client's number of samples alone, so it can also be planned with."""
+
+from __future__ import annotations
+
+from rayfl.config.phase import Local
+
+
+def batch_size(local: Local, num_samples: int) -> int:
+    return num_samples if local.batch_size == "full" else min(local.batch_size, num_samples)
+
+
+def steps_per_epoch(local: Local, num_samples: int) -> int:
+    """Batches of one pass; the incomplete one counts unless it is dropped, and is kept where it is the only one."""
+    size = batch_size(local, num_samples)
+    return max(1, num_samples // size) if local.drop_last else -(-num_samples // size)
+
+
+def visit_steps(local: Local, num_samples: int) -> int:
+    """Steps of one visit: the epochs' batches, at most `local.steps`."""
+    steps = local.epochs * steps_per_epoch(local, num_samples)
+    return steps if local.steps is None else min(steps, local.steps)

@@ -1,0 +1,67 @@
+"""The CNN of FEMNIST, with one dense layer as CyclicFL describes it or two as LEAF has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from rayfl.errors import ScenarioError
+from rayfl.models.network import Network, image_shape, positive_whole
+
+
+class CNNFemnist(Network):
+    """Two 5x5 "same" convolutions, each with ReLU and 2x2 max pooling, then one dense layer, or two.
+
+    246 590 parameters for 28 x 28 x 1 inputs and 62 classes; 6 603 710, LEAF's, with `hidden = 2048`.
+
+    input_shape: (height, width, channels). widths: filters of the two convolutions. hidden: units of a dense ReLU
+    layer before the last; None has no such layer.
+
+    Raises:
+        ScenarioError: images smaller than 4 x 4, or widths that are not whole numbers above 0.
+
+    Source: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018, and its code. CyclicFL has "two
+    convolutions and one fully connected layer" without sizes, hence LEAF's convolutions and the last layer alone.
+    """
+
+    def __init__(
+        self,
+        num_classes: int = 62,
+        input_shape: Sequence[int] = (28, 28, 1),
+        widths: Sequence[int] = (32, 64),
+        hidden: int | None = None,
+    ) -> None:
+        super().__init__()
+        height, width, channels = image_shape("cnn_femnist", input_shape, smallest=4)
+        first, second = _two_widths(widths)
+        num_classes = positive_whole("num_classes", num_classes)
+        flat = second * (height // 2 // 2) * (width // 2 // 2)
+        self.conv1 = nn.Conv2d(channels, first, 5, padding=2)
+        self.conv2 = nn.Conv2d(first, second, 5, padding=2)
+        if hidden is None:
+            self.hidden = None
+            self.classifier = nn.Linear(flat, num_classes)
+            self.ordered_modules = ("conv1", "conv2", "classifier")
+        else:
+            self.hidden = nn.Linear(flat, positive_whole("hidden", hidden))
+            self.classifier = nn.Linear(self.hidden.out_features, num_classes)
+            self.ordered_modules = ("conv1", "conv2", "hidden", "classifier")
+        self.feature_layer = "classifier"
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        # Max pooling commutes with ReLU, values and gradients to the bit; this way ReLU sees a quarter of the values.
+        x = functional.relu(functional.max_pool2d(self.conv1(x), 2))
+        x = functional.relu(functional.max_pool2d(self.conv2(x), 2)).flatten(1)
+        if self.hidden is not None:
+            x = functional.relu(self.hidden(x))
+        logits: torch.Tensor = self.classifier(x)
+        return logits
+
+
+def _two_widths(widths: object) -> tuple[int, int]:
+    if not isinstance(widths, list | tuple) or len(widths) != 2:
+        raise ScenarioError(f"model.widths: must be the filters of two convolutions, [32, 64] say, not {widths!r}")
+    return positive_whole("widths", widths[0]), positive_whole("widths", widths[1])

@@ -1,0 +1,80 @@
+"""What a network declares about itself, beyond being a module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from rayfl.errors import ScenarioError
+
+
+class Network(nn.Module):
+    """A classifier whose layers lie in a declared order; `forward` maps [n, C, H, W] float to [n, classes] logits.
+
+    ordered_modules: names of the submodules that hold the parameters, from input to output. Together they hold
+        all parameters, and `named_parameters()` yields them in this order, so that the first modules are a prefix
+        of the flat parameter vector (gradual unfreezing trains prefixes). A name may be dotted (`stage1.block0`).
+    feature_layer: name of the submodule that *reads* the features: the vector that enters it is the sample's
+        feature vector (the penultimate representation), what it returns are the logits.
+
+    Class attributes, or set in the constructor where an option changes the layers.
+    """
+
+    ordered_modules: tuple[str, ...]
+    feature_layer: str
+
+    def check_declaration(self) -> None:
+        """Compares what the network declares with what it holds.
+
+        Raises:
+            ScenarioError: an attribute is missing, names no submodule, or does not match `named_parameters()`.
+        """
+        kind = type(self).__name__
+        if not hasattr(self, "ordered_modules") or not hasattr(self, "feature_layer"):
+            raise ScenarioError(f"model {kind}: must declare ordered_modules and feature_layer")
+        submodules = dict(self.named_modules())
+        for name in (*self.ordered_modules, self.feature_layer):
+            if name not in submodules:
+                raise ScenarioError(f"model {kind}: declares '{name}', which is not one of its submodules")
+        declared = [
+            f"{module}.{parameter}"
+            for module in self.ordered_modules
+            for parameter, _ in submodules[module].named_parameters()
+        ]
+        held = [name for name, _ in self.named_parameters()]
+        if declared != held:
+            raise ScenarioError(
+                f"model {kind}: ordered_modules give the parameters in the order {', '.join(declared)}, but "
+                f"named_parameters() in the order {', '.join(held)}; create the layers from input to output "
+                "and declare all that hold parameters"
+            )
+
+
+def positive_whole(key: str, value: object) -> int:
+    """`value`, a whole number above 0; ScenarioError naming `model.<key>` otherwise."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ScenarioError(f"model.{key}: must be a whole number above 0, not {value!r}")
+    return value
+
+
+def dropout_probability(key: str, value: object) -> float:
+    """`value`, a number in 0..1 without 1; ScenarioError naming `model.<key>` otherwise."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise ScenarioError(f"model.{key}: must be a number from 0 up to, not including, 1, not {value!r}")
+    return float(value)
+
+
+def image_shape(model: str, input_shape: Sequence[int], smallest: int) -> tuple[int, int, int]:
+    """`input_shape` as (height, width, channels), after a check that the model's layers leave something of it.
+
+    Raises:
+        ScenarioError: not three numbers, no channels, or an image of fewer than `smallest` pixels in height or width.
+    """
+    shape = tuple(int(size) for size in input_shape)
+    if len(shape) != 3 or min(shape[:2]) < smallest or shape[2] < 1:
+        raise ScenarioError(
+            f"model '{model}': takes images (height, width, channels) of at least {smallest} x {smallest} pixels, "
+            f"the data has inputs of shape {shape}"
+        )
+    return shape

@@ -1,0 +1,123 @@
+"""Learning curves of a run as a picture: accuracy and losses against the round, phases marked."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from rayfl.data.dataset import Provenance
+from rayfl.report.durable import written_whole
+
+PHASE_COLOURS = ("#b35806", "#2166ac", "#1b7837", "#762a83")
+TEST, TRAIN = "#222222", "#8c8c8c"
+
+
+class PhaseSpan(NamedTuple):
+    """A phase and its first and last round, counted from 1 through the whole scenario."""
+
+    name: str
+    schedule: str
+    first_round: int
+    last_round: int
+
+
+def draw_curves(metrics: pa.Table, phases: Sequence[PhaseSpan], title: str, provenance: Provenance, path: Path) -> None:
+    """Writes a PNG of test accuracy, and of test and training loss, against the round.
+
+    metrics: columns as in `rayfl.report.records.METRICS`, sorted by round; null where a value was not finite.
+    provenance: what the data was stands below the curves; that it was generated, in red.
+    """
+    figure = Figure(figsize=(8, 6.4), dpi=150, layout="constrained")
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    rounds, accuracy = _column(metrics, "round"), _column(metrics, "test_accuracy")
+    test_loss, train_loss = _column(metrics, "test_loss"), _column(metrics, "train_loss")
+    point: dict[str, Any] = {"marker": "o", "markersize": 3.5} if len(rounds) <= 40 else {}
+
+    upper.plot(rounds, accuracy, color=TEST, linewidth=1.6, label=_accuracy_label(rounds, accuracy), **point)
+    upper.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))
+    upper.set_ylim(bottom=0)
+    upper.set_ylabel("test accuracy")
+    lower.plot(rounds, train_loss, color=TRAIN, linewidth=1.0, label="training loss of the round", **point)
+    lower.plot(rounds, test_loss, color=TEST, linewidth=1.6, label=_loss_label(test_loss), **point)
+    lower.set_ylabel("loss")
+    lower.set_xlabel("round")
+    lower.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    lower.set_xlim(phases[0].first_round - 0.5, phases[-1].last_round + 0.5)
+    for axes in (upper, lower):
+        _shade_phases(axes, phases)
+        axes.grid(axis="y", color="#dddddd", linewidth=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(loc="best", fontsize=9, framealpha=0.9)
+
+    figure.suptitle(textwrap.fill(title, 68), fontsize=13, fontweight="bold")
+    generated = provenance.source == "generated"
+    caption = (
+        f"GENERATED DATA, no real data set: {provenance.description}"
+        if generated
+        else f"data: {provenance.description}"
+    )
+    figure.supxlabel(
+        textwrap.fill(caption, 105),
+        fontsize=9,
+        color="#c00000" if generated else "#555555",
+        fontweight="bold" if generated else "normal",
+    )
+    _name_phases(figure, upper, phases)
+    with written_whole(path) as temporary:
+        figure.savefig(temporary, format="png")
+
+
+def _column(metrics: pa.Table, name: str) -> np.ndarray:
+    values: np.ndarray = metrics[name].to_numpy().astype(np.float64)
+    return values
+
+
+def _accuracy_label(rounds: np.ndarray, accuracy: np.ndarray) -> str:
+    if not np.isfinite(accuracy).any():
+        return "test accuracy"
+    best = int(np.nanargmax(accuracy))
+    return f"test accuracy, at best {100 * accuracy[best]:.1f} % in round {rounds[best]:.0f}"
+
+
+def _loss_label(loss: np.ndarray) -> str:
+    lost = int((~np.isfinite(loss)).sum())
+    return f"test loss, not finite in {lost} of {len(loss)} evaluated rounds" if lost else "test loss"
+
+
+def _shade_phases(axes: Axes, phases: Sequence[PhaseSpan]) -> None:
+    for index, phase in enumerate(phases):
+        colour = PHASE_COLOURS[index % len(PHASE_COLOURS)]
+        axes.axvspan(phase.first_round - 0.5, phase.last_round + 0.5, color=colour, alpha=0.09, linewidth=0)
+        if index:
+            axes.axvline(phase.first_round - 0.5, color=colour, linewidth=1.0, linestyle="--")
+
+
+def _name_phases(figure: Figure, axes: Axes, phases: Sequence[PhaseSpan]) -> None:
+    """Writes each phase's name above its first round, in a second or third row where names would touch."""
+    figure.draw_without_rendering()
+    frame = axes.get_window_extent()
+    row_ends: list[float] = []
+    for index, phase in enumerate(phases):
+        label = axes.annotate(
+            f"{phase.name} ({phase.schedule})",
+            (phase.first_round - 0.5, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(2, 4),
+            textcoords="offset points",
+            fontsize=10,
+            color=PHASE_COLOURS[index % len(PHASE_COLOURS)],
+        )
+        extent = label.get_window_extent()
+        overhang = max(0.0, extent.x1 - frame.x1)
+        start, end = extent.x0 - overhang, extent.x1 - overhang
+        row = next((row for row, row_end in enumerate(row_ends) if row_end < start), len(row_ends))
+        row_ends[row : row + 1] = [end + 8]
+        label.xyann = (2 - overhang * 72 / figure.dpi, 4 + 13 * row)

@@ -1,0 +1,33 @@
+"""Files that are there whole or not at all, also after a crash."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """A temporary name to write to, in `path`'s folder; at the end it is synced to disk and becomes `path`.
+
+    When the block raises, the temporary file is removed and whatever was at `path` stays as it was.
+    """
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        yield temporary
+        _sync(temporary)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync(path.parent)

@@ -1,0 +1,42 @@
+"""What a run ran on: versions, devices, hosts, data, for environment.json."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from rayfl.engine.session import Job
+
+PACKAGES = ("rayfl", "torch", "torchvision", "numpy", "ray", "pydantic", "pyarrow")
+
+
+def describe_environment(job: Job, backend: str, hosts: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    """Facts beside the scenario that a result can depend on, and where it was made."""
+    provenance = job.store.provenance
+    return {
+        "seed": job.scenario.seed,
+        "backend": backend,
+        "hosts": [dict(host) for host in hosts],
+        "driver": {"node": platform.node(), "platform": platform.platform(), "cpus": os.cpu_count()},
+        "python": platform.python_version(),
+        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "data": {
+            "name": job.store.name,
+            "source": provenance.source,
+            "description": provenance.description,
+            "files": [{"path": path, "sha256": digest} for path, digest in provenance.files],
+            "clients": job.store.num_clients,
+            "summary": job.store.summary(),
+        },
+        "model": {"name": job.scenario.model.name, "vector_length": len(job.initial)},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,35 @@
+"""What all tests share: one thread, the same random examples every time, and where real data is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+import torch
+
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+hypothesis.settings.load_profile("repeatable")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Bits depend on the number of threads, and tests run on machines with any number of cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of real data that RAYFL_DATA names, one folder per data set in it."""
+    named = os.environ.get("RAYFL_DATA")
+    if not named:
+        pytest.skip("RAYFL_DATA is not set: no real data here")
+    folder = Path(named)
+    if not folder.is_dir():
+        pytest.fail(f"RAYFL_DATA is '{named}', which is not a folder")
+    return folder

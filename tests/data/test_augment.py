@@ -1,0 +1,106 @@
+"""Augmentation: equal to a plain loop over samples that uses the same draws."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rayfl.data import augmentations
+from rayfl.data.augment import Crop, Flip
+from rayfl.errors import ScenarioError
+from rayfl.streams import stream
+
+SHAPES = [(7, 12, 9, 3), (5, 28, 28, 1), (1, 32, 32, 3)]
+
+
+def images(shape: tuple[int, ...]) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_flip_mirrors_the_drawn_samples_left_to_right(shape: tuple[int, ...]) -> None:
+    x = images(shape)
+    flipped = Flip(0.5)(x, stream(0, "augment"))
+    draws = stream(0, "augment").random(len(x))
+    for before, after, draw in zip(x, flipped, draws, strict=True):
+        expected = np.flip(before.numpy(), axis=1) if draw < 0.5 else before.numpy()
+        np.testing.assert_array_equal(after.numpy(), expected)
+    assert flipped.is_contiguous()
+
+
+def test_flip_mirrors_about_the_asked_share_of_samples() -> None:
+    x = images((4000, 1, 2, 1))
+    changed = (Flip(0.2)(x, stream(0, "augment")) != x).any(dim=(1, 2, 3))
+    assert abs(changed.float().mean().item() - 0.2) < 5 * (0.2 * 0.8 / 4000) ** 0.5
+
+
+@pytest.mark.parametrize("probability", [0, 1])
+def test_flip_with_probability_zero_or_one_mirrors_none_or_all(probability: int) -> None:
+    x = images((20, 4, 4, 1))
+    assert torch.equal(Flip(probability)(x, stream(0, "augment")), x.flip(2) if probability else x)
+
+
+@pytest.mark.parametrize(("mode", "numpy_mode"), [("zeros", "constant"), ("reflect", "reflect")])
+@pytest.mark.parametrize("padding", [1, 4])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_crop_cuts_the_drawn_window_of_each_padded_sample(
+    shape: tuple[int, ...], padding: int, mode: Any, numpy_mode: Any
+) -> None:
+    x = images(shape)
+    _, height, width, _ = shape
+    cropped = Crop(padding, mode)(x, stream(0, "augment"))
+    tops, lefts = stream(0, "augment").integers(0, 2 * padding + 1, (2, len(x)))
+    assert cropped.shape == x.shape
+    assert cropped.is_contiguous()
+    for before, after, top, left in zip(x, cropped, tops, lefts, strict=True):
+        padded = np.pad(before.numpy(), ((padding, padding), (padding, padding), (0, 0)), mode=numpy_mode)
+        np.testing.assert_array_equal(after.numpy(), padded[top : top + height, left : left + width])
+
+
+def test_crop_draws_every_offset_of_both_directions() -> None:
+    x = torch.zeros(2000, 3, 3, 1)
+    x[:, 1, 1] = 1
+    centres = Crop(1)(x, stream(0, "augment")).flatten(1).argmax(1)
+    counts = np.bincount(centres.numpy(), minlength=9)
+    assert abs(counts - 2000 / 9).max() < 5 * (2000 / 9 * 8 / 9) ** 0.5
+
+
+@pytest.mark.parametrize("augmentation", [Flip(), Crop(), Crop(mode="reflect")])
+def test_augmentation_leaves_its_input_alone_and_repeats_with_the_same_stream(augmentation: Flip | Crop) -> None:
+    x = images((6, 10, 10, 3))
+    before = x.clone()
+    first = augmentation(x, stream(3, "augment"))
+    assert torch.equal(x, before)
+    assert torch.equal(first, augmentation(x, stream(3, "augment")))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no CUDA device")
+@pytest.mark.parametrize("augmentation", [Flip(), Crop(), Crop(mode="reflect")])
+def test_augmentation_on_a_gpu_gives_the_bits_of_the_cpu(augmentation: Flip | Crop) -> None:
+    x = images((6, 10, 10, 3))
+    on_gpu = augmentation(x.cuda(), stream(0, "augment"))
+    assert on_gpu.is_cuda
+    assert torch.equal(on_gpu.cpu(), augmentation(x, stream(0, "augment")))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("flip", {"probability": 1.5}, r"flip\.probability: must be a number from 0 to 1, not 1\.5"),
+        ("flip", {"probability": float("nan")}, r"flip\.probability: must be a number from 0 to 1, not nan"),
+        ("flip", {"probability": "half"}, r"flip\.probability: must be a number from 0 to 1, not 'half'"),
+        ("crop", {"padding": 0}, r"crop\.padding: must be a whole number of at least 1, not 0"),
+        ("crop", {"padding": 2.5}, r"crop\.padding: must be a whole number of at least 1, not 2\.5"),
+        ("crop", {"mode": "edge"}, r"crop\.mode: must be 'zeros' or 'reflect', not 'edge'"),
+    ],
+)
+def test_a_bad_option_is_refused_by_its_name(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ScenarioError, match=message):
+        augmentations.resolve(name)(**options)
+
+
+def test_reflecting_further_than_the_image_is_an_error_that_names_both_sizes() -> None:
+    with pytest.raises(ScenarioError, match="needs images larger than 4 pixels, these are 4 x 8"):
+        Crop(4, "reflect")(torch.zeros(2, 4, 8, 1), stream(0, "augment"))

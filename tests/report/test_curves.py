@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from matplotlib.figure import Figure
+from PIL import Image
+
+from rayfl.data.dataset import Provenance
+from rayfl.report.curves import PhaseSpan, draw_curves
+from rayfl.report.records import METRICS
+
+FILES = Provenance("files", "FEMNIST of 190 writers")
+GENERATED = Provenance("generated", "handwriting of 40 writers")
+ONE_PHASE = [PhaseSpan("federated", "parallel", 1, 10)]
+
+
+def metrics(rounds: Sequence[int], accuracy: Sequence[float], loss: Sequence[float | None]) -> pa.Table:
+    rows = [
+        {"round": r, "test_accuracy": a, "test_loss": value, "train_loss": value}
+        for r, a, value in zip(rounds, accuracy, loss, strict=True)
+    ]
+    return pa.Table.from_pylist(rows, schema=METRICS)
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that were saved, in order."""
+    saved: list[Figure] = []
+    savefig = Figure.savefig
+
+    def remember(self: Figure, *args: object, **options: object) -> None:
+        saved.append(self)
+        savefig(self, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Figure, "savefig", remember)
+    return saved
+
+
+def test_the_picture_is_a_whole_png_and_nothing_else_is_left(tmp_path: Path) -> None:
+    draw_curves(
+        metrics([1, 5, 10], [0.1, 0.2, 0.3], [3.0, 2.0, 1.0]), ONE_PHASE, "title", FILES, tmp_path / "curves.png"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["curves.png"]
+    with Image.open(tmp_path / "curves.png") as image:
+        assert image.format == "PNG"
+        assert len(set(np.asarray(image.convert("L")).ravel().tolist())) > 10
+
+
+def test_lines_hold_the_metrics_as_they_are(tmp_path: Path, figures: list[Figure]) -> None:
+    draw_curves(metrics([1, 5, 10], [0.1, 0.4, 0.3], [3.0, 2.0, 1.0]), ONE_PHASE, "title", FILES, tmp_path / "c.png")
+    upper, lower = figures[0].axes
+    assert np.array_equal(upper.lines[0].get_xydata(), [[1, 0.1], [5, 0.4], [10, 0.3]])
+    assert np.array_equal(lower.lines[1].get_ydata(), [3.0, 2.0, 1.0])
+    assert upper.lines[0].get_label() == "test accuracy, at best 40.0 % in round 5"
+
+
+@pytest.mark.parametrize(
+    ("provenance", "text", "colour"),
+    [
+        (FILES, "data: FEMNIST of 190 writers", "#555555"),
+        (GENERATED, "GENERATED DATA, no real data set: handwriting of 40 writers", "#c00000"),
+    ],
+)
+def test_the_caption_says_what_the_data_was(
+    provenance: Provenance, text: str, colour: str, tmp_path: Path, figures: list[Figure]
+) -> None:
+    draw_curves(metrics([1], [0.1], [3.0]), ONE_PHASE, "title", provenance, tmp_path / "c.png")
+    assert figures[0].get_supxlabel() == text
+    (caption,) = [artist for artist in figures[0].texts if artist.get_text() == text]
+    assert caption.get_color() == colour
+
+
+@pytest.mark.parametrize(
+    ("rounds", "accuracy", "loss"),
+    [
+        ([], [], []),
+        ([1], [0.1], [3.0]),
+        ([1], [0.1], [None]),
+        ([1, 2, 3], [0.1, 0.2, 0.1], [3.0, None, None]),
+        ([1, 2], [0.0, 0.0], [None, None]),
+    ],
+)
+def test_few_rounds_and_losses_that_are_not_finite_are_drawn(
+    rounds: list[int], accuracy: list[float], loss: list[float | None], tmp_path: Path, figures: list[Figure]
+) -> None:
+    draw_curves(metrics(rounds, accuracy, loss), ONE_PHASE, "title", FILES, tmp_path / "c.png")
+    lost = loss.count(None)
+    label = f"test loss, not finite in {lost} of {len(loss)} evaluated rounds" if lost else "test loss"
+    assert figures[0].axes[1].lines[1].get_label() == label
+
+
+@pytest.mark.parametrize(
+    "lengths", [(100, 900), (900, 100), (1, 1, 998), (998, 1, 1), (10, 10, 10, 970), (500, 500), (7,)]
+)
+def test_names_of_phases_neither_touch_nor_leave_the_picture(
+    lengths: tuple[int, ...], tmp_path: Path, figures: list[Figure]
+) -> None:
+    ends = np.cumsum(lengths).tolist()
+    phases = [
+        PhaseSpan(f"phase number {i}", "relay", end - length + 1, end)
+        for i, (length, end) in enumerate(zip(lengths, ends, strict=True))
+    ]
+    draw_curves(metrics([1], [0.1], [3.0]), phases, "title " * 30, FILES, tmp_path / "c.png")
+    names = [text for text in figures[0].axes[0].texts if text.get_text().startswith("phase number")]
+    assert len(names) == len(lengths)
+    boxes = [text.get_window_extent() for text in names]
+    for index, box in enumerate(boxes):
+        assert figures[0].bbox.x0 <= box.x0
+        assert box.x1 <= figures[0].bbox.x1
+        assert not any(box.overlaps(other) for other in boxes[index + 1 :])

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import json
+import math
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from rayfl.engine.events import ClientScore, Evaluated, RoundDone, Traffic, Waiting
+from rayfl.errors import ResourceError
+from rayfl.report import records as records_module
+from rayfl.report.records import METRICS, Records
+
+NOW = datetime(2026, 2, 3, 4, 5, 6)
+
+
+def done(round: int, phase: str = "federated", train_loss: float = 2.0) -> RoundDone:
+    return RoundDone(phase, round, round, train_loss, 10, 100, Traffic(20 * round, 1000 * round), 0.5 * round)
+
+
+def scores(*accuracies: float) -> tuple[ClientScore, ...]:
+    return tuple(ClientScore(client, 10 + client, 1.5, accuracy) for client, accuracy in enumerate(accuracies))
+
+
+def test_the_folder_is_named_after_scenario_and_time_and_never_taken_twice(tmp_path: Path) -> None:
+    names = []
+    for _ in range(3):
+        with Records.create(tmp_path / "runs", "femnist_cyclic", NOW) as records:
+            names.append(records.folder.name)
+    first = "femnist_cyclic-20260203-040506"
+    assert names == [first, f"{first}-2", f"{first}-3"]
+
+
+def test_an_output_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    out = tmp_path / "file" / "runs"
+    with pytest.raises(ResourceError, match=r"cannot write to the output folder '.*file/runs': .*--out"):
+        Records.create(out, "x", NOW)
+
+
+def test_an_evaluation_is_joined_with_its_round_though_later_rounds_came_between(tmp_path: Path) -> None:
+    with Records.create(tmp_path, "x", NOW) as records:
+        for event in (done(1), done(2), done(3), Evaluated("federated", 2, 1.25, 0.75, 100), done(4)):
+            records.add(event)
+        (line,) = (records.folder / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(line) == {
+        "phase": "federated",
+        "round": 2,
+        "round_in_phase": 2,
+        "test_loss": 1.25,
+        "test_accuracy": 0.75,
+        "train_loss": 2.0,
+        "seconds": 1.0,
+        "bytes": 2000,
+        "transfers": 40,
+    }
+
+
+def test_a_line_is_on_disk_before_the_run_ends(tmp_path: Path) -> None:
+    records = Records.create(tmp_path, "x", NOW)
+    try:
+        records.add(done(1))
+        records.add(Evaluated("federated", 1, 1.0, 0.5, 100))
+        assert (records.folder / "metrics.jsonl").read_bytes().endswith(b"}\n")
+    finally:
+        records.close()
+
+
+def test_metrics_read_back_as_a_typed_table_sorted_by_round(tmp_path: Path) -> None:
+    with Records.create(tmp_path, "x", NOW) as records:
+        assert records.metrics_table().num_rows == 0
+        for event in (
+            done(1),
+            done(2),
+            Evaluated("federated", 2, 1.0, 0.5, 9),
+            Evaluated("federated", 1, 2.0, 0.25, 9),
+        ):
+            records.add(event)
+        table = records.metrics_table()
+    assert table.schema == METRICS
+    assert table["round"].to_pylist() == [1, 2]
+    assert table["test_accuracy"].to_pylist() == [0.25, 0.5]
+
+
+def test_a_loss_that_is_not_finite_is_null_in_valid_json(tmp_path: Path) -> None:
+    with Records.create(tmp_path, "x", NOW) as records:
+        records.add(done(1, train_loss=math.inf))
+        records.add(Evaluated("federated", 1, math.nan, 0.5, 9))
+        row = records.metrics_table().to_pylist()[0]
+    assert row["test_loss"] is None
+    assert row["train_loss"] is None
+    assert row["test_accuracy"] == 0.5
+
+
+def test_rounds_that_are_never_evaluated_take_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records_module, "ROUNDS_HELD", 8)
+    with Records.create(tmp_path, "x", NOW) as records:
+        for round in range(1, 1000):
+            records.add(done(round))
+            records.add(Waiting("federated", round, 60.0, ("client 1 on host 0",)))
+        assert len(records._rounds) == 8
+        records.add(Evaluated("federated", 999, 1.0, 0.5, 9))
+        assert records.metrics_table()["round"].to_pylist() == [999]
+
+
+def test_client_scores_of_all_evaluated_rounds_are_in_one_parquet_file(tmp_path: Path) -> None:
+    with Records.create(tmp_path, "x", NOW) as records:
+        for round, accuracies in ((1, (0.1, 0.2)), (2, (0.3, 0.4))):
+            records.add(done(round))
+            records.add(Evaluated("federated", round, 1.0, 0.5, 9, scores(*accuracies)))
+        assert not (records.folder / "clients.parquet").exists()
+    rows = pq.read_table(records.folder / "clients.parquet").to_pylist()
+    assert [(row["round"], row["client"], row["samples"], row["accuracy"]) for row in rows] == [
+        (1, 0, 10, 0.1),
+        (1, 1, 11, 0.2),
+        (2, 0, 10, 0.3),
+        (2, 1, 11, 0.4),
+    ]
+
+
+def test_there_is_no_clients_file_where_no_scores_came(tmp_path: Path) -> None:
+    with Records.create(tmp_path, "x", NOW) as records:
+        records.add(done(1))
+        records.add(Evaluated("federated", 1, 1.0, 0.5, 9))
+    assert {path.name for path in records.folder.iterdir()} == {"metrics.jsonl"}
+
+
+def test_a_run_that_fails_keeps_the_scores_it_had(tmp_path: Path) -> None:
+    def fail() -> None:
+        with Records.create(tmp_path, "x", NOW) as records:
+            records.add(done(1))
+            records.add(Evaluated("federated", 1, 1.0, 0.5, 9, scores(0.5)))
+            raise RuntimeError("a client failed")
+
+    with pytest.raises(RuntimeError, match="a client failed"):
+        fail()
+    (folder,) = tmp_path.iterdir()
+    assert {path.name for path in folder.iterdir()} == {"metrics.jsonl", "clients.parquet"}
+    assert pq.read_table(folder / "clients.parquet").num_rows == 1
+
+
+def test_views_into_one_vector_are_stored_as_models_of_their_own(tmp_path: Path) -> None:
+    flat = torch.arange(24.0)
+    state = {"conv.weight": flat[:16].view(2, 2, 2, 2).permute(0, 3, 1, 2), "conv.bias": flat[16:18], "all": flat}
+    with Records.create(tmp_path, "x", NOW) as records:
+        records.write_model(state)
+    loaded = load_file(records.folder / "model.safetensors")
+    assert set(loaded) == set(state)
+    assert all(torch.equal(loaded[name], state[name]) for name in state)
+
+
+def test_scenario_and_environment_are_written_as_given(tmp_path: Path) -> None:
+    facts = {"seed": 3, "versions": {"torch": "2.15.0"}, "files": [["a.parquet", "00ff"]]}
+    with Records.create(tmp_path, "x", NOW) as records:
+        records.write_scenario('title = "Größe"\n')
+        records.write_environment(facts)
+    assert (records.folder / "scenario.toml").read_bytes().decode() == 'title = "Größe"\n'
+    assert json.loads((records.folder / "environment.json").read_text()) == facts

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from rayfl.engine.events import Evaluated, Event, RoundDone, Traffic
+from rayfl.report.summary import Summary
+
+FOLDER = Path("runs") / ("x" * 100)
+
+
+def shown(*events: Event) -> list[str]:
+    """The lines of an 80 columns wide log, runs of spaces squeezed to one."""
+    summary = Summary()
+    for event in events:
+        summary.add(event)
+    file = io.StringIO()
+    summary.show(Console(file=file, width=80), FOLDER)
+    return [" ".join(line.split()) for line in file.getvalue().splitlines()]
+
+
+def test_a_column_per_phase_says_what_it_reached_and_what_it_alone_cost() -> None:
+    lines = shown(
+        RoundDone("cyclic", 5, 5, 2.0, 10, 100, Traffic(50, 5_000_000), 10.0),
+        Evaluated("cyclic", 4, 3.0, 0.25, 100),
+        Evaluated("cyclic", 5, 3.25, 0.125, 100),
+        RoundDone("federated", 7, 2, 2.0, 10, 100, Traffic(1090, 2_005_000_000), 210.0),
+        Evaluated("federated", 6, 1.5, 0.5, 100),
+        Evaluated("federated", 7, 1.25, 0.5, 100),
+    )
+    assert [line for line in lines if line and "─" not in line] == [
+        "cyclic federated",
+        "rounds 5 2",
+        "test accuracy 12.50 % 50.00 %",
+        "best test accuracy 25.00 % 50.00 %",
+        "reached in round 4 6",
+        "test loss 3.25 1.25",
+        "model transfers 50 1,040",
+        "traffic 5.0 MB 2.0 GB",
+        "time 10 s 3 min 20 s",
+        f"records: {FOLDER}",
+    ]
+
+
+def test_evaluations_out_of_order_do_not_change_which_is_last() -> None:
+    lines = shown(
+        RoundDone("federated", 2, 2, 2.0, 10, 100, Traffic(), 1.0),
+        Evaluated("federated", 2, 1.0, 0.5, 100),
+        Evaluated("federated", 1, 2.0, 0.25, 100),
+    )
+    assert "test accuracy 50.00 %" in lines
+    assert "test loss 1" in lines
+
+
+def test_a_phase_without_an_evaluation_shows_dashes() -> None:
+    lines = shown(RoundDone("[b]", 1, 1, 2.0, 10, 100, Traffic(3, 1), 1.0))
+    assert {"[b]", "test accuracy –", "best test accuracy –", "test loss –", "traffic 1 byte"} <= set(lines)

@@ -1,0 +1,147 @@
+"""Who may import whom: the rooms of rayfl, and the registered names that lead into them."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rayfl
+from rayfl.algorithms import algorithms
+from rayfl.data import augmentations, partitioners, sources
+from rayfl.models import models
+from rayfl.registry import Registry
+
+PACKAGE = Path(rayfl.__file__).parent
+FOUNDATIONS = ("rayfl.errors", "rayfl.registry", "rayfl.streams")
+ABOVE = ("rayfl.cluster", "rayfl.report", "rayfl.simulation", "rayfl.scenario")
+FORBIDDEN = {
+    "rayfl.algorithms": ("rayfl.engine", *ABOVE),
+    "rayfl.local": ("rayfl.engine", *ABOVE),
+    "rayfl.models": ("rayfl.engine", *ABOVE),
+    "rayfl.data": ("rayfl.engine", *ABOVE),
+    "rayfl.engine": ABOVE,
+}
+MAY_IMPORT_RAY = ("rayfl.cluster",)
+MAY_IMPORT_CLUSTER = ("rayfl.cluster", "rayfl.simulation", "rayfl.scenario")
+
+
+def inside(module: str, rooms: tuple[str, ...]) -> bool:
+    return any(module == room or module.startswith(room + ".") for room in rooms)
+
+
+def imported(source: str, module: str, is_package: bool = False) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of every import: at the top, in functions, under TYPE_CHECKING, and by import_module."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=names):
+                for alias in names:
+                    yield node.lineno, alias.name
+            case ast.ImportFrom(module=origin, names=names, level=level):
+                if level:
+                    parts = module.split(".")
+                    parents = parts[: len(parts) - level + is_package]
+                    origin = ".".join([*parents, *([origin] if origin else [])])
+                for alias in names:
+                    yield node.lineno, f"{origin}.{alias.name}"
+            case ast.Call(
+                func=ast.Attribute(attr="import_module") | ast.Name(id="import_module" | "__import__"),
+                args=[ast.Constant(value=str(name)), *_],
+            ):
+                yield node.lineno, name
+
+
+def violations(source: str, module: str, is_package: bool = False) -> list[str]:
+    """One sentence for every import of `module` that breaks the dependency rule."""
+    found = []
+    for line, name in imported(source, module, is_package):
+        room = next((room for room in FORBIDDEN if inside(module, (room,))), None)
+        if room and inside(name, FORBIDDEN[room]):
+            found.append(f"{module}:{line} imports {name}: {room} knows nothing of it")
+        if inside(name, ("ray",)) and not inside(module, MAY_IMPORT_RAY):
+            found.append(f"{module}:{line} imports {name}: only rayfl.cluster imports ray")
+        if inside(name, ("rayfl.cluster",)) and not inside(module, MAY_IMPORT_CLUSTER):
+            found.append(f"{module}:{line} imports {name}: only who starts a run may")
+        if module in FOUNDATIONS and inside(name, ("rayfl",)) and not inside(name, FOUNDATIONS):
+            found.append(f"{module}:{line} imports {name}: a foundation rests on foundations only")
+    return list(dict.fromkeys(found))
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+def test_every_room_imports_only_what_it_may() -> None:
+    checked, found = [], []
+    for module, path in modules():
+        checked.append(module)
+        found += violations(path.read_text(), module, path.name == "__init__.py")
+    assert {*FOUNDATIONS, *FORBIDDEN, "rayfl.cluster"} <= set(checked)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "complaint"),
+    [
+        ("rayfl.algorithms.fedavg", "from rayfl.engine.sums import exact", "rayfl.algorithms knows nothing"),
+        ("rayfl.algorithms.fedavg", "from ..engine import sums", "rayfl.algorithms knows nothing"),
+        ("rayfl.local.client", "def f():\n    import rayfl.cluster.actors as a", "rayfl.local knows nothing"),
+        ("rayfl.models.lenet5", "from rayfl import report", "rayfl.models knows nothing"),
+        ("rayfl.data.femnist", "if TYPE_CHECKING:\n    from rayfl.simulation import run", "rayfl.data knows nothing"),
+        ("rayfl.engine.scheduler", "import rayfl.report", "rayfl.engine knows nothing"),
+        ("rayfl.engine.scheduler", "import ray", "only rayfl.cluster imports ray"),
+        ("rayfl.scenario", "from ray.util import metrics", "only rayfl.cluster imports ray"),
+        ("rayfl.scenario", "importlib.import_module('ray')", "only rayfl.cluster imports ray"),
+        ("rayfl.config.phase", "from rayfl.cluster import preflight", "only who starts a run"),
+        ("rayfl.errors", "from rayfl.data import sources", "a foundation rests"),
+        ("rayfl.errors", "from rayfl import config", "a foundation rests"),
+    ],
+)
+def test_the_rule_catches_an_offender(module: str, source: str, complaint: str) -> None:
+    (found,) = [sentence for sentence in violations(source, module) if complaint in sentence]
+    assert found.startswith(module)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("rayfl.cluster.actors", "import ray\nfrom rayfl.engine.host import Host"),
+        ("rayfl.simulation", "from rayfl.cluster.backend import RayBackend\nfrom rayfl.report.records import Records"),
+        ("rayfl.engine.host", "from rayfl.models.flat import Flat\nfrom rayfl.errors import DataError"),
+        ("rayfl.registry", "from rayfl.errors import ScenarioError"),
+        ("rayfl.data.femnist", "import raylib\nfrom rayfl.enginery import x"),
+    ],
+)
+def test_the_rule_lets_pass_what_is_allowed(module: str, source: str) -> None:
+    assert violations(source, module) == []
+
+
+def test_relative_imports_resolve_from_a_module_and_from_a_package() -> None:
+    assert list(imported("from .b import c", "rayfl.a.m")) == [(1, "rayfl.a.b.c")]
+    assert list(imported("from .b import c", "rayfl.a", is_package=True)) == [(1, "rayfl.a.b.c")]
+    assert list(imported("from .. import c", "rayfl.a.m")) == [(1, "rayfl.c")]
+
+
+def test_everything_but_the_cluster_works_where_ray_is_not_installed() -> None:
+    names = [name for name, _ in modules() if not inside(name, ("rayfl.cluster",)) and not name.endswith("__main__")]
+    program = f"import sys, importlib\nsys.modules['ray'] = None\nfor name in {names!r}: importlib.import_module(name)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=PACKAGE.parent)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("registry", "name"),
+    [
+        pytest.param(registry, name, id=f"{registry.kind}-{name}")
+        for registry in (sources, partitioners, augmentations, models, algorithms)
+        for name in registry
+    ],
+)
+def test_every_registered_name_resolves(registry: Registry, name: str) -> None:
+    assert callable(registry.resolve(name))
