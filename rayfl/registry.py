@@ -64,7 +64,9 @@ class Registry:
         )
 
 
-def call_with_options(target: Callable[..., Any], options: Mapping[str, Any], given: Mapping[str, Any], where: str) -> Any:
+def call_with_options(
+    target: Callable[..., Any], options: Mapping[str, Any], given: Mapping[str, Any], where: str
+) -> Any:
     """`target(**options)`, together with those of the `given` arguments that its signature names.
 
     `options` come from the scenario and must all be accepted; `given` is what rayfl knows (the number of

@@ -38,7 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--show", action="store_true", help="print the resolved scenario instead of running it")
     parser.add_argument("--quick", action="store_true", help="apply the scenario's [quick] table: a first look")
     parser.add_argument("--backend", choices=["ray", "inline"], default="ray", help="default: ray")
-    parser.add_argument("--address", help="a Ray cluster's address, or 'auto' (default: RAY_ADDRESS, else one started here)")
+    parser.add_argument(
+        "--address", help="a Ray cluster's address, or 'auto' (default: RAY_ADDRESS, else one started here)"
+    )
     parser.add_argument("--out", type=Path, default=Path("runs"), help="where the run's folder goes (default: runs)")
     parser.add_argument("--data-dir", type=Path, help="real data (default: RAYFL_DATA, else ~/.cache/rayfl/data)")
     options = parser.parse_intermixed_args(arguments)

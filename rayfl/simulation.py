@@ -94,7 +94,9 @@ def run(
         state = model.state_dict()
         records.write_model(state)
         metrics = records.metrics_table()
-        draw_curves(metrics, _spans(job.scenario), _title(job.scenario), job.store.provenance, records.folder / "curves.png")
+        draw_curves(
+            metrics, _spans(job.scenario), _title(job.scenario), job.store.provenance, records.folder / "curves.png"
+        )
         summary.show(console, records.folder)
     return Result(job.scenario, metrics, state, records.folder)
 

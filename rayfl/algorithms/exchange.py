@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     import torch
 
 
-
 class Exchange:
     """One question put to the cohort.
 

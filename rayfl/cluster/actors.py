@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import ray
 from ray.actor import ActorHandle
@@ -27,8 +29,9 @@ class ServerActor(Server):
 
 
 class HostActor(Host):
-    """Asks the server for the data: an argument of its own may be gone when Ray starts the actor anew."""
+    """Asks the server, by name, for the data: an argument of its own may be gone when Ray starts the actor anew."""
 
-    def __init__(self, index: int, scenario: Scenario, server: ActorHandle[ServerActor]) -> None:
-        box: StoreBox = ray.get(server.store.remote())
+    def __init__(self, index: int, scenario: Scenario, server: str) -> None:
+        keeper: ActorHandle[Any] = ray.get_actor(server)
+        box: Any = ray.get(keeper.store.remote())
         super().__init__(index, scenario, ray.get(box[0]))

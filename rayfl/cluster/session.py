@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -12,8 +13,8 @@ from ray.exceptions import GetTimeoutError, RayError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from rayfl.cluster.connection import attached
 from rayfl.cluster.actors import HostActor, ServerActor
+from rayfl.cluster.connection import attached
 from rayfl.cluster.preflight import plan_hosts
 from rayfl.cluster.scheduler_actor import SchedulerActor
 from rayfl.cluster.workers import ActorWorker, RayBackend, as_rayfl_error
@@ -30,14 +31,15 @@ class RaySession:
     def __init__(self, job: Job, group: PlacementGroup, hosts: int) -> None:
         resources = job.scenario.resources
         # the server and the scheduler mostly wait for the hosts: they take no CPU from them
-        server = ray.remote(ServerActor).options(num_cpus=0)
+        server_name = f"rayfl-server-{uuid.uuid4().hex}"
+        server = ray.remote(ServerActor).options(num_cpus=0, name=server_name)
         store = ray.put(job.store)  # one copy per node, which its hosts map read-only
         self._server = ActorWorker(
             server.remote(job.scenario, job.initial, job.num_params, job.store.num_clients, [store]), "the server"
         )
         self._hosts = [
             ActorWorker(
-                _host_options(resources, group, index).remote(index, job.scenario, self._server.actor), f"host {index}"
+                _host_options(resources, group, index).remote(index, job.scenario, server_name), f"host {index}"
             )
             for index in range(hosts)
         ]
@@ -54,7 +56,8 @@ class RaySession:
         self.hosts: list[dict[str, str]] = [self._get(host.call("describe")) for host in self._hosts]
 
     def events(self) -> Iterator[Event]:
-        for ref in self._scheduler.actor.run.options(num_returns="streaming").remote():
+        stream: Any = self._scheduler.call("run", returns="streaming")
+        for ref in stream:
             yield self._get(ref)
 
     def model(self) -> np.ndarray:

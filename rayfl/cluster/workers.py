@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import ray
 from ray.actor import ActorHandle
 from ray.exceptions import ActorDiedError, ObjectLostError, OutOfMemoryError, RayActorError, RayError, RayTaskError
 
 from rayfl.engine.backend import Ref
-from rayfl.errors import ResourceError, RayflError
+from rayfl.errors import RayflError, ResourceError
 
 
 class ActorWorker:
     """A host or the server as an actor: a call is a remote call, a reference an object reference."""
 
-    def __init__(self, actor: ActorHandle[Any], name: str) -> None:
-        self.actor, self.name = actor, name
+    def __init__(self, actor: Any, name: str) -> None:
+        self.actor: ActorHandle[Any] = actor
+        self.name = name
 
-    def call(self, method: str, *arguments: Any, returns: int = 1) -> Any:
+    def call(self, method: str, *arguments: Any, returns: int | Literal["streaming"] = 1) -> Any:
         return getattr(self.actor, method).options(num_returns=returns).remote(*arguments)
 
 

@@ -88,7 +88,9 @@ def _find(scenario: str | Path) -> Path:
         return path
     known = find_scenarios()
     if str(scenario) not in known:
-        raise ScenarioError(f"no scenario '{scenario}'; {nearest(str(scenario), known)} (or give a path ending in .toml)")
+        raise ScenarioError(
+            f"no scenario '{scenario}'; {nearest(str(scenario), known)} (or give a path ending in .toml)"
+        )
     return known[str(scenario)]
 
 

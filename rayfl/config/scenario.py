@@ -57,7 +57,11 @@ class Scenario(Section):
         """
         phases = tuple(
             phase.model_copy(
-                update={"algorithm": Named(name=phase.algorithm.name, **phase.build_algorithm(f"phases.{index}").model_dump())}
+                update={
+                    "algorithm": Named(
+                        name=phase.algorithm.name, **phase.build_algorithm(f"phases.{index}").model_dump()
+                    )
+                }
             )
             for index, phase in enumerate(self.phases)
         )

@@ -74,11 +74,9 @@ def _written_path(location: Path, tables: Any, missing: bool) -> Path:
     """The part of an error's location that stands in the file: pydantic appends the tags of unions."""
     path: list[int | str] = []
     for key in location:
-        if isinstance(tables, Mapping) and key in tables:
+        try:
             tables = tables[key]
-        elif isinstance(tables, Sequence) and not isinstance(tables, str) and isinstance(key, int) and key < len(tables):
-            tables = tables[key]
-        else:
+        except (KeyError, IndexError, TypeError):
             if missing:
                 path.append(key)
             break

@@ -102,6 +102,10 @@ class Dataset:
                 raise DataError(f"{self.name}: {split} is empty")
             low, high = int(examples.y.min()), int(examples.y.max())
             if low < 0 or high >= self.num_classes:
-                raise DataError(f"{self.name}: {split} labels run from {low} to {high}, allowed are 0 to {self.num_classes - 1}")
+                raise DataError(
+                    f"{self.name}: {split} labels run from {low} to {high}, allowed are 0 to {self.num_classes - 1}"
+                )
         if self.train.x.shape[1:] != self.test.x.shape[1:]:
-            raise DataError(f"{self.name}: train inputs are {self.train.x.shape[1:]}, test inputs {self.test.x.shape[1:]}")
+            raise DataError(
+                f"{self.name}: train inputs are {self.train.x.shape[1:]}, test inputs {self.test.x.shape[1:]}"
+            )

@@ -143,16 +143,17 @@ def write_prepared(written: WrittenImages, target: Path) -> None:
         raise DataError(f"{target}: cannot be written ({error.strerror or error})") from error
 
 
+def _columns() -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in _SCHEMA)
+
+
 def _counts_agree(metadata: pq.FileMetaData) -> bool:
     """Whether every column has as many values as its row group has rows; checksums cover pages, not the footer."""
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    columns = [(group, group.column(index)) for group in groups for index in range(group.num_columns)]
     return sum(group.num_rows for group in groups) == metadata.num_rows and all(
-        group.column(index).num_values == group.num_rows for group in groups for index in range(group.num_columns)
+        column.num_values == group.num_rows for group, column in columns if column.path_in_schema in _SCHEMA.names
     )
-
-
-def _columns() -> str:
-    return ", ".join(f"{field.name}: {field.type}" for field in _SCHEMA)
 
 
 def _pixels(column: pa.ChunkedArray) -> np.ndarray:

@@ -87,7 +87,9 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
         )
     for index, augmentation in enumerate(config.augment):
         if train.x.dtype != np.uint8 or train.x.ndim != 4:
-            raise ScenarioError(f"data.augment.{index}: '{augmentation.name}' is for images, [n, height, width, channels] uint8")
+            raise ScenarioError(
+                f"data.augment.{index}: '{augmentation.name}' is for images, [n, height, width, channels] uint8"
+            )
         call_with_options(augmentations.resolve(augmentation.name), augmentation.options, {}, f"data.augment.{index}")
     return ShardStore(
         name=dataset.name,
@@ -126,7 +128,9 @@ def _from_arrays(name: str, loaded: Any) -> Dataset:
         ) from error
     for label, y in (("train_y", train_y), ("test_y", test_y)):
         if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer) or not len(y):
-            raise DataError(f"data '{name}': {label} must be a vector of integer class labels, not {y.dtype}{list(y.shape)}")
+            raise DataError(
+                f"data '{name}': {label} must be a vector of integer class labels, not {y.dtype}{list(y.shape)}"
+            )
     return Dataset(
         name=name,
         train=Examples(train_x, train_y.astype(np.int64)),

@@ -21,7 +21,9 @@ def check_cohort(phase: Phase, where: str, num_clients: int) -> None:
         for number, clients in enumerate(cohort.given):
             strange = [client for client in clients if not 0 <= client < num_clients]
             if strange:
-                raise ScenarioError(f"{where}.cohort: list {number} names client {strange[0]}; they are 0 to {num_clients - 1}")
+                raise ScenarioError(
+                    f"{where}.cohort: list {number} names client {strange[0]}; they are 0 to {num_clients - 1}"
+                )
             if len(set(clients)) != len(clients):
                 raise ScenarioError(f"{where}.cohort: list {number} names a client twice")
     if phase.order == "no_repeat" and num_clients == 1:

@@ -75,4 +75,8 @@ def summarize(turn: Turn, phase: str, scores: Iterable[Score]) -> Evaluated:
 
 def _mean(scores: Sequence[Score]) -> tuple[float, float, int]:
     samples = sum(item.part.stop - item.part.start for item in scores)
-    return math.fsum(item.loss_sum for item in scores) / samples, sum(item.correct for item in scores) / samples, samples
+    return (
+        math.fsum(item.loss_sum for item in scores) / samples,
+        sum(item.correct for item in scores) / samples,
+        samples,
+    )

@@ -22,7 +22,7 @@ CHUNK = 1 << 15
 """Values rounded at a time: 256 KiB of float64, so that the passes over a chunk stay in a core's cache."""
 
 
-class OutOfRange(RayflError):
+class SumRangeError(RayflError):
     """A contribution or a sum that the grid cannot hold exactly, or that is not finite."""
 
 
@@ -50,7 +50,7 @@ class ExactSum:
         """Adds weight * values, [n] float32.
 
         Raises:
-            OutOfRange: a value is not finite, or too large for the grid.
+            SumRangeError: a value is not finite, or too large for the grid.
         """
         magic, largest_allowed = 1.5 * 2.0 ** (52 - self._bits), 2.0 ** (51 - self._bits)
         if self._total is None:
@@ -62,7 +62,7 @@ class ExactSum:
             low, high = chunk.aminmax()
             worst = max(-float(low), float(high))
             if not worst < largest_allowed:  # also when it is not a number
-                raise OutOfRange(self._out_of_range(worst, largest_allowed))
+                raise SumRangeError(self._out_of_range(worst, largest_allowed))
             largest = max(largest, worst)
             self._total[start : start + step].add_(chunk)
         self._bound += largest
@@ -85,11 +85,11 @@ def combine(name: str, parts: Sequence[PartialSum], fraction_bits: int) -> np.nd
     """The sum of the hosts' shares, [n] float64.
 
     Raises:
-        OutOfRange: the whole sum might not be exact.
+        SumRangeError: the whole sum might not be exact.
     """
     bound, limit = sum(part.bound for part in parts), 2.0 ** (53 - fraction_bits)
     if bound >= limit:
-        raise OutOfRange(
+        raise SumRangeError(
             f"the cohort's sum of '{name}' may reach {bound:.3g}, and numerics.fraction_bits = {fraction_bits} allows "
             f"{limit:.3g}: use fewer fraction_bits"
         )

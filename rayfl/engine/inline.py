@@ -1,4 +1,4 @@
-"""Backend `inline`: one host and the server in this process; every call runs at once. The reference for bit-equality."""
+"""Backend `inline`: a host and the server in this process, every call at once. The reference for bit-equality."""
 
 from __future__ import annotations
 

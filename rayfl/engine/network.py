@@ -24,11 +24,13 @@ def build_network(scenario: Scenario, store: ShardStore) -> nn.Module:
         ScenarioError: the name or an option is unknown, or what it names makes no torch.nn.Module.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.random.default_generator.manual_seed(torch_seed(scenario.seed, "initial"))
+        torch.manual_seed(torch_seed(scenario.seed, "initial"))
         given = {"num_classes": store.num_classes, "input_shape": store.input_shape}
         network: Any = call_with_options(models.resolve(scenario.model.name), scenario.model.options, given, "model")
     if not isinstance(network, nn.Module):
-        raise ScenarioError(f"model.name: '{scenario.model.name}' made a {type(network).__name__}, not a torch.nn.Module")
+        raise ScenarioError(
+            f"model.name: '{scenario.model.name}' made a {type(network).__name__}, not a torch.nn.Module"
+        )
     return network
 
 
@@ -51,5 +53,7 @@ def build_checked(scenario: Scenario, store: ShardStore) -> FlatModel:
         raise ScenarioError(f"{where}: a batch of inputs {list(x.shape)} fails: {error}") from error
     shape = list(getattr(logits, "shape", []))
     if shape != [len(x), store.num_classes]:
-        raise ScenarioError(f"{where}: {len(x)} inputs give an output of shape {shape}, not [{len(x)}, {store.num_classes}]")
+        raise ScenarioError(
+            f"{where}: {len(x)} inputs give an output of shape {shape}, not [{len(x)}, {store.num_classes}]"
+        )
     return model

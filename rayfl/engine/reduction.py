@@ -27,7 +27,7 @@ class Reduction:
         self._sums: dict[str, ExactSum] = {}
 
     def add(self, answer: Answer) -> None:
-        """Raises OutOfRange where a value does not fit the exact sum."""
+        """Raises SumRangeError where a value does not fit the exact sum."""
         first = next(iter(answer.values.values()))
         self._weight.add(first.new_ones(1), answer.weight)
         for name, values in answer.values.items():

@@ -1,4 +1,4 @@
-"""The scheduler: walks the phases, samples cohorts, assigns visits to hosts, commits rounds. It only holds references."""
+"""The scheduler: walks the phases, samples cohorts, assigns visits, commits rounds. It only holds references."""
 
 from __future__ import annotations
 
@@ -129,7 +129,10 @@ class Scheduler:
     def _commit(self, turn: Turn) -> Generator[Event, None, None]:
         if self._stateful[turn.phase]:
             yield from self._await(
-                [_Call(host.call("commit", turn), f"host {index}: commit") for index, host in enumerate(self._backend.hosts)]
+                [
+                    _Call(host.call("commit", turn), f"host {index}: commit")
+                    for index, host in enumerate(self._backend.hosts)
+                ]
             )
 
     def _round_done(self, turn: Turn, reports: Sequence[VisitReport]) -> RoundDone:
@@ -148,7 +151,10 @@ class Scheduler:
         )
 
     def _is_evaluated(self, turn: Turn) -> bool:
-        return turn.round % self._scenario.evaluation.every == 0 or turn.round_in_phase == turn.config(self._scenario).rounds
+        return (
+            turn.round % self._scenario.evaluation.every == 0
+            or turn.round_in_phase == turn.config(self._scenario).rounds
+        )
 
     def _evaluate(self, turn: Turn, model: Ref, busy: int | None) -> None:
         """Submits an evaluation, spread over the hosts; where a relay keeps one of them busy, over the others."""
@@ -165,7 +171,9 @@ class Scheduler:
         while len(self._evaluations) > left:
             turn, calls = self._evaluations.popleft()
             scores = yield from self._await(calls)
-            evaluated: Evaluated = summarize(turn, turn.config(self._scenario).name, [s for part in scores for s in part])
+            evaluated: Evaluated = summarize(
+                turn, turn.config(self._scenario).name, [s for part in scores for s in part]
+            )
             yield evaluated
 
     def _await(self, calls: Sequence[_Call]) -> Generator[Event, None, list[Any]]:

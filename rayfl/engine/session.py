@@ -24,9 +24,9 @@ class Job:
 
 
 class Session(Protocol):
-    """hosts: what each host says of itself."""
-
-    hosts: Sequence[dict[str, str]]
+    @property
+    def hosts(self) -> Sequence[dict[str, str]]:
+        """What each host says of itself."""
 
     def events(self) -> Iterator[Event]:
         """Runs the scenario to its end."""

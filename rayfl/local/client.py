@@ -46,7 +46,7 @@ class Client:
         """Local SGD from `received`; returns the resident model's vector, which the next visit will overwrite.
 
         Raises:
-            Diverged: the loss or a parameter is not finite.
+            DivergenceError: the loss or a parameter is not finite.
         """
         seed, *counters = self._key
         torch.manual_seed(torch_seed(seed, "model", *counters))

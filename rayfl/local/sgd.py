@@ -24,7 +24,7 @@ class Objective(Protocol):
     def gradient_correction(self, client: Client, params: torch.Tensor) -> torch.Tensor | None: ...
 
 
-class Diverged(RayflError):
+class DivergenceError(RayflError):
     """A loss or a parameter of a visit stopped being a finite number."""
 
 
@@ -43,7 +43,7 @@ def train(
     and FedExP code does, where decay belongs to the optimiser.
 
     Raises:
-        Diverged: says at which step.
+        DivergenceError: says at which step.
     """
     model.module.train()
     params, gradient = model.params, model.gradient
@@ -76,6 +76,8 @@ def _check_finite(losses: list[float], params: torch.Tensor) -> None:
     """One look after the last step: a loss that is not finite stays so, and a GPU is not made to wait at each step."""
     for step, value in enumerate(losses, start=1):
         if not math.isfinite(value):
-            raise Diverged(f"the loss is {value} at step {step} of {len(losses)}; a smaller lr or clip_norm may help")
+            raise DivergenceError(
+                f"the loss is {value} at step {step} of {len(losses)}; a smaller lr or clip_norm may help"
+            )
     if not bool(torch.isfinite(params).all()):
-        raise Diverged(f"parameters are not finite after step {len(losses)}; a smaller lr or clip_norm may help")
+        raise DivergenceError(f"parameters are not finite after step {len(losses)}; a smaller lr or clip_norm may help")

@@ -11,11 +11,12 @@ import torch
 
 from rayfl.data import handwriting
 from rayfl.data.glyphs import CAPITAL, CHARACTERS, FAR, FONTS, SIZE, stroke_distances
+from rayfl.data.prepared import WrittenImages
 from rayfl.errors import DataError
 from rayfl.registry import call_with_options
 
 
-def _same(a: handwriting.WrittenImages, b: handwriting.WrittenImages) -> bool:
+def _same(a: WrittenImages, b: WrittenImages) -> bool:
     pairs = ((a.images, b.images), (a.labels, b.labels), (a.writer, b.writer), (a.is_test, b.is_test))
     return a.names == b.names and all(np.array_equal(x, y) for x, y in pairs)
 
