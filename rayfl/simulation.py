@@ -77,8 +77,9 @@ def run(
     resolved = load_scenario(scenario, overrides, quick)
     if backend not in ("ray", "inline"):
         raise ScenarioError(f"backend: '{backend}' is neither 'ray' nor 'inline'")
-    with Records.create(Path(out), resolved.name, datetime.now()) as records:
-        job, model = prepare(resolved, Path(data_dir) if data_dir else data_folder())
+    # absolute, since a connection to Ray may change the working directory
+    with Records.create(Path(out).absolute(), resolved.name, datetime.now()) as records:
+        job, model = prepare(resolved, Path(data_dir).absolute() if data_dir else data_folder().absolute())
         _announce(console, job, model, records.folder)
         records.write_scenario(job.scenario.to_toml())
         summary = Summary()
@@ -151,7 +152,7 @@ def _announce(console: Console, job: Job, model: FlatModel, folder: Path) -> Non
         f"         {store.summary()}",
         f"model    {scenario.model.name}, {model.num_params:,} parameters",
         *(f"phase    {p.name}: {p.rounds} rounds, {p.schedule}, {p.algorithm.name}" for p in scenario.phases),
-        f"records  {folder.resolve()}",
+        f"records  {folder}",
     ]
     styles = {0: "bold", 1: "bold red" if store.provenance.source == "generated" else ""}
     for number, line in enumerate(lines):

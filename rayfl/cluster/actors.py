@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import ray
-from ray.actor import ActorHandle
 
 from rayfl.config.scenario import Scenario
 from rayfl.data.store import ShardStore
@@ -32,6 +31,9 @@ class HostActor(Host):
     """Asks the server, by name, for the data: an argument of its own may be gone when Ray starts the actor anew."""
 
     def __init__(self, index: int, scenario: Scenario, server: str) -> None:
-        keeper: ActorHandle[Any] = ray.get_actor(server)
+        keeper: Any = ray.get_actor(server)
         box: Any = ray.get(keeper.store.remote())
         super().__init__(index, scenario, ray.get(box[0]))
+
+    def describe(self) -> dict[str, str]:
+        return super().describe() | {"node": ray.util.get_node_ip_address()}

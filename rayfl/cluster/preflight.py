@@ -17,8 +17,8 @@ def plan_hosts(resources: Resources, num_clients: int) -> int:
     Raises:
         ResourceError: they do not fit; says what there is, what was asked, and the largest number that fits.
     """
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-    return hosts_that_fit(resources, num_clients, nodes, ray.available_resources())  # type: ignore[no-untyped-call]
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return hosts_that_fit(resources, num_clients, nodes, ray.available_resources())
 
 
 def hosts_that_fit(

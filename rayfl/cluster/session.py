@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -120,3 +121,11 @@ def _reserved(resources: Resources, hosts: int) -> Iterator[PlacementGroup]:
         yield group
     finally:
         remove_placement_group(group)
+        _wait_until_freed(group)
+
+
+def _wait_until_freed(group: PlacementGroup) -> None:
+    """Ray gives reserved resources back a moment later; a run that follows at once must find them free."""
+    deadline = time.monotonic() + PLACEMENT_TIMEOUT_S
+    while time.monotonic() < deadline and any(group.id.hex() in kind for kind in ray.available_resources()):
+        time.sleep(0.1)

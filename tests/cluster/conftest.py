@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def ray_cluster() -> Iterator[None]:
+    """Ray on this machine with 3 CPUs, and one GPU that only Ray believes in; the whole module shares it."""
+    import ray
+
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    ray.init(
+        address="local",
+        num_cpus=3,
+        num_gpus=1,
+        include_dashboard=False,
+        object_store_memory=100 * 2**20,
+        _node_ip_address="127.0.0.2",  # loopback; 127.0.0.1 itself would be replaced by the machine's address
+        log_to_driver=False,
+    )
+    yield
+    ray.shutdown()

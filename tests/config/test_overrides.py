@@ -1,0 +1,170 @@
+"""`key.path=value`: the schema says what type a value has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rayfl.config import Scenario, load_scenario
+from rayfl.config.phase import Bernoulli, Given
+from rayfl.config.section import Named
+from rayfl.errors import ScenarioError
+
+TABLES: dict[str, Any] = {
+    "title": "before",
+    "data": {"name": "femnist", "augment": ["flip", {"name": "crop", "padding": 4}], "partition": "iid"},
+    "model": "cnn_femnist",
+    "phases": [
+        {"name": "first", "schedule": "relay", "rounds": 2, "cohort": 3, "local": {"lr": 0.5}},
+        {"name": "second", "algorithm": "fedavg", "rounds": 2, "cohort": 0.25},
+    ],
+}
+
+
+def value_at(scenario: Scenario, path: str) -> Any:
+    """The value at a dotted path; of something named, its options are reached by their keys."""
+    value: Any = scenario
+    for key in path.split("."):
+        if isinstance(value, tuple):
+            value = value[int(key)]
+        elif isinstance(value, dict):
+            value = value[key]
+        elif isinstance(value, Named) and key != "name":
+            value = value.options[key]
+        else:
+            value = getattr(value, key)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("seed=3", 3),
+        ("phases.0.rounds=10", 10),
+        ("phases.1.rounds = 10", 10),
+        ("phases.0.local.lr=3", 3.0),
+        ("phases.0.local.lr=1e-3", 0.001),
+        ("phases.0.local.clip_norm=10", 10.0),
+        ("phases.0.local.steps=20", 20),
+        ("phases.0.local.drop_last=true", True),
+        ("evaluation.per_client=false", False),
+        ("title=A plain text, unquoted", "A plain text, unquoted"),
+        ('title="quoted"', "quoted"),
+        ("title=3", "3"),
+        ("title=true", "true"),
+        ("title=a=b", "a=b"),
+        ("title=", ""),
+        ("data.source=generated", "generated"),
+        ("phases.0.local.batch_size=full", "full"),
+        ("phases.0.local.batch_size=64", 64),
+        ("resources.hosts=auto", "auto"),
+        ("resources.hosts=2", 2),
+        ("resources.gpus_per_host=0.5", 0.5),
+        ("phases.0.cohort=3", 3),
+        ("phases.0.cohort=0.1", 0.1),
+        ("phases.0.cohort=1.0", 1.0),
+        ("phases.0.cohort={bernoulli=0.2}", Bernoulli(bernoulli=0.2)),
+        ("phases.0.cohort={given=[[0, 2], [1]]}", Given(given=((0, 2), (1,)))),
+        ("data.normalize={mean=[0.1], std=[0.2]}", None),
+        ("data.augment=[]", ()),
+        ('data.augment=["crop"]', (Named(name="crop"),)),
+        ("data.augment.1.padding=2", 2),
+        ("data.augment.0=crop", Named(name="crop")),
+        ("data.partition=natural", Named(name="natural")),
+        ("data.partition.beta=0.1", 0.1),
+        ("data.partition={name='dirichlet', beta=0.1}", Named(name="dirichlet", beta=0.1)),
+        ("data.options.rows=5", 5),
+        ("data.options.kind=round", "round"),
+        ("data.options.kind='5'", "5"),
+        ("data.options.sizes=[1, 2]", [1, 2]),
+        ("model=lenet5", Named(name="lenet5")),
+        ("model.leaf=true", True),
+        ("model.layers=[32, 64]", [32, 64]),
+        ("phases.1.algorithm.weighting=uniform", "uniform"),
+        ("phases.1.algorithm=mine:FedMine", Named(name="mine:FedMine")),
+    ],
+)
+def test_a_value_has_the_type_of_its_key(override: str, expected: Any) -> None:
+    path = override.partition("=")[0].strip()
+    found = value_at(load_scenario(TABLES, [override]), path)
+    if expected is not None:
+        assert found == expected
+        assert type(found) is type(expected)
+    else:
+        assert (found.mean, found.std) == ((0.1,), (0.2,))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        ("phases.0.cohort", 3, 3),
+        ("phases.0.cohort", 0.5, 0.5),
+        ("phases.0.cohort", {"bernoulli": 0.5}, Bernoulli(bernoulli=0.5)),
+        ("title", "3", "3"),
+        ("data.augment.0.probability", 0.25, 0.25),
+        ("phases.0", {"name": "new", "rounds": 1, "cohort": 1}, None),
+    ],
+)
+def test_overrides_may_be_a_table_of_python_values(path: str, value: Any, expected: Any) -> None:
+    found = value_at(load_scenario(TABLES, {path: value}), path)
+    if expected is not None:
+        assert found == expected
+        assert type(found) is type(expected)
+    else:
+        assert (found.name, found.schedule) == ("new", "parallel")
+
+
+def test_an_option_of_a_short_name_keeps_the_name() -> None:
+    """`algorithm = "fedavg"` is short for `{ name = "fedavg" }`, also in lists, and also where it is the default."""
+    overrides = ["phases.1.algorithm.weighting=uniform", "model.hidden=7", "data.augment.0.probability=0.1"]
+    loaded = load_scenario(TABLES, overrides)
+    assert loaded.phases[1].algorithm == Named(name="fedavg", weighting="uniform")
+    assert loaded.model == Named(name="cnn_femnist", hidden=7)
+    assert loaded.data.augment == (Named(name="flip", probability=0.1), Named(name="crop", padding=4))
+
+
+def test_an_option_of_the_default_algorithm_can_be_set() -> None:
+    loaded = load_scenario(TABLES, ["phases.0.algorithm.weighting=uniform"])
+    assert loaded.phases[0].algorithm == Named(name="fedavg", weighting="uniform")
+
+
+def test_phases_may_be_any_sequence_in_python() -> None:
+    tables = {**TABLES, "phases": tuple(TABLES["phases"])}
+    assert load_scenario(tables, {"phases.1.rounds": 9}).phases[1].rounds == 9
+
+
+def test_only_the_named_key_changes() -> None:
+    before, after = load_scenario(TABLES), load_scenario(TABLES, ["phases.0.local.momentum=0.9"])
+    assert after.phases[0].local.lr == 0.5
+    local = after.phases[0].local.model_copy(update={"momentum": 0.0})
+    phases = (after.phases[0].model_copy(update={"local": local}), after.phases[1])
+    assert after.model_copy(update={"phases": phases}) == before
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("seed", r"'seed' is not an override; write key.path=value, for example phases.0.rounds=10"),
+        ("=3", r"'=3' is not an override"),
+        ("sed=3", r"sed: unknown key; did you mean 'seed'\?"),
+        ("phasess.0.rounds=3", r"phasess: unknown key; did you mean 'phases'\?"),
+        ("phases.0.lokal.lr=3", r"phases.0.lokal: unknown key; did you mean 'local'\?"),
+        ("phases.0.local.learning_rate=3", r"phases.0.local.learning_rate: unknown key; "),
+        ("seed=many", r"seed: must be a valid integer.* \(got 'many'\)"),
+        ("phases.0.local.lr=fast", r"phases.0.local.lr: must be a valid number.* \(got 'fast'\)"),
+        ("evaluation.per_client=maybe", r"evaluation.per_client: must be a valid boolean.* \(got 'maybe'\)"),
+        ("data.source=fils", r"data.source: must be 'auto', 'files' or 'generated' \(got 'fils'\)"),
+        ("phases.2.rounds=3", r"phases.2: the list has 2 elements, counted from 0 to 1"),
+        ("phases.x.rounds=3", r"phases.x: the list has 2 elements"),
+        ("phases.-1.rounds=3", r"phases.-1: the list has 2 elements"),
+        ("phases.².rounds=3", r"phases.²: the list has 2 elements"),
+        ("phases.2={}", r"phases.2: the list has 2 elements"),
+        ("phases.0.rounds.more=3", r"phases.0.rounds.more: 'phases.0.rounds' is a value, not a table"),
+        ("phases.0.cohort.bernoulli=0.5", r"'phases.0.cohort' is a value, not a table"),
+        ("title.x=3", r"title"),
+    ],
+)
+def test_what_cannot_be_overridden_is_said(override: str, message: str) -> None:
+    with pytest.raises(ScenarioError, match=message):
+        load_scenario(TABLES, [override])

@@ -1,0 +1,141 @@
+"""A scenario written out and read again is the same scenario."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rayfl.config import Scenario, load_scenario
+from rayfl.config.data import Data, Normalization
+from rayfl.config.execution import Evaluation, Numerics, Resources
+from rayfl.config.phase import Bernoulli, Given, Local, Phase
+from rayfl.config.section import Named
+
+positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
+share = st.floats(min_value=0, max_value=1, exclude_min=True)
+count = st.integers(1, 10**9)
+word = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
+text = st.text(max_size=20)
+scalar: st.SearchStrategy[Any] = st.booleans() | st.integers(-(2**63), 2**63 - 1) | text | st.floats(allow_nan=False)
+option: st.SearchStrategy[Any] = st.recursive(
+    scalar, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3), max_leaves=5
+)
+
+
+@st.composite
+def named(draw: st.DrawFn) -> Named:
+    """A short name, or an import path, with some options."""
+    name = draw(word | st.builds("{}.{}:{}".format, word, word, word))
+    options = draw(st.dictionaries(word.filter(lambda key: key != "name"), option, max_size=3))
+    return Named.model_validate({"name": name, **options})
+
+
+@st.composite
+def normalizations(draw: st.DrawFn) -> Normalization:
+    channels = draw(st.integers(1, 3))
+    values = st.lists(positive, min_size=channels, max_size=channels)
+    return Normalization(mean=tuple(draw(values)), std=tuple(draw(values)))
+
+
+cohorts = (
+    count
+    | share
+    | st.builds(Bernoulli, bernoulli=share)
+    | st.builds(
+        Given,
+        given=st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=3).map(tuple), min_size=1, max_size=3).map(
+            tuple
+        ),
+    )
+)
+locals_ = st.builds(
+    Local,
+    epochs=count,
+    steps=st.none() | count,
+    batch_size=count | st.just("full"),
+    drop_last=st.booleans(),
+    lr=positive,
+    lr_decay=share,
+    momentum=st.floats(0, 1, exclude_max=True),
+    weight_decay=positive,
+    clip_norm=st.none() | positive,
+)
+
+
+@st.composite
+def phases(draw: st.DrawFn) -> tuple[Phase, ...]:
+    result = []
+    for name in draw(st.lists(text, min_size=1, max_size=3, unique=True)):
+        schedule = draw(st.sampled_from(["relay", "parallel"]))
+        order = draw(st.sampled_from(["sampled", "fixed", "no_repeat"])) if schedule == "relay" else "sampled"
+        result.append(
+            Phase.model_validate(
+                {
+                    "name": name,
+                    "schedule": schedule,
+                    "algorithm": draw(named()),
+                    "rounds": draw(count),
+                    "cohort": draw(cohorts),
+                    "order": order,
+                    "local": draw(locals_),
+                }
+            )
+        )
+    return tuple(result)
+
+
+scenarios = st.builds(
+    Scenario,
+    name=word,
+    title=text,
+    seed=st.integers(0, 2**62),
+    data=st.builds(
+        Data,
+        name=word,
+        source=st.sampled_from(["auto", "files", "generated"]),
+        clients=st.none() | count,
+        partition=st.none() | named(),
+        normalize=st.none() | normalizations(),
+        augment=st.lists(named(), max_size=2).map(tuple),
+        options=st.dictionaries(text, option, max_size=3),
+    ),
+    model=named(),
+    phases=phases(),
+    evaluation=st.builds(Evaluation, every=count, batch_size=count, per_client=st.booleans()),
+    numerics=st.builds(Numerics, threads=count, fraction_bits=st.integers(8, 48)),
+    resources=st.builds(
+        Resources,
+        hosts=st.just("auto") | count,
+        cpus_per_host=positive,
+        gpus_per_host=st.floats(0, 1) | st.integers(2, 8).map(float),
+        device=st.sampled_from(["auto", "cpu", "cuda"]),
+        relay=st.sampled_from(["packed", "spread"]),
+        restarts=st.integers(0, 9),
+        patience_s=positive,
+    ),
+)
+
+
+@settings(max_examples=60)
+@given(scenarios)
+def test_what_is_written_out_loads_as_an_equal_scenario(scenario: Scenario) -> None:
+    again = load_scenario(tomllib.loads(scenario.to_toml()))
+    assert again == scenario
+    assert again.to_toml() == scenario.to_toml()
+
+
+def test_every_default_is_written_out() -> None:
+    tables = {"data": {"name": "femnist"}, "model": "lenet5", "phases": [{"name": "a", "rounds": 1, "cohort": 1}]}
+    written = tomllib.loads(load_scenario(tables).with_algorithm_defaults().to_toml())
+    assert written["phases"][0]["algorithm"] == {"name": "fedavg", "weighting": "samples", "buffers": "average"}
+    assert written["phases"][0]["local"]["lr"] == Local().lr
+    assert written["data"]["source"] == "auto"
+    assert set(written) == set(Scenario.model_fields)
+
+
+def test_total_rounds_are_those_of_all_phases() -> None:
+    phases = [{"name": "a", "rounds": 3, "cohort": 1}, {"name": "b", "rounds": 4, "cohort": 1}]
+    assert load_scenario({"data": {"name": "femnist"}, "model": "lenet5", "phases": phases}).total_rounds == 7

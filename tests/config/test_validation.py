@@ -1,0 +1,182 @@
+"""A wrong scenario is told key by key: the path, what is allowed, what was given."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pydantic
+import pytest
+
+from rayfl.config import Scenario, load_scenario
+from rayfl.config.overrides import apply_override
+from rayfl.config.validation import annotation_at
+from rayfl.errors import ScenarioError
+
+TABLES: dict[str, Any] = {
+    "data": {"name": "femnist"},
+    "model": "lenet5",
+    "phases": [
+        {"name": "first", "schedule": "relay", "rounds": 2, "cohort": 3},
+        {"name": "second", "rounds": 2, "cohort": 3},
+    ],
+}
+COHORT = (
+    "allowed are a number of clients (1, 2, ...), a share of them (0.0 < share <= 1.0), "
+    "{ bernoulli = probability }, or { given = [[client, ...], ...] }"
+)
+
+
+def message_for(path: str, value: Any) -> str:
+    tables = copy.deepcopy(TABLES)
+    apply_override(tables, path, value)
+    with pytest.raises(ScenarioError) as caught:
+        Scenario.from_tables(tables).with_algorithm_defaults()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("seed", -1, "seed: must be greater than or equal to 0 (got -1)"),
+        ("phases.0.rounds", 0, "phases.0.rounds: must be greater than 0 (got 0)"),
+        ("data.clients", 0, "data.clients: must be greater than 0 (got 0)"),
+        ("phases.0.local.lr", 0, "phases.0.local.lr: must be greater than 0 (got 0)"),
+        ("phases.0.local.lr_decay", 1.5, "phases.0.local.lr_decay: must be less than or equal to 1 (got 1.5)"),
+        ("phases.0.local.momentum", 1, "phases.0.local.momentum: must be less than 1 (got 1)"),
+        ("phases.0.local.lr", float("nan"), "phases.0.local.lr: must be a finite number (got nan)"),
+        ("phases.1.schedule", "ring", "phases.1.schedule: must be 'relay' or 'parallel' (got 'ring')"),
+        ("phases.1.cohort", 0, f"phases.1.cohort: {COHORT} (got 0)"),
+        ("phases.1.cohort", 1.5, f"phases.1.cohort: {COHORT} (got 1.5)"),
+        ("phases.1.cohort", "all", f"phases.1.cohort: {COHORT} (got 'all')"),
+        ("phases.1.cohort", True, f"phases.1.cohort: {COHORT} (got True)"),
+        ("phases.1.cohort", {"bernoulli": 0}, f"phases.1.cohort: {COHORT}"),
+        ("phases.1.cohort", {"given": [[]]}, f"phases.1.cohort: {COHORT}"),
+        ("phases.1.cohort", {"given": []}, f"phases.1.cohort: {COHORT}"),
+        ("phases.1.order", "fixed", "phases.1: order is an option of schedule = 'relay'"),
+        ("resources.hosts", 0, "resources.hosts: must be greater than 0 or must be 'auto' (got 0)"),
+        ("resources.gpus_per_host", 1.5, "resources: gpus_per_host above 1 must be a whole number"),
+        ("numerics.fraction_bits", 60, "numerics.fraction_bits: must be less than or equal to 48 (got 60)"),
+        ("data.normalize", {"mean": [0.5], "std": [0.0]}, "data.normalize: mean and std need one value per channel"),
+        ("data.normalize", {"mean": [0.5, 0.5], "std": [0.1]}, "data.normalize: mean and std need one value per"),
+        ("phases.1.name", "first", "two phases have the same name: first, first"),
+        ("phases", [], "phases: "),
+        ("data", 3, "data: must be a "),
+        ("phases.0.algorithm", "fedavgg", "unknown algorithm 'fedavgg'; did you mean 'fedavg'?"),
+        (
+            "phases.1.algorithm",
+            {"name": "fedavg", "weighting": "size"},
+            "phases.1.algorithm.weighting: must be 'samples' or 'uniform' (got 'size')",
+        ),
+        (
+            "phases.1.algorithm",
+            {"name": "fedavg", "wieghting": "uniform"},
+            "phases.1.algorithm.wieghting: unknown key; did you mean 'weighting'? (got 'uniform')",
+        ),
+        (
+            "phases.1.algorithm",
+            {"name": "tests.user_code:CautiousServer"},
+            "phases.1.algorithm.server_lr: is missing",
+        ),
+        (
+            "phases.1.algorithm",
+            {"name": "tests.user_code:CautiousServer", "server_lr": 0},
+            "phases.1.algorithm.server_lr: must be greater than 0 (got 0)",
+        ),
+    ],
+)
+def test_wrong_values_are_told_with_path_and_what_is_allowed(path: str, value: Any, message: str) -> None:
+    assert message in message_for(path, value)
+
+
+@pytest.mark.parametrize(
+    ("path", "nearest"),
+    [
+        ("sed", "seed"),
+        ("data.sourse", "source"),
+        ("phases.0.cohorts", "cohort"),
+        ("phases.1.local.batchsize", "batch_size"),
+        ("evaluation.evry", "every"),
+        ("resources.host", "hosts"),
+        ("numerics.thread", "threads"),
+    ],
+)
+def test_an_unknown_key_offers_the_nearest(path: str, nearest: str) -> None:
+    assert f"{path}: unknown key; did you mean '{nearest}'" in message_for(path, 1)
+
+
+def test_an_unknown_key_without_a_near_one_lists_what_there_is() -> None:
+    assert "evaluation.zzz: unknown key; known: batch_size, every, per_client" in message_for("evaluation.zzz", 1)
+
+
+def test_all_missing_keys_are_told_at_once() -> None:
+    with pytest.raises(ScenarioError, match=r"data: is missing\nmodel: is missing\nphases: is missing"):
+        load_scenario({})
+    with pytest.raises(ScenarioError, match=r"phases.0.rounds: is missing\nphases.0.cohort: is missing"):
+        load_scenario({**TABLES, "phases": [{"name": "a"}]})
+
+
+def test_every_wrong_key_gets_its_line() -> None:
+    tables = {**TABLES, "seed": -1, "resources": {"hosts": "many", "restart": 3}}
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario(tables)
+    first, *rest = str(caught.value).splitlines()
+    assert first == "scenario 'scenario':"
+    assert [line.split(":")[0] for line in rest] == ["seed", "resources.hosts", "resources.restart"]
+
+
+@pytest.mark.parametrize("name", ["rayfl.engine.host:Host", "tests.user_code:vectors", "tests.user_code:SHARD_SIZES"])
+def test_an_algorithm_that_is_none_is_refused(name: str) -> None:
+    message = message_for("phases.1.algorithm", name)
+    assert name in message
+    assert "Algorithm" in message
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no_such_package:Thing", "cannot import 'no_such_package:Thing': No module named 'no_such_package'"),
+        (
+            "tests.user_code:CautionsServer",
+            "module 'tests.user_code' has no 'CautionsServer'; did you mean 'CautiousServer'",
+        ),
+        (":Thing", "':Thing'"),
+        (".relative:Thing", "'.relative:Thing'"),
+    ],
+)
+def test_an_import_path_to_nothing_is_told(name: str, message: str) -> None:
+    assert message in message_for("phases.1.algorithm", name)
+
+
+@pytest.mark.parametrize("name", ["a/b", "", "..", "a\nb"])
+def test_a_name_that_cannot_name_a_folder_is_refused(name: str) -> None:
+    assert "name: " in message_for("name", name)
+
+
+def test_options_that_no_file_can_hold_are_refused() -> None:
+    assert "data.options" in message_for("data.options", {"rows": object()})
+
+
+def test_scenarios_cannot_be_changed() -> None:
+    scenario = load_scenario(TABLES)
+    for section in (scenario, scenario.data, scenario.phases[0], scenario.phases[0].local, scenario.model):
+        with pytest.raises(pydantic.ValidationError, match="frozen"):
+            setattr(section, "name", "other")  # noqa: B010 - an assignment that mypy refuses
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (("seed",), int),
+        (("phases", 0, "rounds"), int),
+        (("phases", 1, "local", "drop_last"), bool),
+        (("data", "options", "x"), Any),
+    ],
+)
+def test_the_schema_knows_the_type_at_a_path(path: tuple[int | str, ...], expected: Any) -> None:
+    assert annotation_at(Scenario, path) is expected
+
+
+def test_the_schema_does_not_know_what_is_not_there() -> None:
+    with pytest.raises(KeyError):
+        annotation_at(Scenario, ("phases", 0, "lokal"))

@@ -1,0 +1,55 @@
+"""Small scenarios, and ways to run them, for the tests of the engine and of its backends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rayfl.config.scenario import Scenario
+from rayfl.engine.evaluation import cut
+from rayfl.engine.events import Event
+from rayfl.engine.host import Host
+from rayfl.engine.inline import InlineBackend
+from rayfl.engine.scheduler import Scheduler
+from rayfl.engine.server import Server
+from rayfl.engine.session import Job
+from rayfl.simulation import prepare
+
+PRETRAIN = {"name": "cyclic", "schedule": "relay", "rounds": 3, "cohort": 4, "local": {"steps": 3, "batch_size": 8}}
+FEDERATED = {"name": "federated", "rounds": 3, "cohort": 5, "local": {"epochs": 2, "batch_size": 16, "momentum": 0.5}}
+
+
+def tables(**changes: Any) -> dict[str, Any]:
+    """Generated handwriting, 8 writers; a network with dropout; flips and crops; a relay, then FedAvg."""
+    return {
+        "name": "scene",
+        "seed": 7,
+        "data": {"name": "handwriting", "clients": 8, "augment": ["flip", {"name": "crop", "padding": 2}]},
+        "model": {"name": "cnn_fashion_mnist"},
+        "phases": [PRETRAIN, FEDERATED],
+        "evaluation": {"every": 2},
+        "resources": {"relay": "spread"},
+    } | changes
+
+
+def prepared(**changes: Any) -> Job:
+    job, _ = prepare(Scenario.from_tables(tables(**changes)), Path("no-data-here"))
+    return job
+
+
+def run_on_hosts(job: Job, hosts: int) -> tuple[np.ndarray, list[Event]]:
+    """The final model and the events of a run on several hosts, all of them in this process."""
+    server = Server(job.scenario, job.initial, job.num_params, job.store.num_clients)
+    workers: Sequence[Host] = [Host(index, job.scenario, job.store) for index in range(hosts)]
+    backend = InlineBackend(workers, server)
+    slices = cut(job.scenario.evaluation, job.store)
+    events = list(Scheduler(job.scenario, backend, job.store.train_shards.sizes, slices).run())
+    return server.model(), events
+
+
+def without_clock(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """Events as plain values, but for the seconds."""
+    return [{key: value for key, value in vars(event).items() if key != "seconds"} for event in events]

@@ -1,0 +1,202 @@
+"""FedAvg and the relay, against a plain loop over ordinary modules with torch.optim.SGD."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+
+import rayfl
+from rayfl.config import Scenario, load_scenario
+from rayfl.config.phase import Local, Phase
+from rayfl.engine.cohort import cohort_of
+from rayfl.engine.turn import Turn
+from rayfl.streams import stream, torch_seed
+from tests.user_code import CLASSES, SHARD_SIZES, SmallConvNet, pictures
+
+SEED = 3
+DATA = pictures()
+X, Y = (torch.from_numpy(part) for part in (DATA.train.x, DATA.train.y))
+TEST_X, TEST_Y = (torch.from_numpy(part) for part in (DATA.test.x, DATA.test.y))
+
+WAYS_TO_TRAIN: dict[str, dict[str, Any]] = {
+    "plain": {"batch_size": 4, "lr": 0.1},
+    "two_epochs_with_everything": {
+        "epochs": 2,
+        "batch_size": 4,
+        "lr": 0.2,
+        "lr_decay": 0.5,
+        "momentum": 0.9,
+        "weight_decay": 0.01,
+        "clip_norm": 0.3,
+    },
+    "drop_last": {"epochs": 2, "batch_size": 6, "lr": 0.1, "drop_last": True},
+    "capped_steps": {"epochs": 3, "steps": 5, "batch_size": 4, "lr": 0.1, "lr_decay": 0.9},
+    "full_batch": {"epochs": 3, "batch_size": "full", "lr": 0.3},
+}
+
+
+def scenario(first: dict[str, Any], second: dict[str, Any]) -> Scenario:
+    tables = {
+        "seed": SEED,
+        "data": {"name": "tests.user_code:pictures"},
+        "model": "tests.user_code:SmallConvNet",
+        "phases": [{"name": "first", **first}, {"name": "second", **second}],
+    }
+    return load_scenario(tables)
+
+
+def images(x: torch.Tensor) -> torch.Tensor:
+    return x.permute(0, 3, 1, 2).float() / 255
+
+
+def batches(local: Local, rows: np.ndarray, order: np.random.Generator) -> Iterator[np.ndarray]:
+    """Every batch of a visit: passes in a random order, cut into batches, the short one at the end kept or not."""
+    taken = 0
+    for _ in range(local.epochs):
+        shuffled = rows[order.permutation(len(rows))]
+        size = len(rows) if local.batch_size == "full" else local.batch_size
+        cut = [shuffled[start : start + size] for start in range(0, len(rows), size)]
+        if local.drop_last and len(cut) > 1 and len(cut[-1]) < size:
+            cut.pop()
+        for batch in cut:
+            if taken == local.steps:
+                return
+            taken += 1
+            yield batch
+
+
+def visit(net: SmallConvNet, local: Local, phase: int, round: int, client: int) -> list[float]:
+    """Trains `net` in place as one client does; the loss of every step."""
+    optimizer = torch.optim.SGD(
+        net.parameters(),
+        lr=local.lr * local.lr_decay ** (round - 1),
+        momentum=local.momentum,
+        weight_decay=local.weight_decay,
+    )
+    losses = []
+    rows = np.flatnonzero(np.repeat(np.arange(len(SHARD_SIZES)), SHARD_SIZES) == client)
+    for batch in batches(local, rows, stream(SEED, "order", phase, round, client)):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net(images(X[batch])), Y[batch])
+        loss.backward()  # type: ignore[no-untyped-call]
+        if local.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(net.parameters(), local.clip_norm)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def parallel_round(net: SmallConvNet, phase: Phase, turn: Turn, cohort: list[int]) -> list[float]:
+    """FedAvg, weighted by the clients' sample counts, in float64."""
+    total = sum(SHARD_SIZES[client] for client in cohort)
+    mean = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in net.state_dict().items()}
+    losses = []
+    for client in cohort:
+        local_net = copy.deepcopy(net)
+        losses += visit(local_net, phase.local, turn.phase, turn.round, client)
+        for name, value in local_net.state_dict().items():
+            mean[name] += SHARD_SIZES[client] / total * value.double()
+    net.load_state_dict({name: value.float() for name, value in mean.items()})
+    return losses
+
+
+def plain_run(given: Scenario) -> tuple[SmallConvNet, list[dict[str, float]]]:
+    """The final network, and after each round the training loss and the score on the test images."""
+    with torch.random.fork_rng():
+        torch.manual_seed(torch_seed(SEED, "initial"))
+        net = SmallConvNet(CLASSES)
+    history, round, last = [], 0, None
+    for index, phase in enumerate(given.phases):
+        for round_in_phase in range(1, phase.rounds + 1):
+            round += 1
+            turn = Turn(index, round, round_in_phase)
+            cohort = cohort_of(phase, SEED, turn, len(SHARD_SIZES), last if phase.schedule == "relay" else None)
+            if phase.schedule == "relay":
+                losses = [loss for client in cohort for loss in visit(net, phase.local, index, round, client)]
+                last = cohort[-1]
+            else:
+                losses = parallel_round(net, phase, turn, cohort)
+            with torch.no_grad():
+                logits = net(images(TEST_X))
+            history.append(
+                {
+                    "train_loss": float(np.mean(losses)),
+                    "test_loss": F.cross_entropy(logits, TEST_Y).item(),
+                    "test_accuracy": (logits.argmax(1) == TEST_Y).float().mean().item(),
+                }
+            )
+    return net, history
+
+
+RELAY: dict[str, Any] = {"schedule": "relay", "rounds": 2, "cohort": 0.6}
+PARALLEL: dict[str, Any] = {"schedule": "parallel", "rounds": 2, "cohort": 3}
+
+
+@pytest.mark.parametrize("order", [(RELAY, PARALLEL), (PARALLEL, RELAY)], ids=["relay_first", "parallel_first"])
+@pytest.mark.parametrize("local", WAYS_TO_TRAIN.values(), ids=WAYS_TO_TRAIN.keys())
+def test_relay_and_fedavg_equal_a_plain_loop(
+    local: dict[str, Any], order: tuple[dict[str, Any], dict[str, Any]], tmp_path: Path
+) -> None:
+    first, second = order
+    given = scenario(first | {"local": local}, second | {"local": local | {"lr": local["lr"] / 2}})
+    result = rayfl.run(given, backend="inline", out=tmp_path, console=Console(quiet=True))
+    net, history = plain_run(given)
+
+    expected = net.state_dict()
+    assert list(result.state_dict) == list(expected)
+    for name, value in expected.items():
+        torch.testing.assert_close(result.state_dict[name], value, rtol=1e-5, atol=2e-6)
+    rows = result.metrics.to_pylist()
+    assert [row["round"] for row in rows] == [1, 2, 3, 4]
+    for row, plain in zip(rows, history, strict=True):
+        assert row["train_loss"] == pytest.approx(plain["train_loss"], rel=1e-5)
+        assert row["test_loss"] == pytest.approx(plain["test_loss"], rel=1e-5)
+        assert row["test_accuracy"] == pytest.approx(plain["test_accuracy"])
+
+
+def test_training_changes_the_model_by_much_more_than_the_tolerance(tmp_path: Path) -> None:
+    """What makes the comparison above say something."""
+    given = scenario(RELAY | {"local": {"lr": 0.1}}, PARALLEL | {"local": {"lr": 0.1}})
+    result = rayfl.run(given, backend="inline", out=tmp_path, console=Console(quiet=True))
+    with torch.random.fork_rng():
+        torch.manual_seed(torch_seed(SEED, "initial"))
+        initial = SmallConvNet(CLASSES).state_dict()
+    assert all((result.state_dict[name] - value).abs().max() > 1e-3 for name, value in initial.items())
+
+
+def test_uniform_weighting_averages_clients_alike(tmp_path: Path) -> None:
+    phase = {"rounds": 1, "cohort": {"given": [[1, 2]]}, "local": {"lr": 0.2, "batch_size": 4}}
+    uniform = scenario(
+        phase | {"algorithm": {"name": "fedavg", "weighting": "uniform"}},
+        {"schedule": "relay", "rounds": 1, "cohort": 1},
+    )
+    uniform = uniform.model_copy(update={"phases": uniform.phases[:1]})
+    result = rayfl.run(uniform, backend="inline", out=tmp_path, console=Console(quiet=True))
+    with torch.random.fork_rng():
+        torch.manual_seed(torch_seed(SEED, "initial"))
+        net = SmallConvNet(CLASSES)
+    ones = []
+    for client in (1, 2):
+        local_net = copy.deepcopy(net)
+        visit(local_net, uniform.phases[0].local, 0, 1, client)
+        ones.append(local_net.state_dict())
+    for name, value in result.state_dict.items():
+        torch.testing.assert_close(value, (ones[0][name] + ones[1][name]) / 2, rtol=1e-5, atol=1e-6)
+
+
+def test_transfers_and_bytes_are_those_of_the_protocol(tmp_path: Path) -> None:
+    """The model goes to each client and comes back: two transfers a visit, of 4 bytes a parameter."""
+    given = scenario(RELAY, PARALLEL)
+    result = rayfl.run(given, backend="inline", out=tmp_path, console=Console(quiet=True))
+    parameters = sum(value.numel() for value in SmallConvNet(CLASSES).state_dict().values())
+    visits = np.cumsum([3, 3, 3, 3])
+    assert result.metrics["transfers"].to_pylist() == [2 * n for n in visits]
+    assert result.metrics["bytes"].to_pylist() == [2 * n * 4 * parameters for n in visits]

@@ -1,0 +1,51 @@
+"""python -m tools.bench: run the measurements and print the table."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+
+from tools.bench import clients, parallel, relay, start
+from tools.bench.conditions import conditions, pin_to_cores
+from tools.bench.table import Row, as_markdown, as_table
+
+CORES = 2
+"""What the targets are stated for."""
+
+MEASUREMENTS: dict[str, Callable[[], list[Row]]] = {
+    "parallel": parallel.measure,
+    "relay": relay.measure,
+    "start": start.measure,
+    "clients": clients.measure,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.bench",
+        description=f"Measure rayfl on {CORES} cores of this machine; takes about five minutes on a quiet one.",
+    )
+    parser.add_argument("--only", action="append", choices=MEASUREMENTS, help="this measurement; may be repeated")
+    parser.add_argument("--markdown", action="store_true", help="print the table in Markdown, for docs/benchmarks.md")
+    options = parser.parse_args(arguments)
+    pin_to_cores(CORES)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ.pop("RAY_ADDRESS", None)  # every measurement starts a Ray of its own, and stops it again
+    rows = []
+    for name in options.only or MEASUREMENTS:
+        print(f"measuring {name} ...", file=sys.stderr, flush=True)
+        rows += MEASUREMENTS[name]()
+    facts = conditions()
+    if options.markdown:
+        print(as_markdown(rows, facts))
+    else:
+        Console().print(as_table(rows), "\n".join(facts), sep="\n", highlight=False, markup=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

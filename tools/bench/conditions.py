@@ -1,0 +1,40 @@
+"""On what, with what and when the figures were taken."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+
+PACKAGES = ("torch", "ray", "numpy", "pyarrow")
+
+
+def pin_to_cores(count: int) -> None:
+    """Binds this process, and all that it starts, to the first `count` cores that it may use.
+
+    Raises:
+        SystemExit: there are fewer.
+    """
+    available = sorted(os.sched_getaffinity(0))
+    if len(available) < count:
+        sys.exit(f"error: the targets are for {count} cores, this process may use {len(available)}")
+    os.sched_setaffinity(0, available[:count])
+
+
+def conditions() -> list[str]:
+    """A line each for the date, the machine and the versions."""
+    return [
+        f"{datetime.now():%Y-%m-%d}, `{' '.join(['python -m tools.bench', *sys.argv[1:]])}`",
+        f"{_cpu_model()}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} cores used, {platform.system()}",
+        f"Python {platform.python_version()}, " + ", ".join(f"{name} {version(name)}" for name in PACKAGES),
+    ]
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()

@@ -1,0 +1,109 @@
+"""The naive limit: bare PyTorch, which trains client after client and never talks to anybody.
+
+What a careful person writes first: an nn.Module, torch.optim.SGD, batches taken from a tensor by an index. It has it
+better than a simulator: the images lie in memory as normalised floats, and no answer is sent anywhere. Imports only
+PyTorch, so that nothing else is in the process.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is trained: clients of some samples, one epoch each."""
+
+    clients: int
+    samples: int
+    batch_size: int
+    lr: float
+
+
+class LeNet5(nn.Module):
+    """LeNet-5 as it stands in the code of MOON: ReLU, then pooling."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 6, 5)
+        self.conv2 = nn.Conv2d(6, 16, 5)
+        self.fc1 = nn.Linear(16 * 5 * 5, 120)
+        self.fc2 = nn.Linear(120, 84)
+        self.fc3 = nn.Linear(84, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
+        x = F.relu(self.fc1(x.flatten(1)))
+        x = F.relu(self.fc2(x))
+        logits: torch.Tensor = self.fc3(x)
+        return logits
+
+
+class Trainer:
+    """One process' clients, and the global model that each of them starts from."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._x = torch.randn(load.clients, load.samples, 3, 32, 32)
+        self._y = torch.randint(0, 10, (load.clients, load.samples))
+        self._model = LeNet5()
+        self._global = {name: value.clone() for name, value in self._model.state_dict().items()}
+
+    def train_client(self, client: int) -> int:
+        """One epoch with a fresh optimiser; returns the number of steps."""
+        model = self._model
+        model.load_state_dict(self._global)
+        optimizer = torch.optim.SGD(model.parameters(), lr=self._load.lr)
+        x, y, steps = self._x[client], self._y[client], 0
+        for batch in torch.randperm(len(x)).split(self._load.batch_size):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x[batch]), y[batch]).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            steps += 1
+        return steps
+
+    def train_for(self, seconds: float) -> float:
+        """Trains client after client for about so long; returns steps per second."""
+        start, steps, client = time.perf_counter(), 0, 0
+        while (elapsed := time.perf_counter() - start) < seconds:
+            steps += self.train_client(client % self._load.clients)
+            client += 1
+        return steps / elapsed
+
+
+def naive_limit(processes: int, load: Load, seconds: float) -> float:
+    """Steps per second of several bare processes together; the clients are divided among them."""
+    share = [load.clients // processes, load.samples, load.batch_size, load.lr, seconds]
+    command = [sys.executable, "-m", "tools.bench.naive", *map(str, share)]
+    workers = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(processes)
+    ]
+    for worker in workers:  # all have loaded PyTorch and made their data before any of them starts
+        assert worker.stdout is not None
+        worker.stdout.readline()
+    for worker in workers:
+        assert worker.stdin is not None
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+    return sum(float(worker.communicate()[0]) for worker in workers)
+
+
+def main(clients: str, samples: str, batch_size: str, lr: str, seconds: str) -> None:
+    torch.set_num_threads(1)
+    trainer = Trainer(Load(int(clients), int(samples), int(batch_size), float(lr)))
+    trainer.train_client(0)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print(trainer.train_for(float(seconds)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,64 @@
+"""Parallel rounds against the naive limit: client-steps per second, in alternating repetitions."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from rayfl.engine.events import RoundDone
+from tools.bench.naive import Load, naive_limit
+from tools.bench.rounds import NEVER, job_of, run_rounds
+from tools.bench.table import Row
+
+REPETITIONS = 5
+ROUNDS = 30
+COHORT = 10
+HOSTS = 2
+NAIVE_SECONDS = 9.0
+LOAD = Load(clients=100, samples=500, batch_size=32, lr=0.01)
+
+
+def scenario(rounds: int) -> dict[str, Any]:
+    """FedAvg with LeNet-5 on images of 32 x 32 x 3, one epoch a visit."""
+    return {
+        "name": "bench_parallel",
+        "data": {
+            "name": "tools.bench.data:images",
+            "clients": LOAD.clients,
+            "options": {"train": LOAD.clients * LOAD.samples},
+        },
+        "model": "lenet5",
+        "phases": [
+            {
+                "name": "federated",
+                "rounds": rounds,
+                "cohort": COHORT,
+                "local": {"epochs": 1, "batch_size": LOAD.batch_size, "lr": LOAD.lr},
+            }
+        ],
+        "evaluation": {"every": NEVER},
+        "resources": {"hosts": HOSTS},
+    }
+
+
+def steps_per_second(rounds: Sequence[RoundDone]) -> float:
+    """Of all rounds but the first, which pays for what is done once."""
+    return sum(done.steps for done in rounds[1:]) / (rounds[-1].seconds - rounds[0].seconds)
+
+
+def measure() -> list[Row]:
+    job, _ = job_of(scenario(ROUNDS))
+    limits, speeds = [], []
+    for repetition in range(REPETITIONS):
+        limits.append(naive_limit(HOSTS, LOAD, NAIVE_SECONDS))
+        speeds.append(steps_per_second(run_rounds(job)))
+        print(
+            f"  {repetition + 1}/{REPETITIONS}: naive {limits[-1]:.0f}, rayfl {speeds[-1]:.0f} client-steps/s",
+            file=sys.stderr,
+            flush=True,
+        )
+    limit, speed = statistics.median(limits), statistics.median(speeds)
+    detail = f"medians of {REPETITIONS}: rayfl {speed:.0f}, naive {limit:.0f} client-steps/s"
+    return [Row("parallel: speed over the naive limit", speed / limit, "×", ">=", 1.1, detail)]

@@ -1,0 +1,35 @@
+"""Processes under this one, and their memory, from Linux's /proc."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def descendants() -> dict[int, str]:
+    """Process id to command line of all that this process started, directly or not. Ray titles actors by class."""
+    parents, commands = {}, {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                parents[int(folder.name)] = _status(folder.name, "PPid")
+                commands[int(folder.name)] = (folder / "cmdline").read_text(errors="replace").replace("\0", " ").strip()
+            except (FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+                continue
+    found, front = set[int](), {os.getpid()}
+    while front := {pid for pid, parent in parents.items() if parent in front}:
+        found |= front
+    return {pid: commands[pid] for pid in found if pid in commands}
+
+
+def anonymous_bytes(pid: int | str) -> int:
+    """Resident memory that is the process' own: neither files nor memory shared with others, such as Ray's objects."""
+    return 1024 * _status(pid, "RssAnon")
+
+
+def _status(pid: int | str, key: str) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == key:
+            return int(value.split()[0])
+    raise ProcessLookupError(f"process {pid} has no {key} (it is ending)")

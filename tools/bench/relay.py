@@ -1,0 +1,80 @@
+"""The cost of a relay's hop beyond training, across hosts and within one."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from rayfl.data.batches import BatchSource
+from rayfl.engine.events import RoundDone
+from rayfl.engine.session import Job
+from rayfl.local.client import Client
+from rayfl.models.flat import FlatModel
+from tools.bench.rounds import NEVER, job_of, run_rounds
+from tools.bench.table import Row
+
+ROUNDS = 30
+HOPS = 100
+HOSTS = 2
+TRAINING_PASSES = 10
+
+
+def scenario() -> dict[str, Any]:
+    """Two relays of tiny visits, one step on one image, so that what is not training can be seen.
+
+    Client c lives on host c % 2: the first relay changes host at every hop, the second never does.
+    """
+    tiny = {"schedule": "relay", "rounds": ROUNDS, "local": {"steps": 1, "batch_size": 1, "lr": 0.001}}
+    across, within = list(range(HOPS)), list(range(0, 2 * HOPS, 2))
+    return {
+        "name": "bench_relay",
+        "data": {"name": "tools.bench.data:images", "clients": 2 * HOPS, "options": {"train": 20 * HOPS, "test": 10}},
+        "model": "lenet5",
+        "phases": [
+            {"name": "across", "cohort": {"given": [across]}, **tiny},
+            {"name": "within", "cohort": {"given": [within]}, **tiny},
+        ],
+        "evaluation": {"every": NEVER},
+        "resources": {"hosts": HOSTS, "relay": "spread"},
+    }
+
+
+def training_seconds(job: Job, model: FlatModel) -> float:
+    """The same visits in this process, nothing but local training: median seconds a visit."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(job.scenario.numerics.threads)
+    phase, source = job.scenario.phases[0], BatchSource(job.store, torch.device("cpu"))
+    algorithm, received = phase.build_algorithm(), model.vector.clone()
+    seconds = []
+    for number in range(1, TRAINING_PASSES + 1):
+        for client_id in range(HOPS):
+            client = Client(
+                client_id, source, model, phase.local, phase.local.lr, job.scenario.seed, 0, number, state={}
+            )
+            start = time.perf_counter()
+            algorithm.local_update(client, received)
+            seconds.append(time.perf_counter() - start)
+    torch.set_num_threads(threads)
+    return statistics.median(seconds)
+
+
+def hop_seconds(rounds: Sequence[RoundDone], phase: str) -> float:
+    """Median seconds a visit of one relay takes, the passage to the next included."""
+    times = [done.seconds for done in rounds if done.phase == phase]
+    return statistics.median(later - earlier for earlier, later in zip(times, times[1:], strict=False)) / HOPS
+
+
+def measure() -> list[Row]:
+    job, model = job_of(scenario())
+    training = training_seconds(job, model)
+    rounds = run_rounds(job)
+    rows = []
+    for phase, target, what in (("across", 5.0, "from host to host"), ("within", 0.5, "on one host")):
+        visit = hop_seconds(rounds, phase)
+        detail = f"visit and hop {1e3 * visit:.2f} ms, training alone {1e3 * training:.2f} ms"
+        rows.append(Row(f"relay: a hop {what}", 1e3 * (visit - training), "ms", "<=", target, detail))
+    return rows

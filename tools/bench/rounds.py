@@ -1,0 +1,27 @@
+"""Runs a scenario on a Ray cluster of its own, and keeps what it says of its rounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rayfl.cluster.session import ray_session
+from rayfl.config.loading import load_scenario
+from rayfl.engine.events import RoundDone
+from rayfl.engine.session import Job
+from rayfl.models.flat import FlatModel
+from rayfl.simulation import prepare
+
+NEVER = 1_000_000
+"""For evaluation.every: only the last round of a phase is evaluated, after the rounds that are timed."""
+
+
+def job_of(tables: dict[str, Any]) -> tuple[Job, FlatModel]:
+    """A scenario's tables, checked and with their data; data comes from `tools.bench.data`, not from files."""
+    return prepare(load_scenario(tables), Path("no-files"))
+
+
+def run_rounds(job: Job) -> list[RoundDone]:
+    """All committed rounds; a Ray cluster is started for them and stopped afterwards."""
+    with ray_session(job, address=None) as session:
+        return [event for event in session.events() if isinstance(event, RoundDone)]

@@ -1,0 +1,54 @@
+"""The result: a row per figure, with the target beside it, on the terminal or in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.table import Table
+
+COLUMNS = ("measurement", "figure", "target", "figure / target", "met", "from")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure and what it must be: at least (`>=`) or at most (`<=`) the target.
+
+    detail: the measured values that the figure was computed from.
+    """
+
+    name: str
+    figure: float
+    unit: str
+    bound: Literal[">=", "<="]
+    target: float
+    detail: str
+
+    @property
+    def met(self) -> bool:
+        return self.figure >= self.target if self.bound == ">=" else self.figure <= self.target
+
+    def cells(self) -> tuple[str, ...]:
+        sign = {">=": "≥", "<=": "≤"}[self.bound]
+        return (
+            self.name,
+            f"{self.figure:.3g} {self.unit}",
+            f"{sign} {self.target:g} {self.unit}",
+            f"{self.figure / self.target:.2f}",
+            "yes" if self.met else "no",
+            self.detail,
+        )
+
+
+def as_table(rows: Sequence[Row]) -> Table:
+    table = Table(*COLUMNS)
+    for row in rows:
+        table.add_row(*row.cells())
+    return table
+
+
+def as_markdown(rows: Sequence[Row], facts: Sequence[str]) -> str:
+    """A GitHub table, and the conditions as a list under it."""
+    lines = [COLUMNS, tuple("---" for _ in COLUMNS), *(row.cells() for row in rows)]
+    return "\n".join([*("| " + " | ".join(cells) + " |" for cells in lines), "", *(f"- {fact}" for fact in facts)])
