@@ -119,7 +119,7 @@ scenarios = st.builds(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(scenarios)
 def test_what_is_written_out_loads_as_an_equal_scenario(scenario: Scenario) -> None:
     again = load_scenario(tomllib.loads(scenario.to_toml()))

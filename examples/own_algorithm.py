@@ -1,0 +1,61 @@
+"""Your own federated algorithm: FedAvg whose server keeps a momentum, as a class that the scenario names.
+
+    python examples/own_algorithm.py            # in this process, a few seconds
+    python examples/own_algorithm.py ray        # the same on Ray, the same bits
+
+Hsu, Qi and Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification",
+2019 (FedAvgM): v <- beta v + mean delta, w <- w + lr v.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+from own_network_and_data import SCENARIO
+from pydantic import Field, PositiveFloat
+
+import rayfl
+from rayfl.algorithms.algorithm import Algorithm
+from rayfl.algorithms.exchange import Answer, Answers, Exchange, ServerState
+
+if TYPE_CHECKING:
+    import torch
+
+    from rayfl.local.client import Client
+
+
+class ServerMomentum(Algorithm):
+    """The fields are the options of `algorithm = { name = "own_algorithm:ServerMomentum", ... }`, checked by pydantic."""
+
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    server_lr: PositiveFloat = 1.0
+
+    def round(self, server: ServerState, cohort: Sequence[int]) -> Generator[Exchange, Answers, None]:
+        """On the server: asks every client of the cohort once, and goes on with the reduced answers."""
+        answers = yield Exchange(self.fit, server.model)
+        delta = answers.mean("delta")
+        velocity = self.momentum * server.memory.get("velocity", np.zeros_like(delta)) + delta
+        server.memory["velocity"] = velocity
+        server.model += (self.server_lr * velocity).astype(np.float32)
+
+    def fit(self, client: Client, model: torch.Tensor) -> Answer:
+        """On a client: local SGD as the scenario says, and what it changed, weighted by the client's examples."""
+        return Answer(client.num_samples, delta=self.local_update(client, model) - model)
+
+
+def main(backend: str = "inline", *overrides: str) -> rayfl.Result:
+    """The scenario of own_network_and_data, its second phase with this algorithm.
+
+    overrides: such as `phases.1.algorithm.momentum=0.9`.
+    """
+    cyclic, federated = SCENARIO["phases"]
+    algorithm = {"name": "own_algorithm:ServerMomentum", "momentum": 0.3}
+    scenario = {**SCENARIO, "name": "own_algorithm", "phases": [cyclic, {**federated, "algorithm": algorithm}]}
+    return rayfl.run(scenario, overrides=overrides, backend="ray" if backend == "ray" else "inline")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,146 @@
+"""python -m tools.check_cluster: a real Ray cluster of several nodes on this machine, a job, and the same bits.
+
+Starts a head node and further nodes with `ray start`, all on loopback and with a token of their own, submits
+`python -m rayfl.scenario femnist_cyclic` with `ray job submit`, and compares the model that the job leaves with that
+of the inline backend, which needs no Ray. Ends only the processes it started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+START_TIMEOUT_S = 90.0
+
+
+def main() -> int:
+    """Exit status 0 if the job succeeded on all nodes and its model has the bits of the inline backend's."""
+    parser = argparse.ArgumentParser(prog="python -m tools.check_cluster", description=__doc__.splitlines()[0])
+    parser.add_argument("--nodes", type=int, default=3, help="nodes with one CPU each (default: 3)")
+    parser.add_argument("--clients", type=int, default=500, help="clients of the scenario (default: 500)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="rayfl-") as folder:
+        return 0 if check(Path(folder), options.nodes, options.clients) else 1
+
+
+def check(folder: Path, nodes: int, clients: int) -> bool:
+    """Runs the job and the comparison in `folder`; says on stdout what it sees."""
+    overrides = [
+        "data.source=generated",
+        f"data.clients={clients}",
+        "phases.0.rounds=2",
+        "phases.0.cohort=10",
+        "phases.1.rounds=2",
+        "phases.1.cohort=10",
+        "phases.1.local.epochs=1",
+        "resources.relay=spread",
+    ]
+    command = ["-m", "rayfl.scenario", "femnist_cyclic", *overrides, "--out"]
+    environment = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    environment |= {"RAY_USAGE_STATS_ENABLED": "0"}
+    with cluster(folder, nodes, environment) as dashboard:
+        submit = ["ray", "job", "submit", "--address", dashboard, "--working-dir", str(ROOT), "--"]
+        started = time.monotonic()
+        job = subprocess.run(
+            [*_ray(submit), sys.executable, *command, str(folder / "job")],
+            env=environment,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+        print(job.stdout)
+        if job.returncode:
+            print(job.stderr, file=sys.stderr)
+            return False
+        print(f"job: {time.monotonic() - started:.1f} s on {nodes} nodes with {clients} clients")
+    subprocess.run([sys.executable, *command, str(folder / "inline"), "--backend", "inline"], cwd=ROOT, check=True)
+    digests = {name: _digest(folder / name) for name in ("job", "inline")}
+    same = digests["job"] == digests["inline"]
+    used = sum(f"127.0.0.{node + 2}" in job.stdout for node in range(nodes))
+    print(f"nodes with a host: {used} of {nodes}; the same bits as inline: {'yes' if same else 'NO'} ({digests})")
+    return same and used == nodes
+
+
+@contextlib.contextmanager
+def cluster(folder: Path, nodes: int, environment: dict[str, str]) -> Iterator[str]:
+    """The dashboard's address of a cluster with one CPU per node: node i listens on 127.0.0.(i + 2)."""
+    head, port, dashboard = "127.0.0.2", _free_port(), _free_port()
+    common = ["--block", "--num-cpus=1", "--object-store-memory=200000000"]
+    started = [
+        _start(
+            folder / "head.log",
+            environment,
+            ["ray", "start", "--head", f"--node-ip-address={head}", f"--port={port}", *common]
+            + [f"--temp-dir={folder / 'ray'}", f"--dashboard-host={head}", f"--dashboard-port={dashboard}"],
+        )
+    ]
+    try:
+        _wait_for(head, dashboard, folder / "head.log")
+        for node in range(1, nodes):
+            address = ["ray", "start", f"--address={head}:{port}", f"--node-ip-address=127.0.0.{node + 2}"]
+            started.append(_start(folder / f"node{node}.log", environment, [*address, *common]))
+            # one after another: nodes that start at the same moment on one machine take each other's names
+            _wait_for_nodes(f"{head}:{port}", node + 1, environment)
+        yield f"http://{head}:{dashboard}"
+    finally:
+        for process in reversed(started):
+            process.send_signal(signal.SIGTERM)
+        for process in reversed(started):
+            process.wait(timeout=30)
+
+
+def _ray(command: Sequence[str]) -> list[str]:
+    """Ray's command line of this very Python."""
+    return [sys.executable, "-m", "ray.scripts.scripts", *command[1:]]
+
+
+def _start(log: Path, environment: dict[str, str], command: Sequence[str]) -> subprocess.Popen[bytes]:
+    with log.open("wb") as output:
+        return subprocess.Popen(_ray(command), env=environment, stdout=output, stderr=subprocess.STDOUT)
+
+
+def _wait_for(host: str, port: int, log: Path) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1):
+            return
+        time.sleep(0.3)
+    raise TimeoutError(f"nothing listens at {host}:{port} after {START_TIMEOUT_S:g} s:\n{log.read_text()}")
+
+
+def _wait_for_nodes(address: str, nodes: int, environment: dict[str, str]) -> None:
+    count = f"import ray; ray.init('{address}', log_to_driver=False); print(len(ray.nodes()))"
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        seen = subprocess.run([sys.executable, "-c", count], env=environment, capture_output=True, text=True)
+        if seen.stdout.strip() == str(nodes):
+            return
+    raise TimeoutError(f"the cluster has {seen.stdout.strip() or 'no'} nodes, not {nodes}:\n{seen.stderr}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.2", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _digest(out: Path) -> str:
+    (model,) = out.glob("*/model.safetensors")
+    return hashlib.sha256(model.read_bytes()).hexdigest()[:16]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
