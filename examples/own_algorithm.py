@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from own_network_and_data import SCENARIO
 from pydantic import Field, PositiveFloat
 
 import rayfl
@@ -46,15 +45,27 @@ class ServerMomentum(Algorithm):
         return Answer(client.num_samples, delta=self.local_update(client, model) - model)
 
 
-def main(backend: str = "inline", *overrides: str) -> rayfl.Result:
-    """The scenario of own_network_and_data, its second phase with this algorithm.
+SCENARIO: dict[str, Any] = {
+    "name": "own_algorithm",
+    "title": "Spirals: FedAvg with server momentum",
+    "data": {"name": "own_network_and_data:spirals", "clients": 20},
+    "model": "own_network_and_data:Perceptron",
+    "phases": [
+        {
+            "name": "federated",
+            "algorithm": {"name": "own_algorithm:ServerMomentum", "momentum": 0.6},
+            "rounds": 30,
+            "cohort": 0.5,
+            "local": {"lr": 0.3, "batch_size": 16, "epochs": 3},
+        },
+    ],
+    "evaluation": {"every": 5},
+}
 
-    overrides: such as `phases.1.algorithm.momentum=0.9`.
-    """
-    cyclic, federated = SCENARIO["phases"]
-    algorithm = {"name": "own_algorithm:ServerMomentum", "momentum": 0.3}
-    scenario = {**SCENARIO, "name": "own_algorithm", "phases": [cyclic, {**federated, "algorithm": algorithm}]}
-    return rayfl.run(scenario, overrides=overrides, backend="ray" if backend == "ray" else "inline")
+
+def main(backend: str = "inline", *overrides: str) -> rayfl.Result:
+    """Runs the scenario; overrides such as `phases.0.algorithm.momentum=0.9` replace its values."""
+    return rayfl.run(SCENARIO, overrides=overrides, backend="ray" if backend == "ray" else "inline")
 
 
 if __name__ == "__main__":

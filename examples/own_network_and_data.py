@@ -11,6 +11,7 @@ stands under `if __name__ == "__main__"`.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,7 +42,11 @@ class Perceptron(nn.Module):
     def __init__(self, num_classes: int, input_shape: tuple[int, ...], hidden: int = 32) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Linear(input_shape[0], hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, num_classes)
+            nn.Linear(input_shape[0], hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, num_classes),
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -49,27 +54,31 @@ class Perceptron(nn.Module):
         return logits
 
 
-SCENARIO = {
+LOCAL = {"lr": 0.3, "batch_size": 16}
+SCENARIO: dict[str, Any] = {
     "name": "own_network_and_data",
     "title": "Spirals: cyclic pre-training, then FedAvg",
     "data": {
         "name": "own_network_and_data:spirals",
         "options": {"noise": 0.05},
         "clients": 20,
-        "partition": {"name": "dirichlet", "beta": 0.3},
+        "partition": {"name": "dirichlet", "beta": 0.5},
     },
     "model": {"name": "own_network_and_data:Perceptron", "hidden": 48},
     "phases": [
-        {"name": "cyclic", "schedule": "relay", "rounds": 10, "cohort": 0.25, "local": {"lr": 0.1, "momentum": 0.9}},
-        {"name": "federated", "rounds": 30, "cohort": 0.5, "local": {"epochs": 3, "lr": 0.1, "momentum": 0.9}},
+        {"name": "cyclic", "schedule": "relay", "rounds": 10, "cohort": 0.25, "local": LOCAL},
+        {"name": "federated", "rounds": 20, "cohort": 0.5, "local": {**LOCAL, "epochs": 5}},
     ],
     "evaluation": {"every": 5},
 }
 
 
-def main(backend: str = "inline") -> rayfl.Result:
-    """Runs the scenario; the result holds metrics (an Arrow table), the trained weights, and where the records are."""
-    result = rayfl.run(SCENARIO, backend="ray" if backend == "ray" else "inline")
+def main(backend: str = "inline", *overrides: str) -> rayfl.Result:
+    """Runs the scenario; overrides such as `seed=1` replace its values.
+
+    The result holds metrics (an Arrow table), the trained weights, and the folder of the records.
+    """
+    result = rayfl.run(SCENARIO, overrides=overrides, backend="ray" if backend == "ray" else "inline")
     network = Perceptron(CLASSES, (2,), hidden=48)
     network.load_state_dict(result.state_dict)
     _, _, x, y = spirals(noise=0.05)

@@ -25,6 +25,12 @@ PARALLEL: dict[str, Any] = {"name": "federated", "rounds": 2, "cohort": 2, "loca
 RELAY: dict[str, Any] = {**PARALLEL, "name": "cyclic", "schedule": "relay"}
 
 
+@pytest.fixture(autouse=True)
+def no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes longer than these runs, and is tested elsewhere."""
+    monkeypatch.setattr("rayfl.simulation.draw_curves", lambda *_: None)
+
+
 def tables(**more: Any) -> dict[str, Any]:
     """A scenario on the user's vectors and the user's network, in which every key can be replaced."""
     data = {"name": "tests.user_code:vectors", "clients": 4}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import hashlib
 import os
 import secrets
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,16 +51,10 @@ def check(folder: Path, nodes: int, clients: int) -> bool:
     command = ["-m", "rayfl.scenario", "femnist_cyclic", *overrides, "--out"]
     environment = os.environ | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     environment |= {"RAY_USAGE_STATS_ENABLED": "0"}
-    with cluster(folder, nodes, environment) as dashboard:
+    with cluster(nodes, environment) as dashboard:
         submit = ["ray", "job", "submit", "--address", dashboard, "--working-dir", str(ROOT), "--"]
         started = time.monotonic()
-        job = subprocess.run(
-            [*_ray(submit), sys.executable, *command, str(folder / "job")],
-            env=environment,
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-        )
+        job = _submitted([*_ray(submit), sys.executable, *command, str(folder / "job")], environment)
         print(job.stdout)
         if job.returncode:
             print(job.stderr, file=sys.stderr)
@@ -73,32 +68,34 @@ def check(folder: Path, nodes: int, clients: int) -> bool:
     return same and used == nodes
 
 
+def _submitted(command: Sequence[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """The finished job; a head node that has just started may have no agent for jobs yet."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        job = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+        if "No available agent" not in job.stderr or time.monotonic() > deadline:
+            return job
+
+
 @contextlib.contextmanager
-def cluster(folder: Path, nodes: int, environment: dict[str, str]) -> Iterator[str]:
+def cluster(nodes: int, environment: dict[str, str]) -> Iterator[str]:
     """The dashboard's address of a cluster with one CPU per node: node i listens on 127.0.0.(i + 2)."""
     head, port, dashboard = "127.0.0.2", _free_port(), _free_port()
     common = ["--block", "--num-cpus=1", "--object-store-memory=200000000"]
-    started = [
-        _start(
-            folder / "head.log",
-            environment,
-            ["ray", "start", "--head", f"--node-ip-address={head}", f"--port={port}", *common]
-            + [f"--temp-dir={folder / 'ray'}", f"--dashboard-host={head}", f"--dashboard-port={dashboard}"],
-        )
-    ]
-    try:
-        _wait_for(head, dashboard, folder / "head.log")
+    with contextlib.ExitStack() as stack:
+        # Ray's sockets lie in it, and a socket's path must be short
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rf-", ignore_cleanup_errors=True)))
+        first = [f"--temp-dir={folder}", f"--dashboard-host={head}", f"--dashboard-port={dashboard}"]
+        start = ["ray", "start", "--head", f"--node-ip-address={head}", f"--port={port}", *first, *common]
+        process = stack.enter_context(_running(start, environment, folder / "head.log"))
+        _wait_until(lambda: _listens(head, dashboard), process, folder / "head.log")
         for node in range(1, nodes):
-            address = ["ray", "start", f"--address={head}:{port}", f"--node-ip-address=127.0.0.{node + 2}"]
-            started.append(_start(folder / f"node{node}.log", environment, [*address, *common]))
+            log = folder / f"node{node}.log"
+            start = ["ray", "start", f"--address={head}:{port}", f"--node-ip-address=127.0.0.{node + 2}", *common]
+            process = stack.enter_context(_running(start, environment, log))
             # one after another: nodes that start at the same moment on one machine take each other's names
-            _wait_for_nodes(f"{head}:{port}", node + 1, environment)
+            _wait_until(functools.partial(_has_nodes, f"{head}:{port}", node + 1, environment), process, log)
         yield f"http://{head}:{dashboard}"
-    finally:
-        for process in reversed(started):
-            process.send_signal(signal.SIGTERM)
-        for process in reversed(started):
-            process.wait(timeout=30)
 
 
 def _ray(command: Sequence[str]) -> list[str]:
@@ -106,28 +103,37 @@ def _ray(command: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "ray.scripts.scripts", *command[1:]]
 
 
-def _start(log: Path, environment: dict[str, str], command: Sequence[str]) -> subprocess.Popen[bytes]:
+@contextlib.contextmanager
+def _running(command: Sequence[str], environment: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as output:
-        return subprocess.Popen(_ray(command), env=environment, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(_ray(command), env=environment, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=60)
 
 
-def _wait_for(host: str, port: int, log: Path) -> None:
+def _wait_until(there: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1):
-            return
+    while not there():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise TimeoutError(f"a node did not start:\n{log.read_text()}")
         time.sleep(0.3)
-    raise TimeoutError(f"nothing listens at {host}:{port} after {START_TIMEOUT_S:g} s:\n{log.read_text()}")
 
 
-def _wait_for_nodes(address: str, nodes: int, environment: dict[str, str]) -> None:
+def _listens(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _has_nodes(address: str, nodes: int, environment: dict[str, str]) -> bool:
     count = f"import ray; ray.init('{address}', log_to_driver=False); print(len(ray.nodes()))"
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline:
-        seen = subprocess.run([sys.executable, "-c", count], env=environment, capture_output=True, text=True)
-        if seen.stdout.strip() == str(nodes):
-            return
-    raise TimeoutError(f"the cluster has {seen.stdout.strip() or 'no'} nodes, not {nodes}:\n{seen.stderr}")
+    seen = subprocess.run([sys.executable, "-c", count], env=environment, capture_output=True, text=True)
+    return seen.stdout.strip() == str(nodes)
 
 
 def _free_port() -> int:

@@ -1,0 +1,71 @@
+"""The examples run as a user runs them, and do what they say."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.numpy import load_file
+
+import rayfl
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def ran(example: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The script, in an empty working directory: what it names it must find beside itself."""
+    folder.mkdir(exist_ok=True)
+    python_path = os.pathsep.join([str(Path(rayfl.__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLES / f"{example}.py"), *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": python_path, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def records(folder: Path) -> Path:
+    (found,) = (folder / "runs").iterdir()
+    return found
+
+
+def last_row(folder: Path) -> dict[str, Any]:
+    row: dict[str, Any] = json.loads((records(folder) / "metrics.jsonl").read_text().splitlines()[-1])
+    return row
+
+
+def test_own_network_and_data_learns_the_spirals(tmp_path: Path) -> None:
+    done = ran("own_network_and_data", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    accuracy = last_row(tmp_path)["test_accuracy"]
+    assert accuracy > 0.9
+    assert f"the network by itself, on its test points: {accuracy:.1%} correct" in done.stdout
+
+
+def test_own_algorithm_learns_the_spirals_and_checks_its_options(tmp_path: Path) -> None:
+    done = ran("own_algorithm", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert last_row(tmp_path)["test_accuracy"] > 0.9
+    refused = ran("own_algorithm", tmp_path / "refused", "inline", "phases.0.algorithm.momentum=1")
+    assert refused.returncode == 1
+    assert "phases.0.algorithm.momentum: must be less than 1 (got 1)" in refused.stderr
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_an_example_gives_the_same_bits_on_ray(tmp_path: Path) -> None:
+    """Hosts are other processes: they too find the modules beside the script."""
+    models = []
+    for backend in ("inline", "ray"):
+        done = ran("own_algorithm", tmp_path / backend, backend, "phases.0.rounds=2", "resources.hosts=1")
+        assert done.returncode == 0, done.stderr
+        models.append(load_file(records(tmp_path / backend) / "model.safetensors"))
+    assert models[0].keys() == models[1].keys()
+    assert all((models[0][name] == models[1][name]).all() for name in models[0])
