@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ServerMomentum(Algorithm):
-    """The fields are the options of `algorithm = { name = "own_algorithm:ServerMomentum", ... }`, checked by pydantic."""
+    """Its fields are options in the scenario (`algorithm = { name = "...", momentum = 0.9 }`), checked by pydantic."""
 
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.5
     server_lr: PositiveFloat = 1.0

@@ -37,7 +37,7 @@ def spirals(points: int = 2000, noise: float = 0.1) -> tuple[np.ndarray, np.ndar
 
 
 class Perceptron(nn.Module):
-    """A network: any torch.nn.Module. `num_classes` and `input_shape` come from the data, `hidden` from the scenario."""
+    """A network: any nn.Module. `num_classes` and `input_shape` come from the data, `hidden` from the scenario."""
 
     def __init__(self, num_classes: int, input_shape: tuple[int, ...], hidden: int = 32) -> None:
         super().__init__()

@@ -25,7 +25,7 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status: 0, or 1 with a message where a scenario cannot run or a run failed (2 for wrong options)."""
+    """Exit status: 0; 1 with a message where a scenario cannot run or a run failed; 2 for wrong options; 130 for Ctrl-C."""
     parser = argparse.ArgumentParser(
         prog="python -m rayfl.scenario",
         description="Run a federated-learning scenario on Ray.",
@@ -69,6 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RayflError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     return 0
 
 

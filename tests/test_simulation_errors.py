@@ -1,4 +1,4 @@
-"""Bad input is refused before anything starts, and a visit that fails says whose it was: the messages of `rayfl.run`."""
+"""What `rayfl.run` says of bad input, before anything starts, and of visits that fail: whose they were."""
 
 from __future__ import annotations
 

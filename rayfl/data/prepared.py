@@ -7,8 +7,6 @@ Columns: `writer_id` string, `image` fixed-size binary of 784 bytes (row-major u
 from __future__ import annotations
 
 import io
-import os
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rayfl.data.dataset import Dataset, Examples, NaturalClients, Provenance, Shards
+from rayfl.durable import written_whole
 from rayfl.errors import DataError
 
 SIDE = 28
@@ -130,15 +129,8 @@ def write_prepared(written: WrittenImages, target: Path) -> None:
     table = pa.Table.from_arrays(columns, schema=_SCHEMA)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
-        try:
-            with temporary.open("wb") as file:
-                pq.write_table(table, file, compression="zstd", write_page_checksum=True)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with written_whole(target) as temporary:
+            pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
     except OSError as error:
         raise DataError(f"{target}: cannot be written ({error.strerror or error})") from error
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from rayfl.data.dataset import Provenance
-from rayfl.report.durable import written_whole
+from rayfl.durable import written_whole
 
 PHASE_COLOURS = ("#b35806", "#2166ac", "#1b7837", "#762a83")
 TEST, TRAIN = "#222222", "#8c8c8c"

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rayfl.engine.events import Evaluated, Event, RoundDone
 from rayfl.errors import ResourceError
-from rayfl.report.durable import written_whole
+from rayfl.durable import written_whole
 
 METRICS = pa.schema(
     [

@@ -150,7 +150,7 @@ def test_a_file_that_is_no_toml_is_named_with_the_place(folder: Path) -> None:
 def test_a_file_in_another_encoding_is_named(folder: Path) -> None:
     path = folder / "latin.toml"
     path.write_bytes('title = "é"\n'.encode("latin-1"))
-    with pytest.raises(ScenarioError, match="cannot read scenario file '.*latin.toml'"):
+    with pytest.raises(ScenarioError, match=r"cannot read scenario file '.*latin.toml'"):
         load_scenario(path)
 
 

@@ -22,6 +22,10 @@ TABLES: dict[str, Any] = {
 }
 
 
+def named(name: str, **options: Any) -> Named:
+    return Named.model_validate({"name": name, **options})
+
+
 def value_at(scenario: Scenario, path: str) -> Any:
     """The value at a dotted path; of something named, its options are reached by their keys."""
     value: Any = scenario
@@ -68,21 +72,21 @@ def value_at(scenario: Scenario, path: str) -> Any:
         ("phases.0.cohort={given=[[0, 2], [1]]}", Given(given=((0, 2), (1,)))),
         ("data.normalize={mean=[0.1], std=[0.2]}", None),
         ("data.augment=[]", ()),
-        ('data.augment=["crop"]', (Named(name="crop"),)),
+        ('data.augment=["crop"]', (named("crop"),)),
         ("data.augment.1.padding=2", 2),
-        ("data.augment.0=crop", Named(name="crop")),
-        ("data.partition=natural", Named(name="natural")),
+        ("data.augment.0=crop", named("crop")),
+        ("data.partition=natural", named("natural")),
         ("data.partition.beta=0.1", 0.1),
-        ("data.partition={name='dirichlet', beta=0.1}", Named(name="dirichlet", beta=0.1)),
+        ("data.partition={name='dirichlet', beta=0.1}", named("dirichlet", beta=0.1)),
         ("data.options.rows=5", 5),
         ("data.options.kind=round", "round"),
         ("data.options.kind='5'", "5"),
         ("data.options.sizes=[1, 2]", [1, 2]),
-        ("model=lenet5", Named(name="lenet5")),
+        ("model=lenet5", named("lenet5")),
         ("model.leaf=true", True),
         ("model.layers=[32, 64]", [32, 64]),
         ("phases.1.algorithm.weighting=uniform", "uniform"),
-        ("phases.1.algorithm=mine:FedMine", Named(name="mine:FedMine")),
+        ("phases.1.algorithm=mine:FedMine", named("mine:FedMine")),
     ],
 )
 def test_a_value_has_the_type_of_its_key(override: str, expected: Any) -> None:
@@ -119,14 +123,14 @@ def test_an_option_of_a_short_name_keeps_the_name() -> None:
     """`algorithm = "fedavg"` is short for `{ name = "fedavg" }`, also in lists, and also where it is the default."""
     overrides = ["phases.1.algorithm.weighting=uniform", "model.hidden=7", "data.augment.0.probability=0.1"]
     loaded = load_scenario(TABLES, overrides)
-    assert loaded.phases[1].algorithm == Named(name="fedavg", weighting="uniform")
-    assert loaded.model == Named(name="cnn_femnist", hidden=7)
-    assert loaded.data.augment == (Named(name="flip", probability=0.1), Named(name="crop", padding=4))
+    assert loaded.phases[1].algorithm == named("fedavg", weighting="uniform")
+    assert loaded.model == named("cnn_femnist", hidden=7)
+    assert loaded.data.augment == (named("flip", probability=0.1), named("crop", padding=4))
 
 
 def test_an_option_of_the_default_algorithm_can_be_set() -> None:
     loaded = load_scenario(TABLES, ["phases.0.algorithm.weighting=uniform"])
-    assert loaded.phases[0].algorithm == Named(name="fedavg", weighting="uniform")
+    assert loaded.phases[0].algorithm == named("fedavg", weighting="uniform")
 
 
 def test_phases_may_be_any_sequence_in_python() -> None:

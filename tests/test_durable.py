@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from rayfl.report.durable import written_whole
+from rayfl.durable import written_whole
 
 
 def test_the_file_appears_only_when_it_is_whole(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,11 +19,11 @@ def _sync(path: Path) -> None:
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """A temporary name to write to, in `path`'s folder; at the end it is synced to disk and becomes `path`.
+    """A temporary name to write to, in `path`'s folder, that nobody else writes to; at the end it is synced to disk and becomes `path`.
 
     When the block raises, the temporary file is removed and whatever was at `path` stays as it was.
     """
-    temporary = path.with_name(f".{path.name}.part")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         yield temporary
         _sync(temporary)
