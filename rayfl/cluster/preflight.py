@@ -39,8 +39,8 @@ def hosts_that_fit(
     if not largest:
         advice = "not even one fits: ask for less with resources.cpus_per_host or resources.gpus_per_host"
     raise ResourceError(
-        f"{what} with {per_host} each do not fit the Ray cluster of {len(nodes)} node{'s' * (len(nodes) != 1)} ({there}; "
-        f"free: {free.get('CPU', 0):g} CPUs, {free.get('GPU', 0):g} GPUs): {advice}"
+        f"{what} with {per_host} each do not fit the Ray cluster of {len(nodes)} node{'s' * (len(nodes) != 1)} "
+        f"({there}; free: {free.get('CPU', 0):g} CPUs, {free.get('GPU', 0):g} GPUs): {advice}"
     )
 
 

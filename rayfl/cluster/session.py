@@ -14,10 +14,11 @@ from ray.exceptions import GetTimeoutError, RayError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from rayfl.cluster.actors import HostActor, ServerActor
 from rayfl.cluster.connection import attached
+from rayfl.cluster.host_actor import HostActor
 from rayfl.cluster.preflight import plan_hosts
 from rayfl.cluster.scheduler_actor import SchedulerActor
+from rayfl.cluster.server_actor import ServerActor
 from rayfl.cluster.workers import ActorWorker, RayBackend, as_rayfl_error
 from rayfl.config.execution import Resources
 from rayfl.engine.evaluation import cut
