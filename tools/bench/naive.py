@@ -7,6 +7,7 @@ PyTorch, so that nothing else is in the process.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -15,6 +16,10 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+
+RAY_NICENESS = 15
+"""Ray's workers give way to other programs by so much; so do the processes that they are compared with."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,7 @@ def naive_limit(processes: int, load: Load, seconds: float) -> float:
 
 
 def main(clients: str, samples: str, batch_size: str, lr: str, seconds: str) -> None:
+    os.nice(RAY_NICENESS)
     torch.set_num_threads(1)
     trainer = Trainer(Load(int(clients), int(samples), int(batch_size), float(lr)))
     trainer.train_client(0)

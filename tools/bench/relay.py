@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
 
 from rayfl.data.batches import BatchSource
 from rayfl.engine.events import RoundDone
-from rayfl.engine.session import Job
 from rayfl.local.client import Client
-from rayfl.models.flat import FlatModel
+from tools.bench.naive import RAY_NICENESS
 from tools.bench.rounds import NEVER, job_of, run_rounds
 from tools.bench.table import Row
 
 ROUNDS = 30
 HOPS = 100
 HOSTS = 2
-TRAINING_PASSES = 10
 
 
 def scenario() -> dict[str, Any]:
@@ -43,34 +45,32 @@ def scenario() -> dict[str, Any]:
     }
 
 
-def training_seconds(job: Job, model: FlatModel) -> float:
-    """The same visits in this process, nothing but local training: median seconds a visit."""
-    threads = torch.get_num_threads()
+def training_seconds() -> float:
+    """The same visits in this process, nothing but local training: seconds a visit, median of the passes."""
+    job, model = job_of(scenario())
     torch.set_num_threads(job.scenario.numerics.threads)
     phase, source = job.scenario.phases[0], BatchSource(job.store, torch.device("cpu"))
     algorithm, received = phase.build_algorithm(), model.vector.clone()
     seconds = []
-    for number in range(1, TRAINING_PASSES + 1):
-        for client_id in range(HOPS):
-            client = Client(
-                client_id, source, model, phase.local, phase.local.lr, job.scenario.seed, 0, number, state={}
-            )
-            start = time.perf_counter()
-            algorithm.local_update(client, received)
-            seconds.append(time.perf_counter() - start)
-    torch.set_num_threads(threads)
+    for number in range(1, ROUNDS + 1):
+        start = time.perf_counter()
+        for client in range(HOPS):
+            visit = Client(client, source, model, phase.local, phase.local.lr, job.scenario.seed, 0, number, state={})
+            algorithm.local_update(visit, received)
+        seconds.append((time.perf_counter() - start) / HOPS)
     return statistics.median(seconds)
 
 
 def hop_seconds(rounds: Sequence[RoundDone], phase: str) -> float:
-    """Median seconds a visit of one relay takes, the passage to the next included."""
+    """Seconds a visit of one relay takes, the passage to the next included: median of the rounds."""
     times = [done.seconds for done in rounds if done.phase == phase]
-    return statistics.median(later - earlier for earlier, later in zip(times, times[1:], strict=False)) / HOPS
+    return statistics.median(later - earlier for earlier, later in pairwise(times)) / HOPS
 
 
 def measure() -> list[Row]:
-    job, model = job_of(scenario())
-    training = training_seconds(job, model)
+    command = [sys.executable, "-m", "tools.bench.relay"]
+    training = float(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+    job, _ = job_of(scenario())
     rounds = run_rounds(job)
     rows = []
     for phase, target, what in (("across", 5.0, "from host to host"), ("within", 0.5, "on one host")):
@@ -78,3 +78,8 @@ def measure() -> list[Row]:
         detail = f"visit and hop {1e3 * visit:.2f} ms, training alone {1e3 * training:.2f} ms"
         rows.append(Row(f"relay: a hop {what}", 1e3 * (visit - training), "ms", "<=", target, detail))
     return rows
+
+
+if __name__ == "__main__":
+    os.nice(RAY_NICENESS)
+    print(training_seconds())

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tools.compare_runs import main
+
+
+def a_run(folder: Path, name: str, seed: int, accuracy: list[float]) -> Path:
+    folder.mkdir()
+    (folder / "scenario.toml").write_text(f'name = "{name}"\nseed = {seed}\n')
+    lines = [json.dumps({"round": 5 * n, "test_accuracy": value}) for n, value in enumerate(accuracy, start=1)]
+    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_runs_are_compared_in_a_table_and_a_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = a_run(tmp_path / "a", "cyclic", 0, [0.1, 0.5, 0.7, 0.6, 0.6, 0.6, 0.5])
+    second = a_run(tmp_path / "b", "fedavg", 1, [0.2, 0.3])
+    main([str(tmp_path / "both.png"), str(first), str(second)])
+    printed = capsys.readouterr().out
+    assert "| `cyclic` | 0 | 70.00 % | 15 | 60.00 % | 50.00 % |" in printed
+    assert "| `fedavg` | 1 | 30.00 % | 10 | 25.00 % | 30.00 % |" in printed
+    assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")

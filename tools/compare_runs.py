@@ -1,0 +1,94 @@
+"""python -m tools.compare_runs OUT.png RUN [RUN ...]: the accuracy of several runs in one picture, and a table.
+
+A run is a folder that rayfl left. Runs of one scenario share a colour; the table is Markdown, on stdout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+COLOURS = ("#2166ac", "#b35806", "#1b7837", "#762a83")
+TAIL = 5
+"""Evaluations at the end whose mean is a run's final accuracy: single rounds jump under skewed partitions."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """scenario: its resolved tables; rounds [n]; accuracy [n] in percent."""
+
+    scenario: dict[str, object]
+    rounds: np.ndarray
+    accuracy: np.ndarray
+
+    @property
+    def name(self) -> str:
+        return str(self.scenario["name"])
+
+
+def read_run(folder: Path) -> Run:
+    """The scenario and the curve of a finished run."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    scenario = tomllib.loads((folder / "scenario.toml").read_text(encoding="utf-8"))
+    lines.sort(key=lambda line: line["round"])
+    return Run(
+        scenario,
+        np.array([line["round"] for line in lines]),
+        np.array([100 * line["test_accuracy"] for line in lines]),
+    )
+
+
+def table(runs: Sequence[Run]) -> str:
+    """A row per run: best accuracy and its round, the mean of the last evaluations, and the last."""
+    rows = [
+        f"| scenario | seed | best accuracy | in round | mean of the last {TAIL} evaluations | last |",
+        "|---|---|---|---|---|---|",
+    ]
+    for run in runs:
+        best = int(run.accuracy.argmax())
+        rows.append(
+            f"| `{run.name}` | {run.scenario['seed']} | {run.accuracy[best]:.2f} % | {run.rounds[best]} | "
+            f"{run.accuracy[-TAIL:].mean():.2f} % | {run.accuracy[-1]:.2f} % |"
+        )
+    return "\n".join(rows)
+
+
+def draw(runs: Sequence[Run], path: Path) -> None:
+    """Writes the PNG: accuracy in percent against the round."""
+    figure = Figure(figsize=(8, 4.2), dpi=120, layout="constrained")
+    axes = figure.subplots()
+    names = list(dict.fromkeys(run.name for run in runs))
+    styles = ("-", "--", ":", "-.")
+    for run in runs:
+        place = names.index(run.name)
+        order = [other for other in runs if other.name == run.name].index(run)
+        label = f"{run.name}, seed {run.scenario['seed']}"
+        axes.plot(run.rounds, run.accuracy, styles[order % 4], color=COLOURS[place % 4], linewidth=1.4, label=label)
+    axes.set_xlabel("round")
+    axes.set_ylabel("test accuracy, %")
+    axes.set_ylim(bottom=0)
+    axes.grid(axis="y", alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="lower right")
+    figure.savefig(path)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tools.compare_runs", description=__doc__.split("\n")[0])
+    parser.add_argument("picture", type=Path)
+    parser.add_argument("runs", type=Path, nargs="+")
+    options = parser.parse_args(arguments)
+    runs = [read_run(folder) for folder in options.runs]
+    draw(runs, options.picture)
+    print(table(runs))
+
+
+if __name__ == "__main__":
+    main()
