@@ -1,4 +1,4 @@
-"""What rayfl raises: every message names the key, file, client, host or limit, and what to change."""
+"""What rayfl raises, and its words: every message names the key, file, client, host or limit, and what to change."""
 
 from __future__ import annotations
 

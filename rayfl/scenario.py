@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from rayfl.config.loading import find_scenarios, load_scenario, scenario_title
 from rayfl.errors import RayflError
@@ -78,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _print_list(console: Console) -> None:
     table = Table("scenario", "title", box=None)
     for name, path in sorted(find_scenarios().items()):
-        table.add_row(name, scenario_title(path))
+        table.add_row(Text(name), Text(scenario_title(path)))
     console.print(table)
 
 

@@ -77,9 +77,9 @@ def run(
     resolved = load_scenario(scenario, overrides, quick)
     if backend not in ("ray", "inline"):
         raise ScenarioError(f"backend: '{backend}' is neither 'ray' nor 'inline'")
-    # absolute, since a connection to Ray may change the working directory
+    # absolute paths, since a connection to Ray may change the working directory
+    job, model = prepare(resolved, Path(data_dir).absolute() if data_dir else data_folder().absolute())
     with Records.create(Path(out).absolute(), resolved.name, datetime.now()) as records:
-        job, model = prepare(resolved, Path(data_dir).absolute() if data_dir else data_folder().absolute())
         _announce(console, job, model, records.folder)
         records.write_scenario(job.scenario.to_toml())
         summary = Summary()

@@ -17,7 +17,7 @@ from rayfl.models import models
 from rayfl.registry import Registry
 
 PACKAGE = Path(rayfl.__file__).parent
-FOUNDATIONS = ("rayfl.durable", "rayfl.errors", "rayfl.registry", "rayfl.streams")
+FOUNDATIONS = ("rayfl.durable", "rayfl.errors", "rayfl.registry", "rayfl.streams", "rayfl.wording")
 ABOVE = ("rayfl.cluster", "rayfl.report", "rayfl.simulation", "rayfl.scenario")
 FORBIDDEN = {
     "rayfl.algorithms": ("rayfl.engine", *ABOVE),

@@ -188,10 +188,3 @@ def test_an_update_outside_the_exact_sums_range_names_the_client_and_the_limit(t
     message = failure(tmp_path, ClientError, phases=[spoilt])
     assert message.startswith("client 2 on host 0, phase 'federated', round 1: its weighted 'delta' reaches ")
     assert "numerics.fraction_bits = 32 allows 5.24e+05" in message
-
-
-def test_an_algorithm_that_asks_nobody_is_told(tmp_path: Path) -> None:
-    phases = [{**PHASE, "algorithm": "tests.user_code:AsksNobody"}]
-    message = failure(tmp_path, ScenarioError, phases=phases)
-    assert "federated" in message
-    assert "exchange" in message.lower()

@@ -111,8 +111,3 @@ class CautiousServer(FedAvg):
     def round(self, server: ServerState, cohort: Sequence[int]) -> Generator[Exchange, Answers, None]:
         answers = yield Exchange(self.fit, server.model)
         server.model += (self.server_lr * answers.mean("delta")).astype(np.float32)
-
-
-class AsksNobody(FedAvg):
-    def round(self, server: ServerState, cohort: Sequence[int]) -> Generator[Exchange, Answers, None]:
-        yield from ()

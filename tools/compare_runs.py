@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -24,7 +25,7 @@ TAIL = 5
 class Run:
     """scenario: its resolved tables; rounds [n]; accuracy [n] in percent."""
 
-    scenario: dict[str, object]
+    scenario: dict[str, Any]
     rounds: np.ndarray
     accuracy: np.ndarray
 
@@ -85,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("picture", type=Path)
     parser.add_argument("runs", type=Path, nargs="+")
     options = parser.parse_args(arguments)
-    runs = [read_run(folder) for folder in options.runs]
+    runs = sorted(map(read_run, options.runs), key=lambda run: (run.name, run.scenario["seed"]))
     draw(runs, options.picture)
     print(table(runs))
 

@@ -23,15 +23,17 @@ class Algorithm(BaseModel, ABC):
     is a function of what it is given and can be repeated anywhere.
 
     stateful: clients keep `client.state` from round to round, on a host of their own.
+    exchanges: how many exchanges a round yields; known beforehand, rounds can be submitted ahead of their results.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     stateful: ClassVar[bool] = False
+    exchanges: ClassVar[int] = 1
 
     @abstractmethod
     def round(self, server: ServerState, cohort: Sequence[int]) -> Generator[Exchange, Answers, None]:
-        """One parallel round: yields exchanges, receives their reduced answers, and updates `server`."""
+        """One parallel round: yields `exchanges` exchanges, receives their reduced answers, and updates `server`."""
 
     def local_update(self, client: Client, received: torch.Tensor) -> torch.Tensor:
         """One visit: the model vector after local training from `received`. All that a relay uses."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
-from rayfl.config.section import Named, Section
+from rayfl.config.section import Named, Section, check_plain
 
 
 class Normalization(Section):
@@ -44,3 +44,9 @@ class Data(Section):
     normalize: Normalization | None = None
     augment: tuple[Named, ...] = ()
     options: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("options")
+    @classmethod
+    def _options_are_plain(cls, options: dict[str, Any]) -> dict[str, Any]:
+        check_plain(options)
+        return options

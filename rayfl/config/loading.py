@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import rayfl
-from rayfl.config.overrides import apply_override, parse_override
+from rayfl.config.overrides import apply_override, parse_override, quick_overrides
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
 from rayfl.registry import nearest
@@ -31,16 +30,16 @@ def load_scenario(
     if isinstance(scenario, Scenario):
         tables, origin = scenario.model_dump(mode="json", exclude_none=True), scenario.name
     elif isinstance(scenario, Mapping):
-        tables, origin = copy.deepcopy(dict(scenario)), "scenario"
+        tables, origin = _plain(scenario), "scenario"
     else:
         path = _find(scenario)
         tables, origin = _read(path), path.stem
         tables.setdefault("name", path.stem)
     quick_values = tables.pop("quick", None)
     if quick:
-        if not quick_values:
+        if not quick_values or not isinstance(quick_values, dict):
             raise ScenarioError(f"scenario '{origin}' has no [quick] table")
-        for key, value in quick_values.items():
+        for key, value in quick_overrides(quick_values):
             apply_override(tables, key, value)
     pairs = overrides.items() if isinstance(overrides, Mapping) else map(parse_override, overrides)
     for key, value in pairs:
@@ -71,6 +70,13 @@ def find_scenarios() -> dict[str, Path]:
 def scenario_title(path: Path) -> str:
     """The title of a scenario file, unvalidated."""
     return str(_read(path).get("title", ""))
+
+
+def _plain(value: Any) -> Any:
+    """A copy as tomllib would have read it, which overrides may change."""
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _shipped() -> Path:

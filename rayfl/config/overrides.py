@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
 from rayfl.config.scenario import Scenario
+from rayfl.config.section import Section
 from rayfl.config.validation import annotation_at
 from rayfl.errors import ScenarioError
 
@@ -46,11 +48,12 @@ def apply_override(tables: dict[str, Any], key: str, value: Any) -> None:
     for depth, part in enumerate(parents):
         where = ".".join(map(str, parents[: depth + 1]))
         if isinstance(node, list):
-            node = node[_index(node, part, where)]
+            part = _index(node, part, where)
         else:
-            if isinstance(node.get(part), str):
-                node[part] = {"name": node[part]}  # algorithm = "fedavg" is short for { name = "fedavg" }
-            node = node.setdefault(part, {})
+            node.setdefault(part, {})
+        if isinstance(node[part], str):
+            node[part] = {"name": node[part]}  # algorithm = "fedavg" is short for { name = "fedavg" }
+        node = node[part]
         if not isinstance(node, dict | list):
             raise ScenarioError(f"{key}: '{where}' is a value, not a table")
     if isinstance(node, list):
@@ -59,8 +62,27 @@ def apply_override(tables: dict[str, Any], key: str, value: Any) -> None:
         node[last] = value
 
 
+def quick_overrides(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(key path, value) of a [quick] table, be they written `"data.clients" = 40` or `clients = 40` in [quick.data]."""
+    for key, value in table.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, Mapping) and _holds_keys(path):
+            yield from quick_overrides(value, f"{path}.")
+        else:
+            yield path, value
+
+
+def _holds_keys(path: str) -> bool:
+    """Whether this is a section, or the list of phases: not something that is given as a whole."""
+    try:
+        annotation = annotation_at(Scenario, _split(path))
+    except KeyError:
+        return False
+    return get_origin(annotation) is tuple or (isinstance(annotation, type) and issubclass(annotation, Section))
+
+
 def _split(key: str) -> tuple[int | str, ...]:
-    return tuple(int(part) if part.isdigit() else part for part in key.split("."))
+    return tuple(int(part) if part.isdecimal() else part for part in key.split("."))
 
 
 def _index(node: list[Any], part: int | str, where: str) -> int:

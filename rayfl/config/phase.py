@@ -12,6 +12,7 @@ from pydantic import (
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
+    field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -101,11 +102,22 @@ class Phase(Section):
             ScenarioError: an unknown name, or a hyper-parameter that is unknown or out of range.
         """
         kind = algorithms.resolve(self.algorithm.name)
+        if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
+            raise ScenarioError(
+                f"{where}.algorithm: '{self.algorithm.name}' is not a class derived from "
+                "rayfl.algorithms.algorithm.Algorithm"
+            )
         try:
             built: Algorithm = kind(**self.algorithm.options)
         except ValidationError as error:
             raise ScenarioError(explain(error, kind, self.algorithm.options, f"{where}.algorithm.")) from None
         return built
+
+    @field_validator("algorithm", mode="before")
+    @classmethod
+    def _options_of_the_default(cls, value: Any) -> Any:
+        """`phases.0.algorithm.weighting=uniform` where no algorithm was named."""
+        return {"name": "fedavg", **value} if isinstance(value, dict) else value
 
     @model_validator(mode="after")
     def _order_is_of_a_relay(self) -> Phase:

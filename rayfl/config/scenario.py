@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import tomli_w
-from pydantic import Field, NonNegativeInt, ValidationError, model_validator
+from pydantic import Field, NonNegativeInt, ValidationError, field_validator, model_validator
 
 from rayfl.config.data import Data
 from rayfl.config.execution import Evaluation, Numerics, Resources
@@ -18,7 +18,7 @@ from rayfl.errors import ScenarioError
 class Scenario(Section):
     """An experiment: everything its result depends on, and what to run it on.
 
-    name: the file's stem, where the scenario came from a file.
+    name: begins the name of the run's folder; by default the file's stem, where the scenario came from a file.
     model: a registered network or `package.module:object`, with its options; rayfl passes `num_classes` and
         `input_shape` (height, width, channels) to a network that asks for them.
     """
@@ -66,6 +66,13 @@ class Scenario(Section):
             for index, phase in enumerate(self.phases)
         )
         return self.model_copy(update={"phases": phases})
+
+    @field_validator("name")
+    @classmethod
+    def _name_fits_a_folder(cls, name: str) -> str:
+        if not name.strip() or not name.isprintable() or name.startswith(".") or set(name) & set("/\\"):
+            raise ValueError("must be fit for a folder's name: something printable, no slashes, no dot in front")
+        return name
 
     @model_validator(mode="after")
     def _phase_names_differ(self) -> Scenario:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -10,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 class Section(BaseModel):
     """A table of the scenario."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="constants")
 
 
 class Named(BaseModel):
@@ -19,7 +20,7 @@ class Named(BaseModel):
     The name is a registered one or `package.module:object`; the options are checked by what the name stands for.
     """
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="allow", ser_json_inf_nan="constants")
 
     name: str
 
@@ -28,6 +29,30 @@ class Named(BaseModel):
     def _from_name(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
 
+    @model_validator(mode="after")
+    def _options_are_plain(self) -> Named:
+        check_plain(self.options)
+        return self
+
     @property
     def options(self) -> dict[str, Any]:
         return dict(self.model_extra or {})
+
+
+def check_plain(options: Mapping[str, Any]) -> None:
+    """Raises ValueError for an option that a scenario file could not hold, at any depth."""
+    for key, value in options.items():
+        _check_plain(key, value)
+
+
+def _check_plain(key: str, value: Any) -> None:
+    if isinstance(value, Mapping):
+        check_plain({f"{key}.{inner}": part for inner, part in value.items()})
+    elif isinstance(value, list | tuple):
+        for part in value:
+            _check_plain(key, part)
+    elif type(value) not in (bool, int, float, str, type(None)):
+        raise ValueError(
+            f"option '{key}' must be text, a number, true or false, or a list or table of such, "
+            f"not a {type(value).__module__}.{type(value).__qualname__}"
+        )

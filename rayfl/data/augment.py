@@ -6,10 +6,11 @@ All draws come from a numpy generator on the CPU, so CPU and GPU augment alike.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
+from pydantic import Field, PositiveInt
 from torch.nn import functional
 
 from rayfl.errors import ScenarioError
@@ -17,19 +18,9 @@ from rayfl.errors import ScenarioError
 
 @dataclass(frozen=True)
 class Flip:
-    """Mirrors each image left to right with the given probability.
+    """Mirrors each image left to right with the given probability."""
 
-    Raises:
-        ScenarioError: `probability` is not in 0..1.
-    """
-
-    probability: float = 0.5
-
-    def __post_init__(self) -> None:
-        if not _is_probability(self.probability):
-            raise ScenarioError(
-                f"augmentation flip.probability: must be a number from 0 to 1, not {self.probability!r}"
-            )
+    probability: Annotated[float, Field(ge=0, le=1)] = 0.5
 
     def __call__(self, x: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
         """x: [n, height, width, channels] float, contiguous; returns a new tensor of the same kind."""
@@ -45,21 +36,11 @@ class Crop:
     pad) or "reflect" (the image mirrored at its outermost pixels, as MOON and NIID-Bench pad CIFAR-10).
 
     Raises:
-        ScenarioError: `padding` is not a whole number above 0, `mode` is neither of the two, or, on the first
-            batch, the images are too small to be mirrored that far.
+        ScenarioError: on the first batch, where the images are too small to be mirrored that far.
     """
 
-    padding: int = 4
+    padding: PositiveInt = 4
     mode: Literal["zeros", "reflect"] = "zeros"
-
-    def __post_init__(self) -> None:
-        if not _is_padding(self.padding):
-            raise ScenarioError(
-                f"augmentation crop.padding: must be a whole number of at least 1, not {self.padding!r}"
-            )
-        # Options come from a file, so the declared type promises nothing.
-        if str(self.mode) not in ("zeros", "reflect"):
-            raise ScenarioError(f"augmentation crop.mode: must be 'zeros' or 'reflect', not {self.mode!r}")
 
     def __call__(self, x: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
         """x: [n, height, width, channels] float, contiguous; returns a new tensor of the same kind."""
@@ -81,18 +62,10 @@ class Crop:
         height, width = x.shape[1:3]
         if p >= min(height, width):
             raise ScenarioError(
-                f"augmentation crop.padding: {p} with mode 'reflect' needs images larger than {p} pixels, "
+                f"data.augment: 'crop' with padding {p} and mode 'reflect' needs images larger than {p} pixels, "
                 f"these are {height} x {width}"
             )
         return x.index_select(1, _mirrored(height, p, x.device)).index_select(2, _mirrored(width, p, x.device))
-
-
-def _is_probability(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
-
-
-def _is_padding(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _mirrored(size: int, padding: int, device: torch.device) -> torch.Tensor:

@@ -37,8 +37,8 @@ class BatchSource:
         self._store, self._device = store, device
         self._images = store.train.x.dtype == np.uint8 and store.train.x.ndim == 4
         self._augment: list[Callable[[torch.Tensor, np.random.Generator], torch.Tensor]] = [
-            call_with_options(augmentations.resolve(item.name), item.options, {}, "data.augment")
-            for item in store.augment
+            call_with_options(augmentations.resolve(item.name), item.options, {}, f"data.augment.{index}")
+            for index, item in enumerate(store.augment)
         ]
         self._mean_std: tuple[torch.Tensor, torch.Tensor] | None = None
         if store.normalize:

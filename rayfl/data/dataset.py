@@ -105,7 +105,8 @@ class Dataset:
                 raise DataError(
                     f"{self.name}: {split} labels run from {low} to {high}, allowed are 0 to {self.num_classes - 1}"
                 )
-        if self.train.x.shape[1:] != self.test.x.shape[1:]:
-            raise DataError(
-                f"{self.name}: train inputs are {self.train.x.shape[1:]}, test inputs {self.test.x.shape[1:]}"
-            )
+        kinds = [f"{list(part.x.shape[1:])} {part.x.dtype}" for part in (self.train, self.test)]
+        if kinds[0] != kinds[1]:
+            raise DataError(f"{self.name}: train inputs are {kinds[0]}, test inputs {kinds[1]}")
+        if self.train.x.dtype == np.uint8 and self.train.x.ndim == 3:
+            raise DataError(f"{self.name}: images are [n, height, width, channels]; {kinds[0]} lacks the channels")

@@ -13,8 +13,10 @@ import hashlib
 import logging
 from importlib.metadata import version
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field, PositiveInt
 
 from rayfl.data.dataset import Dataset, Provenance
 from rayfl.data.glyphs import FONTS, SIZE, stroke_distances
@@ -30,11 +32,16 @@ DEFAULT_WRITERS = 190
 _log = logging.getLogger(__name__)
 
 
-def load(cache_dir: Path, seed: int, clients: int | None = None, classes: int = CLASSES) -> Dataset:
+def load(
+    cache_dir: Path,
+    seed: int,
+    clients: PositiveInt | None = None,
+    classes: Annotated[int, Field(ge=2, le=CLASSES)] = CLASSES,
+) -> Dataset:
     """Generated handwriting as a source of data: one writer, one natural client.
 
     Raises:
-        DataError: fewer than one client, `classes` outside 2..62, or a cache folder that cannot be written to.
+        DataError: a cache folder that cannot be written to.
     """
     writers = DEFAULT_WRITERS if clients is None else clients
     return cached(cache_dir, seed, writers, classes).dataset("handwriting", classes, provenance(seed, writers))
@@ -62,15 +69,7 @@ def cached(cache_dir: Path, seed: int, writers: int, classes: int = CLASSES) -> 
 
 
 def generate(seed: int, writers: int, classes: int = CLASSES) -> WrittenImages:
-    """The images of writers 0..writers-1; with fewer classes, the first ones of FEMNIST's order.
-
-    Raises:
-        DataError: fewer than one writer, or `classes` outside 2..62.
-    """
-    if writers < 1:
-        raise DataError(f"generated handwriting needs at least 1 writer, not {writers}")
-    if not 2 <= classes <= CLASSES:
-        raise DataError(f"generated handwriting has 2 to {CLASSES} classes, not {classes}")
+    """The images of writers 0..writers-1 (one at least); with fewer classes, the first ones of FEMNIST's order."""
     parts = [writer_images(seed, writer, classes) for writer in range(writers)]
     return WrittenImages(
         names=tuple(f"w{writer:07d}" for writer in range(writers)),

@@ -80,17 +80,25 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
         train, train_shards = _gather(train, train_shards)
         test, test_shards = _gather(test, natural.test)
         names = natural.names
+        if not len(test):
+            raise DataError(f"none of the {len(names)} chosen clients of {dataset.name} has test examples")
     _check_no_empty_shard(train_shards, partition.name)
+    is_images = train.x.dtype == np.uint8 and train.x.ndim == 4
+    if config.normalize and not is_images:
+        raise ScenarioError(
+            "data.normalize is for images, [n, height, width, channels] uint8; other inputs are given to the model as "
+            f"they are ({dataset.name}: {train.x.dtype}, {train.x.ndim} dimensions)"
+        )
     if config.normalize and len(config.normalize.mean) != train.x.shape[-1]:
         raise ScenarioError(
             f"data.normalize: {len(config.normalize.mean)} values, but inputs have {train.x.shape[-1]} channels"
         )
     for index, augmentation in enumerate(config.augment):
-        if train.x.dtype != np.uint8 or train.x.ndim != 4:
+        call_with_options(augmentations.resolve(augmentation.name), augmentation.options, {}, f"data.augment.{index}")
+        if not is_images:
             raise ScenarioError(
                 f"data.augment.{index}: '{augmentation.name}' is for images, [n, height, width, channels] uint8"
             )
-        call_with_options(augmentations.resolve(augmentation.name), augmentation.options, {}, f"data.augment.{index}")
     return ShardStore(
         name=dataset.name,
         train=train,
@@ -114,6 +122,8 @@ def _load(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Dataset:
         "seed": seed,
         "clients": config.clients,
     }
+    if not callable(source) and config.options:
+        raise ScenarioError(f"data.options: '{config.name}' is no callable, so it takes none")
     loaded = call_with_options(source, config.options, given, "data.options") if callable(source) else source
     return loaded if isinstance(loaded, Dataset) else _from_arrays(config.name, loaded)
 

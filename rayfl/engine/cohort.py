@@ -24,6 +24,10 @@ def check_cohort(phase: Phase, where: str, num_clients: int) -> None:
                 raise ScenarioError(
                     f"{where}.cohort: list {number} names client {strange[0]}; they are 0 to {num_clients - 1}"
                 )
+            if len(clients) == 1 and phase.order == "no_repeat":
+                raise ScenarioError(
+                    f"{where}.order: 'no_repeat' may replace the only client of list {number}; use 'sampled'"
+                )
             if len(set(clients)) != len(clients):
                 raise ScenarioError(f"{where}.cohort: list {number} names a client twice")
     if phase.order == "no_repeat" and num_clients == 1:

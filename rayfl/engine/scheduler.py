@@ -20,8 +20,8 @@ from rayfl.engine.events import Evaluated, Event, RoundDone, Traffic, Waiting
 from rayfl.engine.turn import Turn, VisitReport
 from rayfl.local.steps import visit_steps
 
-RELAY_ROUNDS_AHEAD = 2
-"""Relay rounds submitted before the first of them is over, so that no host waits for the scheduler."""
+ROUNDS_AHEAD = 2
+"""Rounds submitted before the first of them is over, so that no host waits for the scheduler."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,12 @@ class _Call:
 
 
 @dataclass(frozen=True)
-class _RelayRound:
+class _Round:
+    """A round under way: the visits' reports, and, of a parallel round, the server's aggregation."""
+
     turn: Turn
     reports: list[_Call]
+    aggregations: list[_Call]
 
 
 class Scheduler:
@@ -47,10 +50,11 @@ class Scheduler:
     def __init__(self, scenario: Scenario, backend: Backend, sizes: np.ndarray, slices: Sequence[Slice]) -> None:
         self._scenario, self._backend = scenario, backend
         self._sizes, self._slices = sizes, slices
-        self._stateful = [phase.build_algorithm().stateful for phase in scenario.phases]
+        self._algorithms = [phase.build_algorithm() for phase in scenario.phases]
         self._traffic = Traffic()
         self._evaluations: deque[tuple[Turn, list[_Call]]] = deque()
         self._turn = Turn(0, 0, 0)
+        self._last_client: int | None = None
         self._start = 0.0
 
     def run(self) -> Iterator[Event]:
@@ -68,66 +72,73 @@ class Scheduler:
         yield from self._collect_evaluations(left=0)
 
     def _parallel(self, turns: Sequence[Turn]) -> Generator[Event, None, None]:
+        """Every round goes from the server to the hosts and back, once for each of its algorithm's exchanges."""
+        server, ahead = self._backend.server, deque[_Round]()
         for turn in turns:
-            self._turn = turn
-            phase = turn.config(self._scenario)
-            cohort = cohort_of(phase, self._scenario.seed, turn, len(self._sizes))
-            plan = self._plan(turn, cohort)
-            exchange, going_on, reports = self._backend.server.call("begin", turn, cohort), True, []
-            while going_on:
+            plan, cohort = self._plan(turn)
+            exchange, reports, aggregations = server.call("begin", turn, cohort), [], []
+            for _ in range(self._algorithms[turn.phase].exchanges):
                 parts = []
                 for host, clients in plan:
                     part, report = self._backend.hosts[host].call("answer", turn, clients, exchange, returns=2)
                     parts.append(part)
                     reports.append(_Call(report, f"host {host}: {_named(clients)}"))
-                more, exchange = self._backend.server.call("receive", *parts, returns=2)
-                going_on = (yield from self._await([*reports, _Call(more, "server: aggregation")]))[-1]
-            yield from self._commit(turn)
-            yield self._round_done(turn, (yield from self._await(reports)))
+                aggregated, exchange = server.call("receive", *parts, returns=2)
+                aggregations.append(_Call(aggregated, "server: aggregation"))
             if self._is_evaluated(turn):
-                self._evaluate(turn, self._backend.server.call("model"), busy=None)
-            yield from self._collect_evaluations(left=1)
+                self._evaluate(turn, server.call("model"), busy=None)
+            ahead.append(_Round(turn, reports, aggregations))
+            yield from self._finish(ahead, left=self._may_run_ahead(turn))
 
     def _relay(self, turns: Sequence[Turn]) -> Generator[Event, None, None]:
         """Every round is one chain of references: no model passes through the scheduler."""
-        model = self._backend.server.call("model")
-        ahead: deque[_RelayRound] = deque()
-        last: int | None = None
+        model, ahead = self._backend.server.call("model"), deque[_Round]()
         for turn in turns:
-            phase = turn.config(self._scenario)
-            cohort = cohort_of(phase, self._scenario.seed, turn, len(self._sizes), last)
-            last = cohort[-1]
-            packed = self._scenario.resources.relay == "packed" and not self._stateful[turn.phase]
+            cohort = self._cohort(turn)
+            packed = self._scenario.resources.relay == "packed" and not self._algorithms[turn.phase].stateful
             reports = []
             for host, clients in legs(cohort, len(self._backend.hosts), packed):
                 model, report = self._backend.hosts[host].call("relay", turn, clients, model, returns=2)
                 reports.append(_Call(report, f"host {host}: {_named(clients)}"))
-            ahead.append(_RelayRound(turn, reports))
             if self._is_evaluated(turn):
                 self._evaluate(turn, model, busy=0 if packed else None)
-            keep = 0 if self._stateful[turn.phase] or turn is turns[-1] else RELAY_ROUNDS_AHEAD - 1
-            while len(ahead) > keep:
-                yield from self._finish_relay(ahead.popleft())
+            ahead.append(_Round(turn, reports, []))
+            yield from self._finish(ahead, left=self._may_run_ahead(turn))
         yield from self._await([_Call(self._backend.server.call("adopt", model), "server: the relay's model")])
 
-    def _finish_relay(self, relay: _RelayRound) -> Generator[Event, None, None]:
-        self._turn = relay.turn
-        reports = yield from self._await(relay.reports)
-        yield from self._commit(relay.turn)
-        yield self._round_done(relay.turn, reports)
-        yield from self._collect_evaluations(left=RELAY_ROUNDS_AHEAD)
+    def _may_run_ahead(self, turn: Turn) -> int:
+        """How many rounds may be under way when the next is submitted; states must be committed before."""
+        last = turn.round_in_phase == turn.config(self._scenario).rounds
+        return 0 if last or self._algorithms[turn.phase].stateful else ROUNDS_AHEAD - 1
 
-    def _plan(self, turn: Turn, cohort: Sequence[int]) -> list[tuple[int, list[int]]]:
-        hosts = len(self._backend.hosts)
-        if self._stateful[turn.phase]:
+    def _finish(self, ahead: deque[_Round], left: int) -> Generator[Event, None, None]:
+        """Waits for rounds and reports them, oldest first, until at most `left` are under way."""
+        while len(ahead) > left:
+            done = ahead.popleft()
+            self._turn = done.turn
+            values = yield from self._await([*done.reports, *done.aggregations])
+            yield from self._commit(done.turn)
+            yield self._round_done(done.turn, values[: len(done.reports)])
+            yield from self._collect_evaluations(left=ROUNDS_AHEAD)
+
+    def _cohort(self, turn: Turn) -> list[int]:
+        phase = turn.config(self._scenario)
+        cohort = cohort_of(phase, self._scenario.seed, turn, len(self._sizes), self._last_client)
+        self._last_client = cohort[-1]
+        return cohort
+
+    def _plan(self, turn: Turn) -> tuple[list[tuple[int, list[int]]], list[int]]:
+        """A parallel round's cohort, and who of it trains on which host."""
+        cohort, hosts = self._cohort(turn), len(self._backend.hosts)
+        if self._algorithms[turn.phase].stateful:
             visits = at_home(cohort, hosts)
         else:
             local = turn.config(self._scenario).local
             visits = longest_first(cohort, [visit_steps(local, int(self._sizes[client])) for client in cohort], hosts)
-        return [(host, clients) for host, clients in enumerate(visits) if clients]
+        return [(host, clients) for host, clients in enumerate(visits) if clients], cohort
 
     def _commit(self, turn: Turn) -> Generator[Event, None, None]:
-        if self._stateful[turn.phase]:
+        if self._algorithms[turn.phase].stateful:
             yield from self._await(
                 [
                     _Call(host.call("commit", turn), f"host {index}: commit")

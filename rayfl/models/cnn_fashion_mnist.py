@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch
+from pydantic import Field, PositiveInt
 from torch import nn
 from torch.nn import functional
 
-from rayfl.models.network import Network, dropout_probability, image_shape, positive_whole
+from rayfl.models.network import Network, image_shape
 
 
 class CNNFashionMNIST(Network):
@@ -20,7 +22,7 @@ class CNNFashionMNIST(Network):
     input_shape: (height, width, channels). dropout: probability in both places, in training mode only.
 
     Raises:
-        ScenarioError: images smaller than 16 x 16, or `dropout` is not in 0..1 (1 excluded).
+        ScenarioError: images smaller than 16 x 16.
 
     Source: the MNIST example of PyTorch's first years; CyclicFL gives no sizes.
     """
@@ -28,15 +30,20 @@ class CNNFashionMNIST(Network):
     ordered_modules = ("conv1", "conv2", "fc1", "fc2")
     feature_layer = "fc2"
 
-    def __init__(self, num_classes: int = 10, input_shape: Sequence[int] = (28, 28, 1), dropout: float = 0.5) -> None:
+    def __init__(
+        self,
+        num_classes: PositiveInt = 10,
+        input_shape: Sequence[int] = (28, 28, 1),
+        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.5,
+    ) -> None:
         super().__init__()
         height, width, channels = image_shape("cnn_fashion_mnist", input_shape, smallest=16)
-        self.dropout = dropout_probability("dropout", dropout)
+        self.dropout = dropout
         self.conv1 = nn.Conv2d(channels, 10, 5)
         self.conv2 = nn.Conv2d(10, 20, 5)
         flat = 20 * (((height - 4) // 2 - 4) // 2) * (((width - 4) // 2 - 4) // 2)
         self.fc1 = nn.Linear(flat, 50)
-        self.fc2 = nn.Linear(50, positive_whole("num_classes", num_classes))
+        self.fc2 = nn.Linear(50, num_classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = functional.relu(functional.max_pool2d(self.conv1(x), 2))
@@ -63,13 +70,13 @@ class CNNFashionMNISTLarge(Network):
     ordered_modules = ("conv1", "conv2", "fc1", "fc2")
     feature_layer = "fc2"
 
-    def __init__(self, num_classes: int = 10, input_shape: Sequence[int] = (28, 28, 1)) -> None:
+    def __init__(self, num_classes: PositiveInt = 10, input_shape: Sequence[int] = (28, 28, 1)) -> None:
         super().__init__()
         height, width, channels = image_shape("cnn_fashion_mnist_large", input_shape, smallest=6)
         self.conv1 = nn.Conv2d(channels, 32, 3)
         self.conv2 = nn.Conv2d(32, 64, 3)
         self.fc1 = nn.Linear(64 * ((height - 4) // 2) * ((width - 4) // 2), 128)
-        self.fc2 = nn.Linear(128, positive_whole("num_classes", num_classes))
+        self.fc2 = nn.Linear(128, num_classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = functional.relu(self.conv1(x))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from pydantic import PositiveInt
 from torch import nn
 from torch.nn import functional
 
-from rayfl.errors import ScenarioError
-from rayfl.models.network import Network, image_shape, positive_whole
+from rayfl.models.network import Network, image_shape
 
 
 class CNNFemnist(Network):
@@ -21,7 +21,7 @@ class CNNFemnist(Network):
     layer before the last; None has no such layer.
 
     Raises:
-        ScenarioError: images smaller than 4 x 4, or widths that are not whole numbers above 0.
+        ScenarioError: images smaller than 4 x 4.
 
     Source: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018, and its code. CyclicFL has "two
     convolutions and one fully connected layer" without sizes, hence LEAF's convolutions and the last layer alone.
@@ -29,15 +29,14 @@ class CNNFemnist(Network):
 
     def __init__(
         self,
-        num_classes: int = 62,
+        num_classes: PositiveInt = 62,
         input_shape: Sequence[int] = (28, 28, 1),
-        widths: Sequence[int] = (32, 64),
-        hidden: int | None = None,
+        widths: tuple[PositiveInt, PositiveInt] = (32, 64),
+        hidden: PositiveInt | None = None,
     ) -> None:
         super().__init__()
         height, width, channels = image_shape("cnn_femnist", input_shape, smallest=4)
-        first, second = _two_widths(widths)
-        num_classes = positive_whole("num_classes", num_classes)
+        first, second = widths
         flat = second * (height // 2 // 2) * (width // 2 // 2)
         self.conv1 = nn.Conv2d(channels, first, 5, padding=2)
         self.conv2 = nn.Conv2d(first, second, 5, padding=2)
@@ -46,8 +45,8 @@ class CNNFemnist(Network):
             self.classifier = nn.Linear(flat, num_classes)
             self.ordered_modules = ("conv1", "conv2", "classifier")
         else:
-            self.hidden = nn.Linear(flat, positive_whole("hidden", hidden))
-            self.classifier = nn.Linear(self.hidden.out_features, num_classes)
+            self.hidden = nn.Linear(flat, hidden)
+            self.classifier = nn.Linear(hidden, num_classes)
             self.ordered_modules = ("conv1", "conv2", "hidden", "classifier")
         self.feature_layer = "classifier"
 
@@ -59,9 +58,3 @@ class CNNFemnist(Network):
             x = functional.relu(self.hidden(x))
         logits: torch.Tensor = self.classifier(x)
         return logits
-
-
-def _two_widths(widths: object) -> tuple[int, int]:
-    if not isinstance(widths, list | tuple) or len(widths) != 2:
-        raise ScenarioError(f"model.widths: must be the filters of two convolutions, [32, 64] say, not {widths!r}")
-    return positive_whole("widths", widths[0]), positive_whole("widths", widths[1])

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from pydantic import PositiveInt
 from torch import nn
 from torch.nn import functional
 
-from rayfl.models.network import Network, image_shape, positive_whole
+from rayfl.models.network import Network, image_shape
 
 
 class LeNet5(Network):
@@ -28,14 +29,14 @@ class LeNet5(Network):
     ordered_modules = ("conv1", "conv2", "fc1", "fc2", "fc3")
     feature_layer = "fc3"
 
-    def __init__(self, num_classes: int = 10, input_shape: Sequence[int] = (32, 32, 3)) -> None:
+    def __init__(self, num_classes: PositiveInt = 10, input_shape: Sequence[int] = (32, 32, 3)) -> None:
         super().__init__()
         height, width, channels = image_shape("lenet5", input_shape, smallest=16)
         self.conv1 = nn.Conv2d(channels, 6, 5)
         self.conv2 = nn.Conv2d(6, 16, 5)
         self.fc1 = nn.Linear(16 * _after_convolutions(height) * _after_convolutions(width), 120)
         self.fc2 = nn.Linear(120, 84)
-        self.fc3 = nn.Linear(84, positive_whole("num_classes", num_classes))
+        self.fc3 = nn.Linear(84, num_classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         # Max pooling commutes with ReLU, values and gradients to the bit; this way ReLU sees a quarter of the values.

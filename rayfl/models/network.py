@@ -51,20 +51,6 @@ class Network(nn.Module):
             )
 
 
-def positive_whole(key: str, value: object) -> int:
-    """`value`, a whole number above 0; ScenarioError naming `model.<key>` otherwise."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ScenarioError(f"model.{key}: must be a whole number above 0, not {value!r}")
-    return value
-
-
-def dropout_probability(key: str, value: object) -> float:
-    """`value`, a number in 0..1 without 1; ScenarioError naming `model.<key>` otherwise."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-        raise ScenarioError(f"model.{key}: must be a number from 0 up to, not including, 1, not {value!r}")
-    return float(value)
-
-
 def image_shape(model: str, input_shape: Sequence[int], smallest: int) -> tuple[int, int, int]:
     """`input_shape` as (height, width, channels), after a check that the model's layers leave something of it.
 

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import safetensors.torch
 from torch import Tensor
 
+from rayfl.durable import written_whole
 from rayfl.engine.events import Evaluated, Event, RoundDone
 from rayfl.errors import ResourceError
-from rayfl.durable import written_whole
 
 METRICS = pa.schema(
     [

@@ -9,6 +9,7 @@ import torch
 from rayfl.data import augmentations
 from rayfl.data.augment import Crop, Flip
 from rayfl.errors import ScenarioError
+from rayfl.registry import call_with_options
 from rayfl.streams import stream
 
 SHAPES = [(7, 12, 9, 3), (5, 28, 28, 1), (1, 32, 32, 3)]
@@ -88,17 +89,17 @@ def test_augmentation_on_a_gpu_gives_the_bits_of_the_cpu(augmentation: Flip | Cr
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("flip", {"probability": 1.5}, r"flip\.probability: must be a number from 0 to 1, not 1\.5"),
-        ("flip", {"probability": float("nan")}, r"flip\.probability: must be a number from 0 to 1, not nan"),
-        ("flip", {"probability": "half"}, r"flip\.probability: must be a number from 0 to 1, not 'half'"),
-        ("crop", {"padding": 0}, r"crop\.padding: must be a whole number of at least 1, not 0"),
-        ("crop", {"padding": 2.5}, r"crop\.padding: must be a whole number of at least 1, not 2\.5"),
-        ("crop", {"mode": "edge"}, r"crop\.mode: must be 'zeros' or 'reflect', not 'edge'"),
+        ("flip", {"probability": 1.5}, r"data\.augment\.0\.probability: must be less than or equal to 1 \(got 1\.5\)"),
+        ("flip", {"probability": float("nan")}, r"data\.augment\.0\.probability: must be .* \(got nan\)"),
+        ("flip", {"probability": "half"}, r"data\.augment\.0\.probability: must be a valid number.* \(got 'half'\)"),
+        ("crop", {"padding": 0}, r"data\.augment\.0\.padding: must be greater than 0 \(got 0\)"),
+        ("crop", {"padding": 2.5}, r"data\.augment\.0\.padding: must be a valid integer.* \(got 2\.5\)"),
+        ("crop", {"mode": "edge"}, r"data\.augment\.0\.mode: must be 'zeros' or 'reflect' \(got 'edge'\)"),
     ],
 )
-def test_a_bad_option_is_refused_by_its_name(name: str, options: dict[str, Any], message: str) -> None:
+def test_a_bad_option_is_refused_by_its_key(name: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
-        augmentations.resolve(name)(**options)
+        call_with_options(augmentations.resolve(name), options, {}, "data.augment.0")
 
 
 def test_reflecting_further_than_the_image_is_an_error_that_names_both_sizes() -> None:

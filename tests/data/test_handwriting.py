@@ -12,7 +12,7 @@ import torch
 from rayfl.data import handwriting
 from rayfl.data.glyphs import CAPITAL, CHARACTERS, FAR, FONTS, SIZE, stroke_distances
 from rayfl.data.prepared import WrittenImages
-from rayfl.errors import DataError
+from rayfl.errors import DataError, ScenarioError
 from rayfl.registry import call_with_options
 
 
@@ -152,16 +152,16 @@ def test_damaged_cache_is_recognised_and_made_again(
 
 
 @pytest.mark.parametrize(
-    ("clients", "classes", "message"),
+    ("options", "message"),
     [
-        (0, 62, "generated handwriting needs at least 1 writer, not 0"),
-        (1, 1, "generated handwriting has 2 to 62 classes, not 1"),
-        (1, 63, "generated handwriting has 2 to 62 classes, not 63"),
+        ({"clients": 0}, r"data\.options\.clients: must be greater than 0 \(got 0\)"),
+        ({"classes": 1}, r"data\.options\.classes: must be greater than or equal to 2 \(got 1\)"),
+        ({"classes": 63}, r"data\.options\.classes: must be less than or equal to 62 \(got 63\)"),
     ],
 )
-def test_impossible_numbers_are_refused(tmp_path: Path, clients: int, classes: int, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        handwriting.load(tmp_path, 0, clients, classes)
+def test_impossible_numbers_are_refused(tmp_path: Path, options: dict[str, int], message: str) -> None:
+    with pytest.raises(ScenarioError, match=message):
+        call_with_options(handwriting.load, options, {"cache_dir": tmp_path, "seed": 0}, "data.options")
 
 
 def test_cache_folder_that_is_a_file_is_named(tmp_path: Path) -> None:

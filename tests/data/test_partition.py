@@ -216,22 +216,23 @@ def given_by_rayfl(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("dirichlet", {"beta": 0}, r"data\.partition\.beta: must be a number above 0, not 0"),
-        ("dirichlet", {"beta": float("nan")}, r"data\.partition\.beta: must be a number above 0, not nan"),
-        ("dirichlet", {"beta": float("inf")}, r"data\.partition\.beta: must be a number above 0, not inf"),
-        ("dirichlet", {"beta": "0.1"}, r"data\.partition\.beta: must be a number above 0, not '0\.1'"),
+        ("dirichlet", {"beta": 0}, r"data\.partition\.beta: must be greater than 0 \(got 0\)"),
+        ("dirichlet", {"beta": float("nan")}, r"data\.partition\.beta: must be a finite number \(got nan\)"),
+        ("dirichlet", {"beta": float("inf")}, r"data\.partition\.beta: must be a finite number \(got inf\)"),
+        ("dirichlet", {"beta": "0.1"}, r"data\.partition\.beta: must be a valid number \(got '0\.1'\)"),
         ("dirichlet", {}, r"data\.partition: needs beta"),
-        ("dirichlet", {"beta": 1, "min_size": -1}, r"data\.partition\.min_size: must be a whole number of at least 0"),
+        ("dirichlet", {"beta": 1, "min_size": -1}, r"data\.partition\.min_size: must be greater than or equal to 0"),
         (
             "dirichlet",
             {"beta": 1, "min_size": 21},
             r"data\.partition\.min_size: 5 clients of at least 21 rows need",
         ),
-        ("dirichlet", {"beta": 1, "tries": 0}, r"data\.partition\.tries: must be a whole number of at least 1, not 0"),
+        ("dirichlet", {"beta": 1, "tries": 0}, r"data\.partition\.tries: must be greater than 0 \(got 0\)"),
         ("dirichlet", {"alpha": 1}, r"data\.partition\.alpha: not an option"),
-        ("dirichlet_plain", {"alpha": -1.0}, r"data\.partition\.alpha: must be a number above 0, not -1\.0"),
-        ("dirichlet_plain", {"alpha": True}, r"data\.partition\.alpha: must be a number above 0, not True"),
-        ("shards", {"shards_per_client": 1.5}, r"data\.partition\.shards_per_client: must be a whole number of at"),
+        ("dirichlet_plain", {"alpha": -1.0}, r"data\.partition\.alpha: must be greater than 0 \(got -1\.0\)"),
+        ("dirichlet_plain", {"alpha": True}, r"data\.partition\.alpha: must be a valid number \(got True\)"),
+        ("shards", {"shards_per_client": 1.5}, r"data\.partition\.shards_per_client: must be a valid integer"),
+        ("iid", {"clients": 0}, r"data\.partition\.clients: must be greater than 0 \(got 0\)"),
     ],
 )
 def test_a_bad_option_is_refused_by_its_key(name: str, options: dict[str, Any], message: str) -> None:

@@ -87,3 +87,8 @@ def test_a_cohort_that_cannot_be_is_refused(cohort: Any, order: str, message: st
 def test_no_repeat_needs_two_clients() -> None:
     with pytest.raises(ScenarioError, match="'no_repeat' needs at least two clients"):
         check_cohort(phase(1, "no_repeat"), "phases.0", 1)
+
+
+def test_no_repeat_does_not_go_with_a_given_single_client() -> None:
+    with pytest.raises(ScenarioError, match="'no_repeat' may replace the only client of list 1"):
+        check_cohort(phase({"given": [[1, 2], [3]]}, "no_repeat"), "phases.0", 10)

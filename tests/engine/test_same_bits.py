@@ -19,6 +19,7 @@ class Drifting(Algorithm):
     """Clients remember the sum of their own updates, and send it: a second exchange asks them for it once more."""
 
     stateful = True
+    exchanges = 2
 
     def round(self, server: ServerState, cohort: Sequence[int]) -> Generator[Exchange, Answers, None]:
         first = yield Exchange(self.fit, server.model)

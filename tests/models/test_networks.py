@@ -92,10 +92,10 @@ def test_images_that_are_too_small_are_refused_with_the_smallest_size(
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("cnn_femnist", {"hidden": 0}, r"model\.hidden: must be a whole number above 0, not 0"),
-        ("cnn_femnist", {"widths": [32]}, r"model\.widths: must be the filters of two convolutions"),
-        ("cnn_femnist", {"widths": [32, 1.5]}, r"model\.widths: must be a whole number above 0, not 1\.5"),
-        ("cnn_fashion_mnist", {"dropout": 1}, r"model\.dropout: must be a number from 0 up to, not including, 1"),
+        ("cnn_femnist", {"hidden": 0}, r"model\.hidden: must be greater than 0 \(got 0\)"),
+        ("cnn_femnist", {"widths": [32]}, r"model\.widths\.1: is missing"),
+        ("cnn_femnist", {"widths": [32, 1.5]}, r"model\.widths\.1: must be a valid integer.* \(got 1\.5\)"),
+        ("cnn_fashion_mnist", {"dropout": 1}, r"model\.dropout: must be less than 1 \(got 1\)"),
         ("lenet5", {"hidden": 3}, r"model\.hidden: not an option of 'model'"),
     ],
 )

@@ -7,14 +7,15 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from rich.console import Console
-
 from tools.bench import clients, parallel, relay, start
-from tools.bench.conditions import conditions, pin_to_cores
-from tools.bench.table import Row, as_markdown, as_table
+from tools.bench.conditions import conditions, pin_to_cores, runnable_programs
+from tools.bench.table import Row, as_markdown, print_table
 
 CORES = 2
 """What the targets are stated for."""
+
+BUSY = 0.5
+"""Load average above which figures say more about the other programs."""
 
 MEASUREMENTS: dict[str, Callable[[], list[Row]]] = {
     "parallel": parallel.measure,
@@ -32,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", action="append", choices=MEASUREMENTS, help="this measurement; may be repeated")
     parser.add_argument("--markdown", action="store_true", help="print the table in Markdown, for docs/benchmarks.md")
     options = parser.parse_args(arguments)
+    load_before = runnable_programs()
+    if load_before > BUSY:
+        print(f"warning: other programs are running (load average {load_before:.2f})", file=sys.stderr)
     pin_to_cores(CORES)
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ.pop("RAY_ADDRESS", None)  # every measurement starts a Ray of its own, and stops it again
@@ -39,11 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in options.only or MEASUREMENTS:
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
         rows += MEASUREMENTS[name]()
-    facts = conditions()
+    facts = conditions(load_before)
     if options.markdown:
         print(as_markdown(rows, facts))
     else:
-        Console().print(as_table(rows), "\n".join(facts), sep="\n", highlight=False, markup=False)
+        print_table(rows, facts)
     return 0
 
 

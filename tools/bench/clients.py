@@ -54,17 +54,17 @@ def cost(clients: int) -> Cost:
     """Runs the scenario with this process as its driver, and looks at all of them after the last round."""
     start = time.perf_counter()
     job, _ = job_of(scenario(clients))
-    seconds = []
     with ray_session(job, address=None) as session:
-        for event in session.events():
-            if isinstance(event, RoundDone):
-                seconds.append(time.perf_counter() - start)
+        events = session.events()
+        next(event for event in events if isinstance(event, RoundDone))
+        seconds = time.perf_counter() - start
+        list(events)
         memory = {"driver": anonymous_bytes("self")}
         running = descendants()
         for name, title in ACTORS.items():
             (pid,) = [pid for pid, command in running.items() if command.startswith(title)]
             memory[name] = anonymous_bytes(pid)
-    return Cost(seconds[0], memory)
+    return Cost(seconds, memory)
 
 
 def cost_in_fresh_process(clients: int) -> Cost:

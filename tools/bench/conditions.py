@@ -24,11 +24,17 @@ def pin_to_cores(count: int) -> None:
     os.sched_setaffinity(0, available[:count])
 
 
-def conditions() -> list[str]:
-    """A line each for the date, the machine and the versions."""
+def runnable_programs() -> float:
+    """How many programs wanted a core, averaged over the last minute; close to 0 on a machine fit to measure on."""
+    return os.getloadavg()[0]
+
+
+def conditions(load_before: float) -> list[str]:
+    """A line each for the date, the machine and the versions; load_before: `runnable_programs()` at the start."""
     return [
         f"{datetime.now():%Y-%m-%d}, `{' '.join(['python -m tools.bench', *sys.argv[1:]])}`",
-        f"{_cpu_model()}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} cores used, {platform.system()}",
+        f"{_cpu_model()}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} cores used, "
+        f"load average before the start {load_before:.2f}",
         f"Python {platform.python_version()}, " + ", ".join(f"{name} {version(name)}" for name in PACKAGES),
     ]
 

@@ -17,7 +17,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-
 RAY_NICENESS = 15
 """Ray's workers give way to other programs by so much; so do the processes that they are compared with."""
 
@@ -68,7 +67,7 @@ class Trainer:
         model.load_state_dict(self._global)
         optimizer = torch.optim.SGD(model.parameters(), lr=self._load.lr)
         x, y, steps = self._x[client], self._y[client], 0
-        for batch in torch.randperm(len(x)).split(self._load.batch_size):
+        for batch in torch.randperm(len(x)).split(self._load.batch_size):  # type: ignore[no-untyped-call]
             optimizer.zero_grad()
             F.cross_entropy(model(x[batch]), y[batch]).backward()  # type: ignore[no-untyped-call]
             optimizer.step()

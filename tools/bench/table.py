@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from rich import box
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 COLUMNS = ("measurement", "figure", "target", "figure / target", "met", "from")
@@ -41,11 +44,14 @@ class Row:
         )
 
 
-def as_table(rows: Sequence[Row]) -> Table:
-    table = Table(*COLUMNS)
+def print_table(rows: Sequence[Row], facts: Sequence[str]) -> None:
+    """On the terminal; the facts below it. Lines are as long as they need to be."""
+    table = Table(*COLUMNS, box=box.SIMPLE_HEAD)
     for row in rows:
         table.add_row(*row.cells())
-    return table
+    console = Console(highlight=False, markup=False)
+    console.width = max(console.width, Measurement.get(console, console.options.update(width=1000), table).maximum)
+    console.print(table, *facts, sep="\n")
 
 
 def as_markdown(rows: Sequence[Row], facts: Sequence[str]) -> str:

@@ -1,8 +1,8 @@
 """Partitioners: who owns which row of the training data.
 
 Each takes what it needs of `labels` ([n] int64), `num_classes`, `clients` (how many), `rng` and `natural` (the
-data's own clients), and its options under `data.partition`; it returns `Shards` in which every row is used once
-and a client's rows ascend.
+data's own clients), and its options under `data.partition`, whose type hints say what is allowed; it returns
+`Shards` in which every row is used once and a client's rows ascend.
 """
 
 from rayfl.data.partition.dirichlet import dirichlet, dirichlet_plain

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from rayfl.data.dataset import Shards
-from rayfl.data.partition.checks import client_count, positive_number, whole_number
+from rayfl.data.partition.client_count import client_count
 from rayfl.errors import ScenarioError
+
+Concentration = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+"""The parameter of a symmetric Dirichlet distribution: the smaller, the more skew."""
 
 
 def dirichlet(
     labels: np.ndarray,
     num_classes: int,
-    clients: int | None,
+    clients: PositiveInt | None,
     rng: np.random.Generator,
-    beta: float,
-    min_size: int = 10,
-    tries: int = 1000,
+    beta: Concentration,
+    min_size: NonNegativeInt = 10,
+    tries: PositiveInt = 1000,
 ) -> Shards:
     """Class by class, Dir(beta) proportions among the clients that hold less than their even share so far.
 
@@ -34,17 +40,14 @@ def dirichlet(
     labels: [n] int64 in 0..num_classes-1.
 
     Raises:
-        ScenarioError: no number of clients, an option out of range, a minimum that the rows cannot meet, or
-            `tries` draws that all failed.
+        ScenarioError: no number of clients, a minimum that the rows cannot meet, or `tries` draws that all
+            failed.
         DataError: more clients than rows.
 
     Source: Li et al., "Federated Learning on Non-IID Data Silos: An Experimental Study", ICDE 2022, and its
     code (NIID-Bench), which also has the cap and the minimum.
     """
     count = client_count(clients, len(labels))
-    beta = positive_number(beta, "data.partition.beta")
-    min_size = whole_number(min_size, "data.partition.min_size", least=0)
-    tries = whole_number(tries, "data.partition.tries", least=1)
     if min_size * count > len(labels):
         raise ScenarioError(
             f"data.partition.min_size: {count} clients of at least {min_size} rows need {min_size * count} rows, "
@@ -68,21 +71,20 @@ def dirichlet(
 
 
 def dirichlet_plain(
-    labels: np.ndarray, num_classes: int, clients: int | None, rng: np.random.Generator, alpha: float
+    labels: np.ndarray, num_classes: int, clients: PositiveInt | None, rng: np.random.Generator, alpha: Concentration
 ) -> Shards:
     """Class by class, Dir(alpha) proportions among all clients: no cap, no minimum, so shards may be empty.
 
     labels: [n] int64 in 0..num_classes-1.
 
     Raises:
-        ScenarioError: no number of clients, or `alpha` is not above 0.
+        ScenarioError: no number of clients.
         DataError: more clients than rows.
 
     Source: Chen et al., "On the Importance and Applicability of Pre-Training for Federated Learning", ICLR 2023,
     where class c is spread by q_c ~ Dir(alpha * 1).
     """
     count = client_count(clients, len(labels))
-    alpha = positive_number(alpha, "data.partition.alpha")
     class_sizes = np.bincount(labels, minlength=num_classes)
     counts = np.stack([_cut(rng.dirichlet(np.full(count, alpha)), int(size)) for size in class_sizes])
     return _deal(labels, counts, rng)

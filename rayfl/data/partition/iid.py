@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from pydantic import PositiveInt
 
 from rayfl.data.dataset import Shards
-from rayfl.data.partition.checks import client_count
+from rayfl.data.partition.client_count import client_count
 
 
-def iid(labels: np.ndarray, clients: int | None, rng: np.random.Generator) -> Shards:
+def iid(labels: np.ndarray, clients: PositiveInt | None, rng: np.random.Generator) -> Shards:
     """A random partition whose shards differ in size by at most one row; none is empty.
 
     labels: [n] int64.

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+from pydantic import PositiveInt
 
 from rayfl.data.dataset import Shards
-from rayfl.data.partition.checks import client_count, whole_number
+from rayfl.data.partition.client_count import client_count
 from rayfl.errors import DataError
 
 
-def shards(labels: np.ndarray, clients: int | None, rng: np.random.Generator, shards_per_client: int = 2) -> Shards:
+def shards(
+    labels: np.ndarray, clients: PositiveInt | None, rng: np.random.Generator, shards_per_client: PositiveInt = 2
+) -> Shards:
     """Rows sorted by label and cut into equal pieces, `shards_per_client` random pieces for each client.
 
     Where the rows do not divide evenly, pieces differ in size by one row. No client is empty.
@@ -17,14 +20,14 @@ def shards(labels: np.ndarray, clients: int | None, rng: np.random.Generator, sh
     labels: [n] int64.
 
     Raises:
-        ScenarioError: no number of clients, or `shards_per_client` is not a whole number above 0.
+        ScenarioError: no number of clients.
         DataError: fewer rows than pieces.
 
     Source: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data",
     AISTATS 2017, section 3 (100 clients, 2 shards of 300 rows each).
     """
     count = client_count(clients, len(labels))
-    pieces = count * whole_number(shards_per_client, "data.partition.shards_per_client", least=1)
+    pieces = count * shards_per_client
     if pieces > len(labels):
         raise DataError(
             f"data.partition.shards_per_client: {count} clients with {shards_per_client} shards each need {pieces} "

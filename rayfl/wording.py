@@ -1,0 +1,63 @@
+"""Pydantic's errors, in the words of the person who wrote what was wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+KeyPath = tuple[int | str, ...]
+"""Where a value lies in nested tables and lists: ("phases", 0, "rounds")."""
+
+_OWN_WORDS = {
+    "missing": "is missing",
+    "model_type": "must be a table",
+    "tuple_type": "must be a list",
+    "too_short": "must not be empty",
+}
+"""Where pydantic speaks of Python's types."""
+
+
+def in_words(
+    error: ValidationError, given: Any, unknown_key: Callable[[KeyPath], str] = lambda path: "unknown key"
+) -> dict[KeyPath, str]:
+    """Pydantic's error about `given`, for the person who wrote it: what is allowed and what stands there.
+
+    unknown_key: what to say of a key that nobody takes, from its path.
+
+    Returns:
+        One sentence for every wrong part of `given`, by its path; `given` itself lies at ().
+    """
+    messages: dict[KeyPath, list[str]] = {}
+    values: dict[KeyPath, Any] = {}
+    for detail in error.errors(include_url=False):
+        missing = detail["type"] == "missing"
+        path, value = _locate(detail["loc"], given, missing)
+        if detail["type"] == "extra_forbidden":
+            text = unknown_key(path)
+        elif detail["type"] in _OWN_WORDS:
+            text = _OWN_WORDS[detail["type"]]
+        else:
+            text = detail["msg"].removeprefix("Value error, ").replace("Input should be ", "must be ")
+        values[path] = value
+        if text not in messages.setdefault(path, []):
+            messages[path].append(text)
+    return {
+        path: " or ".join(texts) + ("" if _not_shown(values[path]) else f" (got {values[path]!r})")
+        for path, texts in messages.items()
+    }
+
+
+def _not_shown(value: Any) -> bool:
+    return value is None or isinstance(value, Mapping)
+
+
+def _locate(location: KeyPath, given: Any, missing: bool) -> tuple[KeyPath, Any]:
+    """The part of an error's location that was written (pydantic appends the tags of unions), and what is there."""
+    for depth, key in enumerate(location):
+        try:
+            given = given[key]
+        except (KeyError, IndexError, TypeError):
+            return (location[: depth + 1], None) if missing else (location[:depth], given)
+    return location, given

@@ -1,0 +1,217 @@
+"""Names become objects, and a scenario's options fit the type hints of what they are given to."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+import pytest
+from pydantic import BaseModel, Field, PositiveFloat, PositiveInt
+
+from rayfl.errors import ScenarioError
+from rayfl.registry import Registry, call_with_options, import_object, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+SHAPES = Registry("shape", {"path": "pathlib:PurePath", "counter": "collections:Counter", "nowhere": "no_such:thing"})
+
+
+def test_listing_the_names_of_a_registry_imports_nothing() -> None:
+    assert list(SHAPES) == ["path", "counter", "nowhere"]
+
+
+def test_a_registered_name_and_an_import_path_resolve_to_their_objects() -> None:
+    assert SHAPES.resolve("path").__name__ == "PurePath"
+    assert SHAPES.resolve("pathlib:Path") is Path
+
+
+def test_an_unknown_name_is_told_with_the_nearest_ones_and_how_to_name_your_own() -> None:
+    with pytest.raises(ScenarioError) as caught:
+        SHAPES.resolve("conter")
+    assert str(caught.value) == "unknown shape 'conter'; did you mean 'counter'? (your own: 'package.module:object')"
+
+
+def test_where_nothing_is_near_all_that_is_known_is_listed() -> None:
+    assert nearest("xyz", ["beta", "alpha"]) == "known: alpha, beta"
+
+
+def test_a_module_or_attribute_that_does_not_exist_is_named() -> None:
+    with pytest.raises(ScenarioError, match=r"':thing' is no import path; write 'package\.module:object'"):
+        SHAPES.resolve(":thing")
+    with pytest.raises(ScenarioError, match=r"cannot import 'no_such:thing': .*PYTHONPATH"):
+        SHAPES.resolve("nowhere")
+    with pytest.raises(ScenarioError, match="module 'pathlib' has no 'Pat'; did you mean 'Path'"):
+        import_object("pathlib:Pat")
+
+
+def options_of(  # type: ignore[no-untyped-def]
+    beta: Annotated[float, Field(gt=0, allow_inf_nan=False)],
+    tries: PositiveInt = 3,
+    share: Annotated[float, Field(ge=0, lt=1)] = 0.5,
+    mode: Literal["zeros", "reflect"] = "zeros",
+    widths: tuple[PositiveInt, PositiveInt] = (1, 2),
+    hosts: PositiveInt | Literal["auto"] = "auto",
+    folder: Path | None = None,
+    verbose: bool = False,
+    scale: float = 1.0,
+    unsaid=None,
+) -> dict[str, Any]:
+    return dict(locals())
+
+
+@dataclass(frozen=True)
+class AsDataclass:
+    beta: PositiveFloat
+    mode: Literal["zeros", "reflect"] = "zeros"
+
+
+class AsClass:
+    def __init__(self, beta: PositiveFloat, mode: Literal["zeros", "reflect"] = "zeros") -> None:
+        self.beta, self.mode = beta, mode
+
+
+class Called:
+    beta: str  # not what the call takes
+
+    def __call__(self, beta: PositiveFloat, mode: Literal["zeros", "reflect"] = "zeros") -> None: ...
+
+
+class AsModel(BaseModel):
+    beta: PositiveFloat
+    mode: Literal["zeros", "reflect"] = "zeros"
+
+
+def refusal(target: Callable[..., Any], options: dict[str, Any], given: dict[str, Any] | None = None) -> str:
+    with pytest.raises(ScenarioError) as caught:
+        call_with_options(target, options, given or {}, "data.partition")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bata": 1}, "data.partition.bata: not an option of 'data.partition'; did you mean 'beta'?"),
+        ({"tries": 2}, "data.partition: needs beta"),
+        ({"beta": -1}, "data.partition.beta: must be greater than 0 (got -1)"),
+        ({"beta": True}, "data.partition.beta: must be a valid number (got True)"),
+        ({"beta": "0.1"}, "data.partition.beta: must be a valid number (got '0.1')"),
+        ({"beta": float("inf")}, "data.partition.beta: must be a finite number (got inf)"),
+        ({"beta": 1, "tries": False}, "data.partition.tries: must be a valid integer (got False)"),
+        ({"beta": 1, "tries": 1.5}, "data.partition.tries: must be a valid integer (got 1.5)"),
+        ({"beta": 1, "share": 1}, "data.partition.share: must be less than 1 (got 1)"),
+        ({"beta": 1, "mode": "edge"}, "data.partition.mode: must be 'zeros' or 'reflect' (got 'edge')"),
+        ({"beta": 1, "widths": [4, 0]}, "data.partition.widths.1: must be greater than 0 (got 0)"),
+        ({"beta": 1, "widths": [True, 4]}, "data.partition.widths.0: must be a valid integer (got True)"),
+        ({"beta": 1, "widths": [4]}, "data.partition.widths.1: is missing"),
+        ({"beta": 1, "hosts": 0}, "data.partition.hosts: must be greater than 0 or must be 'auto' (got 0)"),
+        (
+            {"beta": 0, "share": -0.5},
+            (
+                "data.partition.beta: must be greater than 0 (got 0)\n"
+                "data.partition.share: must be greater than or equal to 0 (got -0.5)"
+            ),
+        ),
+    ],
+)
+def test_a_wrong_option_is_told_by_its_key_path(options: dict[str, Any], message: str) -> None:
+    assert refusal(options_of, options) == message
+
+
+@pytest.mark.parametrize(
+    ("options", "passed"),
+    [
+        ({"beta": 1}, {"beta": 1.0}),
+        ({"beta": 0.1, "widths": [4, 8]}, {"widths": (4, 8)}),
+        ({"beta": 0.1, "folder": "there"}, {"folder": Path("there")}),
+        ({"beta": 0.1, "folder": None}, {"folder": None}),
+        ({"beta": 0.1 + 0.2}, {"beta": 0.1 + 0.2}),
+        ({"beta": 0.1, "verbose": True}, {"verbose": True}),
+        ({"beta": 0.1, "hosts": 2}, {"hosts": 2}),
+        ({"beta": 0.1, "scale": float("inf")}, {"scale": float("inf")}),
+        ({"beta": 0.1, "unsaid": [True]}, {"unsaid": [True]}),
+    ],
+)
+def test_the_target_gets_the_value_that_its_hint_promises(options: dict[str, Any], passed: dict[str, Any]) -> None:
+    result = call_with_options(options_of, options, {}, "data.partition")
+    for key, value in passed.items():
+        assert result[key] == value
+        assert type(result[key]) is type(value)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [AsDataclass, AsClass, AsModel, Called(), partial(options_of, tries=2)],
+    ids=["dataclass", "class", "pydantic model", "callable object", "partial"],
+)
+def test_whatever_can_be_called_has_its_options_checked(target: Callable[..., Any]) -> None:
+    assert refusal(target, {"beta": 0}) == "data.partition.beta: must be greater than 0 (got 0)"
+    assert refusal(target, {"beta": 1, "mode": 3}) == "data.partition.mode: must be 'zeros' or 'reflect' (got 3)"
+    assert refusal(target, {"bata": 1}).startswith("data.partition.bata: not an option")
+    assert refusal(target, {}) == "data.partition: needs beta"
+    call_with_options(target, {"beta": 1}, {}, "data.partition")
+
+
+def test_a_target_with_open_keywords_takes_any_option_and_checks_it_against_their_hint() -> None:
+    def target(first: int, **others: PositiveInt) -> dict[str, int]:
+        return {"first": first, **others}
+
+    assert call_with_options(target, {"second": 2}, {"first": -1, "third": -3}, "model") == {
+        "first": -1,
+        "second": 2,
+        "third": -3,
+    }
+    assert refusal(target, {"second": 0}) == "data.partition.second: must be greater than 0 (got 0)"
+
+
+def test_an_option_that_names_a_positional_only_parameter_is_not_an_option() -> None:
+    def target(first: int = 1, /, second: int = 2) -> int:
+        return first + second
+
+    assert refusal(target, {"first": 3}) == "data.partition.first: not an option of 'data.partition'; known: second"
+
+
+def test_a_hint_that_only_type_checkers_can_resolve_leaves_the_options_unchecked() -> None:
+    def target(names: AbstractSet[str], count: PositiveInt) -> tuple[Any, Any]:
+        return names, count
+
+    assert call_with_options(target, {"names": 1, "count": 0}, {}, "model") == (1, 0)
+
+
+def test_a_hint_that_says_nothing_to_pydantic_leaves_its_option_unchecked() -> None:
+    def target(weights: np.ndarray, count: PositiveInt = 1, missing: Any = None) -> Any:
+        return weights
+
+    weights = [1, 2]
+    assert call_with_options(target, {"weights": weights}, {}, "model") is weights
+    assert refusal(target, {"weights": weights, "count": 0}).startswith("data.partition.count")
+
+
+def test_a_reference_inside_a_hint_that_resolves_to_nothing_leaves_its_option_unchecked() -> None:
+    def target(**options: Any) -> Any:
+        return options
+
+    hint = list["NoSuchName"]  # type: ignore[name-defined] # noqa: F821
+    parameter = inspect.Parameter("values", inspect.Parameter.KEYWORD_ONLY, annotation=hint)
+    target.__signature__ = inspect.Signature([parameter])  # type: ignore[attr-defined]
+    assert call_with_options(target, {"values": 3}, {}, "model") == {"values": 3}
+
+
+def test_what_rayfl_knows_goes_unchecked_and_only_to_those_who_ask() -> None:
+    def target(num_classes: PositiveInt, input_shape: Sequence[int] = ()) -> tuple[Any, Any]:
+        return num_classes, input_shape
+
+    given = {"num_classes": 0, "labels": np.zeros(3)}
+    assert call_with_options(target, {}, given, "model") == (0, ())
+
+
+def test_an_option_goes_before_what_rayfl_knows() -> None:
+    def target(num_classes: PositiveInt) -> int:
+        return num_classes
+
+    assert call_with_options(target, {"num_classes": 5}, {"num_classes": 10}, "model") == 5

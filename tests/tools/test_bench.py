@@ -1,0 +1,131 @@
+"""The benchmark's own arithmetic: what it counts, how it renders. How fast anything is, no test says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from rayfl.config.loading import load_scenario
+from rayfl.engine.assignment import legs
+from rayfl.engine.events import RoundDone, Traffic
+from rayfl.models.lenet5 import LeNet5
+from tools.bench import clients, naive, parallel, relay
+from tools.bench.data import images, points
+from tools.bench.processes import anonymous_bytes, descendants
+from tools.bench.table import Row, as_markdown, print_table
+
+ROW = Row("a hop", 2.0, "ms", "<=", 5.0, "visit 3 ms, training 1 ms")
+
+
+def done(round: int, seconds: float, phase: str = "across", steps: int = 160) -> RoundDone:
+    return RoundDone(phase, round, round, 0.0, 10, steps, Traffic(), seconds)
+
+
+def test_the_naive_client_takes_every_batch_of_one_epoch_from_the_global_model() -> None:
+    torch.manual_seed(0)
+    trainer = naive.Trainer(naive.Load(clients=2, samples=70, batch_size=32, lr=0.1))
+    before = {name: value.clone() for name, value in trainer._global.items()}
+    assert trainer.train_client(0) == 3
+    assert any(not torch.equal(value, before[name]) for name, value in trainer._model.state_dict().items())
+    assert all(torch.equal(value, before[name]) for name, value in trainer._global.items())
+
+
+def test_the_naive_network_computes_what_rayfls_lenet5_does() -> None:
+    plain, ours = naive.LeNet5(), LeNet5()
+    ours.load_state_dict(plain.state_dict())
+    x = torch.randn(4, 3, 32, 32)
+    torch.testing.assert_close(plain(x), ours(x))
+
+
+def test_the_naive_limit_is_the_sum_of_processes_that_each_finish_a_client() -> None:
+    limit = naive.naive_limit(2, naive.Load(clients=2, samples=8, batch_size=4, lr=0.1), seconds=0.01)
+    assert limit > 0
+
+
+def test_steps_per_second_leaves_out_the_first_round() -> None:
+    assert parallel.steps_per_second([done(1, 9.0, steps=1000), done(2, 9.5), done(3, 10.0)]) == 320
+
+
+def test_a_hop_is_timed_within_its_own_phase() -> None:
+    rounds = [done(n, 0.2 * n) for n in range(1, 4)] + [done(n, 10 + 0.1 * n, "within") for n in range(4, 7)]
+    assert relay.hop_seconds(rounds, "across") == pytest.approx(0.2 / relay.HOPS)
+    assert relay.hop_seconds(rounds, "within") == pytest.approx(0.1 / relay.HOPS)
+
+
+def test_one_relay_changes_host_at_every_hop_and_the_other_never() -> None:
+    phases = load_scenario(relay.scenario()).phases
+    given = [phase.model_dump()["cohort"]["given"][0] for phase in phases]
+    assert [len(cohort) for cohort in given] == [relay.HOPS, relay.HOPS]
+    assert [len(legs(cohort, relay.HOSTS, packed=False)) for cohort in given] == [relay.HOPS, 1]
+
+
+def test_the_scenarios_say_what_they_are_compared_with() -> None:
+    scenario = load_scenario(parallel.scenario(rounds=2))
+    (phase,) = scenario.phases
+    load = naive.Load(100, 500, phase.local.model_dump()["batch_size"], phase.local.lr)
+    assert load == parallel.LOAD
+    assert (scenario.data.clients, scenario.data.options["train"]) == (100, 100 * 500)
+    assert (phase.cohort, phase.local.epochs, scenario.resources.hosts) == (10, 1, 2)
+
+
+def test_few_and_many_clients_share_the_same_examples() -> None:
+    few, many = (load_scenario(clients.scenario(number)).data for number in (clients.FEW, clients.MANY))
+    assert few.options == many.options
+    assert (few.clients, many.clients) == (100, 100_000)
+
+
+def test_data_is_the_same_at_every_call() -> None:
+    x, y, test_x, test_y = images(train=6, test=3)
+    assert (x.shape, x.dtype.name, y.shape, test_x.shape, test_y.shape) == (
+        (6, 32, 32, 3), "uint8", (6,), (3, 32, 32, 3), (3,),
+    )  # fmt: skip
+    assert (images(train=6, test=3)[0] == x).all()
+    assert (points(train=200)[0] == points(train=200)[0]).all()
+
+
+def test_descendants_are_found_through_their_parents() -> None:
+    grandchild = "import sys, time; print('ready', flush=True); sys.stdin.read()"
+    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {grandchild!r}])"
+    with subprocess.Popen(
+        [sys.executable, "-c", child], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        found = descendants()
+        process.communicate()
+    assert process.pid in found
+    assert any("ready" in command and "subprocess" not in command for command in found.values())
+    assert os.getpid() not in found
+
+
+def test_anonymous_memory_grows_by_what_the_process_fills() -> None:
+    before = anonymous_bytes("self")
+    filled = b"\1" * (64 << 20)
+    assert anonymous_bytes("self") - before == pytest.approx(len(filled), rel=0.05)
+
+
+def test_a_row_is_met_on_its_own_side_of_the_target() -> None:
+    assert ROW.met
+    assert not Row("speed", 1.05, "×", ">=", 1.1, "").met
+    assert Row("speed", 1.1, "×", ">=", 1.1, "").met
+
+
+def test_markdown_has_a_line_for_each_row_and_each_fact() -> None:
+    assert as_markdown([ROW], ["2 cores"]).splitlines() == [
+        "| measurement | figure | target | figure / target | met | from |",
+        "| --- | --- | --- | --- | --- | --- |",
+        "| a hop | 2 ms | ≤ 5 ms | 0.40 | yes | visit 3 ms, training 1 ms |",
+        "",
+        "- 2 cores",
+    ]
+
+
+def test_the_printed_table_breaks_no_cell_and_ends_with_the_facts(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([ROW], ["2 cores", "Python"])
+    lines = capsys.readouterr().out.splitlines()
+    assert any(all(cell in line for cell in ROW.cells()) for line in lines)
+    assert lines[-2:] == ["2 cores", "Python"]
