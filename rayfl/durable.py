@@ -19,7 +19,7 @@ def _sync(path: Path) -> None:
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """A temporary name to write to, in `path`'s folder, that nobody else writes to; at the end it is synced to disk and becomes `path`.
+    """A temporary name of one's own, in `path`'s folder, to write to; at the end it is synced and becomes `path`.
 
     When the block raises, the temporary file is removed and whatever was at `path` stays as it was.
     """

@@ -26,7 +26,7 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status: 0; 1 with a message where a scenario cannot run or a run failed; 2 for wrong options; 130 for Ctrl-C."""
+    """Exit status: 0; 1 with a message where something failed; 2 for wrong options; 130 for Ctrl-C."""
     parser = argparse.ArgumentParser(
         prog="python -m rayfl.scenario",
         description="Run a federated-learning scenario on Ray.",

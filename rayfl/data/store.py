@@ -48,8 +48,8 @@ class ShardStore:
     def summary(self) -> str:
         sizes = self.train_shards.sizes
         return (
-            f"{self.num_clients} clients with {sizes.min()} to {sizes.max()} training examples (mean {sizes.mean():.0f}), "
-            f"{len(self.test)} test examples, {self.num_classes} classes"
+            f"{self.num_clients} clients with {sizes.min()} to {sizes.max()} training examples "
+            f"(mean {sizes.mean():.0f}), {len(self.test)} test examples, {self.num_classes} classes"
         )
 
 

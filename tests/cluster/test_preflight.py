@@ -44,5 +44,5 @@ def test_too_many_hosts_are_refused_with_what_there_is_and_the_largest_that_fits
 
 
 def test_where_not_even_one_fits_it_says_what_to_ask_less_of() -> None:
-    with pytest.raises(ResourceError, match="not even one fits: ask for less with resources.cpus_per_host"):
+    with pytest.raises(ResourceError, match=r"not even one fits: ask for less with resources\.cpus_per_host"):
         hosts_that_fit(resources(gpus_per_host=2), 100, NODES, FREE)
