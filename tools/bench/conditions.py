@@ -31,10 +31,10 @@ def runnable_programs() -> float:
 
 def conditions(load_before: float) -> list[str]:
     """A line each for the date, the machine and the versions; load_before: `runnable_programs()` at the start."""
+    cores = f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} cores used"
     return [
         f"{datetime.now():%Y-%m-%d}, `{' '.join(['python -m tools.bench', *sys.argv[1:]])}`",
-        f"{_cpu_model()}, {len(os.sched_getaffinity(0))} of {os.cpu_count()} cores used, "
-        f"load average before the start {load_before:.2f}",
+        f"{_cpu_model()}, {cores}, load average before the start {load_before:.2f}",
         f"Python {platform.python_version()}, " + ", ".join(f"{name} {version(name)}" for name in PACKAGES),
     ]
 
