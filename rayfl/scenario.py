@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rayfl.algorithms.building import with_algorithm_defaults
 from rayfl.config.loading import find_scenarios, load_scenario, scenario_title
 from rayfl.errors import RayflError
 
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif not options.scenario:
             parser.error("name a scenario, or use --list")
         elif options.show:
-            shown = load_scenario(options.scenario, options.overrides, options.quick).with_algorithm_defaults()
+            shown = with_algorithm_defaults(load_scenario(options.scenario, options.overrides, options.quick))
             print(shown.to_toml(), end="")
         else:
             from rayfl.simulation import run  # PyTorch is loaded only to run

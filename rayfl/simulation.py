@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
+from rayfl.algorithms.building import with_algorithm_defaults
 from rayfl.config.loading import Overrides, load_scenario
 from rayfl.config.scenario import Scenario
 from rayfl.data.folders import cache_folder, data_folder
@@ -104,7 +105,7 @@ def run(
 
 def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
     """Loads the data, builds the network, and checks everything that can be checked before a host starts."""
-    scenario = scenario.with_algorithm_defaults()
+    scenario = with_algorithm_defaults(scenario)
     store = build_store(scenario.data, scenario.seed, data_dir, cache_folder())
     for index, phase in enumerate(scenario.phases):
         check_cohort(phase, f"phases.{index}", store.num_clients)

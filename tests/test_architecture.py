@@ -20,6 +20,7 @@ PACKAGE = Path(rayfl.__file__).parent
 FOUNDATIONS = ("rayfl.durable", "rayfl.errors", "rayfl.registry", "rayfl.streams", "rayfl.wording")
 ABOVE = ("rayfl.cluster", "rayfl.report", "rayfl.simulation", "rayfl.scenario")
 FORBIDDEN = {
+    "rayfl.config": ("rayfl.algorithms", "rayfl.data", "rayfl.engine", "rayfl.local", "rayfl.models", *ABOVE),
     "rayfl.algorithms": ("rayfl.engine", *ABOVE),
     "rayfl.local": ("rayfl.engine", *ABOVE),
     "rayfl.models": ("rayfl.engine", *ABOVE),

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import rayfl
+from rayfl.algorithms.building import with_algorithm_defaults
 from rayfl.config import load_scenario
 from rayfl.scenario import EXAMPLES, main
 
@@ -86,7 +87,7 @@ def test_show_prints_toml_that_loads_as_the_same_scenario(folder: Path, capsys: 
     assert main(["tiny", "--show", "seed=5", "phases.0.cohort={bernoulli=0.5}"]) == 0
     shown = capsys.readouterr().out
     again = load_scenario(tomllib.loads(shown))
-    assert again == load_scenario("tiny", ["seed=5", "phases.0.cohort={bernoulli=0.5}"]).with_algorithm_defaults()
+    assert again == with_algorithm_defaults(load_scenario("tiny", ["seed=5", "phases.0.cohort={bernoulli=0.5}"]))
     assert (again.name, again.seed) == ("tiny", 5)
     assert not (folder / "runs").exists()
 

@@ -17,11 +17,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from rayfl.algorithms import algorithms
-from rayfl.algorithms.algorithm import Algorithm
 from rayfl.config.section import Named, Section
-from rayfl.config.validation import explain
-from rayfl.errors import ScenarioError
 
 
 class Local(Section):
@@ -94,24 +90,6 @@ class Phase(Section):
     cohort: Cohort
     order: Literal["sampled", "fixed", "no_repeat"] = "sampled"
     local: Local = Local()
-
-    def build_algorithm(self, where: str = "phase") -> Algorithm:
-        """The algorithm with its hyper-parameters; `where` is the phase's key path in messages.
-
-        Raises:
-            ScenarioError: an unknown name, or a hyper-parameter that is unknown or out of range.
-        """
-        kind = algorithms.resolve(self.algorithm.name)
-        if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
-            raise ScenarioError(
-                f"{where}.algorithm: '{self.algorithm.name}' is not a class derived from "
-                "rayfl.algorithms.algorithm.Algorithm"
-            )
-        try:
-            built: Algorithm = kind(**self.algorithm.options)
-        except ValidationError as error:
-            raise ScenarioError(explain(error, kind, self.algorithm.options, f"{where}.algorithm.")) from None
-        return built
 
     @field_validator("algorithm", mode="before")
     @classmethod

@@ -49,24 +49,6 @@ class Scenario(Section):
     def total_rounds(self) -> int:
         return sum(phase.rounds for phase in self.phases)
 
-    def with_algorithm_defaults(self) -> Scenario:
-        """The same scenario with every hyper-parameter of its algorithms written out.
-
-        Raises:
-            ScenarioError: an algorithm or one of its hyper-parameters is unknown or out of range.
-        """
-        phases = tuple(
-            phase.model_copy(
-                update={
-                    "algorithm": Named(
-                        name=phase.algorithm.name, **phase.build_algorithm(f"phases.{index}").model_dump()
-                    )
-                }
-            )
-            for index, phase in enumerate(self.phases)
-        )
-        return self.model_copy(update={"phases": phases})
-
     @field_validator("name")
     @classmethod
     def _name_fits_a_folder(cls, name: str) -> str:

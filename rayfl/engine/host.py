@@ -12,6 +12,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from rayfl.algorithms.building import build_algorithms
 from rayfl.algorithms.exchange import Answer, Exchange
 from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource, to_tensor
@@ -42,7 +43,7 @@ class Host:
         self._device = choose_device(scenario.resources)
         self._model = FlatModel(build_network(scenario, store), self._device)
         self._batches = BatchSource(store, self._device)
-        self._algorithms = [phase.build_algorithm() for phase in scenario.phases]
+        self._algorithms = build_algorithms(scenario)
         self._states: tuple[int, ClientStates] = (0, ClientStates())
 
     def describe(self) -> dict[str, str]:

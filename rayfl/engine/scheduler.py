@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rayfl.algorithms.building import build_algorithms
 from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import at_home, legs, longest_first
 from rayfl.engine.backend import Backend, Ref
@@ -50,7 +51,7 @@ class Scheduler:
     def __init__(self, scenario: Scenario, backend: Backend, sizes: np.ndarray, slices: Sequence[Slice]) -> None:
         self._scenario, self._backend = scenario, backend
         self._sizes, self._slices = sizes, slices
-        self._algorithms = [phase.build_algorithm() for phase in scenario.phases]
+        self._algorithms = build_algorithms(scenario)
         self._traffic = Traffic()
         self._evaluations: deque[tuple[Turn, list[_Call]]] = deque()
         self._turn = Turn(0, 0, 0)

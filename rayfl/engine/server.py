@@ -6,6 +6,7 @@ from collections.abc import Generator, Sequence
 
 import numpy as np
 
+from rayfl.algorithms.building import build_algorithms
 from rayfl.algorithms.exchange import Answers, Exchange, ServerState
 from rayfl.config.scenario import Scenario
 from rayfl.engine.reduction import HostAnswers, reduce_hosts
@@ -21,7 +22,7 @@ class Server:
 
     def __init__(self, scenario: Scenario, initial: np.ndarray, num_params: int, num_clients: int) -> None:
         self._scenario = scenario
-        self._algorithms = [phase.build_algorithm() for phase in scenario.phases]
+        self._algorithms = build_algorithms(scenario)
         self._phase = 0
         self._state = ServerState(np.array(initial), num_params, num_clients, {})
         self._round: Generator[Exchange, Answers, None]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import rayfl
+from rayfl.algorithms.building import with_algorithm_defaults
 from rayfl.config import Scenario, find_scenarios, load_scenario
 from rayfl.config.loading import scenario_title
 from rayfl.errors import ScenarioError
@@ -68,7 +69,7 @@ def test_shipped_scenarios_are_found_from_anywhere(name: str, folder: Path) -> N
 def test_all_shipped_scenarios_are_valid_with_titles_and_known_algorithms(folder: Path) -> None:
     for name in find_scenarios():
         for quick in (False, True):
-            loaded = load_scenario(name, quick=quick).with_algorithm_defaults()
+            loaded = with_algorithm_defaults(load_scenario(name, quick=quick))
             assert (loaded.name, bool(loaded.title)) == (name, True)
 
 

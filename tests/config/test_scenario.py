@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rayfl.algorithms.building import with_algorithm_defaults
 from rayfl.config import Scenario, load_scenario
 from rayfl.config.data import Data, Normalization
 from rayfl.config.execution import Evaluation, Numerics, Resources
@@ -129,7 +130,7 @@ def test_what_is_written_out_loads_as_an_equal_scenario(scenario: Scenario) -> N
 
 def test_every_default_is_written_out() -> None:
     tables = {"data": {"name": "femnist"}, "model": "lenet5", "phases": [{"name": "a", "rounds": 1, "cohort": 1}]}
-    written = tomllib.loads(load_scenario(tables).with_algorithm_defaults().to_toml())
+    written = tomllib.loads(with_algorithm_defaults(load_scenario(tables)).to_toml())
     assert written["phases"][0]["algorithm"] == {"name": "fedavg", "weighting": "samples", "buffers": "average"}
     assert written["phases"][0]["local"]["lr"] == Local().lr
     assert written["data"]["source"] == "auto"

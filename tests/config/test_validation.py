@@ -8,6 +8,7 @@ from typing import Any
 import pydantic
 import pytest
 
+from rayfl.algorithms.building import with_algorithm_defaults
 from rayfl.config import Scenario, load_scenario
 from rayfl.config.overrides import apply_override
 from rayfl.config.validation import annotation_at
@@ -31,7 +32,7 @@ def message_for(path: str, value: Any) -> str:
     tables = copy.deepcopy(TABLES)
     apply_override(tables, path, value)
     with pytest.raises(ScenarioError) as caught:
-        Scenario.from_tables(tables).with_algorithm_defaults()
+        with_algorithm_defaults(Scenario.from_tables(tables))
     return str(caught.value)
 
 

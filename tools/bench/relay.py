@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from rayfl.algorithms.building import build_algorithms
 from rayfl.data.batches import BatchSource
 from rayfl.engine.events import RoundDone
 from rayfl.local.client import Client
@@ -50,7 +51,7 @@ def training_seconds() -> float:
     job, model = job_of(scenario())
     torch.set_num_threads(job.scenario.numerics.threads)
     phase, source = job.scenario.phases[0], BatchSource(job.store, torch.device("cpu"))
-    algorithm, received = phase.build_algorithm(), model.vector.clone()
+    algorithm, received = build_algorithms(job.scenario)[0], model.vector.clone()
     seconds = []
     for number in range(1, ROUNDS + 1):
         start = time.perf_counter()
