@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
@@ -25,7 +25,7 @@ from rayfl.models.flat import FlatModel
 from rayfl.report.curves import PhaseSpan, draw_curves
 from rayfl.report.environment import describe_environment
 from rayfl.report.progress import Progress
-from rayfl.report.records import Records
+from rayfl.report.records import Records, check_writable
 from rayfl.report.summary import Summary
 
 if TYPE_CHECKING:
@@ -79,27 +79,29 @@ def run(
     if backend not in ("ray", "inline"):
         raise ScenarioError(f"backend: '{backend}' is neither 'ray' nor 'inline'")
     # absolute paths, since a connection to Ray may change the working directory
+    out = Path(out).absolute()
+    check_writable(out)
     job, model = prepare(resolved, Path(data_dir).absolute() if data_dir else data_folder().absolute())
-    with Records.create(Path(out).absolute(), resolved.name, datetime.now()) as records:
-        _announce(console, job, model, records.folder)
+    with ExitStack() as stack:
+        _announce(console, job, model)
+        session = stack.enter_context(_session(job, backend, address))
+        records = stack.enter_context(Records.create(out, resolved.name, datetime.now()))
+        _announce_hosts(console, session, backend, records.folder)
         records.write_scenario(job.scenario.to_toml())
+        records.write_environment(describe_environment(job, backend, session.hosts))
         summary = Summary()
-        with _session(job, backend, address) as session:
-            _announce_hosts(console, session, backend)
-            records.write_environment(describe_environment(job, backend, session.hosts))
-            with Progress([(phase.name, phase.rounds) for phase in job.scenario.phases], console) as progress:
-                for event in session.events():
-                    records.add(event)
-                    summary.add(event)
-                    progress.add(event)
-            model.load(_as_tensor(session))
+        with Progress([(phase.name, phase.rounds) for phase in job.scenario.phases], console) as progress:
+            for event in session.events():
+                records.add(event)
+                summary.add(event)
+                progress.add(event)
+        model.load(_as_tensor(session))
         state = model.state_dict()
         records.write_model(state)
         metrics = records.metrics_table()
-        draw_curves(
-            metrics, _spans(job.scenario), _title(job.scenario), job.store.provenance, records.folder / "curves.png"
-        )
-        summary.show(console, records.folder)
+    curves = records.folder / "curves.png"
+    draw_curves(metrics, _spans(job.scenario), _title(job.scenario), job.store.provenance, curves)
+    summary.show(console, records.folder)
     return Result(job.scenario, metrics, state, records.folder)
 
 
@@ -143,7 +145,7 @@ def _title(scenario: Scenario) -> str:
     return scenario.title or scenario.name
 
 
-def _announce(console: Console, job: Job, model: FlatModel, folder: Path) -> None:
+def _announce(console: Console, job: Job, model: FlatModel) -> None:
     """What is about to run, and on which data: generated data is said in red."""
     store, scenario = job.store, job.scenario
     lines = [
@@ -153,14 +155,13 @@ def _announce(console: Console, job: Job, model: FlatModel, folder: Path) -> Non
         f"         {store.summary()}",
         f"model    {scenario.model.name}, {model.num_params:,} parameters",
         *(f"phase    {p.name}: {p.rounds} rounds, {p.schedule}, {p.algorithm.name}" for p in scenario.phases),
-        f"records  {folder}",
     ]
     styles = {0: "bold", 1: "bold red" if store.provenance.source == "generated" else ""}
     for number, line in enumerate(lines):
         console.print(line, style=styles.get(number, ""), highlight=False, markup=False, soft_wrap=True)
 
 
-def _announce_hosts(console: Console, session: Session, backend: Backend) -> None:
-    for host in session.hosts:
-        line = f"host {host['host']}   {host['device']} on {host['node']} (backend {backend})"
+def _announce_hosts(console: Console, session: Session, backend: Backend, folder: Path) -> None:
+    lines = [f"host {host['host']}   {host['device']} on {host['node']} (backend {backend})" for host in session.hosts]
+    for line in [*lines, f"records  {folder}"]:
         console.print(line, highlight=False, markup=False, soft_wrap=True)

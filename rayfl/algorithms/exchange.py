@@ -19,7 +19,10 @@ class Exchange:
         the algorithm, or any function that the hosts can import.
     send: float32 vectors, the same for every client; `ask` gets them as tensors on the client's device, which it
         must not change.
+    number: which exchange of its round this is, from 0; the server counts.
     """
+
+    number = 0
 
     def __init__(self, ask: Callable[..., Answer], *send: np.ndarray) -> None:
         self.ask, self.send = ask, send

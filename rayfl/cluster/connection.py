@@ -27,6 +27,7 @@ def attached(address: str | None) -> Iterator[None]:
         ResourceError: nobody answers at the address, or it is Ray Client's, or the cluster refuses us.
     """
     if ray.is_initialized():
+        _check_is_ours(address)
         yield
         return
     address = address or os.environ.get("RAY_ADDRESS")
@@ -46,6 +47,15 @@ def attached(address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _check_is_ours(address: str | None) -> None:
+    connected = ray.get_runtime_context().gcs_address
+    if address not in (None, "auto", connected):
+        raise ResourceError(
+            f"this program is connected to the Ray cluster at {connected}, not to {address}: leave the address out, or "
+            "call ray.shutdown() first"
+        )
 
 
 def _check_reachable(address: str) -> None:

@@ -40,8 +40,8 @@ class HostActor:
     def relay(self, turn: Turn, clients: Sequence[int], model: np.ndarray) -> tuple[np.ndarray, VisitReport]:
         return self._host.relay(turn, clients, model)
 
-    def commit(self, turn: Turn) -> None:
-        self._host.commit(turn)
+    def commit(self, turn: Turn, clients: Sequence[int]) -> None:
+        self._host.commit(turn, clients)
 
     def evaluate(self, model: np.ndarray, slices: Sequence[Slice]) -> list[Score]:
         return self._host.evaluate(model, slices)

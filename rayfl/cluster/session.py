@@ -55,7 +55,11 @@ class RaySession:
             ),
             "the scheduler",
         )
-        self.hosts: list[dict[str, str]] = [self._get(host.call("describe")) for host in self._hosts]
+        self.hosts: list[dict[str, str]] = []
+
+    def start(self) -> None:
+        """Waits for the hosts. Raises ResourceError where one cannot start."""
+        self.hosts = [self._get(ref) for ref in [host.call("describe") for host in self._hosts]]
 
     def events(self) -> Iterator[Event]:
         stream: Any = self._scheduler.call("run", returns="streaming")
@@ -101,6 +105,7 @@ def ray_session(job: Job, address: str | None) -> Iterator[Session]:
         group = stack.enter_context(_reserved(job.scenario.resources, hosts))
         session = RaySession(job, group, hosts)
         stack.callback(session.close)
+        session.start()
         yield session
 
 

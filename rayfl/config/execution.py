@@ -25,7 +25,8 @@ class Numerics(Section):
 
     threads: CPU threads of one visit.
     fraction_bits: contributions to a sum are rounded to multiples of 2**-fraction_bits, so that sums are exact
-        and their order cannot matter; sums must stay below 2**(53 - fraction_bits), two million for 32.
+        and their order cannot matter; a weighted value must stay below
+        2**(51 - fraction_bits), half a million for 32, and a sum below 2**(53 - fraction_bits), two million.
     """
 
     threads: PositiveInt = 1

@@ -45,10 +45,6 @@ class Scenario(Section):
         except ValidationError as error:
             raise ScenarioError(explain(error, cls, tables)) from None
 
-    @property
-    def total_rounds(self) -> int:
-        return sum(phase.rounds for phase in self.phases)
-
     @field_validator("name")
     @classmethod
     def _name_fits_a_folder(cls, name: str) -> str:

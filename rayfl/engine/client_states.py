@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import torch
 
 from rayfl.errors import RayflError
@@ -21,23 +23,35 @@ class ClientStates:
         self._staged: dict[int, State] = {}
         self._commits = 0
 
-    def open(self, client: int, commits: int) -> State:
-        """A copy of the client's state. `commits`: how many rounds must have been committed here.
+    def open(self, client: int, commits: int, again: bool = False) -> State:
+        """A copy of the client's state.
+
+        commits: how many rounds must have been committed here. again: the client was visited in this round before.
 
         Raises:
-            RayflError: this host has seen fewer, so it was restarted and has lost the states.
+            RayflError: it was not, or they were not, so this host was restarted and has lost the states.
         """
-        if commits != self._commits:
-            raise RayflError(
-                f"the states of this host's clients are lost: it was restarted after {commits} committed rounds"
-            )
+        if commits != self._commits or (again and client not in self._staged):
+            raise _lost(commits)
         state = self._staged.get(client, self._kept.get(client, {}))
         return {name: vector.clone() for name, vector in state.items()}
 
     def stage(self, client: int, state: State) -> None:
-        self._staged[client] = {name: vector.detach() for name, vector in state.items()}
+        # a copy: what an algorithm keeps may be a view of the resident model, which the next visit overwrites
+        self._staged[client] = {name: vector.detach().clone() for name, vector in state.items()}
 
-    def commit(self) -> None:
+    def commit(self, clients: Collection[int]) -> None:
+        """Keeps what the round's visits to these clients of this host left.
+
+        Raises:
+            RayflError: one of them left nothing here, so this host was restarted since.
+        """
+        if not self._staged.keys() >= set(clients):
+            raise _lost(self._commits)
         self._kept.update(self._staged)
         self._staged = {}
         self._commits += 1
+
+
+def _lost(commits: int) -> RayflError:
+    return RayflError(f"the states of this host's clients are lost: it was restarted after {commits} committed rounds")

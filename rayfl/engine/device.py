@@ -1,4 +1,4 @@
-"""On what a host trains."""
+"""On what a host trains, and that device's random numbers."""
 
 from __future__ import annotations
 
@@ -31,3 +31,10 @@ def choose_device(resources: Resources) -> torch.device:
     if 0 < resources.gpus_per_host < 1:
         torch.cuda.set_per_process_memory_fraction(resources.gpus_per_host)
     return torch.device("cuda", torch.cuda.current_device())
+
+
+def seed_torch(seed: int, device: torch.device) -> None:
+    """torch.manual_seed for one device: that one looks for every kind there is, which takes most of a millisecond."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)

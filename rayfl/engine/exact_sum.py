@@ -23,7 +23,7 @@ CHUNK = 1 << 15
 
 
 class SumRangeError(RayflError):
-    """A contribution or a sum that the grid cannot hold exactly, or that is not finite."""
+    """A contribution or a sum that the grid cannot hold exactly, that is not finite, or of another length."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,15 @@ class ExactSum:
             SumRangeError: a value is not finite, or too large for the grid.
         """
         magic, largest_allowed = 1.5 * 2.0 ** (52 - self._bits), 2.0 ** (51 - self._bits)
+        values = values.detach()
         if self._total is None:
             self._total = values.new_zeros(values.shape).double()
+        if values.shape != self._total.shape:
+            raise SumRangeError(f"its '{self._name}' has {values.numel()} values, that of others {self._total.numel()}")
         step = CHUNK if values.device.type == "cpu" else max(len(values), 1)
         largest = 0.0
         for start in range(0, len(values), step):
-            chunk = values[start : start + step].double().mul_(weight).add_(magic).sub_(magic)
+            chunk = (values[start : start + step].double() * weight).add_(magic).sub_(magic)
             low, high = chunk.aminmax()
             worst = max(-float(low), float(high))
             if not worst < largest_allowed:  # also when it is not a number

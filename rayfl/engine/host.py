@@ -18,7 +18,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource, to_tensor
 from rayfl.data.store import ShardStore
 from rayfl.engine.client_states import ClientStates, State
-from rayfl.engine.device import choose_device
+from rayfl.engine.device import choose_device, seed_torch
 from rayfl.engine.evaluation import Score, Slice
 from rayfl.engine.events import Traffic
 from rayfl.engine.network import build_network
@@ -27,6 +27,7 @@ from rayfl.engine.turn import Turn, VisitReport
 from rayfl.errors import ClientError, RayflError
 from rayfl.local.client import Client
 from rayfl.models.flat import FlatModel
+from rayfl.streams import torch_seed
 
 T = TypeVar("T")
 
@@ -63,11 +64,13 @@ class Host:
 
         def visit(client: Client) -> None:
             answer: Answer = exchange.ask(client, *send)
+            if any(vector._version for vector in send):
+                raise RayflError("its visit changed a vector that was sent to all clients; work on a copy")
             reduction.add(answer)
             visits.count(client, [*send, *answer.values.values()])
 
         for client in clients:
-            self._visit(turn, client, visit)
+            self._visit(turn, client, visit, again=exchange.number > 0)
         return reduction.result(), visits.report()
 
     def relay(self, turn: Turn, clients: Sequence[int], model: np.ndarray) -> tuple[np.ndarray, VisitReport]:
@@ -81,6 +84,8 @@ class Host:
 
         def visit(client: Client) -> torch.Tensor:
             left = algorithm.local_update(client, vector).clone()
+            if left.shape != vector.shape or not bool(torch.isfinite(left).all()):
+                raise RayflError("its local update left no model: another length, or values that are not finite")
             visits.count(client, [vector, left])
             return left
 
@@ -89,15 +94,18 @@ class Host:
             vector = self._visit(turn, client, visit)
         return vector.cpu().numpy(), visits.report()
 
-    def commit(self, turn: Turn) -> None:
-        """The round is over: what its visits left in their clients' states is kept."""
-        self._states_of(turn).commit()
+    def commit(self, turn: Turn, clients: Sequence[int]) -> None:
+        """The round is over: what its visits left in the states of these clients is kept."""
+        self._states_of(turn).commit(clients)
 
     def evaluate(self, model: np.ndarray, slices: Sequence[Slice]) -> list[Score]:
         """Scores of a model vector on slices of the test examples."""
-        self._model.load(to_tensor(model, slice(None), self._device))
-        self._model.module.eval()
-        return [self._score(part) for part in slices]
+        try:
+            self._model.load(to_tensor(model, slice(None), self._device))
+            self._model.module.eval()
+            return [self._score(part) for part in slices]
+        except Exception:  # a user's network may raise anything
+            raise RayflError(f"the evaluation on host {self._index} raised\n{traceback.format_exc()}") from None
 
     def _score(self, part: Slice) -> Score:
         x, y = self._batches.test_batch(slice(part.start, part.stop))
@@ -107,13 +115,15 @@ class Host:
             correct = (logits.argmax(dim=1) == y).sum()
         return Score(part, float(loss), int(correct))
 
-    def _visit(self, turn: Turn, client_id: int, run: Callable[[Client], T]) -> T:
-        """One visit; whatever goes wrong in it becomes a ClientError."""
+    def _visit(self, turn: Turn, client_id: int, run: Callable[[Client], T], again: bool = False) -> T:
+        """One visit, of which nothing is left from the one before; whatever goes wrong in it becomes a ClientError."""
         phase = turn.config(self._scenario)
         try:
             stateful = self._algorithms[turn.phase].stateful
             states = self._states_of(turn)
-            state: State = states.open(client_id, turn.round_in_phase - 1) if stateful else {}
+            state: State = states.open(client_id, turn.round_in_phase - 1, again) if stateful else {}
+            self._model.module.train()
+            seed_torch(torch_seed(self._scenario.seed, "model", turn.phase, turn.round, client_id), self._device)
             client = Client(
                 id=client_id,
                 source=self._batches,
@@ -131,7 +141,7 @@ class Host:
             return result
         except RayflError as error:
             raise ClientError(client_id, self._index, phase.name, turn.round, str(error)) from None
-        except Exception:  # a client's own code may raise anything, and the run must say where
+        except (Exception, SystemExit):  # a client's own code may raise anything, and the run must say where
             detail = "its code raised\n" + traceback.format_exc()
             raise ClientError(client_id, self._index, phase.name, turn.round, detail) from None
 

@@ -28,6 +28,10 @@ class Reduction:
 
     def add(self, answer: Answer) -> None:
         """Raises SumRangeError where a value does not fit the exact sum."""
+        if not getattr(answer, "values", None):  # a user's own code may return anything
+            raise RayflError("it must return an Answer with at least one named vector")
+        if self._sums and self._sums.keys() != answer.values.keys():
+            raise RayflError(f"it answered with {sorted(answer.values)}, others with {sorted(self._sums)}")
         first = next(iter(answer.values.values()))
         self._weight.add(first.new_ones(1), answer.weight)
         for name, values in answer.values.items():

@@ -19,6 +19,7 @@ from rayfl.engine.cohort import cohort_of
 from rayfl.engine.evaluation import Slice, summarize
 from rayfl.engine.events import Evaluated, Event, RoundDone, Traffic, Waiting
 from rayfl.engine.turn import Turn, VisitReport
+from rayfl.errors import ResourceError
 from rayfl.local.steps import visit_steps
 
 ROUNDS_AHEAD = 2
@@ -35,9 +36,10 @@ class _Call:
 
 @dataclass(frozen=True)
 class _Round:
-    """A round under way: the visits' reports, and, of a parallel round, the server's aggregation."""
+    """A round under way: who is visited where, the reports, and, of a parallel round, the server's aggregation."""
 
     turn: Turn
+    visits: list[tuple[int, list[int]]]
     reports: list[_Call]
     aggregations: list[_Call]
 
@@ -88,7 +90,7 @@ class Scheduler:
                 aggregations.append(_Call(aggregated, "server: aggregation"))
             if self._is_evaluated(turn):
                 self._evaluate(turn, server.call("model"), busy=None)
-            ahead.append(_Round(turn, reports, aggregations))
+            ahead.append(_Round(turn, plan, reports, aggregations))
             yield from self._finish(ahead, left=self._may_run_ahead(turn))
 
     def _relay(self, turns: Sequence[Turn]) -> Generator[Event, None, None]:
@@ -98,12 +100,13 @@ class Scheduler:
             cohort = self._cohort(turn)
             packed = self._scenario.resources.relay == "packed" and not self._algorithms[turn.phase].stateful
             reports = []
-            for host, clients in legs(cohort, len(self._backend.hosts), packed):
+            route = legs(cohort, len(self._backend.hosts), packed)
+            for host, clients in route:
                 model, report = self._backend.hosts[host].call("relay", turn, clients, model, returns=2)
                 reports.append(_Call(report, f"host {host}: {_named(clients)}"))
             if self._is_evaluated(turn):
                 self._evaluate(turn, model, busy=0 if packed else None)
-            ahead.append(_Round(turn, reports, []))
+            ahead.append(_Round(turn, route, reports, []))
             yield from self._finish(ahead, left=self._may_run_ahead(turn))
         yield from self._await([_Call(self._backend.server.call("adopt", model), "server: the relay's model")])
 
@@ -118,8 +121,8 @@ class Scheduler:
             done = ahead.popleft()
             self._turn = done.turn
             values = yield from self._await([*done.reports, *done.aggregations])
-            yield from self._commit(done.turn)
-            yield self._round_done(done.turn, values[: len(done.reports)])
+            yield from self._commit(done)
+            yield self._round_done(done, values[: len(done.reports)])
             yield from self._collect_evaluations(left=ROUNDS_AHEAD)
 
     def _cohort(self, turn: Turn) -> list[int]:
@@ -138,16 +141,16 @@ class Scheduler:
             visits = longest_first(cohort, [visit_steps(local, int(self._sizes[client])) for client in cohort], hosts)
         return [(host, clients) for host, clients in enumerate(visits) if clients], cohort
 
-    def _commit(self, turn: Turn) -> Generator[Event, None, None]:
-        if self._algorithms[turn.phase].stateful:
-            yield from self._await(
-                [
-                    _Call(host.call("commit", turn), f"host {index}: commit")
-                    for index, host in enumerate(self._backend.hosts)
-                ]
-            )
+    def _commit(self, done: _Round) -> Generator[Event, None, None]:
+        if self._algorithms[done.turn.phase].stateful:
+            calls = []
+            for index, host in enumerate(self._backend.hosts):
+                clients = [client for at, visited in done.visits if at == index for client in visited]
+                calls.append(_Call(host.call("commit", done.turn, clients), f"host {index}: commit"))
+            yield from self._await(calls)
 
-    def _round_done(self, turn: Turn, reports: Sequence[VisitReport]) -> RoundDone:
+    def _round_done(self, done: _Round, reports: Sequence[VisitReport]) -> RoundDone:
+        turn = done.turn
         loss_sums = [loss for report in reports for loss in report.loss_sums]
         steps = sum(report.steps for report in reports)
         self._traffic = sum((report.traffic for report in reports), self._traffic)
@@ -156,7 +159,7 @@ class Scheduler:
             round=turn.round,
             round_in_phase=turn.round_in_phase,
             train_loss=math.fsum(loss_sums) / steps if steps else math.nan,
-            visits=len(loss_sums),
+            visits=sum(len(clients) for _, clients in done.visits),
             steps=steps,
             traffic=self._traffic,
             seconds=time.monotonic() - self._start,
@@ -192,15 +195,19 @@ class Scheduler:
         """The values of some calls, in order. The first failure is raised at once, whatever else is under way."""
         values: dict[Ref, Any] = {}
         pending = {call.ref: call.what for call in calls}
-        since = time.monotonic()
+        phase, since = self._turn.config(self._scenario).name, time.monotonic()
         while pending:
             done = self._backend.wait(list(pending), self._scenario.resources.patience_s)
             for ref in done:
-                values[ref] = self._backend.get(ref)
+                try:
+                    values[ref] = self._backend.get(ref)
+                except ResourceError as error:
+                    where = f"{pending[ref]}, phase '{phase}', round {self._turn.round}"
+                    raise ResourceError(f"while waiting for {where}: {error}") from None
                 del pending[ref]
+                since = time.monotonic()
             if not done:
-                phase, waited = self._turn.config(self._scenario).name, time.monotonic() - since
-                yield Waiting(phase, self._turn.round, waited, tuple(pending.values()))
+                yield Waiting(phase, self._turn.round, time.monotonic() - since, tuple(pending.values()))
         return [values[call.ref] for call in calls]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import traceback
+from collections.abc import Callable, Generator, Sequence
 
 import numpy as np
 
@@ -33,7 +34,7 @@ class Server:
         if turn.phase != self._phase:
             self._phase, self._state.memory = turn.phase, {}
         self._round, self._received = self._algorithms[turn.phase].round(self._state, cohort), 0
-        first = next(self._round, None)
+        first = self._step(lambda: next(self._round))
         self._check(first)
         assert first is not None
         return first
@@ -45,13 +46,24 @@ class Server:
             RayflError: the sum of the answers is out of the exact sum's range.
         """
         answers = reduce_hosts(parts, self._scenario.numerics.fraction_bits)
-        try:
-            following = self._round.send(answers)
-        except StopIteration:
-            following = None
+        following = self._step(lambda: self._round.send(answers))
         self._received += 1
         self._check(following)
+        if following is not None:
+            following.number = self._received
         return following is not None, following
+
+    def _step(self, run: Callable[[], Exchange]) -> Exchange | None:
+        """The round's next exchange, None at its end."""
+        try:
+            return run()
+        except StopIteration:
+            return None
+        except RayflError:
+            raise
+        except Exception:  # an algorithm of a user's own may raise anything
+            name = type(self._algorithms[self._phase]).__name__
+            raise RayflError(f"algorithm {name}: its round raised on the server\n{traceback.format_exc()}") from None
 
     def _check(self, following: Exchange | None) -> None:
         """The scheduler relies on how many exchanges a round is said to have."""

@@ -12,7 +12,7 @@ from rayfl.data.batches import BatchSource
 from rayfl.local.sgd import Objective, train
 from rayfl.local.steps import batch_size, steps_per_epoch, visit_steps
 from rayfl.models.flat import FlatModel
-from rayfl.streams import stream, torch_seed
+from rayfl.streams import stream
 
 
 class Client:
@@ -48,19 +48,17 @@ class Client:
         Raises:
             DivergenceError: the loss or a parameter is not finite.
         """
-        seed, *counters = self._key
-        _seed_torch(torch_seed(seed, "model", *counters), self.model.vector.device)
         self.received = received
         self.model.load(received)
-        self.losses += train(self, self.model, self._batches(), objective, self.local, self.lr)
+        self.losses += train(self, self.model, self.batches(), objective, self.local, self.lr)
         return self.model.sync()
 
     def cross_entropy(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Mean cross-entropy of the resident model on one batch."""
         return F.cross_entropy(self.model.module(x), y)
 
-    def _batches(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """The visit's training batches, in an order and with an augmentation of the visit's own streams."""
+    def batches(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """The visit's training batches (x, y), in an order and with an augmentation of the visit's own streams."""
         seed, *counters = self._key
         order, augment = stream(seed, "order", *counters), stream(seed, "augment", *counters)
         remaining = visit_steps(self.local, self.num_samples)
@@ -69,10 +67,3 @@ class Client:
             steps = min(remaining, steps_per_epoch(self.local, self.num_samples))
             yield from self._source.training_batches(self.id, order.permutation(self.num_samples), size, steps, augment)
             remaining -= steps
-
-
-def _seed_torch(seed: int, device: torch.device) -> None:
-    """torch.manual_seed for one device: that one looks for every kind there is, which takes most of a millisecond."""
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        torch.cuda.manual_seed(seed)

@@ -61,6 +61,10 @@ class FlatModel:
             if slot.is_parameter:
                 assert isinstance(tensor, nn.Parameter)
                 self._gradients.append((slot, tensor, slot.view(self.gradient)))
+        carried_along = {slot.name for slot in self.layout}
+        self._not_kept = [
+            (name, buffer.detach().clone()) for name, buffer in module.named_buffers() if name not in carried_along
+        ]
         self.zero_gradient()
 
     def zero_gradient(self) -> None:
@@ -73,7 +77,8 @@ class FlatModel:
     def load(self, vector: torch.Tensor) -> None:
         """Copies `vector`, [length of self.vector] float32 on any device, into the model, integer buffers too.
 
-        An average of integer buffers is rounded to the nearest integer.
+        Buffers that are not persistent, which no vector carries, get the values they had in the beginning. An average
+        of integer buffers is rounded to the nearest integer.
 
         Raises:
             ValueError: another length.
@@ -85,6 +90,8 @@ class FlatModel:
         self.vector.copy_(vector)
         for slot in self._integers():
             self._tensor(slot).copy_(slot.view(self.vector).round())
+        for name, initial in self._not_kept:
+            self.module.get_buffer(name).copy_(initial)
 
     def sync(self) -> torch.Tensor:
         """`self.vector` itself, after writing the integer buffers into it: call it to read a trained model.

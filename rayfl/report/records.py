@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import datetime
@@ -48,6 +49,21 @@ ROUNDS_HELD = 4096
 """Committed rounds that wait for their evaluation; more of them is a scheduler that lost one."""
 
 
+def check_writable(out: Path) -> None:
+    """Makes the folder `out`, and a file in it for a moment.
+
+    Raises:
+        ResourceError: nothing can be written there.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=out).close()
+    except OSError as error:
+        raise ResourceError(
+            f"cannot write to the output folder '{out}': {error.strerror}; name another one with --out"
+        ) from error
+
+
 class Records:
     """What a run leaves in its folder; close it, or use it as a context manager, to complete `clients.parquet`.
 
@@ -70,19 +86,14 @@ class Records:
         Raises:
             ResourceError: nothing can be written to `out`.
         """
+        check_writable(out)
         stem = f"{name}-{now:%Y%m%d-%H%M%S}"
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-            for folder in itertools.chain([out / stem], (out / f"{stem}-{n}" for n in itertools.count(2))):
-                try:
-                    folder.mkdir()
-                except FileExistsError:
-                    continue
-                return cls(folder)
-        except OSError as error:
-            raise ResourceError(
-                f"cannot write to the output folder '{out}': {error.strerror}; name another one with --out"
-            ) from error
+        for folder in itertools.chain([out / stem], (out / f"{stem}-{n}" for n in itertools.count(2))):
+            try:
+                folder.mkdir()
+            except FileExistsError:
+                continue
+            return cls(folder)
         raise AssertionError("the names never end")
 
     def __enter__(self) -> Records:

@@ -109,3 +109,11 @@ def test_a_share_of_a_gpu_that_pytorch_cannot_see_is_said() -> None:
         ResourceError, match=r"host 0 could not start[\s\S]*sees no CUDA device[\s\S]*resources.device=cpu"
     ):
         run_on_ray(resources={"hosts": 1, "gpus_per_host": 0.5})
+
+
+def test_another_address_than_the_one_the_program_is_connected_to_is_refused() -> None:
+    with (
+        pytest.raises(ResourceError, match=r"is connected to the Ray cluster at .*, not to 127\.0\.0\.9:6379"),
+        ray_session(prepared(), "127.0.0.9:6379"),
+    ):
+        pass

@@ -135,8 +135,3 @@ def test_every_default_is_written_out() -> None:
     assert written["phases"][0]["local"]["lr"] == Local().lr
     assert written["data"]["source"] == "auto"
     assert set(written) == set(Scenario.model_fields)
-
-
-def test_total_rounds_are_those_of_all_phases() -> None:
-    phases = [{"name": "a", "rounds": 3, "cohort": 1}, {"name": "b", "rounds": 4, "cohort": 1}]
-    assert load_scenario({"data": {"name": "femnist"}, "model": "lenet5", "phases": phases}).total_rounds == 7
