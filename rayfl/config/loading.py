@@ -14,7 +14,7 @@ from rayfl.errors import ScenarioError
 from rayfl.registry import nearest
 
 Overrides = Mapping[str, Any] | Iterable[str]
-"""`{"phases.0.rounds": 10}` or `["phases.0.rounds=10"]`."""
+"""`{"phases.0.rounds": 10}`, `["phases.0.rounds=10"]`, or a single one as text."""
 
 
 def load_scenario(
@@ -41,6 +41,8 @@ def load_scenario(
             raise ScenarioError(f"scenario '{origin}' has no [quick] table")
         for key, value in quick_overrides(quick_values):
             apply_override(tables, key, value)
+    if isinstance(overrides, str):
+        overrides = [overrides]
     pairs = overrides.items() if isinstance(overrides, Mapping) else map(parse_override, overrides)
     for key, value in pairs:
         apply_override(tables, key, value)

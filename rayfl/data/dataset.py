@@ -105,6 +105,12 @@ class Dataset:
                 raise DataError(
                     f"{self.name}: {split} labels run from {low} to {high}, allowed are 0 to {self.num_classes - 1}"
                 )
+        for split, examples in (("train", self.train), ("test", self.test)):
+            if examples.x.dtype.kind not in "uif" or not examples.x.dtype.isnative:
+                raise DataError(
+                    f"{self.name}: {split} inputs are {examples.x.dtype}; "
+                    "allowed are integers and floating point numbers in this machine's byte order"
+                )
         kinds = [f"{list(part.x.shape[1:])} {part.x.dtype}" for part in (self.train, self.test)]
         if kinds[0] != kinds[1]:
             raise DataError(f"{self.name}: train inputs are {kinds[0]}, test inputs {kinds[1]}")

@@ -176,3 +176,7 @@ def test_quick_that_is_no_table_is_an_error() -> None:
 def test_a_wrong_quick_key_is_found_when_it_is_used() -> None:
     with pytest.raises(ScenarioError, match=r"data.client: unknown key; did you mean 'clients'\?"):
         load_scenario({**TABLES, "quick": {"data.client": 3}}, quick=True)
+
+
+def test_a_single_override_may_be_given_as_text() -> None:
+    assert load_scenario("femnist_cyclic", "seed=41").seed == 41

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rayfl.data.dataset import Dataset, Examples, Provenance, Shards
+from rayfl.errors import DataError
+
+Y = np.array([0, 1])
+
+
+def dataset(train: Any, test: Any) -> Dataset:
+    return Dataset("d", Examples(np.asarray(train), Y), Examples(np.asarray(test), Y), 2, Provenance("arrays", "test"))
+
+
+@pytest.mark.parametrize("x", [["a", "b"], [1j, 2j], np.array([1, 2], ">f4"), [True, False]])
+def test_inputs_that_are_no_numbers_of_this_machine_are_refused(x: Any) -> None:
+    with pytest.raises(DataError, match="allowed are integers and floating point numbers in this machine's byte order"):
+        dataset(x, x)
+
+
+def test_training_and_test_inputs_are_of_one_kind() -> None:
+    with pytest.raises(DataError, match=r"train inputs are \[\] int64, test inputs \[\] float64"):
+        dataset([1, 2], [1.0, 2.0])
+
+
+def test_images_need_their_channels() -> None:
+    x = np.zeros((2, 4, 4), np.uint8)
+    with pytest.raises(
+        DataError, match=r"images are \[n, height, width, channels\]; \[4, 4\] uint8 lacks the channels"
+    ):
+        dataset(x, x)
+
+
+def test_shards_by_owner_hold_every_row_once_and_can_be_picked() -> None:
+    shards = Shards.by_owner(np.array([1, 0, 1, 2]), 4)
+    assert [shards[client].tolist() for client in range(4)] == [[1], [0, 2], [3], []]
+    assert shards.sizes.tolist() == [1, 2, 1, 0]
+    picked = shards.subset(np.array([1, 3]))
+    assert [picked[client].tolist() for client in range(2)] == [[0, 2], []]
