@@ -22,7 +22,6 @@ class ShardStore:
     """The data of a run. Plain arrays, so that the hosts of a node can share one copy of them.
 
     test_shards: of a natural partition, whose test examples are whose; else None.
-    client_names: of a natural partition, the data's own names of the clients; else empty.
     """
 
     name: str
@@ -31,7 +30,6 @@ class ShardStore:
     num_classes: int
     train_shards: Shards
     test_shards: Shards | None
-    client_names: tuple[str, ...]
     normalize: Normalization | None
     augment: tuple[Named, ...]
     provenance: Provenance
@@ -75,13 +73,11 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
     train, test = dataset.train, dataset.test
     train_shards = call_with_options(partitioners.resolve(partition.name), partition.options, given, "data.partition")
     test_shards: Shards | None = None
-    names: tuple[str, ...] = ()
     if natural and partition.name == "natural":
         train, train_shards = _gather(train, train_shards)
         test, test_shards = _gather(test, natural.test)
-        names = natural.names
         if not len(test):
-            raise DataError(f"none of the {len(names)} chosen clients of {dataset.name} has test examples")
+            raise DataError(f"none of the {len(natural.names)} chosen clients of {dataset.name} has test examples")
     _check_no_empty_shard(train_shards, partition.name)
     is_images = train.x.dtype == np.uint8 and train.x.ndim == 4
     if config.normalize and not is_images:
@@ -106,7 +102,6 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
         num_classes=dataset.num_classes,
         train_shards=train_shards,
         test_shards=test_shards,
-        client_names=names,
         normalize=config.normalize,
         augment=config.augment,
         provenance=dataset.provenance,
