@@ -31,9 +31,9 @@ def failure(out: Path, kind: type[RayflError], overrides: Any = (), **more: Any)
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("model=lenet", "unknown model 'lenet'; did you mean 'lenet5'?"),
+        ("model=lenet", "unknown model 'lenet'; did you mean 'lenet5'"),
         ("data.name=femnits", "unknown data set 'femnits'; did you mean 'femnist'"),
-        ("phases.0.algorithm=fedavgg", "unknown algorithm 'fedavgg'; did you mean 'fedavg'?"),
+        ("phases.0.algorithm=fedavgg", "unknown algorithm 'fedavgg'; did you mean 'fedavg' or"),
         ("data.partition=drichlet", "unknown partitioner 'drichlet'; did you mean 'dirichlet'"),
         ("data.augment=['flap']", "unknown augmentation 'flap'; did you mean 'flip'?"),
         ("model=tests.user_code:Linaer", "module 'tests.user_code' has no 'Linaer'; did you mean 'Linear'"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from rayfl.local.client import Client
 
 
+Need = Literal["features", "modules", "no running statistics"]
+"""What an algorithm may need of a network: that it declares its feature layer, or its ordered modules, or that its
+normalisation keeps no running statistics, which nobody would average."""
+
+
 class Algorithm(BaseModel, ABC):
     """A federated algorithm; its fields are its hyper-parameters, the keys of `algorithm = { name = ..., ... }`.
 
@@ -24,12 +29,18 @@ class Algorithm(BaseModel, ABC):
 
     stateful: clients keep `client.state` from round to round, on a host of their own.
     exchanges: how many exchanges a round yields; known beforehand, rounds can be submitted ahead of their results.
+    fixed_last: how many of the network's last modules this algorithm never trains.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     stateful: ClassVar[bool] = False
     exchanges: ClassVar[int] = 1
+    fixed_last: ClassVar[int] = 0
+
+    def needs(self) -> set[Need]:
+        """What the network must have; checked before anything starts."""
+        return {"modules"} if self.fixed_last else set()
 
     @abstractmethod
     def round(self, server: ServerState, cohort: Sequence[int]) -> Generator[Exchange, Answers, None]:
@@ -37,12 +48,20 @@ class Algorithm(BaseModel, ABC):
 
     def local_update(self, client: Client, received: torch.Tensor) -> torch.Tensor:
         """One visit: the model vector after local training from `received`. All that a relay uses."""
-        return client.train(received, self)
+        return client.train(received, self, self.fixed_last)
 
     def loss(self, client: Client, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """The scalar that a local step minimises on one batch; by default mean cross-entropy."""
         return client.cross_entropy(x, y)
 
     def gradient_correction(self, client: Client, params: torch.Tensor) -> torch.Tensor | None:
-        """A vector added to every local gradient before clipping (a penalty's gradient); None for none."""
+        """[length of params] added to every local gradient before clipping (a penalty's gradient); None for none."""
         return None
+
+    def step_correction(self, client: Client, params: torch.Tensor) -> torch.Tensor | None:
+        """[length of params] of which lr times is subtracted after every step, past clipping and momentum."""
+        return None
+
+    def extra_weight_decay(self, client: Client) -> float:
+        """Added to `local.weight_decay`, which clipping does not see."""
+        return 0.0

@@ -29,18 +29,28 @@ class Exchange:
 
 
 class Answer:
-    """What one client returns: named vectors, and the weight they have in the cohort's mean."""
+    """What one client returns: named vectors to be averaged, with its weight in the mean, and others to be added up.
 
-    def __init__(self, weight: float, **values: torch.Tensor) -> None:
-        self.weight, self.values = weight, values
+    weight: of the client in the cohort's means; 1 for all gives the plain mean. sums: vectors of which the cohort's
+        plain sum is wanted, whatever the weight. values: those of which the weighted mean is.
+    """
+
+    def __init__(
+        self, weight: float, *, sums: Mapping[str, torch.Tensor] | None = None, **values: torch.Tensor
+    ) -> None:
+        self.weight, self.sums, self.values = weight, dict(sums or {}), values
 
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of a whole cohort, reduced: weighted sums, exact and so free of any order."""
+    """The answers of a whole cohort, reduced: sums that are exact, and so free of any order.
+
+    weight: the weights' sum. totals: weighted sums; sums: plain ones; both float64.
+    """
 
     weight: float
     totals: Mapping[str, np.ndarray]
+    sums: Mapping[str, np.ndarray]
 
     def mean(self, name: str) -> np.ndarray:
         """float64: the weighted mean of one named vector over the cohort."""
@@ -56,9 +66,21 @@ class ServerState:
     num_params: length of the parameters' part (padding included); model[:num_params] is what is trained.
     num_clients: how many clients there are in all.
     memory: named vectors that the algorithm keeps from round to round, within its phase.
+    reported: the model that is evaluated and returned, where an algorithm reports another than it trains from.
     """
 
     model: np.ndarray
     num_params: int
     num_clients: int
     memory: dict[str, np.ndarray]
+    reported: np.ndarray | None = None
+
+    def move(self, step: np.ndarray, buffers: np.ndarray | None = None) -> None:
+        """Adds a step to the parameters and, if given, a change to the buffers; both in float64, rounded once."""
+        self.model[: self.num_params] += step
+        if buffers is not None:
+            self.model[self.num_params :] += buffers
+
+    def recall(self, name: str, initial: float) -> np.ndarray:
+        """float64 [num_params]: what the memory holds under this name, at first `initial` everywhere."""
+        return self.memory.get(name, np.full(self.num_params, initial))

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from rayfl.algorithms.algorithm import Algorithm
+import numpy as np
+from pydantic import PositiveFloat
+
+from rayfl.algorithms.algorithm import Algorithm, Need
 from rayfl.algorithms.exchange import Answer, Answers, Exchange, ServerState
 
 if TYPE_CHECKING:
@@ -18,22 +21,40 @@ if TYPE_CHECKING:
 
 
 class FedAvg(Algorithm):
-    """w <- w + sum_i p_i (w_i - w), p_i in proportion to the clients' sample counts, or uniform.
+    """w <- w + eta_g sum_i p_i (w_i - w), p_i in proportion to the clients' sample counts, or uniform.
 
     weighting: `samples` is the paper's and that of most code bases; `uniform` is FedBug's and FedBABU's code.
     buffers: of batch norm: `average` them with the parameters (MOON, NIID-Bench), or `keep` the server's
-        (FedDyn, FedBug, FedExP: only learnable parameters are moved).
+        (FedDyn, FedBug, FedExP: only learnable parameters are moved), for networks without running statistics.
+    server_lr: eta_g; 1 is the average.
     """
 
     weighting: Literal["samples", "uniform"] = "samples"
     buffers: Literal["average", "keep"] = "average"
+    server_lr: PositiveFloat = 1.0
+
+    def needs(self) -> set[Need]:
+        return super().needs() | ({"no running statistics"} if self.buffers == "keep" else set())
 
     def round(self, server: ServerState, cohort: Sequence[int]) -> Generator[Exchange, Answers, None]:
         answers = yield Exchange(self.fit, server.model)
-        delta = answers.mean("delta")
-        moved = slice(None) if self.buffers == "average" else slice(server.num_params)
-        server.model[moved] += delta[moved]
+        self.update(server, answers.mean("delta"))
 
     def fit(self, client: Client, model: torch.Tensor) -> Answer:
-        weight = client.num_samples if self.weighting == "samples" else 1
-        return Answer(weight, delta=self.local_update(client, model) - model)
+        return Answer(self.weight(client), delta=self.local_update(client, model) - model)
+
+    def weight(self, client: Client) -> float:
+        """The client's weight in the cohort's mean, p_i but for a common factor."""
+        return client.num_samples if self.weighting == "samples" else 1.0
+
+    def update(self, server: ServerState, delta: np.ndarray) -> None:
+        """Moves the parameters by the server's step, the buffers, where they are averaged, by their mean change.
+
+        delta: float64 [length of the model], the mean change.
+        """
+        buffers = delta[server.num_params :] if self.buffers == "average" else None
+        server.move(self.step(server, delta[: server.num_params]), buffers)
+
+    def step(self, server: ServerState, delta: np.ndarray) -> np.ndarray:
+        """The server's step for a mean change of the parameters, float64 [length of params]."""
+        return self.server_lr * delta

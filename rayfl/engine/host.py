@@ -67,7 +67,7 @@ class Host:
             if any(vector._version for vector in send):
                 raise RayflError("its visit changed a vector that was sent to all clients; work on a copy")
             reduction.add(answer)
-            visits.count(client, [*send, *answer.values.values()])
+            visits.count(client, [*send, *answer.values.values(), *answer.sums.values()])
 
         for client in clients:
             self._visit(turn, client, visit, again=exchange.number > 0)
@@ -153,18 +153,21 @@ class Host:
 
 
 class _VisitCount:
-    """Adds up the reports of a host's visits. A model-sized vector is one transfer, counted without padding."""
+    """Adds up the reports of a host's visits. A vector of all parameters is one transfer, counted without padding."""
 
     def __init__(self, model: FlatModel) -> None:
-        self._vector_length, self._num_values = len(model.vector), model.num_params + model.num_buffer_values
+        self._values_of_models = {
+            len(model.params): model.num_params,
+            len(model.vector): model.num_params + model.num_buffer_values,
+        }
         self._loss_sums: list[float] = []
         self._steps = 0
         self._traffic = Traffic()
 
     def count(self, client: Client, moved: Sequence[torch.Tensor]) -> None:
-        models = sum(len(vector) == self._vector_length for vector in moved)
-        others = sum(len(vector) for vector in moved if len(vector) != self._vector_length)
-        self._traffic += Traffic(models, 4 * (models * self._num_values + others))
+        models = sum(len(vector) in self._values_of_models for vector in moved)
+        values = sum(self._values_of_models.get(len(vector), len(vector)) for vector in moved)
+        self._traffic += Traffic(models, 4 * values)
         self._loss_sums.append(math.fsum(client.losses))
         self._steps += len(client.losses)
 

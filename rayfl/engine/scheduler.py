@@ -95,7 +95,7 @@ class Scheduler:
 
     def _relay(self, turns: Sequence[Turn]) -> Generator[Event, None, None]:
         """Every round is one chain of references: no model passes through the scheduler."""
-        model, ahead = self._backend.server.call("model"), deque[_Round]()
+        model, ahead = self._backend.server.call("trained"), deque[_Round]()
         for turn in turns:
             cohort = self._cohort(turn)
             packed = self._scenario.resources.relay == "packed" and not self._algorithms[turn.phase].stateful
@@ -127,7 +127,7 @@ class Scheduler:
 
     def _cohort(self, turn: Turn) -> list[int]:
         phase = turn.config(self._scenario)
-        cohort = cohort_of(phase, self._scenario.seed, turn, len(self._sizes), self._last_client)
+        cohort = cohort_of(phase, self._scenario.seed, turn, self._sizes, self._last_client)
         self._last_client = cohort[-1]
         return cohort
 

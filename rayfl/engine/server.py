@@ -32,7 +32,7 @@ class Server:
     def begin(self, turn: Turn, cohort: Sequence[int]) -> Exchange:
         """Starts a parallel round; returns its first exchange."""
         if turn.phase != self._phase:
-            self._phase, self._state.memory = turn.phase, {}
+            self._phase, self._state.memory, self._state.reported = turn.phase, {}, None
         self._round, self._received = self._algorithms[turn.phase].round(self._state, cohort), 0
         first = self._step(lambda: next(self._round))
         self._check(first)
@@ -76,8 +76,13 @@ class Server:
 
     def adopt(self, model: np.ndarray) -> None:
         """The model that a relay left becomes the global one."""
-        self._state.model = np.array(model)
+        self._state.model, self._state.reported = np.array(model), None
+
+    def trained(self) -> np.ndarray:
+        """float32 vector of the global model, as of now: what training goes on from."""
+        return self._state.model.copy()
 
     def model(self) -> np.ndarray:
-        """float32 vector of the global model, as of now."""
-        return self._state.model.copy()
+        """float32 vector of the model to evaluate and to return: the global one, unless the algorithm has another."""
+        reported = self._state.reported
+        return self.trained() if reported is None else reported.copy()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import nn
 
 from rayfl.errors import DataError, ScenarioError
-from rayfl.models.layout import Slot, check_integers, layout_of
+from rayfl.models.layout import Slot, layout_of
 from rayfl.models.network import Network
 
 
@@ -19,17 +20,17 @@ class FlatModel:
     alpha=-lr)`. The module is used as ever: `model.module(x)`, `loss.backward()`, `train()`, `eval()`.
 
     module: what was given, now on `device`. Its parameters must from now on be changed in place only; moving,
-        casting or replacing them breaks the views, which `load` and `sync` notice.
+        casting or replacing them breaks the views, which `load` and `check` notice.
     vector: [slots and padding] float32 on `device`: first the parameters that are trained, then what is carried
-        along: frozen parameters (`requires_grad=False`) and persistent buffers. Slots start at multiples of 64 bytes.
-        Padding between them is zero, and whoever writes vectors keeps it so.
+        along: frozen parameters (`requires_grad=False`) and persistent floating-point buffers. Slots start at multiples
+        of 64 bytes. Padding between them is zero, and whoever writes vectors keeps it so.
     params, buffers: the two parts of `vector`, as views. Module order is vector order: the first modules are a prefix.
     gradient: [length of params] float32; every `param.grad` is a view into it, to which `backward` adds.
     layout: the slots, in order. num_params, num_buffer_values: how many values both parts hold, padding not counted.
 
     With `channels_last`, 4-D tensors are stored output-height-width-input, which is faster for convolutions on
-    CPUs; shapes and names stay PyTorch's. Integer and boolean buffers (`num_batches_tracked`) stay the module's own
-    tensors; the vector carries them as float32: `load` writes them into the module, `sync` back into the vector.
+    CPUs; shapes and names stay PyTorch's. Buffers that no vector carries, integers (`num_batches_tracked`) and those
+    that are not persistent, get their initial values with every `load`: nothing of a visit is left behind in them.
 
     Raises:
         ScenarioError: the module cannot be flattened (`layout_of` says when), or it is a `Network` that declares
@@ -56,15 +57,15 @@ class FlatModel:
             view = slot.view(self.vector)
             with torch.no_grad():
                 view.copy_(tensor)
-            if slot.dtype == torch.float32:
-                tensor.data = view
+            tensor.data = view
             if slot.is_parameter:
                 assert isinstance(tensor, nn.Parameter)
                 self._gradients.append((slot, tensor, slot.view(self.gradient)))
-        carried_along = {slot.name for slot in self.layout}
-        self._not_kept = [
-            (name, buffer.detach().clone()) for name, buffer in module.named_buffers() if name not in carried_along
-        ]
+        in_vector = {slot.name for slot in self.layout}
+        self._fixed = {
+            name: buffer.detach().clone() for name, buffer in module.named_buffers() if name not in in_vector
+        }
+        self._exported = list(module.state_dict())
         self.zero_gradient()
 
     def zero_gradient(self) -> None:
@@ -74,11 +75,32 @@ class FlatModel:
             if parameter.grad is not view:
                 parameter.grad = view
 
-    def load(self, vector: torch.Tensor) -> None:
-        """Copies `vector`, [length of self.vector] float32 on any device, into the model, integer buffers too.
+    @contextmanager
+    def training_only(self, modules: Collection[str]) -> Iterator[list[slice]]:
+        """Within it, only the parameters of these submodules get gradients; autograd computes no others.
 
-        Buffers that are not persistent, which no vector carries, get the values they had in the beginning. An average
-        of integer buffers is rounded to the nearest integer.
+        Yields the parts of `params` and `gradient` that they make up, in order; neighbours are one part.
+        """
+        parts: list[slice] = []
+        try:
+            for slot, parameter, _ in self._gradients:
+                trains = any(slot.name.startswith(f"{module}.") for module in modules)
+                parameter.requires_grad_(trains)
+                if trains and parts and parts[-1].stop == slot.offset:
+                    parts[-1] = slice(parts[-1].start, slot.end)
+                elif trains:
+                    parts.append(slice(slot.offset, slot.end))
+            yield parts
+        finally:
+            for _, parameter, _ in self._gradients:
+                parameter.requires_grad_(True)
+
+    def tensors(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Parameters and buffers by name, as views into `vector`, for `torch.func.functional_call`."""
+        return {slot.name: slot.view(vector) for slot in self.layout}
+
+    def load(self, vector: torch.Tensor) -> None:
+        """Copies `vector`, [length of self.vector] float32 on any device, into the model.
 
         Raises:
             ValueError: another length.
@@ -88,23 +110,8 @@ class FlatModel:
             raise ValueError(f"the vector has shape {tuple(vector.shape)}, the model's {tuple(self.vector.shape)}")
         self._check_views()
         self.vector.copy_(vector)
-        for slot in self._integers():
-            self._tensor(slot).copy_(slot.view(self.vector).round())
-        for name, initial in self._not_kept:
+        for name, initial in self._fixed.items():
             self.module.get_buffer(name).copy_(initial)
-
-    def sync(self) -> torch.Tensor:
-        """`self.vector` itself, after writing the integer buffers into it: call it to read a trained model.
-
-        Raises:
-            ScenarioError: as `check`, or an integer buffer has reached 2**24.
-        """
-        self.check()
-        for slot in self._integers():
-            tensor = self._tensor(slot)
-            check_integers(slot.name, tensor)
-            slot.view(self.vector).copy_(tensor)
-        return self.vector
 
     def check(self) -> None:
         """Finds out whether the module still is what the vectors say.
@@ -122,43 +129,37 @@ class FlatModel:
                 )
 
     def state_dict(self, vector: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-        """A copy for export: PyTorch's names, shapes and dtypes, contiguous, on the CPU.
+        """A copy for export: PyTorch's names, order, shapes and dtypes, contiguous, on the CPU.
 
-        vector: [length of self.vector] float32, on any device; the model's own state by default.
-
-        Raises:
-            ScenarioError: as `sync`, where no vector is given.
+        vector: [length of self.vector] float32, on any device; the model's own by default.
         """
-        source = (self.sync() if vector is None else vector).cpu()
-        state = {}
-        for slot in self.layout:
-            values = slot.view(source)
-            values = values if slot.dtype == torch.float32 else values.round()
-            state[slot.name] = torch.empty(slot.shape, dtype=slot.dtype).copy_(values)
-        return state
+        source = (self.vector if vector is None else vector).cpu()
+        values = self._fixed | self.tensors(source)
+        return {
+            name: torch.empty(values[name].shape, dtype=values[name].dtype).copy_(values[name])
+            for name in self._exported
+        }
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """The inverse of `state_dict`; nothing is changed where it raises.
 
         Raises:
             DataError: names are missing or unexpected, or a tensor has another shape.
-            ScenarioError: as `load`, or an integer is too large.
+            ScenarioError: as `load`.
         """
-        known = {slot.name for slot in self.layout}
-        if missing := [name for name in known if name not in state]:
+        if missing := [name for name in self._exported if name not in state]:
             raise DataError(f"state dict: lacks {_listed(missing)} of this model")
-        if unexpected := [name for name in state if name not in known]:
+        if unexpected := [name for name in state if name not in self._exported]:
             raise DataError(f"state dict: has {_listed(unexpected)}, which this model has not")
         vector = torch.zeros(self.vector.shape)
-        for slot in self.layout:
-            tensor = state[slot.name]
-            if tuple(tensor.shape) != slot.shape:
+        known = self._fixed | self.tensors(vector)
+        for name, tensor in state.items():
+            if tensor.shape != known[name].shape:
                 raise DataError(
-                    f"state dict: '{slot.name}' has shape {tuple(tensor.shape)}, this model's has {slot.shape}"
+                    f"state dict: '{name}' has shape {tuple(tensor.shape)}, this model's has {tuple(known[name].shape)}"
                 )
-            if slot.dtype != torch.float32:
-                check_integers(slot.name, tensor)
-            slot.view(vector).copy_(tensor.detach())
+        for name, tensor in state.items():
+            known[name].copy_(tensor.detach())
         self.load(vector)
 
     def _tensor(self, slot: Slot) -> torch.Tensor:
@@ -169,17 +170,11 @@ class FlatModel:
             raise ScenarioError(f"model: '{slot.name}' was removed from the module")
         return tensor
 
-    def _integers(self) -> list[Slot]:
-        return [slot for slot in self.layout if slot.dtype != torch.float32]
-
     def _check_views(self) -> None:
         start = self.vector.data_ptr()
         for slot in self.layout:
             tensor = self._tensor(slot)
-            if slot.dtype == torch.float32:
-                in_place = tensor.data_ptr() == start + 4 * slot.offset and tensor.stride() == slot.strides
-            else:
-                in_place = tensor.dtype == slot.dtype and tuple(tensor.shape) == slot.shape
+            in_place = tensor.data_ptr() == start + 4 * slot.offset and tensor.stride() == slot.strides
             if slot.size and not in_place:
                 raise ScenarioError(
                     f"model: '{slot.name}' was replaced by another tensor, which training would change in vain; change "

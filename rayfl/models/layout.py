@@ -20,16 +20,14 @@ class Slot:
     """The place of one parameter or buffer in the flat vector.
 
     name: PyTorch's (`conv1.weight`). offset: in floats from the start of the vector, a multiple of 16. shape:
-    PyTorch's. strides: in floats, of the tensor as it lies in the vector. dtype: of the tensor in the module; other
-    than float32 for integer and boolean buffers, which travel as float32. is_parameter: trained by gradient;
-    False for buffers and frozen parameters.
+    PyTorch's. strides: in floats, of the tensor as it lies in the vector. is_parameter: trained by gradient; False for
+    buffers and frozen parameters.
     """
 
     name: str
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    dtype: torch.dtype
     is_parameter: bool
 
     @property
@@ -50,27 +48,28 @@ class Slot:
 def layout_of(module: nn.Module, channels_last: bool) -> tuple[Slot, ...]:
     """The slots of all parameters that are trained, then of all that is carried along: frozen parameters and buffers.
 
-    Each part is in the order of `named_parameters()` and `named_buffers()`. Non-persistent buffers, which PyTorch
-    keeps out of the `state_dict` too, have no slot.
+    Each part is in the order of `named_parameters()` and `named_buffers()`. Buffers without a slot: integers and
+    booleans (`num_batches_tracked`), which no mean over clients makes sense of, and those that are not persistent.
 
     Raises:
         ScenarioError: the module has nothing to train, or a tensor that cannot lie in one float32 vector: it is tied
-            or shares memory, is not float32 (parameters, floating-point buffers), is too large an integer, has no
-            shape yet; or a module keeps extra state.
+            or shares memory, is not float32 (parameters, floating-point buffers), has no shape yet; or a module keeps
+            extra state.
     """
     persistent = module.state_dict(keep_vars=True).keys()
     for name in persistent:
         if name.rpartition(".")[2] == "_extra_state":
             raise ScenarioError(f"model: '{name}' is extra state; only parameters and buffers can be sent to clients")
     parameters: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
-    buffers = {name: b for name, b in module.named_buffers(remove_duplicate=False) if name in persistent}
+    buffers = {
+        name: buffer
+        for name, buffer in module.named_buffers(remove_duplicate=False)
+        if name in persistent and (buffer.is_floating_point() or buffer.is_complex())
+    }
     for name, parameter in parameters.items():
         _check_dtype("parameter", name, parameter)
     for name, buffer in buffers.items():
-        if buffer.is_floating_point() or buffer.is_complex():
-            _check_dtype("buffer", name, buffer)
-        else:
-            check_integers(name, buffer)
+        _check_dtype("buffer", name, buffer)
     _check_not_shared({**parameters, **buffers})
     trained = {name: p for name, p in parameters.items() if p.requires_grad}
     if not trained:
@@ -84,23 +83,12 @@ def layout_of(module: nn.Module, channels_last: bool) -> tuple[Slot, ...]:
     return tuple(slots)
 
 
-def check_integers(name: str, buffer: torch.Tensor) -> None:
-    """Raises ScenarioError where an integer buffer holds a value that float32 cannot carry exactly."""
-    # float64, since PyTorch has no abs or max for every unsigned type.
-    largest = int(buffer.double().abs().max()) if buffer.numel() else 0
-    if largest >= 2**24:
-        raise ScenarioError(
-            f"model: buffer '{name}' ({buffer.dtype}) holds {largest}; integers travel as float32 "
-            "and must stay below 2**24. If it is a constant, register it with persistent=False"
-        )
-
-
 def _next_slot(before: list[Slot], name: str, tensor: torch.Tensor, channels_last: bool, is_parameter: bool) -> Slot:
     shape = tuple(tensor.shape)
     # Of empty tensors of the wanted format, since that is where PyTorch decides strides, on a device without memory.
     memory_format = torch.channels_last if channels_last and len(shape) == 4 else torch.contiguous_format
     strides = torch.empty(shape, device="meta", memory_format=memory_format).stride()
-    return Slot(name, before[-1].end if before else 0, shape, strides, tensor.dtype, is_parameter)
+    return Slot(name, before[-1].end if before else 0, shape, strides, is_parameter)
 
 
 def _check_dtype(kind: str, name: str, tensor: torch.Tensor) -> None:

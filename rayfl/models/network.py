@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from torch import nn
 
@@ -17,18 +18,22 @@ class Network(nn.Module):
         of the flat parameter vector (gradual unfreezing trains prefixes). A name may be dotted (`stage1.block0`).
     feature_layer: name of the submodule that *reads* the features: the vector that enters it is the sample's
         feature vector (the penultimate representation), what it returns are the logits.
+    groupings: named ways to put the ordered modules together into units that thaw at once in gradual unfreezing (the
+        stages or blocks of a ResNet); each holds every ordered module once, units from input to output.
 
     Class attributes, or set in the constructor where an option changes the layers.
     """
 
     ordered_modules: tuple[str, ...]
     feature_layer: str
+    groupings: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType({})
 
     def check_declaration(self) -> None:
         """Compares what the network declares with what it holds.
 
         Raises:
-            ScenarioError: an attribute is missing, names no submodule, or does not match `named_parameters()`.
+            ScenarioError: an attribute is missing, names no submodule, or does not match `named_parameters()`; or a
+                grouping does not hold every ordered module once.
         """
         kind = type(self).__name__
         if not hasattr(self, "ordered_modules") or not hasattr(self, "feature_layer"):
@@ -49,6 +54,9 @@ class Network(nn.Module):
                 f"named_parameters() in the order {', '.join(held)}; create the layers from input to output "
                 "and declare all that hold parameters"
             )
+        for grouping, units in self.groupings.items():
+            if sorted(name for unit in units for name in unit) != sorted(self.ordered_modules):
+                raise ScenarioError(f"model {kind}: grouping '{grouping}' must hold every ordered module once")
 
 
 def image_shape(model: str, input_shape: Sequence[int], smallest: int) -> tuple[int, int, int]:

@@ -108,7 +108,9 @@ def test_steps_of_sgd_equal_those_of_torch_on_a_plain_copy(name: str, channels_l
         momentum.mul_(0.9).add_(flat.gradient.add_(flat.params, alpha=1e-3))
         flat.params.add_(momentum, alpha=-0.05)
     rtol, atol = (1e-4, 2e-6) if channels_last else (0, 0)
-    torch.testing.assert_close(flat.state_dict(), dict(plain.state_dict()), rtol=rtol, atol=atol)
+    trained = {name: tensor for name, tensor in plain.state_dict().items() if tensor.is_floating_point()}
+    state = flat.state_dict()
+    torch.testing.assert_close({name: state[name] for name in trained}, trained, rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
@@ -127,7 +129,7 @@ def test_every_tensor_lies_at_a_multiple_of_64_bytes_with_zeros_between(name: st
     torch.autograd.backward(functional.cross_entropy(flat.module(x), y))
     flat.params.sub_(flat.gradient)
     assert used.sum() == flat.num_params + flat.num_buffer_values
-    assert (flat.sync()[~used] == 0).all()
+    assert (flat.vector[~used] == 0).all()
     assert (flat.gradient[~used[: len(flat.gradient)]] == 0).all()
 
 
@@ -161,21 +163,21 @@ def test_a_state_dict_round_trip_restores_the_model_and_fits_a_plain_module(name
     assert all(tensor.is_contiguous() for tensor in state.values())
     other = FlatModel(make(), CPU)
     other.load_state_dict(state)
-    assert torch.equal(other.sync(), flat.sync())
+    assert torch.equal(other.vector, flat.vector)
     make().load_state_dict(state)
 
 
 def test_an_exported_state_dict_is_a_copy(name: str) -> None:
     flat = FlatModel(MODELS[name][0](), CPU)
-    before = flat.sync().clone()
+    before = flat.vector.clone()
     for tensor in flat.state_dict().values():
         tensor.zero_()
-    assert torch.equal(flat.sync(), before)
+    assert torch.equal(flat.vector, before)
 
 
 def test_a_vector_that_is_not_loaded_can_be_exported() -> None:
     flat, other = FlatModel(LeNet5(), CPU), FlatModel(LeNet5(), CPU)
-    torch.testing.assert_close(flat.state_dict(other.sync()), other.state_dict(), rtol=0, atol=0)
+    torch.testing.assert_close(flat.state_dict(other.vector), other.state_dict(), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
@@ -192,38 +194,33 @@ def test_convolutions_are_stored_as_asked(channels_last: bool) -> None:
 
 def test_running_statistics_are_views_that_training_updates() -> None:
     flat = FlatModel(Residual(), CPU)
-    before = flat.sync().clone()
+    before = flat.vector.clone()
     flat.module(torch.randn(6, 1, 9, 9))
-    after = flat.sync()
+    after = flat.vector
     changed = {slot.name for slot in flat.layout if not torch.equal(slot.view(before), slot.view(after))}
-    assert changed == {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
+    assert changed == {"norm.running_mean", "norm.running_var"}
     flat.load(before)
     assert flat.state_dict()["norm.num_batches_tracked"].item() == 0
-    assert torch.equal(flat.sync(), before)
+    assert torch.equal(flat.vector, before)
 
 
-def test_integer_and_boolean_buffers_travel_in_the_vector() -> None:
+def test_integer_and_boolean_buffers_stay_out_of_the_vector_and_start_anew_with_every_load() -> None:
     flat = FlatModel(Counting(), CPU)
+    assert flat.num_buffer_values == 2
     flat.module(torch.randn(1, 3))
-    vector = flat.sync().clone()
-    other = FlatModel(Counting(), CPU)
-    other.module.get_buffer("mask").fill_(False)
-    other.load(vector)
-    assert other.module.get_buffer("steps").item() == 6
-    assert other.module.get_buffer("steps").dtype == torch.int64
-    assert other.module.get_buffer("mask").tolist() == [True, False, True]
-    assert flat.num_buffer_values == 1 + 3 + 2
-    assert "constant" not in flat.state_dict()
+    flat.module.get_buffer("mask").fill_(False)
+    flat.load(flat.vector.clone())
+    assert flat.module.get_buffer("steps").item() == 5
+    assert flat.module.get_buffer("mask").tolist() == [True, False, True]
+    state = flat.state_dict()
+    assert (state["steps"].item(), state["steps"].dtype) == (5, torch.int64)
+    assert "constant" not in state
 
 
-def test_an_average_of_integer_buffers_is_rounded() -> None:
-    flat = FlatModel(Counting(), CPU)
-    vector = flat.sync().clone()
-    slot = next(slot for slot in flat.layout if slot.name == "steps")
-    slot.view(vector).fill_(6.8)
-    flat.load(vector)
-    assert flat.state_dict()["steps"].item() == 7
-    assert flat.state_dict(vector + 0.3)["steps"].item() == 7
+def test_a_large_integer_is_exported_exactly() -> None:
+    flat = FlatModel(WithBuffer(torch.tensor([2**40 + 1])), CPU)
+    assert flat.state_dict()["extra"].item() == 2**40 + 1
+    assert len(flat.buffers) == 0
 
 
 def test_frozen_parameters_are_carried_along_but_not_trained() -> None:
@@ -236,7 +233,7 @@ def test_frozen_parameters_are_carried_along_but_not_trained() -> None:
     torch.autograd.backward(functional.cross_entropy(plain(torch.randn(2, 3, 32, 32)), torch.tensor([0, 1])))
     model.params.sub_(model.gradient).mul_(0.9)
     assert torch.equal(plain.conv1.weight, frozen)
-    vector = torch.zeros_like(model.sync())
+    vector = torch.zeros_like(model.vector)
     model.load(vector)
     assert (plain.conv1.weight == 0).all()
 
@@ -266,7 +263,7 @@ def test_gradients_that_were_set_to_none_are_noticed() -> None:
     flat = FlatModel(LeNet5(), CPU)
     flat.module.zero_grad(set_to_none=True)
     with pytest.raises(ScenarioError, match=r"gradient of 'conv1\.weight' was set to None.*zero_gradient\(\)"):
-        flat.sync()
+        flat.check()
 
 
 def test_gradients_that_were_replaced_are_noticed() -> None:
@@ -303,21 +300,21 @@ def cast(module: nn.Module) -> None:
         (cast, r"stem\.weight"),
     ],
 )
-@pytest.mark.parametrize("noticed_by", ["load", "sync"])
+@pytest.mark.parametrize("noticed_by", ["load", "check"])
 def test_a_tensor_that_was_replaced_is_noticed_by_name(
     change: Callable[[nn.Module], None], name: str, noticed_by: str
 ) -> None:
     flat = FlatModel(Residual(), CPU)
-    vector = flat.sync().clone()
+    vector = flat.vector.clone()
     change(flat.module)
     with pytest.raises(ScenarioError, match=f"'{name}' was replaced by another tensor"):
-        flat.load(vector) if noticed_by == "load" else flat.sync()
+        flat.load(vector) if noticed_by == "load" else flat.check()
 
 
 def test_a_buffer_that_was_removed_is_noticed_by_name() -> None:
     flat = FlatModel(Counting(), CPU)
-    del flat.module.mask
-    with pytest.raises(ScenarioError, match="'mask' was removed from the module"):
+    del flat.module.scale
+    with pytest.raises(ScenarioError, match="'scale' was removed from the module"):
         flat.check()
 
 
@@ -376,7 +373,6 @@ class ExtraState(nn.Linear):
         (lambda: nn.Linear(2, 2, dtype=torch.complex64), r"parameter 'weight' is torch\.complex64"),
         (lambda: WithBuffer(torch.zeros(2, dtype=torch.float64)), r"buffer 'extra' is torch\.float64"),
         (lambda: WithBuffer(torch.zeros(2, dtype=torch.complex64)), r"buffer 'extra' is torch\.complex64"),
-        (lambda: WithBuffer(torch.tensor([2**24])), r"buffer 'extra' .* holds 16777216.*below 2\*\*24"),
         (nn.Flatten, "Flatten has no parameters to train"),
         (lambda: nn.Linear(2, 2).requires_grad_(False), "Linear has no parameters to train"),
         (lambda: nn.LazyLinear(2), "parameter 'weight' has no shape yet"),
@@ -395,20 +391,6 @@ def test_parameters_that_lie_side_by_side_in_one_storage_are_not_taken_for_tied(
         "first": [0, 1, 2, 3],
         "second": [4, 5],
     }
-
-
-def test_integers_up_to_the_limit_of_float32_are_exact() -> None:
-    flat = FlatModel(WithBuffer(torch.tensor([2**24 - 1, 1 - 2**24])), CPU)
-    assert flat.state_dict()["extra"].tolist() == [2**24 - 1, 1 - 2**24]
-    flat.module.get_buffer("extra").add_(1)
-    with pytest.raises(ScenarioError, match=r"buffer 'extra' .* holds 16777216"):
-        flat.sync()
-
-
-def test_a_large_constant_may_stay_out_of_the_vector() -> None:
-    flat = FlatModel(WithBuffer(torch.tensor([2**40]), persistent=False), CPU)
-    assert flat.num_buffer_values == 0
-    assert len(flat.buffers) == 0
 
 
 def test_a_network_whose_declaration_is_wrong_is_refused() -> None:
@@ -441,12 +423,12 @@ def test_a_state_dict_that_does_not_fit_is_refused_and_changes_nothing(
     change: Callable[[dict[str, torch.Tensor]], object], message: str
 ) -> None:
     flat = FlatModel(LeNet5(), CPU)
-    before = flat.sync().clone()
+    before = flat.vector.clone()
     state = FlatModel(LeNet5(), CPU).state_dict()
     change(state)
     with pytest.raises(DataError, match=message):
         flat.load_state_dict(state)
-    assert torch.equal(flat.sync(), before)
+    assert torch.equal(flat.vector, before)
 
 
 @pytest.mark.gpu
