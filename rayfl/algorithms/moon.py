@@ -26,7 +26,7 @@ class MOON(FedAvg):
     `projected` for it; NIID-Bench has none.
 
     first: what stands for the previous model of a client that has none yet. `skip` (as MOON's code in its first round):
-        no term; `global`: the received model, so that the term begins at log 2.  MOON's and FedDecorr's code later take
+        no term; `global`: the received model, so that the term begins at log 2. MOON's and FedDecorr's code later take
         a random network of the client's own, which is not offered.
     divide_by_tau: FedDecorr's code forgets to.
     """
@@ -47,15 +47,14 @@ class MOON(FedAvg):
         return trained
 
     def loss(self, client: Client, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        from torch import stack, zeros_like
-        from torch.nn.functional import cosine_similarity, cross_entropy
+        from torch.nn.functional import cross_entropy, normalize, softplus
 
         previous = client.state.get("previous", client.received if self.first == "global" else None)
         if previous is None:
             return super().loss(client, x, y)
         features, logits = client.features(x)
-        similarities = stack(
-            [cosine_similarity(features, client.features_of(model, x)) for model in (client.received, previous)], dim=1
-        )
-        contrast = cross_entropy(similarities / (self.tau if self.divide_by_tau else 1.0), zeros_like(y))
+        near, far = (normalize(client.features_of(model, x)) for model in (client.received, previous))
+        # -log(e^a / (e^a + e^b)) is softplus(b - a), and the difference of two cosines one scalar product
+        similarity = (normalize(features) * (far - near)).sum(dim=1)
+        contrast = softplus(similarity / self.tau if self.divide_by_tau else similarity).mean()
         return cross_entropy(logits, y) + self.mu * contrast

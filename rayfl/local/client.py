@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from rayfl.config.phase import Local
 from rayfl.data.batches import BatchSource
-from rayfl.local.features import features_and_logits, features_of
+from rayfl.local.features import features_and_logits
 from rayfl.local.sgd import Objective, train
 from rayfl.local.steps import batch_size, steps_per_epoch, visit_steps
 from rayfl.local.unfreezing import training_stages
@@ -49,6 +50,7 @@ class Client:
         self.received = model.vector
         self.scratch: dict[str, torch.Tensor] = {}
         self.losses: list[float] = []
+        self._frozen: dict[int, nn.Module] = {}
 
     @property
     def relative_size(self) -> float:
@@ -80,8 +82,14 @@ class Client:
         return features_and_logits(self.model.module, x)
 
     def features_of(self, vector: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """[n, d] features that another model has of the same batch: in evaluation mode, without gradient."""
-        return features_of(self.model, vector, x)
+        """[n, d] features that another model has of the same batch: in evaluation mode, without gradient.
+
+        vector: the model; it must not change in this visit.
+        """
+        if vector.data_ptr() not in self._frozen:
+            self._frozen[vector.data_ptr()] = self.model.frozen(vector)
+        with torch.no_grad():
+            return features_and_logits(self._frozen[vector.data_ptr()], x)[0]
 
     def mean_loss(self, vector: torch.Tensor) -> torch.Tensor:
         """[1] the mean cross-entropy of a model on all of the client's examples, not augmented, in evaluation mode."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -95,9 +96,13 @@ class FlatModel:
             for _, parameter, _ in self._gradients:
                 parameter.requires_grad_(True)
 
-    def tensors(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Parameters and buffers by name, as views into `vector`, for `torch.func.functional_call`."""
-        return {slot.name: slot.view(vector) for slot in self.layout}
+    def frozen(self, vector: torch.Tensor) -> nn.Module:
+        """A copy of the module in evaluation mode, without gradients, whose tensors are views into `vector`."""
+        twin = copy.deepcopy(self.module).requires_grad_(False).eval()
+        tensors: dict[str, torch.Tensor] = {**dict(twin.named_parameters()), **dict(twin.named_buffers())}
+        for slot in self.layout:
+            tensors[slot.name].data = slot.view(vector)
+        return twin
 
     def load(self, vector: torch.Tensor) -> None:
         """Copies `vector`, [length of self.vector] float32 on any device, into the model.
@@ -134,7 +139,7 @@ class FlatModel:
         vector: [length of self.vector] float32, on any device; the model's own by default.
         """
         source = (self.vector if vector is None else vector).cpu()
-        values = self._fixed | self.tensors(source)
+        values = self._fixed | {slot.name: slot.view(source) for slot in self.layout}
         return {
             name: torch.empty(values[name].shape, dtype=values[name].dtype).copy_(values[name])
             for name in self._exported
@@ -152,7 +157,7 @@ class FlatModel:
         if unexpected := [name for name in state if name not in self._exported]:
             raise DataError(f"state dict: has {_listed(unexpected)}, which this model has not")
         vector = torch.zeros(self.vector.shape)
-        known = self._fixed | self.tensors(vector)
+        known = self._fixed | {slot.name: slot.view(vector) for slot in self.layout}
         for name, tensor in state.items():
             if tensor.shape != known[name].shape:
                 raise DataError(

@@ -10,35 +10,29 @@ from hypothesis import strategies as st
 
 from rayfl.data import partitioners
 from rayfl.data.dataset import NaturalClients, Shards
-from rayfl.data.partition import dirichlet, dirichlet_plain, iid, natural, shards
+from rayfl.data.partition import (
+    dirichlet,
+    dirichlet_balanced,
+    dirichlet_plain,
+    feddyn,
+    fedexp_unequal,
+    iid,
+    natural,
+    shards,
+)
+from rayfl.data.partition.balanced import _scaled
 from rayfl.data.partition.dirichlet import _capped_counts
 from rayfl.errors import DataError, ScenarioError
 from rayfl.registry import call_with_options
 from rayfl.streams import stream
-
-
-def assert_every_row_is_used_once(split: Shards, rows: int, clients: int) -> None:
-    assert len(split) == clients
-    assert split.offsets[0] == 0
-    assert split.offsets[-1] == rows
-    np.testing.assert_array_equal(np.sort(split.rows), np.arange(rows))
-    assert (split.sizes >= 0).all()
-
-
-def some_labels(rows: int, classes: int, seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, classes, rows)
-
-
-def fashion_mnist_labels() -> np.ndarray:
-    return np.random.default_rng(0).permutation(np.repeat(np.arange(10), 6000))
-
-
-def equal(a: Shards, b: Shards) -> bool:
-    return np.array_equal(a.rows, b.rows) and np.array_equal(a.offsets, b.offsets)
-
-
-populations = st.integers(1, 60).flatmap(lambda clients: st.tuples(st.just(clients), st.integers(clients, 400)))
-seeds = st.integers(0, 2**32)
+from tests.data.splits import (
+    assert_every_row_is_used_once,
+    equal,
+    fashion_mnist_labels,
+    populations,
+    seeds,
+    some_labels,
+)
 
 
 @given(populations, seeds)
@@ -55,6 +49,24 @@ def test_iid_gives_every_client_about_the_same_mix_of_classes() -> None:
     shares = np.stack([np.bincount(labels[split[client]], minlength=10) for client in range(10)])
     # Hypergeometric with mean 600 and standard deviation 22.
     assert abs(shares - 600).max() < 5 * 22
+
+
+@given(populations, st.integers(1, 12), seeds)
+def test_iid_per_class_spreads_every_class_evenly(population: tuple[int, int], classes: int, seed: int) -> None:
+    clients, rows = population
+    labels = some_labels(rows, classes, seed)
+    split = iid(labels, clients, stream(seed, "partition"), per_class=True)
+    assert_every_row_is_used_once(split, rows, clients)
+    assert split.sizes.max() - split.sizes.min() <= 1
+    held = np.stack([np.bincount(labels[split[client]], minlength=classes) for client in range(clients)])
+    assert (held.max(axis=0) - held.min(axis=0) <= 1).all()
+
+
+def test_iid_per_class_gives_every_client_five_images_of_each_class_of_cifar100() -> None:
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(100), 500))
+    split = iid(labels, 100, stream(0, "partition"), per_class=True)
+    for client in range(100):
+        np.testing.assert_array_equal(np.bincount(labels[split[client]]), np.full(100, 5))
 
 
 def test_iid_splits_a_million_rows_among_a_hundred_thousand_clients() -> None:
@@ -137,6 +149,43 @@ def test_proportions_of_plain_dirichlet_have_the_mean_and_variance_of_the_distri
     np.testing.assert_allclose(shares.var(), variance, rtol=0.15)
 
 
+@given(st.integers(1, 30), st.integers(1, 12), st.sampled_from([0.3, 1.0, 100.0]), seeds)
+def test_balanced_dirichlet_uses_every_row_once_in_sizes_that_differ_by_at_most_one(
+    clients: int, classes: int, alpha: float, seed: int
+) -> None:
+    labels = some_labels(400, classes, seed)
+    split = dirichlet_balanced(labels, classes, clients, stream(seed, "partition"), alpha=alpha)
+    assert_every_row_is_used_once(split, 400, clients)
+    assert split.sizes.max() - split.sizes.min() <= 1
+
+
+def test_balanced_dirichlet_with_equal_proportions_gives_every_client_its_share_of_each_class_rounded_down() -> None:
+    labels = fashion_mnist_labels()
+    split = dirichlet_balanced(labels, 10, 99, stream(0, "partition"), alpha=1e12)
+    for client in range(99):
+        assert np.bincount(labels[split[client]], minlength=10).min() >= 6000 // 99
+
+
+def test_balanced_dirichlet_keeps_the_ratios_of_the_draw_up_to_a_factor_per_client_and_class() -> None:
+    proportions = stream(0, "partition").dirichlet(np.full(4, 1.0), 3)
+    scaled = _scaled(proportions, np.array([6000, 3000, 3000]), np.array([3000] * 4))
+    np.testing.assert_allclose(scaled.sum(axis=1), [6000, 3000, 3000])
+    np.testing.assert_allclose(scaled.sum(axis=0), [3000] * 4)
+    # Scaling lines and columns leaves every cross ratio as it was drawn.
+    ratios = [m[0, 0] * m[1:, 1:] / (m[0, 1:] * m[1:, :1]) for m in (proportions, scaled)]
+    np.testing.assert_allclose(*ratios)
+
+
+def test_balanced_dirichlet_that_cannot_be_scaled_says_what_to_change() -> None:
+    # Two classes that one client each gets all of leave nothing to the third.
+    with pytest.raises(
+        ScenarioError,
+        match=r"none of 7 Dirichlet draws could be scaled to 3 clients of equal size; choose a larger alpha "
+        r"\(now 1e-09\), another number of clients, or more tries",
+    ):
+        dirichlet_balanced(np.arange(60) % 2, 2, 3, stream(0, "partition"), alpha=1e-9, tries=7)
+
+
 @given(st.integers(1, 30), st.integers(1, 4), st.integers(1, 10), seeds)
 def test_shards_give_every_client_equal_pieces_of_sorted_labels(
     clients: int, per_client: int, piece: int, seed: int
@@ -166,10 +215,27 @@ def test_two_shards_of_balanced_digits_leave_each_client_at_most_two_classes() -
     assert (split.sizes == 600).all()
 
 
+@pytest.mark.parametrize("shard_per_user", [10, 50, 100])
+def test_shards_give_fedbabus_users_of_cifar100_whole_pieces_of_one_class_each(shard_per_user: int) -> None:
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(100), 500))
+    split = shards(labels, 100, stream(0, "partition"), shards_per_client=shard_per_user)
+    for client in range(100):
+        held = np.bincount(labels[split[client]], minlength=100)
+        assert np.count_nonzero(held) <= shard_per_user
+        # Each class is cut into as many pieces as a user has.
+        assert (held % (500 // shard_per_user) == 0).all()
+        assert held.sum() == 500
+
+
 SEEDED: dict[str, Callable[[np.ndarray, np.random.Generator], Shards]] = {
     "iid": lambda labels, rng: iid(labels, 10, rng),
     "dirichlet": lambda labels, rng: dirichlet(labels, 10, 10, rng, beta=0.5),
     "dirichlet_plain": lambda labels, rng: dirichlet_plain(labels, 10, 10, rng, alpha=0.5),
+    "iid per class": lambda labels, rng: iid(labels, 10, rng, per_class=True),
+    "dirichlet_balanced": lambda labels, rng: dirichlet_balanced(labels, 10, 10, rng, alpha=0.5),
+    "feddyn": lambda labels, rng: feddyn(labels, 10, 10, rng, alpha=0.5),
+    "feddyn log-normal": lambda labels, rng: feddyn(labels, 10, 10, rng, alpha=0.5, sigma=0.5),
+    "fedexp_unequal": lambda labels, rng: fedexp_unequal(labels, 10, 10, rng, alpha=0.5),
     "shards": lambda labels, rng: shards(labels, 10, rng),
 }
 
@@ -188,7 +254,7 @@ def test_natural_returns_the_clients_of_the_data() -> None:
 
 
 def test_natural_names_the_other_partitioners_where_the_data_has_no_clients() -> None:
-    with pytest.raises(DataError, match=r"names its clients.*'iid', 'dirichlet', 'dirichlet_plain' or 'shards'"):
+    with pytest.raises(DataError, match=r"names its clients.*such as 'iid', 'dirichlet' or 'shards'"):
         natural(None)
 
 
@@ -231,6 +297,13 @@ def given_by_rayfl(**changes: Any) -> dict[str, Any]:
         ("dirichlet", {"alpha": 1}, r"data\.partition\.alpha: not an option"),
         ("dirichlet_plain", {"alpha": -1.0}, r"data\.partition\.alpha: must be greater than 0 \(got -1\.0\)"),
         ("dirichlet_plain", {"alpha": True}, r"data\.partition\.alpha: must be a valid number \(got True\)"),
+        ("dirichlet_balanced", {"alpha": 0}, r"data\.partition\.alpha: must be greater than 0 \(got 0\)"),
+        ("feddyn", {}, r"data\.partition: needs alpha"),
+        ("feddyn", {"alpha": 1, "sigma": -0.1}, r"data\.partition\.sigma: must be greater than or equal to 0"),
+        ("feddyn", {"alpha": 1, "sigma": 101}, r"data\.partition\.sigma: must be less than or equal to 100"),
+        ("fedexp_unequal", {"alpha": "many"}, r"data\.partition\.alpha: must be a valid number \(got 'many'\)"),
+        ("iid", {"per_class": 1}, r"data\.partition\.per_class: must be a valid boolean \(got 1\)"),
+        ("by_domain", {"each": 2}, r"data\.partition\.each: not an option"),
         ("shards", {"shards_per_client": 1.5}, r"data\.partition\.shards_per_client: must be a valid integer"),
         ("iid", {"clients": 0}, r"data\.partition\.clients: must be greater than 0 \(got 0\)"),
     ],
@@ -245,11 +318,20 @@ def test_more_shards_than_rows_is_an_error_that_says_what_to_change() -> None:
         call_with_options(partitioners.resolve("shards"), {"shards_per_client": 21}, given_by_rayfl(), "data.partition")
 
 
-COUNTED = [("iid", {}), ("dirichlet", {"beta": 1.0}), ("dirichlet_plain", {"alpha": 1.0}), ("shards", {})]
+COUNTED: list[tuple[str, dict[str, Any]]] = [
+    ("iid", {}),
+    ("iid", {"per_class": True}),
+    ("dirichlet", {"beta": 1.0}),
+    ("dirichlet_plain", {"alpha": 1.0}),
+    ("dirichlet_balanced", {"alpha": 1.0}),
+    ("feddyn", {"alpha": 1.0}),
+    ("fedexp_unequal", {"alpha": 1.0}),
+    ("shards", {}),
+]
 
 
 @pytest.mark.parametrize(("name", "options"), COUNTED)
-def test_partitioners_other_than_natural_need_a_number_of_clients(name: str, options: dict[str, Any]) -> None:
+def test_partitioners_of_labels_need_a_number_of_clients(name: str, options: dict[str, Any]) -> None:
     with pytest.raises(ScenarioError, match=r"data\.clients: needs a number"):
         call_with_options(partitioners.resolve(name), options, given_by_rayfl(clients=None), "data.partition")
 
@@ -263,6 +345,7 @@ def test_more_clients_than_rows_is_an_error_that_names_both(name: str, options: 
 def test_every_registered_partitioner_is_called_with_what_rayfl_knows() -> None:
     train = Shards.by_owner(np.zeros(100, np.int64), 1)
     known = given_by_rayfl(natural=NaturalClients(("one",), train, train))
-    for name, options in [*COUNTED, ("natural", {})]:
+    assert {name for name, _ in COUNTED} | {"natural", "by_domain"} == set(partitioners)
+    for name, options in [*COUNTED, ("natural", {}), ("by_domain", {})]:
         split = call_with_options(partitioners.resolve(name), options, known, "data.partition")
         assert_every_row_is_used_once(split, 100, 1 if name == "natural" else 5)

@@ -1,4 +1,4 @@
-"""The papers' networks: published parameter counts, shapes, declarations, dropout."""
+"""The papers' networks: published parameter counts, shapes, declarations, groupings, dropout."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from rayfl.errors import ScenarioError
 from rayfl.models import models
+from rayfl.models.char_lstm import CharLSTM
 from rayfl.models.cnn_fashion_mnist import CNNFashionMNIST
 from rayfl.models.network import Network
 from rayfl.registry import call_with_options
@@ -22,6 +23,13 @@ def build(name: str, num_classes: int, input_shape: Sequence[int], **options: An
     return network
 
 
+def batch_for(network: Network, num_classes: int, shape: Sequence[int]) -> torch.Tensor:
+    """Two random inputs, as rayfl hands them to a network: texts as they are, images with their channels first."""
+    if isinstance(network, CharLSTM):
+        return torch.randint(num_classes, (2, *shape))
+    return torch.randn(2, *shape[-1:], *shape[:-1])
+
+
 PUBLISHED = [
     ("lenet5", 10, (32, 32, 3), {}, 62_006),
     ("cnn_femnist", 62, (28, 28, 1), {}, 246_590),
@@ -29,47 +37,156 @@ PUBLISHED = [
     ("cnn_fashion_mnist", 10, (28, 28, 1), {}, 21_840),
     ("cnn_fashion_mnist_large", 10, (28, 28, 1), {}, 1_199_882),
     ("cnn_fashion_mnist_large", 62, (28, 28, 1), {}, 1_206_590),
+    ("mlp", 10, (28, 28, 1), {}, 199_210),
+    ("mlp", 10, (28, 28, 1), {"hidden": [100, 100]}, 89_610),
+    ("cnn_feddyn", 10, (32, 32, 3), {}, 797_962),
+    ("cnn_feddyn", 100, (32, 32, 3), {}, 815_332),
+    ("cnn_feddyn", 10, (32, 32, 3), {"widths": [32, 64]}, 744_330),
+    ("cnn_feddyn", 100, (32, 32, 3), {"widths": [32, 64]}, 761_700),
+    ("cnn_fedbug_tiny", 200, (64, 64, 3), {}, 530_888),
+    ("cnn_fedbabu", 10, (32, 32, 3), {}, 115_658),
+    ("resnet8", 10, (32, 32, 3), {}, 75_290),
+    ("resnet8", 20, (32, 32, 3), {}, 75_940),
+    ("resnet8", 100, (32, 32, 3), {}, 81_140),
+    ("resnet8", 10, (32, 32, 3), {"shortcut": "B"}, 78_042),
+    ("resnet8", 20, (32, 32, 3), {"shortcut": "B"}, 78_692),
+    ("resnet8", 100, (32, 32, 3), {"shortcut": "B"}, 83_892),
+    ("resnet8", 10, (32, 32, 3), {"shortcut": "B", "width": 32}, 308_650),
+    ("resnet8", 20, (32, 32, 3), {"shortcut": "B", "width": 32}, 309_940),
+    ("resnet8", 100, (32, 32, 3), {"shortcut": "B", "width": 32}, 320_260),
+    ("resnet8", 10, (32, 32, 3), {"shortcut": "B", "width": 64}, 1_227_594),
+    ("resnet8", 20, (32, 32, 3), {"shortcut": "B", "width": 64}, 1_230_164),
+    ("resnet8", 100, (32, 32, 3), {"shortcut": "B", "width": 64}, 1_250_724),
+    ("resnet20", 10, (32, 32, 3), {}, 269_722),
+    ("resnet20", 100, (32, 32, 3), {}, 275_572),
+    ("resnet32", 10, (32, 32, 3), {}, 464_154),
+    ("resnet32", 100, (32, 32, 3), {}, 470_004),
+    ("resnet44", 10, (32, 32, 3), {}, 658_586),
+    ("resnet44", 100, (32, 32, 3), {}, 664_436),
+    ("resnet56", 10, (32, 32, 3), {}, 853_018),
+    ("resnet56", 100, (32, 32, 3), {}, 858_868),
+    ("resnet18", 10, (64, 64, 3), {}, 11_181_642),
+    ("resnet18", 20, (64, 64, 3), {}, 11_186_772),
+    ("resnet18", 100, (64, 64, 3), {}, 11_227_812),
+    ("resnet18", 200, (64, 64, 3), {}, 11_279_112),
+    ("resnet18", 1000, (64, 64, 3), {}, 11_689_512),
+    ("resnet18", 10, (32, 32, 3), {"stem": "cifar"}, 11_173_962),
+    ("resnet18", 20, (32, 32, 3), {"stem": "cifar"}, 11_179_092),
+    ("resnet18", 100, (32, 32, 3), {"stem": "cifar", "norm": "group"}, 11_220_132),
+    ("resnet18", 200, (32, 32, 3), {"stem": "cifar"}, 11_271_432),
+    ("resnet18", 1000, (32, 32, 3), {"stem": "cifar"}, 11_681_832),
+    ("resnet34", 10, (64, 64, 3), {}, 21_289_802),
+    ("resnet34", 20, (64, 64, 3), {}, 21_294_932),
+    ("resnet34", 100, (64, 64, 3), {"norm": "group"}, 21_335_972),
+    ("resnet34", 200, (64, 64, 3), {}, 21_387_272),
+    ("resnet34", 1000, (64, 64, 3), {}, 21_797_672),
+    ("resnet34", 10, (32, 32, 3), {"stem": "cifar"}, 21_282_122),
+    ("resnet34", 20, (32, 32, 3), {"stem": "cifar"}, 21_287_252),
+    ("resnet34", 100, (32, 32, 3), {"stem": "cifar"}, 21_328_292),
+    ("resnet34", 200, (32, 32, 3), {"stem": "cifar"}, 21_379_592),
+    ("resnet34", 1000, (32, 32, 3), {"stem": "cifar"}, 21_789_992),
+    ("char_lstm", 80, (80,), {}, 819_920),
+    ("char_lstm", 80, (80,), {"biases": 1}, 817_872),
+    ("char_lstm", 80, (80,), {"layers": 1}, 293_584),
+    ("char_lstm", 80, (80,), {"hidden": 100}, 133_520),
+    ("projected", 10, (32, 32, 3), {"network": "lenet5"}, 92_626),
 ]
 
 
 @pytest.mark.parametrize(("name", "classes", "shape", "options", "count"), PUBLISHED)
-def test_parameter_count_is_the_published_one(
-    name: str, classes: int, shape: tuple[int, int, int], options: dict[str, Any], count: int
+def test_as_many_parameters_are_trained_as_published(
+    name: str, classes: int, shape: tuple[int, ...], options: dict[str, Any], count: int
 ) -> None:
-    assert sum(p.numel() for p in build(name, classes, shape, **options).parameters()) == count
+    with torch.device("meta"):
+        network = build(name, classes, shape, **options)
+    assert sum(p.numel() for p in network.parameters() if p.requires_grad) == count
 
 
-ANY_SIZE = [
-    *[(name, classes, shape, options) for name, classes, shape, options, _ in PUBLISHED],
+ANY_SIZE: list[tuple[str, int, tuple[int, ...], dict[str, Any]]] = [
+    ("lenet5", 10, (32, 32, 3), {}),
     ("lenet5", 10, (28, 28, 1), {}),
     ("lenet5", 3, (16, 37, 2), {}),
+    ("cnn_femnist", 62, (28, 28, 1), {}),
+    ("cnn_femnist", 62, (28, 28, 1), {"hidden": 2048}),
     ("cnn_femnist", 5, (33, 30, 3), {"widths": [4, 8]}),
+    ("cnn_fashion_mnist", 10, (28, 28, 1), {}),
     ("cnn_fashion_mnist", 10, (32, 32, 3), {}),
+    ("cnn_fashion_mnist_large", 10, (28, 28, 1), {}),
     ("cnn_fashion_mnist_large", 10, (6, 7, 1), {}),
+    ("mlp", 10, (28, 28, 1), {}),
+    ("mlp", 4, (7,), {"hidden": []}),
+    ("cnn_feddyn", 10, (32, 32, 3), {}),
+    ("cnn_feddyn", 7, (16, 40, 1), {"widths": [3, 5]}),
+    ("cnn_fedbug_tiny", 200, (64, 64, 3), {}),
+    ("cnn_fedbug_tiny", 5, (36, 50, 1), {}),
+    ("cnn_fedbabu", 10, (32, 32, 3), {}),
+    ("cnn_fedbabu", 5, (16, 33, 1), {}),
+    ("resnet8", 100, (32, 32, 3), {}),
+    ("resnet8", 10, (4, 5, 1), {"shortcut": "B", "width": 3}),
+    ("resnet8", 10, (9, 7, 3), {"norm": "group", "width": 9, "groups": 3}),
+    ("resnet20", 10, (32, 32, 3), {"width": 32}),
+    ("resnet56", 10, (8, 8, 3), {}),
+    ("resnet18", 10, (64, 64, 3), {}),
+    ("resnet18", 10, (17, 28, 1), {"norm": "group"}),
+    ("resnet18", 10, (5, 6, 3), {"stem": "cifar", "norm": "group", "groups": 32}),
+    ("resnet34", 10, (32, 32, 3), {}),
+    ("char_lstm", 80, (80,), {}),
+    ("char_lstm", 5, (7,), {"layers": 3, "hidden": 6, "embedding": 4, "biases": 1}),
+    ("projected", 10, (32, 32, 3), {"network": "lenet5"}),
+    ("projected", 10, (32, 32, 3), {"network": {"name": "resnet8", "norm": "group"}, "width": 64, "hidden": 32}),
+    ("projected", 80, (80,), {"network": "char_lstm"}),
+    ("projected", 4, (7,), {"network": "mlp"}),
 ]
 
 
 @pytest.mark.parametrize(("name", "classes", "shape", "options"), ANY_SIZE)
-def test_images_of_any_size_that_fits_become_logits(
-    name: str, classes: int, shape: tuple[int, int, int], options: dict[str, Any]
+def test_inputs_of_any_size_that_fits_become_logits(
+    name: str, classes: int, shape: tuple[int, ...], options: dict[str, Any]
 ) -> None:
-    height, width, channels = shape
-    assert build(name, classes, shape, **options)(torch.randn(2, channels, height, width)).shape == (2, classes)
+    network = build(name, classes, shape, **options)
+    assert network(batch_for(network, classes, shape)).shape == (2, classes)
 
 
 @pytest.mark.parametrize(("name", "classes", "shape", "options"), ANY_SIZE)
 def test_declared_modules_hold_all_parameters_in_order_and_the_feature_layer_returns_the_logits(
-    name: str, classes: int, shape: tuple[int, int, int], options: dict[str, Any]
+    name: str, classes: int, shape: tuple[int, ...], options: dict[str, Any]
 ) -> None:
     network = build(name, classes, shape, **options).eval()
     network.check_declaration()
-    prefixes = [parameter.rpartition(".")[0] for parameter, _ in network.named_parameters()]
-    assert tuple(dict.fromkeys(prefixes)) == network.ordered_modules
     seen: list[torch.Tensor] = []
     network.get_submodule(network.feature_layer).register_forward_hook(lambda _, __, output: seen.append(output))
-    height, width, channels = shape
-    logits = network(torch.randn(2, channels, height, width))
+    logits = network(batch_for(network, classes, shape))
     assert torch.equal(seen[0], logits)
+
+
+RESNETS = [
+    ("resnet8", [1, 1, 1]),
+    ("resnet20", [3, 3, 3]),
+    ("resnet56", [9, 9, 9]),
+    ("resnet18", [2, 2, 2, 2]),
+    ("resnet34", [3, 4, 6, 3]),
+]
+
+
+@pytest.mark.parametrize(("name", "blocks"), RESNETS)
+def test_residual_networks_thaw_by_stage_or_by_block_with_stem_and_classifier_at_the_ends(
+    name: str, blocks: list[int]
+) -> None:
+    with torch.device("meta"):
+        network = build(name, 10, (32, 32, 3))
+    stages, units = network.groupings["stages"], network.groupings["blocks"]
+    assert [len(stage) for stage in stages] == [2 + blocks[0], *blocks[1:-1], blocks[-1] + 1]
+    assert [len(unit) for unit in units] == [3, *[1] * (sum(blocks) - 2), 2]
+    assert tuple(sum(stages, ())) == tuple(sum(units, ())) == network.ordered_modules
+    assert network.ordered_modules[:3] == ("conv1", "bn1", "layer1.0")
+    assert stages[-1][0] == f"layer{len(blocks)}.0"
+    assert stages[-1][-1] == units[-1][-1] == "fc"
+
+
+def test_the_code_of_fedbug_thaws_the_third_convolution_with_the_first() -> None:
+    network = build("cnn_fedbug_tiny", 200, (64, 64, 3))
+    assert network.groupings == {"code": (("conv1", "conv3"), ("conv2",), ("fc1",), ("fc2",), ("fc3",))}
+    assert network.ordered_modules == ("conv1", "conv2", "conv3", "fc1", "fc2", "fc3")
 
 
 @pytest.mark.parametrize(
@@ -80,6 +197,11 @@ def test_declared_modules_hold_all_parameters_in_order_and_the_feature_layer_ret
         ("cnn_fashion_mnist", (12, 12, 1), 16),
         ("cnn_fashion_mnist_large", (5, 28, 1), 6),
         ("lenet5", (784,), 16),
+        ("cnn_feddyn", (32, 15, 3), 16),
+        ("cnn_fedbug_tiny", (35, 64, 3), 36),
+        ("cnn_fedbabu", (15, 32, 3), 16),
+        ("resnet8", (3, 32, 3), 4),
+        ("resnet18", (16, 32, 3), 17),
     ],
 )
 def test_images_that_are_too_small_are_refused_with_the_smallest_size(
@@ -97,6 +219,14 @@ def test_images_that_are_too_small_are_refused_with_the_smallest_size(
         ("cnn_femnist", {"widths": [32, 1.5]}, r"model\.widths\.1: must be a valid integer.* \(got 1\.5\)"),
         ("cnn_fashion_mnist", {"dropout": 1}, r"model\.dropout: must be less than 1 \(got 1\)"),
         ("lenet5", {"hidden": 3}, r"model\.hidden: not an option of 'model'"),
+        ("mlp", {"hidden": [200, 0]}, r"model\.hidden\.1: must be greater than 0 \(got 0\)"),
+        ("resnet8", {"shortcut": "C"}, r"model\.shortcut: must be 'A' or 'B' \(got 'C'\)"),
+        ("resnet8", {"norm": "layer"}, r"model\.norm: must be 'batch' or 'group' \(got 'layer'\)"),
+        ("resnet8", {"norm": "group", "groups": 3}, "model 'resnet8': groups = 3 does not divide its 16 channels"),
+        ("resnet34", {"norm": "group", "groups": 3}, "model 'resnet34': groups = 3 does not divide its 64 channels"),
+        ("resnet18", {"stem": "mnist"}, r"model\.stem: must be 'imagenet' or 'cifar' \(got 'mnist'\)"),
+        ("char_lstm", {"biases": 0}, r"model\.biases: must be 1 or 2 \(got 0\)"),
+        ("char_lstm", {}, r"model 'char_lstm': takes texts \(length,\), the data has inputs of shape \(28, 28, 1\)"),
     ],
 )
 def test_a_bad_option_is_refused_by_its_key(name: str, options: dict[str, Any], message: str) -> None:

@@ -16,7 +16,7 @@ COLUMNS = ("measurement", "figure", "target", "figure / target", "met", "from")
 
 @dataclass(frozen=True)
 class Row:
-    """One figure and what it must be: at least (`>=`) or at most (`<=`) the target.
+    """One figure and what it must be: at least (`>=`) or at most (`<=`) the target, where there is one.
 
     detail: the measured values that the figure was computed from.
     """
@@ -25,18 +25,23 @@ class Row:
     figure: float
     unit: str
     bound: Literal[">=", "<="]
-    target: float
+    target: float | None
     detail: str
 
     @property
     def met(self) -> bool:
+        if self.target is None:
+            return True
         return self.figure >= self.target if self.bound == ">=" else self.figure <= self.target
 
     def cells(self) -> tuple[str, ...]:
         sign = {">=": "≥", "<=": "≤"}[self.bound]
+        figure = f"{self.figure:.3g} {self.unit}"
+        if self.target is None:
+            return (self.name, figure, "", "", "", self.detail)
         return (
             self.name,
-            f"{self.figure:.3g} {self.unit}",
+            figure,
             f"{sign} {self.target:g} {self.unit}",
             f"{self.figure / self.target:.2f}",
             "yes" if self.met else "no",

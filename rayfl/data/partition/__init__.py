@@ -5,9 +5,22 @@ data's own clients), and its options under `data.partition`, whose type hints sa
 `Shards` in which every row is used once and a client's rows ascend.
 """
 
+from rayfl.data.partition.balanced import dirichlet_balanced
+from rayfl.data.partition.by_domain import by_domain
 from rayfl.data.partition.dirichlet import dirichlet, dirichlet_plain
+from rayfl.data.partition.feddyn import feddyn, fedexp_unequal
 from rayfl.data.partition.iid import iid
 from rayfl.data.partition.natural import natural
 from rayfl.data.partition.shards import shards
 
-__all__ = ["dirichlet", "dirichlet_plain", "iid", "natural", "shards"]
+__all__ = [
+    "by_domain",
+    "dirichlet",
+    "dirichlet_balanced",
+    "dirichlet_plain",
+    "feddyn",
+    "fedexp_unequal",
+    "iid",
+    "natural",
+    "shards",
+]

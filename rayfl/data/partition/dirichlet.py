@@ -9,6 +9,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from rayfl.data.dataset import Shards
 from rayfl.data.partition.client_count import client_count
+from rayfl.data.partition.dealing import cut, deal
 from rayfl.errors import ScenarioError
 
 Concentration = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -61,7 +62,7 @@ def dirichlet(
             continue
         smallest = int(counts.sum(axis=0).min())
         if smallest >= min_size:
-            return _deal(labels, counts, rng)
+            return deal(labels, counts, rng)
         best = max(best, smallest)
     raise ScenarioError(
         f"data.partition: none of {tries} Dirichlet draws gave each of {count} clients {min_size} rows; in the best "
@@ -86,8 +87,8 @@ def dirichlet_plain(
     """
     count = client_count(clients, len(labels))
     class_sizes = np.bincount(labels, minlength=num_classes)
-    counts = np.stack([_cut(rng.dirichlet(np.full(count, alpha)), int(size)) for size in class_sizes])
-    return _deal(labels, counts, rng)
+    counts = np.stack([cut(rng.dirichlet(np.full(count, alpha)), int(size)) for size in class_sizes])
+    return deal(labels, counts, rng)
 
 
 def _capped_counts(class_sizes: np.ndarray, clients: int, beta: float, rng: np.random.Generator) -> np.ndarray | None:
@@ -100,23 +101,6 @@ def _capped_counts(class_sizes: np.ndarray, clients: int, beta: float, rng: np.r
         proportions = np.where(held < even_share, rng.dirichlet(np.full(clients, beta)), 0.0)
         if not proportions.sum() > 0:
             return None
-        counts[label] = _cut(proportions, int(class_sizes[label]))
+        counts[label] = cut(proportions, int(class_sizes[label]))
         held += counts[label]
     return counts
-
-
-def _cut(proportions: np.ndarray, size: int) -> np.ndarray:
-    """[clients] int64 that sum to `size`: the class cut at floor(cumsum(proportions) * size)."""
-    cumulated = np.cumsum(proportions)
-    # Dividing by the last sum makes it exactly 1, so that no row is lost to rounding.
-    return np.diff(np.floor(cumulated / cumulated[-1] * size).astype(np.int64), prepend=0)
-
-
-def _deal(labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> Shards:
-    """Random rows of every class in the numbers of `counts`, [classes, clients]."""
-    clients = counts.shape[1]
-    shuffled = rng.permutation(len(labels))
-    by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
-    owner = np.empty(len(labels), np.int64)
-    owner[by_label] = np.repeat(np.tile(np.arange(clients), len(counts)), counts.ravel())
-    return Shards.by_owner(owner, clients)

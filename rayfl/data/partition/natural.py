@@ -17,6 +17,6 @@ def natural(natural: NaturalClients | None) -> Shards:
     if natural is None:
         raise DataError(
             "data.partition: 'natural' needs data that names its clients, which this does not; "
-            "use 'iid', 'dirichlet', 'dirichlet_plain' or 'shards'"
+            "use another, such as 'iid', 'dirichlet' or 'shards'"
         )
     return natural.train

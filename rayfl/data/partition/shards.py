@@ -15,7 +15,9 @@ def shards(
 ) -> Shards:
     """Rows sorted by label and cut into equal pieces, `shards_per_client` random pieces for each client.
 
-    Where the rows do not divide evenly, pieces differ in size by one row. No client is empty.
+    Where the rows do not divide evenly, pieces differ in size by one row. No client is empty. A piece holds one
+    class only where all classes have the same size and the number of pieces is a multiple of theirs. Then this is
+    also FedBABU's split, whose "shards per user" is the most classes that a client may hold.
 
     labels: [n] int64.
 
@@ -24,7 +26,8 @@ def shards(
         DataError: fewer rows than pieces.
 
     Source: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data",
-    AISTATS 2017, section 3 (100 clients, 2 shards of 300 rows each).
+    AISTATS 2017, section 3 (100 clients, 2 shards of 300 rows each); Oh et al., "FedBABU", ICLR 2022 (100 clients,
+    10, 50 or 100 shards of CIFAR-100).
     """
     count = client_count(clients, len(labels))
     pieces = count * shards_per_client

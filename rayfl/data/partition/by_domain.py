@@ -1,0 +1,38 @@
+"""Feature skew: every client lives in one domain."""
+
+from __future__ import annotations
+
+import numpy as np
+from pydantic import PositiveInt
+
+from rayfl.data.dataset import NaturalClients, Shards
+from rayfl.errors import DataError, ScenarioError
+
+
+def by_domain(natural: NaturalClients | None, clients: PositiveInt | None, rng: np.random.Generator) -> Shards:
+    """Each of the data's own groups dealt evenly and at random to equally many clients, so that none has two.
+
+    Clients come domain by domain, in the data's order; those of a domain differ in size by at most one row.
+
+    natural: the domains (cities, styles of drawing), which the data names as it otherwise names its clients.
+
+    Raises:
+        ScenarioError: no number of clients, or none that the domains can share equally.
+        DataError: the data names no domains, or one has fewer rows than clients.
+    """
+    if natural is None:
+        raise DataError("data.partition: 'by_domain' needs data that names its domains, which this does not")
+    domains = len(natural.names)
+    if clients is None or clients % domains:
+        given = "needs a number" if clients is None else f"{domains} domains cannot have equally many of {clients}"
+        raise ScenarioError(f"data.clients: {given}; choose a multiple of {domains} for 'by_domain'")
+    each = clients // domains
+    smallest = int(natural.train.sizes.argmin())
+    if natural.train.sizes[smallest] < each:
+        raise DataError(
+            f"data.clients: domain '{natural.names[smallest]}' has {natural.train.sizes[smallest]} training rows "
+            f"for its {each} clients; choose at most {domains * natural.train.sizes[smallest]} clients"
+        )
+    parts = [part for domain in range(domains) for part in np.array_split(rng.permutation(natural.train[domain]), each)]
+    offsets = np.cumsum([0, *map(len, parts)])
+    return Shards(np.concatenate([np.sort(part) for part in parts]), offsets)

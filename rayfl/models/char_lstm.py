@@ -1,0 +1,80 @@
+"""The next-character LSTM of LEAF's Shakespeare data."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from pydantic import PositiveInt
+from torch import nn
+
+from rayfl.errors import ScenarioError
+from rayfl.models.network import Network
+
+
+class CharLSTM(Network):
+    """An embedding of the characters, LSTM layers, and the vocabulary from the last time step.
+
+    `forward` maps [n, length] int64 to [n, num_classes] logits. 819 920 parameters for the 80 characters of LEAF,
+    293 584 with `layers = 1`, 133 520 with `hidden = 100` (FedDyn's).
+
+    num_classes: size of the vocabulary, read and predicted. input_shape: (length,); texts of other lengths work too.
+    hidden: units per layer. embedding: numbers per character. biases: how many bias vectors a layer trains. PyTorch
+    has 2, whose sum acts, so their sum learns at twice the rate; with 1 the second stays zero, untrained, for the
+    817 872 parameters of LEAF's TensorFlow code. The default is PyTorch's, as in the code of FedDyn.
+
+    Raises:
+        ScenarioError: inputs that are no sequences.
+
+    Source: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018, and its code. CyclicFL has "LSTM-256"
+    without more, FPS two layers of 256.
+    """
+
+    def __init__(
+        self,
+        num_classes: PositiveInt = 80,
+        input_shape: Sequence[int] = (80,),
+        layers: PositiveInt = 2,
+        hidden: PositiveInt = 256,
+        embedding: PositiveInt = 8,
+        biases: Literal[1, 2] = 2,
+    ) -> None:
+        super().__init__()
+        if len(input_shape) != 1:
+            raise ScenarioError(
+                f"model 'char_lstm': takes texts (length,), the data has inputs of shape {tuple(input_shape)}"
+            )
+        self.embedding = nn.Embedding(num_classes, embedding)
+        self.lstm = nn.ModuleList(LSTM(hidden if layer else embedding, hidden) for layer in range(layers))
+        self.classifier = nn.Linear(hidden, num_classes)
+        if biases == 1:
+            for layer in self.lstm:
+                nn.init.zeros_(layer.get_parameter("bias_hh_l0")).requires_grad_(False)
+        self.ordered_modules = ("embedding", *(f"lstm.{layer}" for layer in range(layers)), "classifier")
+        self.feature_layer = "classifier"
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        states = self.embedding(x.t())
+        for layer in self.lstm:
+            states, _ = layer(states)
+        logits: torch.Tensor = self.classifier(states[-1])
+        return logits
+
+
+class LSTM(nn.LSTM):
+    """torch.nn.LSTM whose weights stay where they are, in the flat vector, on CUDA too.
+
+    There PyTorch's moves them into a chunk of memory of cuDNN's whenever it finds others than before, or else cuDNN
+    copies them at every call (3 MB for two layers of 256) and warns of it. Here it copies and is silent.
+    """
+
+    def flatten_parameters(self) -> None:
+        """Moves nothing."""
+
+    def forward(self, *inputs: Any) -> Any:
+        """As torch.nn.LSTM."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
+            return super().forward(*inputs)

@@ -1,0 +1,99 @@
+"""The CNNs of FedDyn, FedBug and FedExP: 5x5 convolutions without padding, each pooled, then three dense layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MappingProxyType
+
+import torch
+from pydantic import PositiveInt
+from torch import nn
+from torch.nn import functional
+
+from rayfl.models.network import Network, image_shape
+
+
+class CNNFedDyn(Network):
+    """The one for CIFAR: two convolutions with ReLU and 2x2 max pooling, then 384, 192 and the classes.
+
+    797 962 parameters for 32 x 32 x 3 inputs and ten classes, 815 332 for a hundred; FedExP's, with
+    `widths = [32, 64]`, has 744 330 and 761 700.
+
+    input_shape: (height, width, channels). widths: filters of the two convolutions.
+
+    Raises:
+        ScenarioError: images smaller than 16 x 16.
+
+    Source: Acar et al., "Federated Learning Based on Dynamic Regularization", ICLR 2021, and its code; also in that
+    of FedBug (Kao et al., 2023) and FedExP (Jhunjhunwala et al., ICLR 2023).
+    """
+
+    ordered_modules = ("conv1", "conv2", "fc1", "fc2", "fc3")
+    feature_layer = "fc3"
+
+    def __init__(
+        self,
+        num_classes: PositiveInt = 10,
+        input_shape: Sequence[int] = (32, 32, 3),
+        widths: tuple[PositiveInt, PositiveInt] = (64, 64),
+    ) -> None:
+        super().__init__()
+        height, width, channels = image_shape("cnn_feddyn", input_shape, smallest=16)
+        first, second = widths
+        self.conv1 = nn.Conv2d(channels, first, 5)
+        self.conv2 = nn.Conv2d(first, second, 5)
+        self.fc1 = nn.Linear(second * _after_convolutions(height, 2) * _after_convolutions(width, 2), 384)
+        self.fc2 = nn.Linear(384, 192)
+        self.fc3 = nn.Linear(192, num_classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        # Max pooling commutes with ReLU, values and gradients to the bit; this way ReLU sees a quarter of the values.
+        x = functional.relu(functional.max_pool2d(self.conv1(x), 2))
+        x = functional.relu(functional.max_pool2d(self.conv2(x), 2))
+        x = functional.relu(self.fc1(x.flatten(1)))
+        x = functional.relu(self.fc2(x))
+        logits: torch.Tensor = self.fc3(x)
+        return logits
+
+
+class CNNFedBugTiny(Network):
+    """The one for Tiny-ImageNet: three convolutions of 64 filters, pooled alike, then 256, 128 and the classes.
+
+    530 888 parameters for 64 x 64 x 3 inputs and 200 classes.
+
+    input_shape: (height, width, channels). Grouping "code" is how FedBug's code unfreezes it: in five periods, the
+    third convolution from the first on. Its paper's percentages fit the six modules, one by one.
+
+    Raises:
+        ScenarioError: images smaller than 36 x 36.
+
+    Source: Kao et al., "FedBug: A Bottom-Up Gradual Unfreezing Framework for Federated Learning", 2023, and its code.
+    """
+
+    ordered_modules = ("conv1", "conv2", "conv3", "fc1", "fc2", "fc3")
+    feature_layer = "fc3"
+    groupings = MappingProxyType({"code": (("conv1", "conv3"), ("conv2",), ("fc1",), ("fc2",), ("fc3",))})
+
+    def __init__(self, num_classes: PositiveInt = 200, input_shape: Sequence[int] = (64, 64, 3)) -> None:
+        super().__init__()
+        height, width, channels = image_shape("cnn_fedbug_tiny", input_shape, smallest=36)
+        self.conv1 = nn.Conv2d(channels, 64, 5)
+        self.conv2 = nn.Conv2d(64, 64, 5)
+        self.conv3 = nn.Conv2d(64, 64, 5)
+        self.fc1 = nn.Linear(64 * _after_convolutions(height, 3) * _after_convolutions(width, 3), 256)
+        self.fc2 = nn.Linear(256, 128)
+        self.fc3 = nn.Linear(128, num_classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for convolution in (self.conv1, self.conv2, self.conv3):
+            x = functional.relu(functional.max_pool2d(convolution(x), 2))
+        x = functional.relu(self.fc1(x.flatten(1)))
+        x = functional.relu(self.fc2(x))
+        logits: torch.Tensor = self.fc3(x)
+        return logits
+
+
+def _after_convolutions(size: int, convolutions: int) -> int:
+    for _ in range(convolutions):
+        size = (size - 4) // 2
+    return size
