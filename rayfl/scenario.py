@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rayfl.algorithms.building import with_algorithm_defaults
-from rayfl.config.loading import find_scenarios, load_scenario, scenario_title
+from rayfl.config.finding import find_scenarios
+from rayfl.config.loading import load_scenario, scenario_title
 from rayfl.errors import RayflError
 
 EXAMPLES = """\

@@ -18,7 +18,7 @@ from rayfl.data.folders import cache_folder, data_folder
 from rayfl.data.store import build_store
 from rayfl.engine.cohort import check_cohort
 from rayfl.engine.evaluation import cut
-from rayfl.engine.network import build_checked
+from rayfl.engine.network import build_checked, check_needs
 from rayfl.engine.session import Job, Session
 from rayfl.errors import ScenarioError
 from rayfl.models.flat import FlatModel
@@ -58,6 +58,7 @@ def run(
     backend: Backend = "ray",
     address: str | None = None,
     out: str | Path = "runs",
+    folder: str | Path | None = None,
     data_dir: str | Path | None = None,
     console: Console | None = None,
 ) -> Result:
@@ -68,7 +69,8 @@ def run(
     backend: `ray`, or `inline`: in this process, where a debugger can follow; the same bits.
     address: of a Ray cluster (`auto`: the one this machine belongs to); by default the one that is connected, else
         RAY_ADDRESS's, else one that is started here for the run.
-    out: where the run's folder goes. data_dir: real data, by default RAYFL_DATA or ~/.cache/rayfl/data.
+    out: where the run's folder goes, `<out>/<name>-<time>`; or instead folder: the run's own.
+    data_dir: real data, by default RAYFL_DATA or ~/.cache/rayfl/data.
     console: where progress goes; `Console(quiet=True)` for silence.
 
     Raises:
@@ -79,13 +81,15 @@ def run(
     if backend not in ("ray", "inline"):
         raise ScenarioError(f"backend: '{backend}' is neither 'ray' nor 'inline'")
     # absolute paths, since a connection to Ray may change the working directory
-    out = Path(out).absolute()
-    check_writable(out)
+    out, folder = Path(out).absolute(), Path(folder).absolute() if folder else None
+    check_writable(folder or out)
     job, model = prepare(resolved, Path(data_dir).absolute() if data_dir else data_folder().absolute())
     with ExitStack() as stack:
         _announce(console, job, model)
         session = stack.enter_context(_session(job, backend, address))
-        records = stack.enter_context(Records.create(out, resolved.name, datetime.now()))
+        records = stack.enter_context(
+            Records.within(folder) if folder else Records.create(out, resolved.name, datetime.now())
+        )
         _announce_hosts(console, session, backend, records.folder)
         records.write_scenario(job.scenario.to_toml())
         records.write_environment(describe_environment(job, backend, session.hosts))
@@ -109,10 +113,11 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
     """Loads the data, builds the network, and checks everything that can be checked before a host starts."""
     scenario = with_algorithm_defaults(scenario)
     store = build_store(scenario.data, scenario.seed, data_dir, cache_folder())
-    for index, phase in enumerate(scenario.phases):
-        check_cohort(phase, f"phases.{index}", store.num_clients)
+    for phase in scenario.phases:
+        check_cohort(phase, f"phases.{phase.name}", store.num_clients)
     cut(scenario.evaluation, store)
     model = build_checked(scenario, store)
+    check_needs(scenario, model.module, store.train_shards.sizes)
     return Job(scenario, store, model.vector.numpy().copy(), len(model.params)), model
 
 

@@ -50,7 +50,8 @@ def in_words(
 
 
 def _not_shown(value: Any) -> bool:
-    return value is None or isinstance(value, Mapping)
+    tables = isinstance(value, list | tuple) and any(isinstance(part, Mapping) for part in value)
+    return value is None or isinstance(value, Mapping) or tables
 
 
 def _locate(location: KeyPath, given: Any, missing: bool) -> tuple[KeyPath, Any]:

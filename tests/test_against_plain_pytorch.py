@@ -124,7 +124,7 @@ def plain_run(given: Scenario) -> tuple[SmallConvNet, list[dict[str, float]]]:
         for round_in_phase in range(1, phase.rounds + 1):
             round += 1
             turn = Turn(index, round, round_in_phase)
-            cohort = cohort_of(phase, SEED, turn, len(SHARD_SIZES), last if phase.schedule == "relay" else None)
+            cohort = cohort_of(phase, SEED, turn, np.array(SHARD_SIZES), last if phase.schedule == "relay" else None)
             if phase.schedule == "relay":
                 losses = [loss for client in cohort for loss in visit(net, phase.local, index, round, client)]
                 last = cohort[-1]

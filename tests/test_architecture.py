@@ -18,7 +18,7 @@ from rayfl.registry import Registry
 
 PACKAGE = Path(rayfl.__file__).parent
 FOUNDATIONS = ("rayfl.durable", "rayfl.errors", "rayfl.registry", "rayfl.streams", "rayfl.wording")
-ABOVE = ("rayfl.cluster", "rayfl.report", "rayfl.simulation", "rayfl.scenario")
+ABOVE = ("rayfl.cluster", "rayfl.report", "rayfl.simulation", "rayfl.scenario", "rayfl.cells", "rayfl.grid")
 FORBIDDEN = {
     "rayfl.config": ("rayfl.algorithms", "rayfl.data", "rayfl.engine", "rayfl.local", "rayfl.models", *ABOVE),
     "rayfl.algorithms": ("rayfl.engine", *ABOVE),
@@ -28,7 +28,7 @@ FORBIDDEN = {
     "rayfl.engine": ABOVE,
 }
 MAY_IMPORT_RAY = ("rayfl.cluster",)
-MAY_IMPORT_CLUSTER = ("rayfl.cluster", "rayfl.simulation", "rayfl.scenario")
+MAY_IMPORT_CLUSTER = ("rayfl.cluster", "rayfl.simulation", "rayfl.scenario", "rayfl.cells")
 
 
 def inside(module: str, rooms: tuple[str, ...]) -> bool:

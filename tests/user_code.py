@@ -54,7 +54,7 @@ def pictures_with_a_client_without_any() -> Dataset:
 
 def grey_levels() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     data = pictures()
-    return data.train.x, data.train.y, data.test.x, data.test.y
+    return np.asarray(data.train.x), data.train.y, np.asarray(data.test.x), data.test.y
 
 
 def grey_levels_normalized_by_hand() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

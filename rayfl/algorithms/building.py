@@ -19,7 +19,7 @@ def build_algorithms(scenario: Scenario) -> list[Algorithm]:
         ScenarioError: an unknown name, something that is no algorithm, or a hyper-parameter that is unknown or out of
             range.
     """
-    return [_build(phase.algorithm, f"phases.{index}.algorithm") for index, phase in enumerate(scenario.phases)]
+    return [_build(phase.algorithm, f"phases.{phase.name}.algorithm") for phase in scenario.phases]
 
 
 def with_algorithm_defaults(scenario: Scenario) -> Scenario:

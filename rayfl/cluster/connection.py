@@ -17,8 +17,8 @@ REACH_TIMEOUT_S = 5.0
 
 
 @contextmanager
-def attached(address: str | None) -> Iterator[None]:
-    """Connected to Ray inside the block.
+def attached(address: str | None, workers_print: bool = True) -> Iterator[None]:
+    """Connected to Ray inside the block. What workers print is shown here too, unless `workers_print` is false.
 
     A connection that the program already has is used and left open. Otherwise `address`, else RAY_ADDRESS (which
     `ray job submit` sets), names the cluster; without either, Ray is started on this machine and stopped afterwards.
@@ -35,9 +35,9 @@ def attached(address: str | None) -> Iterator[None]:
         _check_reachable(address)
     try:
         if address:
-            ray.init(address=address, logging_level=logging.ERROR)
+            ray.init(address=address, logging_level=logging.ERROR, log_to_driver=workers_print)
         else:
-            ray.init(address="local", include_dashboard=False, logging_level=logging.ERROR)
+            ray.init(address="local", include_dashboard=False, logging_level=logging.ERROR, log_to_driver=workers_print)
     except (ConnectionError, RayError, ValueError, RuntimeError) as error:
         raise ResourceError(
             f"no Ray cluster to work with at {address or 'this machine'}: {error}\n"

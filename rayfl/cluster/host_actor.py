@@ -43,5 +43,5 @@ class HostActor:
     def commit(self, turn: Turn, clients: Sequence[int]) -> None:
         self._host.commit(turn, clients)
 
-    def evaluate(self, model: np.ndarray, slices: Sequence[Slice]) -> list[Score]:
-        return self._host.evaluate(model, slices)
+    def evaluate(self, turn: Turn, model: np.ndarray, slices: Sequence[Slice]) -> list[Score]:
+        return self._host.evaluate(turn, model, slices)

@@ -1,6 +1,7 @@
 """The scenario schema: frozen pydantic models, one file per section, and how a scenario is found and overridden."""
 
-from rayfl.config.loading import find_scenarios, load_scenario
+from rayfl.config.finding import find_scenarios
+from rayfl.config.loading import load_scenario
 from rayfl.config.scenario import Scenario
 
 __all__ = ["Scenario", "find_scenarios", "load_scenario"]

@@ -6,14 +6,26 @@ from typing import Any, Literal
 
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
+from rayfl.config.normalizations import NORMALIZATIONS
 from rayfl.config.section import Named, Section, check_plain
+from rayfl.registry import nearest
 
 
 class Normalization(Section):
-    """Per channel, after pixels were scaled to [0, 1]: (x - mean) / std."""
+    """Per channel, after pixels were scaled to [0, 1]: (x - mean) / std. A paper's name stands for its numbers."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        if value not in NORMALIZATIONS:
+            raise ValueError(f"unknown normalization; {nearest(value, NORMALIZATIONS)} (or give mean and std)")
+        mean, std = NORMALIZATIONS[value]
+        return {"mean": mean, "std": std}
 
     @model_validator(mode="after")
     def _one_std_per_mean(self) -> Normalization:
@@ -32,7 +44,7 @@ class Data(Section):
     clients: how many; of a natural partition, that many of its clients are drawn with the scenario's seed
         (default: all); the other partitions need it.
     partition: by default natural where the data names its clients, IID elsewhere.
-    normalize: by default none (images in [0, 1]).
+    normalize: a name of `rayfl.config.normalizations`, or mean and std; by default none (images in [0, 1]).
     augment: applied to training batches in the order given.
     options: keyword arguments for a source of your own.
     """

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from rayfl.config.phase import Local
 from rayfl.config.section import Section
 
 
@@ -13,11 +14,15 @@ class Evaluation(Section):
     """The global model on the test examples: every so many rounds, and after the last round of each phase.
 
     per_client: also every client's own test examples, into clients.parquet.
+    personalize: also, for every client, the model after this local training on the client's own examples, scored on its
+        own test examples (FedBABU's personalised accuracy); each time from the global model, of which nothing changes.
+        Its rate does not decay.
     """
 
     every: PositiveInt = 1
     batch_size: PositiveInt = 500
     per_client: bool = False
+    personalize: Local | None = None
 
 
 class Numerics(Section):

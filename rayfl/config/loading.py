@@ -1,4 +1,4 @@
-"""Finds scenarios by name or path and makes them whole: the file, then [quick], then overrides."""
+"""Makes scenarios whole: a file over its base, then [quick], then overrides."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import rayfl
-from rayfl.config.overrides import apply_override, parse_override, quick_overrides
+from rayfl.config.finding import find
+from rayfl.config.overrides import apply_override, parse_override, reaches_a_phase_that_runs, table_overrides
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
-from rayfl.registry import nearest
 
-Overrides = Mapping[str, Any] | Iterable[str]
-"""`{"phases.0.rounds": 10}`, `["phases.0.rounds=10"]`, or a single one as text."""
+Overrides = Mapping[str, Any] | Iterable[str | tuple[str, Any]]
+"""`{"phases.0.rounds": 10}`, `["phases.0.rounds=10"]`, `[("phases.0.rounds", 10)]`, or a single one as text."""
 
 
 def load_scenario(
     scenario: str | Path | Mapping[str, Any] | Scenario, overrides: Overrides = (), quick: bool = False
 ) -> Scenario:
     """The resolved scenario of a name, a path to a TOML file, a table, or a scenario.
+
+    A file or table may name a `base`, another scenario by name or path: it begins with what the base says, and
+    everything else in it overrides that, by the rules of [quick] and of overrides. The base's name is not passed on;
+    its [quick] is, unless there is another, without what concerns phases that are gone or have no rounds.
 
     quick: apply the file's [quick] table, whose keys are paths like those of overrides.
 
@@ -30,21 +33,18 @@ def load_scenario(
     if isinstance(scenario, Scenario):
         tables, origin = scenario.model_dump(mode="json", exclude_none=True), scenario.name
     elif isinstance(scenario, Mapping):
-        tables, origin = _plain(scenario), "scenario"
+        tables, origin = _over_base(_plain(scenario), "scenario", None, ()), "scenario"
     else:
-        path = _find(scenario)
-        tables, origin = _read(path), path.stem
+        path = find(scenario)
+        tables, origin = _read_whole(path), path.stem
         tables.setdefault("name", path.stem)
     quick_values = tables.pop("quick", None)
     if quick:
         if not quick_values or not isinstance(quick_values, dict):
             raise ScenarioError(f"scenario '{origin}' has no [quick] table")
-        for key, value in quick_overrides(quick_values):
+        for key, value in table_overrides(quick_values):
             apply_override(tables, key, value)
-    if isinstance(overrides, str):
-        overrides = [overrides]
-    pairs = overrides.items() if isinstance(overrides, Mapping) else map(parse_override, overrides)
-    for key, value in pairs:
+    for key, value in override_pairs(overrides):
         apply_override(tables, key, value)
     try:
         return Scenario.from_tables(tables)
@@ -52,26 +52,54 @@ def load_scenario(
         raise ScenarioError(f"scenario '{origin}':\n{error}") from None
 
 
-def find_scenarios() -> dict[str, Path]:
-    """Every scenario by name: those under the working directory's `scenarios/`, then those shipped with rayfl.
-
-    Raises:
-        ScenarioError: two files of one folder tree share a name.
-    """
-    found: dict[str, Path] = {}
-    for root in (Path("scenarios"), _shipped()):
-        here: dict[str, Path] = {}
-        for path in sorted(root.rglob("*.toml")):
-            if path.stem in here:
-                raise ScenarioError(f"two scenarios are called '{path.stem}': {here[path.stem]} and {path}")
-            here[path.stem] = path
-        found = here | found
-    return found
+def override_pairs(overrides: Overrides) -> list[tuple[str, Any]]:
+    """(key path, value) of each, in order. Raises ScenarioError for a text that is no override."""
+    if isinstance(overrides, str):
+        overrides = [overrides]
+    given = overrides.items() if isinstance(overrides, Mapping) else overrides
+    return [parse_override(pair) if isinstance(pair, str) else pair for pair in given]
 
 
 def scenario_title(path: Path) -> str:
-    """The title of a scenario file, unvalidated."""
-    return str(_read(path).get("title", ""))
+    """The title of a scenario file, or of its base; unvalidated."""
+    return str(_read_whole(path).get("title", ""))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Raises ScenarioError: the file cannot be read, or is no TOML."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ScenarioError(f"cannot read scenario file '{path}': {error}") from error
+
+
+def _read_whole(path: Path, derived: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """A file's tables over those of its base, without the key; `derived` are the files that lead here."""
+    chain = (*derived, path.resolve())
+    if path.resolve() in derived:
+        raise ScenarioError(f"a circle of bases: {' -> '.join(file.name for file in chain)}")
+    return _over_base(read_toml(path), str(path), path.parent, chain)
+
+
+def _over_base(tables: dict[str, Any], where: str, folder: Path | None, chain: tuple[Path, ...]) -> dict[str, Any]:
+    base = tables.pop("base", None)
+    if base is None:
+        return tables
+    if not isinstance(base, str):
+        raise ScenarioError(f"{where}: base: must be a scenario's name or the path of a .toml file (got {base!r})")
+    try:
+        whole = _read_whole(find(base, folder), chain)
+        inherited = whole.pop("quick", None)
+        whole.pop("name", None)
+        quick = tables.pop("quick", None)
+        for key, value in table_overrides(tables):
+            apply_override(whole, key, value)
+    except ScenarioError as error:
+        raise ScenarioError(f"{where}: {error}") from None
+    if quick is None and isinstance(inherited, dict):
+        pairs = table_overrides(inherited)
+        quick = {key: value for key, value in pairs if reaches_a_phase_that_runs(whole, key)}
+    return whole if quick is None else {**whole, "quick": quick}
 
 
 def _plain(value: Any) -> Any:
@@ -79,31 +107,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items()}
     return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value
-
-
-def _shipped() -> Path:
-    """In an installed wheel the scenarios lie inside the package, in a checkout beside it."""
-    package = Path(rayfl.__file__).parent
-    inside = package / "scenarios"
-    return inside if inside.is_dir() else package.parent / "scenarios"
-
-
-def _find(scenario: str | Path) -> Path:
-    path = Path(scenario)
-    if path.suffix == ".toml":
-        if not path.is_file():
-            raise ScenarioError(f"no scenario file '{path}'")
-        return path
-    known = find_scenarios()
-    if str(scenario) not in known:
-        raise ScenarioError(
-            f"no scenario '{scenario}'; {nearest(str(scenario), known)} (or give a path ending in .toml)"
-        )
-    return known[str(scenario)]
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ScenarioError(f"cannot read scenario file '{path}': {error}") from error

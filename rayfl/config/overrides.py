@@ -1,4 +1,4 @@
-"""`key.path=value`: one value of a scenario, replaced."""
+"""`key.path=value`: one value of a scenario, replaced. A base, [quick] and the command line share these rules."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from typing import Any, get_origin
 from pydantic import TypeAdapter, ValidationError
 
 from rayfl.config.scenario import Scenario
-from rayfl.config.section import Section
-from rayfl.config.validation import annotation_at
+from rayfl.config.section import Named, Section
+from rayfl.config.validation import annotation_at, without_none
 from rayfl.errors import ScenarioError
+from rayfl.registry import nearest
+
+_EITHER = {"rounds": "until", "until": "rounds"}
+"""A phase has one of them: the one that is given last."""
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """(key path, value) of `phases.0.rounds=10`; the value's type is the schema's at that key.
+    """(key path, value) of `phases.cyclic.rounds=10`; the value's type is the schema's at that key.
 
     Raises:
         ScenarioError: there is no `=` in it.
@@ -23,10 +27,7 @@ def parse_override(text: str) -> tuple[str, Any]:
     key, equals, raw = (part.strip() for part in text.partition("="))
     if not equals or not key:
         raise ScenarioError(f"'{text}' is not an override; write key.path=value, for example phases.0.rounds=10")
-    try:
-        adapter = TypeAdapter(annotation_at(Scenario, _split(key)))
-    except KeyError:
-        return key, raw
+    adapter = TypeAdapter(_annotation(key, str))
     candidates = [*_toml_value(raw), raw]
     for candidate in candidates:
         try:
@@ -38,12 +39,12 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def apply_override(tables: dict[str, Any], key: str, value: Any) -> None:
-    """Set the value at a dotted key path, in place; list elements are counted from 0.
+    """Set the value at a dotted key path, in place; list elements are counted from 0, and phases named too.
 
     Raises:
-        ScenarioError: the path leads through something that is no table, or past the end of a list.
+        ScenarioError: the path leads through something that is no table, past the end of a list, or to no phase.
     """
-    *parents, last = _split(key)
+    *parents, last = _with_phase_index(tables, _split(key))
     node: Any = tables
     for depth, part in enumerate(parents):
         where = ".".join(map(str, parents[: depth + 1]))
@@ -52,7 +53,8 @@ def apply_override(tables: dict[str, Any], key: str, value: Any) -> None:
         else:
             node.setdefault(part, {})
         if isinstance(node[part], str):
-            node[part] = {"name": node[part]}  # algorithm = "fedavg" is short for { name = "fedavg" }
+            # algorithm = "fedavg" is short for { name = "fedavg" }; a section that was given by name starts anew
+            node[part] = {} if _is_section(where) else {"name": node[part]}
         node = node[part]
         if not isinstance(node, dict | list):
             raise ScenarioError(f"{key}: '{where}' is a value, not a table")
@@ -60,29 +62,70 @@ def apply_override(tables: dict[str, Any], key: str, value: Any) -> None:
         node[_index(node, last, key)] = value
     else:
         node[last] = value
+        if len(parents) == 2 and parents[0] == "phases" and last in _EITHER:
+            node.pop(_EITHER[str(last)], None)
 
 
-def quick_overrides(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(key path, value) of a [quick] table, be they written `"data.clients" = 40` or `clients = 40` in [quick.data]."""
+def table_overrides(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(key path, value) of a table of overrides, be they written `"data.clients" = 40` or `clients = 40` in [data].
+
+    A section, a phase, and something named whose table has no name, are changed key by key; all else is replaced.
+    """
     for key, value in table.items():
         path = f"{prefix}{key}"
-        if isinstance(value, Mapping) and _holds_keys(path):
-            yield from quick_overrides(value, f"{path}.")
+        if isinstance(value, Mapping) and _changes_keys(path, value):
+            yield from table_overrides(value, f"{path}.")
         else:
             yield path, value
 
 
-def _holds_keys(path: str) -> bool:
-    """Whether this is a section, or the list of phases: not something that is given as a whole."""
+def reaches_a_phase_that_runs(tables: Mapping[str, Any], key: str) -> bool:
+    """False for a key path into a phase that is not there, or has no rounds."""
+    phases = tables.get("phases")
     try:
-        annotation = annotation_at(Scenario, _split(path))
-    except KeyError:
+        match _with_phase_index(tables, _split(key)):
+            case ("phases", int(index), *_) if isinstance(phases, list):
+                return index < len(phases) and phases[index].get("rounds") != 0
+    except ScenarioError:
         return False
-    return get_origin(annotation) is tuple or (isinstance(annotation, type) and issubclass(annotation, Section))
+    return True
+
+
+def _changes_keys(path: str, value: Mapping[str, Any]) -> bool:
+    annotation = _annotation(path, Any)
+    return _is_section(path) or get_origin(annotation) is tuple or (annotation is Named and "name" not in value)
+
+
+def _is_section(path: str) -> bool:
+    annotation = _annotation(path, Any)
+    return isinstance(annotation, type) and issubclass(annotation, Section)
+
+
+def _annotation(key: str, unknown: Any) -> Any:
+    """The type that the schema gives a key, be it optional or not; `unknown` where there is no such key."""
+    parts = _split(key)
+    if parts[0] == "phases" and len(parts) > 1:
+        parts = ("phases", 0, *parts[2:])
+    try:
+        return without_none(annotation_at(Scenario, parts))
+    except KeyError:
+        return unknown
 
 
 def _split(key: str) -> tuple[int | str, ...]:
     return tuple(int(part) if part.isdecimal() else part for part in key.split("."))
+
+
+def _with_phase_index(tables: Mapping[str, Any], parts: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """`phases.cyclic.rounds` as `phases.0.rounds`. Raises ScenarioError where no phase has the name."""
+    phases = tables.get("phases")
+    match parts:
+        case ("phases", str(name), *rest) if isinstance(phases, list):
+            names = [str(phase.get("name")) if isinstance(phase, Mapping) else "" for phase in phases]
+            if name not in names:
+                raise ScenarioError(f"phases.{name}: no phase is called '{name}'; {nearest(name, names)}")
+            return ("phases", names.index(name), *rest)
+    return parts
 
 
 def _index(node: list[Any], part: int | str, where: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import tomli_w
-from pydantic import Field, NonNegativeInt, ValidationError, field_validator, model_validator
+from pydantic import Field, NonNegativeInt, ValidationError, field_validator
 
 from rayfl.config.data import Data
 from rayfl.config.execution import Evaluation, Numerics, Resources
@@ -21,6 +21,7 @@ class Scenario(Section):
     name: begins the name of the run's folder; by default the file's stem, where the scenario came from a file.
     model: a registered network or `package.module:object`, with its options; rayfl passes `num_classes` and
         `input_shape` (height, width, channels) to a network that asks for them.
+    phases: once validated, those that have rounds; `until` has become `rounds`.
     """
 
     name: str = "scenario"
@@ -52,12 +53,27 @@ class Scenario(Section):
             raise ValueError("must be fit for a folder's name: something printable, no slashes, no dot in front")
         return name
 
-    @model_validator(mode="after")
-    def _phase_names_differ(self) -> Scenario:
-        names = [phase.name for phase in self.phases]
+    @field_validator("phases")
+    @classmethod
+    def _phases_to_run(cls, phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
+        names = [phase.name for phase in phases]
         if len(set(names)) != len(names):
             raise ValueError(f"two phases have the same name: {', '.join(names)}")
-        return self
+        run: list[Phase] = []
+        done = 0
+        for phase in phases:
+            if phase.until is not None:
+                if phase.until <= done:
+                    raise ValueError(
+                        f"'{phase.name}' lasts until round {phase.until}, but {done} rounds are over before it begins"
+                    )
+                phase = phase.model_copy(update={"rounds": phase.until - done, "until": None})
+            if phase.rounds:
+                run.append(phase)
+            done += phase.rounds
+        if not run:
+            raise ValueError("none of them has a round")
+        return tuple(run)
 
     def to_toml(self) -> str:
         """The resolved scenario, every default written out (an option left open is left out)."""

@@ -31,7 +31,7 @@ def annotation_at(schema: Any, path: KeyPath) -> Any:
         KeyError: the schema has no such key.
     """
     for key in path:
-        schema = _strip_optional(schema)
+        schema = without_none(schema)
         if isinstance(schema, type) and issubclass(schema, BaseModel):
             if str(key) in schema.model_fields:
                 schema = schema.model_fields[str(key)].annotation
@@ -46,14 +46,15 @@ def annotation_at(schema: Any, path: KeyPath) -> Any:
     return schema
 
 
-def _strip_optional(annotation: Any) -> Any:
+def without_none(annotation: Any) -> Any:
+    """`X` of `X | None`; anything else as it is."""
     members = [member for member in get_args(annotation) if member is not type(None)]
     return members[0] if len(members) == 1 and type(None) in get_args(annotation) else annotation
 
 
 def _fields(schema: type[BaseModel], path: KeyPath) -> Sequence[str]:
     try:
-        found = _strip_optional(annotation_at(schema, path))
+        found = without_none(annotation_at(schema, path))
     except KeyError:
         return ()
     return list(found.model_fields) if isinstance(found, type) and issubclass(found, BaseModel) else ()

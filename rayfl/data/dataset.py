@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -11,26 +11,79 @@ from rayfl.errors import DataError
 
 
 @dataclass(frozen=True)
+class TextWindows:
+    """Inputs [n, length] uint8 that are windows of one text: what numpy knows of an array, cut out when asked for.
+
+    Overlapping windows of a text share its memory: a window costs its start.
+
+    text: [m] uint8, symbols.
+    starts: [n] int32 or int64, where in the text each window begins.
+    length: symbols per window.
+
+    Raises:
+        DataError: a window that is not all inside the text.
+    """
+
+    text: np.ndarray
+    starts: np.ndarray
+    length: int
+
+    dtype = np.dtype(np.uint8)
+    ndim = 2
+
+    def __post_init__(self) -> None:
+        last = len(self.text) - self.length
+        if len(self.starts) and not 0 <= self.starts.min() <= self.starts.max() <= last:
+            raise DataError(
+                f"windows of {self.length} symbols start at {self.starts.min()} to {self.starts.max()}; in a text of "
+                f"{len(self.text)} symbols they start at 0 to {last}"
+            )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.starts), self.length
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
+        """Some windows, written out: [rows, length] uint8."""
+        every_window = np.lib.stride_tricks.sliding_window_view(self.text, self.length)
+        windows: np.ndarray = every_window[self.starts[rows]]
+        return windows
+
+    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
+        """All windows, written out; for `numpy.asarray`."""
+        return self[:].astype(dtype or self.dtype, copy=False)
+
+
+@dataclass(frozen=True)
 class Examples:
     """Inputs and labels, row by row.
 
-    x: [n, height, width, channels] uint8 for images (0..255); any other array is given to the model as it is,
+    x: [n, height, width, channels] uint8 for images (0..255); anything else is given to the model as it is,
         floating point as float32, integers as int64.
-    y: [n] int64, class labels.
+    y: [n] class labels, int64 or a smaller integer.
     """
 
-    x: np.ndarray
+    x: np.ndarray | TextWindows
     y: np.ndarray
 
     def __len__(self) -> int:
         return len(self.y)
 
+    def take(self, rows: np.ndarray) -> Examples:
+        """Some of the examples, in the order of `rows`; the text of windows is shared, not copied."""
+        if isinstance(self.x, TextWindows):
+            return Examples(replace(self.x, starts=self.x.starts[rows]), self.y[rows])
+        return Examples(self.x[rows], self.y[rows])
+
 
 @dataclass(frozen=True)
 class Shards:
-    """Rows by client: client c owns `rows[offsets[c]:offsets[c + 1]]`. 8 bytes a row and 8 a client.
+    """Rows by client: client c owns `rows[offsets[c]:offsets[c + 1]]`. 4 or 8 bytes a row and 8 a client.
 
-    rows: [n] int64, each row at most once.
+    rows: [n] int32 or int64, each row at most once.
     offsets: [clients + 1] int64, from 0 to n, not decreasing.
     """
 

@@ -1,11 +1,13 @@
-"""`python -m rayfl.data.download femnist|fashion_mnist [--data-dir DIR]`: real data into rayfl's folder."""
+"""`python -m rayfl.data.download NAME [--data-dir DIR]`: real data into rayfl's folder."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from rayfl.data import femnist_hub
 from rayfl.data.folders import data_folder
@@ -50,6 +52,34 @@ def download_fashion_mnist(data_dir: Path) -> Iterator[str]:
     yield f"wrote {root / 'FashionMNIST' / 'raw'} (torchvision checked the md5 sums)"
 
 
+def download_cifar(name: Literal["cifar10", "cifar100"], data_dir: Path) -> Iterator[str]:
+    """Downloads CIFAR's python version by torchvision, which checks its md5 sum, into `data_dir`/`name`.
+
+    Raises:
+        DataError: no network, an archive whose md5 differs, or a folder that cannot be written to.
+    """
+    from torchvision.datasets import CIFAR10, CIFAR100
+    from torchvision.datasets.utils import download_and_extract_archive
+
+    its = {"cifar10": CIFAR10, "cifar100": CIFAR100}[name]
+    root = data_dir / name
+    try:
+        # Not the class itself, which would un-pickle what it has unpacked.
+        download_and_extract_archive(its.url, str(root), filename=its.filename, md5=its.tgz_md5, remove_finished=True)
+    except (RuntimeError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"cannot download {name} ({reason}); by hand: unpack {its.filename} into {root}") from error
+    yield f"wrote {root / its.base_folder} (torchvision checked the md5 sum)"
+
+
+_COMMANDS: Mapping[str, Callable[[Path], Iterator[str]]] = {
+    "femnist": download_femnist,
+    "fashion_mnist": download_fashion_mnist,
+    "cifar10": partial(download_cifar, "cifar10"),
+    "cifar100": partial(download_cifar, "cifar100"),
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code, 2 after an error."""
     parser = argparse.ArgumentParser(
@@ -57,12 +87,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Download real data into the folder that rayfl reads.",
         epilog="example: python -m rayfl.data.download femnist --data-dir data",
     )
-    parser.add_argument("data", choices=["femnist", "fashion_mnist"])
+    parser.add_argument("data", choices=list(_COMMANDS))
     parser.add_argument("--data-dir", type=Path, default=data_folder(), help="default: $RAYFL_DATA or %(default)s")
     given = parser.parse_args(arguments)
-    steps = download_femnist if given.data == "femnist" else download_fashion_mnist
     try:
-        for step in steps(given.data_dir):
+        for step in _COMMANDS[given.data](given.data_dir):
             print(step)
     except DataError as error:
         print(f"error: {error}", file=sys.stderr)

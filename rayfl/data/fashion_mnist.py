@@ -115,7 +115,7 @@ def _read_part(
 def _generated(cache_dir: Path, seed: int, why: str) -> Dataset:
     digits = handwriting.load(cache_dir, seed, _STAND_IN_WRITERS, CLASSES)
     # Fashion-MNIST is bright on black.
-    train, test = (Examples(255 - part.x, part.y) for part in (digits.train, digits.test))
+    train, test = (Examples(255 - np.asarray(part.x), part.y) for part in (digits.train, digits.test))
     description = (
         f"NOT Fashion-MNIST but GENERATED HANDWRITTEN DIGITS standing in for it {why}. This is "
         f"{digits.provenance.description}, inverted to a black background (0) as Fashion-MNIST has"

@@ -23,7 +23,8 @@ import pyarrow.parquet as pq
 from PIL import Image
 from rich.progress import wrap_file
 
-from rayfl.data.prepared import CLASSES, SIDE, WrittenImages, sorted_by_name
+from rayfl.data.parquet import sorted_by_name
+from rayfl.data.prepared import CLASSES, SIDE, WrittenImages
 from rayfl.errors import DataError
 from rayfl.streams import stream
 

@@ -1,21 +1,26 @@
-"""FEMNIST as LEAF's pre-processing leaves it: folders train/ and test/ of JSON files.
+"""Data as LEAF's pre-processing leaves it: folders train/ and test/ of JSON files; and FEMNIST in that form.
 
 Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097; a file has `users`, `num_samples`
-and `user_data`: {user: {"x": 784 numbers per image in [0, 1], "y": labels}}. As in LEAF's own reader, all files
-of a folder are merged, clients are the sorted user ids, and train and test must have the same users.
+and `user_data`: {user: {"x": inputs, "y": labels}}, of FEMNIST 784 numbers in [0, 1] per image. As in LEAF's own
+reader, all files of a folder are merged, clients are the sorted user ids, and train and test must have the same
+users.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from rayfl.data.prepared import CLASSES, SIDE, WrittenImages
 from rayfl.errors import DataError
+
+T = TypeVar("T")
 
 
 def find_leaf(folder: Path) -> Path | None:
@@ -26,34 +31,56 @@ def find_leaf(folder: Path) -> Path | None:
     return None
 
 
-def read_leaf(folder: Path) -> tuple[WrittenImages, tuple[tuple[str, str], ...]]:
-    """All images under `folder`/train and `folder`/test, and (path, sha256) of every file.
+@dataclass(frozen=True)
+class LeafUsers(Generic[T]):
+    """What a folder of LEAF holds: names sorted, one parsed entry for each name in train and in test.
 
-    Numbers in [0, 1] become bytes by rounding x * 255; LEAF's polarity stays (white background).
+    files: (path, sha256 in hexadecimal) of every file.
+    """
+
+    names: tuple[str, ...]
+    train: list[T]
+    test: list[T]
+    files: tuple[tuple[str, str], ...]
+
+
+def read_users(folder: Path, parse: Callable[[Path, str, Any], T]) -> LeafUsers[T]:
+    """All users under `folder`/train and `folder`/test; `parse(file, user, data)` reads one user's data of a file.
 
     Raises:
         DataError: a folder without files, a damaged file (named), or users that differ between train and test.
     """
     digests: list[tuple[str, str]] = []
-    splits = [_read_split(folder / split, digests) for split in ("train", "test")]
-    names = tuple(sorted(splits[0]))
-    only = sorted(set(splits[0]) ^ set(splits[1]))
+    train, test = (_read_split(folder / split, parse, digests) for split in ("train", "test"))
+    only = sorted(set(train) ^ set(test))
     if only:
-        side = "train" if only[0] in splits[0] else "test"
+        side = "train" if only[0] in train else "test"
         raise DataError(f"{folder}: train and test must have the same users, but '{only[0]}' is only in {side}")
-    users = [[split[name] for name in names] for split in splits]
-    counts = [[len(labels) for _, labels in split] for split in users]
+    names = tuple(sorted(train))
+    return LeafUsers(names, [train[name] for name in names], [test[name] for name in names], tuple(digests))
+
+
+def read_leaf(folder: Path) -> tuple[WrittenImages, tuple[tuple[str, str], ...]]:
+    """FEMNIST's images under `folder`/train and `folder`/test, and (path, sha256) of every file.
+
+    Numbers in [0, 1] become bytes by rounding x * 255; LEAF's polarity stays (white background).
+
+    Raises:
+        DataError: as `read_users`.
+    """
+    users = read_users(folder, _images)
+    counts = [[len(labels) for _, labels in split] for split in (users.train, users.test)]
     return WrittenImages(
-        names=names,
-        writer=np.concatenate([np.repeat(np.arange(len(names)), count) for count in counts]),
-        images=np.concatenate([images for split in users for images, _ in split]),
-        labels=np.concatenate([labels for split in users for _, labels in split]),
+        names=users.names,
+        writer=np.concatenate([np.repeat(np.arange(len(users.names)), count) for count in counts]),
+        images=np.concatenate([images for split in (users.train, users.test) for images, _ in split]),
+        labels=np.concatenate([labels for split in (users.train, users.test) for _, labels in split]),
         is_test=np.repeat([False, True], [sum(count) for count in counts]),
-    ), tuple(digests)
+    ), users.files
 
 
-def _read_split(folder: Path, digests: list[tuple[str, str]]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    merged: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+def _read_split(folder: Path, parse: Callable[[Path, str, Any], T], digests: list[tuple[str, str]]) -> dict[str, T]:
+    merged: dict[str, T] = {}
     files = sorted(folder.glob("*.json"))
     if not files:
         raise DataError(f"{folder}: has no .json files; LEAF data needs both train/ and test/")
@@ -63,7 +90,7 @@ def _read_split(folder: Path, digests: list[tuple[str, str]]) -> dict[str, tuple
         for user, data in _user_data(file, content).items():
             if user in merged:
                 raise DataError(f"{file}: user '{user}' is in another file of {folder} too")
-            merged[user] = _images(file, user, data)
+            merged[user] = parse(file, user, data)
     return merged
 
 

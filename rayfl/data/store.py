@@ -12,6 +12,7 @@ from rayfl.config.data import Data, Normalization
 from rayfl.config.section import Named
 from rayfl.data import augmentations, partitioners, sources
 from rayfl.data.dataset import Dataset, Examples, NaturalClients, Provenance, Shards
+from rayfl.data.same_classes import same_classes
 from rayfl.errors import DataError, ScenarioError
 from rayfl.registry import call_with_options
 from rayfl.streams import stream
@@ -21,7 +22,8 @@ from rayfl.streams import stream
 class ShardStore:
     """The data of a run. Plain arrays, so that the hosts of a node can share one copy of them.
 
-    test_shards: of a natural partition, whose test examples are whose; else None.
+    test_shards: whose test examples are whose, in the order of the test examples: of a natural partition, and of
+        `shards`, where a client tests on the classes that it trains on; else None.
     """
 
     name: str
@@ -64,7 +66,7 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
     if natural and partition.name == "natural":
         natural = _select(natural, dataset.name, config.clients, seed)
     given = {
-        "labels": dataset.train.y,
+        "labels": dataset.train.y.astype(np.int64, copy=False),
         "num_classes": dataset.num_classes,
         "clients": config.clients,
         "rng": stream(seed, "partition"),
@@ -78,6 +80,9 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
         test, test_shards = _gather(test, natural.test)
         if not len(test):
             raise DataError(f"none of the {len(natural.names)} chosen clients of {dataset.name} has test examples")
+    elif partition.name == "shards":
+        dealt = same_classes(train.y, train_shards, test.y, stream(seed, "partition", 1))
+        test, test_shards = _gather(test, dealt, rest=True)
     _check_no_empty_shard(train_shards, partition.name)
     is_images = train.x.dtype == np.uint8 and train.x.ndim == 4
     if config.normalize and not is_images:
@@ -157,10 +162,14 @@ def _select(natural: NaturalClients, name: str, clients: int | None, seed: int) 
     return NaturalClients(names, natural.train.subset(chosen), natural.test.subset(chosen))
 
 
-def _gather(examples: Examples, shards: Shards) -> tuple[Examples, Shards]:
-    """Only the rows that the shards own, client after client."""
-    owned = Examples(examples.x[shards.rows], examples.y[shards.rows])
-    return owned, Shards(np.arange(len(owned), dtype=np.int64), shards.offsets)
+def _gather(examples: Examples, shards: Shards, rest: bool = False) -> tuple[Examples, Shards]:
+    """The rows that the shards own, client after client; with `rest`, then those that belong to nobody."""
+    rows = shards.rows
+    if rest:
+        rows = np.concatenate([rows, np.setdiff1d(np.arange(len(examples)), rows)])
+    # 4 bytes a row where they will do: texts have millions.
+    places = np.arange(len(shards.rows), dtype=np.int32 if len(rows) < 2**31 else np.int64)
+    return examples.take(rows), Shards(places, shards.offsets)
 
 
 def _check_no_empty_shard(shards: Shards, partition: str) -> None:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from rayfl.config.execution import Evaluation
 from rayfl.data.dataset import Shards
 from rayfl.data.store import ShardStore
@@ -16,11 +18,15 @@ from rayfl.errors import ScenarioError
 
 @dataclass(frozen=True)
 class Slice:
-    """Test rows start..stop; client is the one they belong to, or -1 where nobody asked."""
+    """Test rows start..stop; client is the one they belong to, or -1 where nobody asked.
+
+    personalized: scored after local training on this client's own examples.
+    """
 
     start: int
     stop: int
     client: int = -1
+    personalized: bool = False
 
 
 @dataclass(frozen=True)
@@ -38,20 +44,24 @@ def cut(config: Evaluation, store: ShardStore) -> list[Slice]:
     Raises:
         ScenarioError: scores per client are asked for, but the test examples belong to nobody.
     """
-    if not config.per_client:
+    if not (config.per_client or config.personalize):
         return _pieces(0, len(store.test), config.batch_size)
     if store.test_shards is None:
         raise ScenarioError(
-            "evaluation.per_client needs test examples by client, which only the 'natural' partition of data that "
+            f"evaluation.{'personalize' if config.personalize else 'per_client'} needs test examples by client, which only the 'natural' partition of data that "
             f"names its clients has ({store.name} here)"
         )
     shards: Shards = store.test_shards
     bounds = [int(bound) for bound in shards.offsets]
-    return [
+    plain = [
         piece
         for client in range(len(shards))
         for piece in _pieces(bounds[client], bounds[client + 1], config.batch_size, client)
     ]
+    if not config.personalize:
+        return plain
+    owners = np.flatnonzero(shards.sizes)
+    return plain + [Slice(bounds[client], bounds[client + 1], int(client), personalized=True) for client in owners]
 
 
 def _pieces(start: int, stop: int, size: int, client: int = -1) -> list[Slice]:
@@ -61,6 +71,8 @@ def _pieces(start: int, stop: int, size: int, client: int = -1) -> list[Slice]:
 def summarize(turn: Turn, phase: str, scores: Iterable[Score]) -> Evaluated:
     """All slices' scores as one result; sums are correctly rounded (math.fsum), so their order does not matter."""
     scores = list(scores)
+    personalized = {score.part.client: _mean([score])[1] for score in scores if score.part.personalized}
+    scores = [score for score in scores if not score.part.personalized]
     loss, accuracy, samples = _mean(scores)
     by_client: dict[int, list[Score]] = {}
     for item in scores:
@@ -69,8 +81,9 @@ def summarize(turn: Turn, phase: str, scores: Iterable[Score]) -> Evaluated:
     clients = []
     for client in sorted(by_client):
         client_loss, client_accuracy, client_samples = _mean(by_client[client])
-        clients.append(ClientScore(client, client_samples, client_loss, client_accuracy))
-    return Evaluated(phase, turn.round, loss, accuracy, samples, tuple(clients))
+        clients.append(ClientScore(client, client_samples, client_loss, client_accuracy, personalized.get(client)))
+    mean = math.fsum(personalized.values()) / len(personalized) if personalized else None
+    return Evaluated(phase, turn.round, loss, accuracy, samples, tuple(clients), mean)
 
 
 def _mean(scores: Sequence[Score]) -> tuple[float, float, int]:

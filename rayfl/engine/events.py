@@ -36,12 +36,13 @@ class RoundDone:
 
 @dataclass(frozen=True)
 class ClientScore:
-    """One client's own test examples under the model of an evaluated round."""
+    """One client's own test examples under the model of an evaluated round, and, if asked, after personalisation."""
 
     client: int
     samples: int
     loss: float
     accuracy: float
+    personalized_accuracy: float | None = None
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Evaluated:
     """The model after a round, on the whole test set; comes later than that round's RoundDone.
 
     loss: mean cross-entropy; accuracy in 0..1; clients is empty unless `evaluation.per_client` asks for it.
+    personalized_accuracy: the mean over clients, each of weight 1, where `evaluation.personalize` asks for it.
     """
 
     phase: str
@@ -57,6 +59,7 @@ class Evaluated:
     accuracy: float
     samples: int
     clients: tuple[ClientScore, ...] = ()
+    personalized_accuracy: float | None = None
 
 
 @dataclass(frozen=True)

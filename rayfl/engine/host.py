@@ -14,6 +14,7 @@ import torch.nn.functional as F
 
 from rayfl.algorithms.building import build_algorithms
 from rayfl.algorithms.exchange import Answer, Exchange
+from rayfl.algorithms.fedavg import FedAvg
 from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource, to_tensor
 from rayfl.data.store import ShardStore
@@ -98,14 +99,26 @@ class Host:
         """The round is over: what its visits left in the states of these clients is kept."""
         self._states_of(turn).commit(clients)
 
-    def evaluate(self, model: np.ndarray, slices: Sequence[Slice]) -> list[Score]:
+    def evaluate(self, turn: Turn, model: np.ndarray, slices: Sequence[Slice]) -> list[Score]:
         """Scores of a model vector on slices of the test examples."""
         try:
-            self._model.load(to_tensor(model, slice(None), self._device))
-            self._model.module.eval()
-            return [self._score(part) for part in slices]
+            vector = to_tensor(model, slice(None), self._device)
+            return [self._evaluate(turn, vector, part) for part in slices]
         except Exception:  # a user's network may raise anything
             raise RayflError(f"the evaluation on host {self._index} raised\n{traceback.format_exc()}") from None
+
+    def _evaluate(self, turn: Turn, vector: torch.Tensor, part: Slice) -> Score:
+        personalize = self._scenario.evaluation.personalize
+        if part.personalized and personalize:
+            # a phase's number of its own keys its random streams
+            key = (self._scenario.seed, len(self._scenario.phases), turn.round)
+            seed_torch(torch_seed(key[0], "model", *key[1:], part.client), self._device)
+            client = Client(part.client, self._batches, self._model, personalize, personalize.lr, *key, state={})
+            client.train(vector, FedAvg())
+        else:
+            self._model.load(vector)
+        self._model.module.eval()
+        return self._score(part)
 
     def _score(self, part: Slice) -> Score:
         x, y = self._batches.test_batch(slice(part.start, part.stop))

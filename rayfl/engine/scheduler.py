@@ -178,7 +178,9 @@ class Scheduler:
         for position, host in enumerate(hosts):
             part = list(self._slices[position :: len(hosts)])
             if part:
-                calls.append(_Call(self._backend.hosts[host].call("evaluate", model, part), f"host {host}: evaluation"))
+                calls.append(
+                    _Call(self._backend.hosts[host].call("evaluate", turn, model, part), f"host {host}: evaluation")
+                )
         self._evaluations.append((turn, calls))
 
     def _collect_evaluations(self, left: int) -> Generator[Event, None, None]:

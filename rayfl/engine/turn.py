@@ -21,9 +21,10 @@ class Turn:
         return scenario.phases[self.phase]
 
     def lr(self, scenario: Scenario) -> float:
-        """The local learning rate of this round: decay counts through all phases."""
+        """The local learning rate of this round: decay and drops count through all phases."""
         local = self.config(scenario).local
-        return float(local.lr * local.lr_decay ** (self.round - 1))
+        drops = sum(after < self.round for after in local.lr_drops)
+        return float(local.lr * local.lr_decay ** (self.round - 1) * local.lr_drop**drops)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ METRICS = pa.schema(
         ("round_in_phase", pa.int64()),
         ("test_loss", pa.float64()),
         ("test_accuracy", pa.float64()),
+        ("personalized_accuracy", pa.float64()),
         ("train_loss", pa.float64()),
         ("seconds", pa.float64()),
         ("bytes", pa.int64()),
@@ -43,6 +44,7 @@ CLIENTS = pa.schema(
         ("samples", pa.int64()),
         ("loss", pa.float64()),
         ("accuracy", pa.float64()),
+        ("personalized_accuracy", pa.float64()),
     ]
 )
 ROUNDS_HELD = 4096
@@ -95,6 +97,21 @@ class Records:
                 continue
             return cls(folder)
         raise AssertionError("the names never end")
+
+    @classmethod
+    def within(cls, folder: Path) -> Records:
+        """In this very folder, which is made where it is missing.
+
+        Raises:
+            ResourceError: nothing can be written there, or a run's records are there already.
+        """
+        check_writable(folder)
+        try:
+            return cls(folder)
+        except FileExistsError:
+            raise ResourceError(
+                f"'{folder}' holds a run's records already: remove them, or name another folder"
+            ) from None
 
     def __enter__(self) -> Records:
         return self
@@ -149,6 +166,7 @@ class Records:
             "round_in_phase": done.round_in_phase,
             "test_loss": _finite(evaluated.loss),
             "test_accuracy": _finite(evaluated.accuracy),
+            "personalized_accuracy": evaluated.personalized_accuracy,
             "train_loss": _finite(done.train_loss),
             "seconds": done.seconds,
             "bytes": done.traffic.bytes,
@@ -169,6 +187,7 @@ class Records:
             [score.samples for score in scores],
             [score.loss for score in scores],
             [score.accuracy for score in scores],
+            [score.personalized_accuracy for score in scores],
         ]
         self._clients.write_table(
             pa.Table.from_arrays([pa.array(c, t) for c, t in zip(columns, CLIENTS.types, strict=True)], schema=CLIENTS)

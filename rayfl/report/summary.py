@@ -66,6 +66,8 @@ class Summary:
                 "traffic": decimal(done.traffic.bytes - before.bytes),
                 "time": duration(done.seconds - started),
             }
+            if last and last.personalized_accuracy is not None:
+                cells["personalized accuracy"] = f"{100 * last.personalized_accuracy:.2f} %"
             for label, cell in cells.items():
                 rows.setdefault(label, []).append(cell)
             before, started = done.traffic, done.seconds

@@ -12,7 +12,7 @@ from rayfl.algorithms.building import with_algorithm_defaults
 from rayfl.config import Scenario, load_scenario
 from rayfl.config.data import Data, Normalization
 from rayfl.config.execution import Evaluation, Numerics, Resources
-from rayfl.config.phase import Bernoulli, Given, Local, Phase
+from rayfl.config.phase import Bernoulli, BySize, Given, Local, Phase
 from rayfl.config.section import Named
 
 positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
@@ -45,6 +45,7 @@ cohorts = (
     count
     | share
     | st.builds(Bernoulli, bernoulli=share)
+    | st.builds(BySize, by_size=count)
     | st.builds(
         Given,
         given=st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=3).map(tuple), min_size=1, max_size=3).map(
@@ -131,7 +132,12 @@ def test_what_is_written_out_loads_as_an_equal_scenario(scenario: Scenario) -> N
 def test_every_default_is_written_out() -> None:
     tables = {"data": {"name": "femnist"}, "model": "lenet5", "phases": [{"name": "a", "rounds": 1, "cohort": 1}]}
     written = tomllib.loads(with_algorithm_defaults(load_scenario(tables)).to_toml())
-    assert written["phases"][0]["algorithm"] == {"name": "fedavg", "weighting": "samples", "buffers": "average"}
+    assert written["phases"][0]["algorithm"] == {
+        "name": "fedavg",
+        "weighting": "samples",
+        "buffers": "average",
+        "server_lr": 1.0,
+    }
     assert written["phases"][0]["local"]["lr"] == Local().lr
     assert written["data"]["source"] == "auto"
     assert set(written) == set(Scenario.model_fields)

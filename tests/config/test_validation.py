@@ -24,7 +24,7 @@ TABLES: dict[str, Any] = {
 }
 COHORT = (
     "allowed are a number of clients (1, 2, ...), a share of them (0.0 < share <= 1.0), "
-    "{ bernoulli = probability }, or { given = [[client, ...], ...] }"
+    "{ bernoulli = probability }, { by_size = number }, or { given = [[client, ...], ...] }"
 )
 
 
@@ -40,7 +40,7 @@ def message_for(path: str, value: Any) -> str:
     ("path", "value", "message"),
     [
         ("seed", -1, "seed: must be greater than or equal to 0 (got -1)"),
-        ("phases.0.rounds", 0, "phases.0.rounds: must be greater than 0 (got 0)"),
+        ("phases.0.rounds", -1, "phases.0.rounds: must be greater than or equal to 0 (got -1)"),
         ("data.clients", 0, "data.clients: must be greater than 0 (got 0)"),
         ("phases.0.local.lr", 0, "phases.0.local.lr: must be greater than 0 (got 0)"),
         ("phases.0.local.lr_decay", 1.5, "phases.0.local.lr_decay: must be less than or equal to 1 (got 1.5)"),
@@ -63,26 +63,26 @@ def message_for(path: str, value: Any) -> str:
         ("phases.1.name", "first", "two phases have the same name: first, first"),
         ("phases", [], "phases: "),
         ("data", 3, "data: must be a "),
-        ("phases.0.algorithm", "fedavgg", "unknown algorithm 'fedavgg'; did you mean 'fedavg'?"),
+        ("phases.0.algorithm", "fedavgg", "unknown algorithm 'fedavgg'; did you mean 'fedavg'"),
         (
             "phases.1.algorithm",
             {"name": "fedavg", "weighting": "size"},
-            "phases.1.algorithm.weighting: must be 'samples' or 'uniform' (got 'size')",
+            "phases.second.algorithm.weighting: must be 'samples' or 'uniform' (got 'size')",
         ),
         (
             "phases.1.algorithm",
             {"name": "fedavg", "wieghting": "uniform"},
-            "phases.1.algorithm.wieghting: unknown key; did you mean 'weighting'? (got 'uniform')",
+            "phases.second.algorithm.wieghting: unknown key; did you mean 'weighting'? (got 'uniform')",
         ),
         (
             "phases.1.algorithm",
             {"name": "tests.user_code:CautiousServer"},
-            "phases.1.algorithm.server_lr: is missing",
+            "phases.second.algorithm.server_lr: is missing",
         ),
         (
             "phases.1.algorithm",
             {"name": "tests.user_code:CautiousServer", "server_lr": 0},
-            "phases.1.algorithm.server_lr: must be greater than 0 (got 0)",
+            "phases.second.algorithm.server_lr: must be greater than 0 (got 0)",
         ),
     ],
 )
@@ -113,7 +113,7 @@ def test_an_unknown_key_without_a_near_one_lists_what_there_is() -> None:
 def test_all_missing_keys_are_told_at_once() -> None:
     with pytest.raises(ScenarioError, match=r"data: is missing\nmodel: is missing\nphases: is missing"):
         load_scenario({})
-    with pytest.raises(ScenarioError, match=r"phases.0.rounds: is missing\nphases.0.cohort: is missing"):
+    with pytest.raises(ScenarioError, match=r"phases.0.cohort: is missing"):
         load_scenario({**TABLES, "phases": [{"name": "a"}]})
 
 

@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torchvision.transforms import functional
 
 from rayfl.data import augmentations
-from rayfl.data.augment import Crop, Flip
+from rayfl.data.augment import Augmentation, Crop, Flip, Rotate
 from rayfl.errors import ScenarioError
 from rayfl.registry import call_with_options
 from rayfl.streams import stream
@@ -67,8 +68,87 @@ def test_crop_draws_every_offset_of_both_directions() -> None:
     assert abs(counts - 2000 / 9).max() < 5 * (2000 / 9 * 8 / 9) ** 0.5
 
 
-@pytest.mark.parametrize("augmentation", [Flip(), Crop(), Crop(mode="reflect")])
-def test_augmentation_leaves_its_input_alone_and_repeats_with_the_same_stream(augmentation: Flip | Crop) -> None:
+def test_flip_of_the_batch_mirrors_all_or_none() -> None:
+    x = images((5, 6, 7, 3))
+    flip, mirrored = Flip(0.5, per="batch"), 0
+    for seed in range(200):
+        flipped = flip(x, stream(seed, "augment"))
+        all_mirrored = torch.equal(flipped, x.flip(2))
+        assert all_mirrored or torch.equal(flipped, x)
+        mirrored += all_mirrored
+    assert abs(mirrored - 100) < 5 * 50**0.5
+
+
+def test_crop_of_the_batch_cuts_the_same_window_of_all() -> None:
+    x = images((5, 6, 7, 3))
+    cropped = Crop(2, per="batch")(x, stream(0, "augment"))
+    alone = [Crop(2)(image[None], stream(0, "augment")) for image in x]
+    assert torch.equal(cropped, torch.cat(alone))
+
+
+def test_crop_with_a_probability_leaves_the_others_as_they_are() -> None:
+    # One pixel that is not zero: where it stays in the middle, the window was the image, or another draw of it.
+    x = torch.zeros(4000, 5, 5, 1)
+    x[:, 2, 2] = 1
+    centres = Crop(2, probability=0.5)(x, stream(0, "augment")).flatten(1).argmax(1)
+    counts = np.bincount(centres.numpy(), minlength=25)
+    for place, probability in enumerate([0.5 / 25] * 12 + [0.5 + 0.5 / 25] + [0.5 / 25] * 12):
+        assert abs(counts[place] / 4000 - probability) < 5 * (probability * (1 - probability) / 4000) ** 0.5
+
+
+@pytest.mark.parametrize("mode", ["zeros", "reflect"])
+def test_crop_with_probability_zero_changes_nothing(mode: Any) -> None:
+    x = images((20, 9, 9, 3))
+    assert torch.equal(Crop(mode=mode, probability=0)(x, stream(0, "augment")), x)
+
+
+@pytest.mark.parametrize("fill", [(0.5,), (0.1, -0.2, 0.3)])
+def test_crop_fills_the_border_with_the_asked_colour(fill: tuple[float, ...]) -> None:
+    x = images((50, 4, 4, 3))
+    cropped, bare = (Crop(4, fill=colour)(x, stream(0, "augment")) for colour in (fill, (0.0,)))
+    border = (bare == 0).all(dim=3, keepdim=True)
+    assert border.any()
+    expected = torch.where(border, torch.tensor(fill).expand_as(bare), bare)
+    assert torch.equal(cropped, expected)
+
+
+@pytest.mark.parametrize("fill", [(0.0,), (0.5, -0.25, 1.0)])
+@pytest.mark.parametrize("shape", [(7, 12, 9, 3), (20, 32, 32, 3)])
+def test_rotation_turns_each_image_as_torchvision_does_by_the_drawn_angle(
+    shape: tuple[int, ...], fill: tuple[float, ...]
+) -> None:
+    x = images(shape)
+    turned = Rotate(15, fill)(x, stream(0, "augment"))
+    assert turned.is_contiguous()
+    angles = stream(0, "augment").uniform(-15, 15, len(x))
+    nearest = functional.InterpolationMode.NEAREST
+    for before, after, angle in zip(x, turned, angles, strict=True):
+        expected = functional.rotate(before.permute(2, 0, 1), float(angle), nearest, fill=list(fill)).permute(1, 2, 0)
+        # torchvision computes with float32, which may take the other of two pixels that are equally near.
+        assert (after == expected).all(dim=2).float().mean() > 0.995
+
+
+def test_rotation_by_quarter_turns_moves_every_pixel() -> None:
+    class Quarter(np.random.Generator):
+        def uniform(self, *arguments: Any) -> Any:
+            return np.full((2, 1, 1), 90.0)
+
+    x = images((2, 8, 8, 3))
+    turned = Rotate(180)(x, Quarter(np.random.PCG64(0)))
+    assert torch.equal(turned, x.rot90(1, dims=(1, 2)))
+
+
+def test_rotation_by_next_to_nothing_changes_nothing() -> None:
+    x = images((5, 9, 12, 1))
+    assert torch.equal(Rotate(1e-6)(x, stream(0, "augment")), x)
+
+
+ALL = [Flip(), Crop(), Crop(mode="reflect"), Crop(probability=0.5, fill=(0.1, 0.2, 0.3)), Rotate()]
+ALL += [Flip(per="batch"), Crop(per="batch")]
+
+
+@pytest.mark.parametrize("augmentation", ALL)
+def test_augmentation_leaves_its_input_alone_and_repeats_with_the_same_stream(augmentation: Augmentation) -> None:
     x = images((6, 10, 10, 3))
     before = x.clone()
     first = augmentation(x, stream(3, "augment"))
@@ -78,8 +158,8 @@ def test_augmentation_leaves_its_input_alone_and_repeats_with_the_same_stream(au
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no CUDA device")
-@pytest.mark.parametrize("augmentation", [Flip(), Crop(), Crop(mode="reflect")])
-def test_augmentation_on_a_gpu_gives_the_bits_of_the_cpu(augmentation: Flip | Crop) -> None:
+@pytest.mark.parametrize("augmentation", ALL)
+def test_augmentation_on_a_gpu_gives_the_bits_of_the_cpu(augmentation: Augmentation) -> None:
     x = images((6, 10, 10, 3))
     on_gpu = augmentation(x.cuda(), stream(0, "augment"))
     assert on_gpu.is_cuda
@@ -94,6 +174,12 @@ def test_augmentation_on_a_gpu_gives_the_bits_of_the_cpu(augmentation: Flip | Cr
         ("flip", {"probability": "half"}, r"data\.augment\.0\.probability: must be a valid number.* \(got 'half'\)"),
         ("crop", {"padding": 0}, r"data\.augment\.0\.padding: must be greater than 0 \(got 0\)"),
         ("crop", {"padding": 2.5}, r"data\.augment\.0\.padding: must be a valid integer.* \(got 2\.5\)"),
+        ("crop", {"probability": -0.5}, r"data\.augment\.0\.probability: must be greater than or equal to 0"),
+        ("crop", {"fill": [0, float("inf")]}, r"data\.augment\.0\.fill\.1: must be a finite number"),
+        ("flip", {"per": "image"}, r"data\.augment\.0\.per: must be 'sample' or 'batch' \(got 'image'\)"),
+        ("rotate", {"degrees": 0}, r"data\.augment\.0\.degrees: must be greater than 0 \(got 0\)"),
+        ("rotate", {"degrees": 181}, r"data\.augment\.0\.degrees: must be less than or equal to 180"),
+        ("feddyn_cifar", {"padding": 2}, r"data\.augment\.0\.padding: not an option"),
         ("crop", {"mode": "edge"}, r"data\.augment\.0\.mode: must be 'zeros' or 'reflect' \(got 'edge'\)"),
     ],
 )
@@ -105,3 +191,9 @@ def test_a_bad_option_is_refused_by_its_key(name: str, options: dict[str, Any], 
 def test_reflecting_further_than_the_image_is_an_error_that_names_both_sizes() -> None:
     with pytest.raises(ScenarioError, match="needs images larger than 4 pixels, these are 4 x 8"):
         Crop(4, "reflect")(torch.zeros(2, 4, 8, 1), stream(0, "augment"))
+
+
+@pytest.mark.parametrize("augmentation", [Crop(fill=(0.1, 0.2)), Rotate(fill=())])
+def test_a_fill_that_does_not_fit_the_channels_is_an_error_that_names_both(augmentation: Crop | Rotate) -> None:
+    with pytest.raises(ScenarioError, match=rf"fill has {len(augmentation.fill)} values, but images have 3 channels"):
+        augmentation(torch.zeros(2, 8, 8, 3), stream(0, "augment"))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import pickle
 import socket
+import tarfile
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from rayfl.data import download, fashion_mnist, femnist, femnist_hub
+from rayfl.data import cifar, download, fashion_mnist, femnist, femnist_hub
 from rayfl.errors import DataError
 
 LISTING = "/api/datasets/flwrlabs/femnist/tree/main/data"
@@ -220,6 +222,52 @@ def test_fashion_mnist_is_downloaded_where_its_source_looks(
     assert download.main(["fashion_mnist", "--data-dir", str(tmp_path)]) == 0
     assert "torchvision checked the md5 sums" in capsys.readouterr().out
     assert len(fashion_mnist.load("files", tmp_path, tmp_path, 0).train) == 60000
+
+
+@pytest.fixture
+def cifar_archive() -> bytes:
+    """CIFAR-100's python version in small."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        for name in ("train", "test"):
+            batch = {b"data": np.zeros((2, 3072), np.uint8), b"fine_labels": [3, 4]}
+            content = pickle.dumps(batch, protocol=3)
+            entry = tarfile.TarInfo(f"cifar-100-python/{name}")
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return out.getvalue()
+
+
+def test_cifar_is_downloaded_where_its_source_looks(
+    hub: Hub,
+    cifar_archive: bytes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hub.pages = {"/cifar.tar.gz": cifar_archive}
+    monkeypatch.setattr("torchvision.datasets.CIFAR100.url", f"{hub.url}/cifar.tar.gz")
+    monkeypatch.setattr("torchvision.datasets.CIFAR100.tgz_md5", hashlib.md5(cifar_archive).hexdigest())
+    assert download.main(["cifar100", "--data-dir", str(tmp_path)]) == 0
+    folder = tmp_path / "cifar100" / "cifar-100-python"
+    assert f"wrote {folder} (torchvision checked the md5 sum)\n" in capsys.readouterr().out
+    assert list((tmp_path / "cifar100").iterdir()) == [folder], "the archive stays behind"
+    assert cifar.load_cifar100("files", tmp_path, tmp_path, 0).train.y.tolist() == [3, 4]
+
+
+def test_other_bytes_than_cifars_are_refused(
+    hub: Hub,
+    cifar_archive: bytes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hub.pages = {"/cifar.tar.gz": cifar_archive}
+    monkeypatch.setattr("torchvision.datasets.CIFAR10.url", f"{hub.url}/cifar.tar.gz")
+    assert download.main(["cifar10", "--data-dir", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert "error: cannot download cifar10 (File not found or corrupted.); by hand: unpack cifar-10-python" in error
+    assert error.endswith(f"into {tmp_path / 'cifar10'}\n")
 
 
 def test_the_default_hub_is_the_public_one() -> None:

@@ -78,7 +78,7 @@ def test_auto_without_files_generates_digits_and_says_so_loudly(tmp_path: Path) 
     assert 11000 < len(dataset.train) < 16000
     assert 1000 < len(dataset.test) < 2500
     assert sorted(set(dataset.train.y.tolist())) == list(range(10))
-    assert np.median(dataset.train.x) < 15, "Fashion-MNIST is bright on black"
+    assert np.median(np.asarray(dataset.train.x)) < 15, "Fashion-MNIST is bright on black"
     assert dataset.provenance.source == "generated"
     description = dataset.provenance.description
     assert description.startswith("NOT Fashion-MNIST but GENERATED HANDWRITTEN DIGITS standing in for it (no files in")

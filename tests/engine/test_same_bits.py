@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from rayfl.algorithms import algorithms
 from rayfl.algorithms.algorithm import Algorithm
 from rayfl.algorithms.exchange import Answer, Answers, Exchange, ServerState
 from rayfl.engine.events import Evaluated, RoundDone
 from rayfl.local.client import Client
-from tests.engine.scenes import FEDERATED, prepared, run_on_hosts, tables, without_clock
+from tests.engine.scenes import FEDERATED, PRETRAIN, prepared, run_on_hosts, tables, without_clock
+
+PEOPLE: dict[str, Any] = {
+    "data": {"name": "tests.algorithms.scene:people"},
+    "model": {"name": "tests.algorithms.scene:TanhNet", "dropout": 0.3},
+}
+"""Twelve clients and a network that is quickly trained."""
+
+VARIANTS: list[dict[str, Any]] = [
+    *({"name": name} for name in algorithms),
+    {"name": "scaffold", "option": "I", "correction": "step", "weighting": "samples"},
+    {"name": "moon", "first": "global"},
+    {"name": "feddyn", "report": "all", "penalty": "decay", "scale_alpha": True},
+    {"name": "feddyn", "report": "cloud"},
+    {"name": "fedexp", "form": "feddecorr"},
+]
 
 
 class Drifting(Algorithm):
@@ -63,6 +80,23 @@ def test_client_states_and_several_exchanges_keep_the_bits() -> None:
     for hosts in (2, 3):
         model, _ = run_on_hosts(job, hosts)
         assert np.array_equal(model, expected)
+
+
+@pytest.mark.parametrize("algorithm", VARIANTS, ids=lambda variant: "-".join(map(str, variant.values())))
+def test_every_algorithm_keeps_the_bits_after_a_relay_of_its_own(algorithm: dict[str, Any]) -> None:
+    """Clients come back in later rounds; in the last phase they also thaw, and share nothing with the phase before."""
+    local = {"epochs": 2, "batch_size": 4, "momentum": 0.5, "weight_decay": 0.01, "clip_norm": 1.0}
+    thawing = {"name": "thawing", "rounds": 2, "local": local | {"unfreeze": {"share": 0.7}}}
+    phases = [PRETRAIN, FEDERATED | {"rounds": 4, "local": local}, FEDERATED | thawing]
+    job = prepared(phases=[phase | {"algorithm": algorithm} for phase in phases], **PEOPLE)
+    expected, expected_events = run_on_hosts(job, 1)
+    assert not np.array_equal(expected, job.initial)
+    for hosts in (2, 3):
+        model, events = run_on_hosts(job, hosts)
+        assert np.array_equal(model, expected)
+        for kind in (RoundDone, Evaluated):
+            mine = without_clock([event for event in events if isinstance(event, kind)])
+            assert repr(mine) == repr(without_clock([e for e in expected_events if isinstance(e, kind)]))
 
 
 def test_another_seed_gives_another_model() -> None:

@@ -53,6 +53,7 @@ def test_an_evaluation_is_joined_with_its_round_though_later_rounds_came_between
         "round_in_phase": 2,
         "test_loss": 1.25,
         "test_accuracy": 0.75,
+        "personalized_accuracy": None,
         "train_loss": 2.0,
         "seconds": 1.0,
         "bytes": 2000,
@@ -160,3 +161,11 @@ def test_scenario_and_environment_are_written_as_given(tmp_path: Path) -> None:
         records.write_environment(facts)
     assert (records.folder / "scenario.toml").read_bytes().decode() == 'title = "Größe"\n'
     assert json.loads((records.folder / "environment.json").read_text()) == facts
+
+
+def test_records_may_be_kept_in_a_folder_of_ones_own_that_holds_no_others(tmp_path: Path) -> None:
+    folder = tmp_path / "grid" / "cell"
+    with Records.within(folder) as records:
+        assert records.folder == folder
+    with pytest.raises(ResourceError, match=r"'.*cell' holds a run's records already: remove them, or name another"):
+        Records.within(folder)

@@ -1,0 +1,131 @@
+"""Shakespeare: the next character of what a role in a play says, one role one natural client."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from rayfl.data import generated_plays
+from rayfl.data.dataset import Dataset, Provenance
+from rayfl.data.leaf_json import find_leaf, read_users
+from rayfl.data.parquet import only_parquet
+from rayfl.data.plays import leaf_windows, read_gutenberg, read_parquet
+from rayfl.data.roles import LENGTH, Role, cropped, roles_dataset, split
+from rayfl.errors import DataError, ScenarioError
+from rayfl.streams import stream
+
+_GUTENBERG = ("100.txt", "raw_data.txt")
+_TRAIN_SHARE = 0.9
+
+
+def load(
+    source: Literal["auto", "files", "generated"],
+    data_dir: Path,
+    seed: int,
+    clients: int | None = None,
+    train_share: Annotated[float, Field(gt=0, lt=1)] | None = None,
+    crop: Annotated[int, Field(ge=5)] | None = None,
+) -> Dataset:
+    """Shakespeare with all roles of its files that are long enough, or generated plays in its place.
+
+    Looks in `data_dir`/shakespeare for LEAF's JSON (train/ and test/, or data/ with them), then for Project
+    Gutenberg's complete works of 1994 as 100.txt or raw_data.txt, then for one Parquet file shakespeare*.parquet with
+    a row per role. See `rayfl.data.plays` for how they are read, `rayfl.data.roles` for the windows.
+
+    A role without a training window or without a test window after the gap is left out. At a share of 0.9 that asks
+    for about 880 characters, which may be why CyclicFL counts 660 clients where LEAF counts 1129 roles.
+
+    source: "files" reads the files or fails; "generated" makes `clients` roles (100 where None); "auto" reads the
+        files where there are any and otherwise generates.
+    train_share: of a role's windows, in order; 0.9 by default, as CyclicFL's counts suggest; LEAF's own command
+        has 0.8. LEAF's JSON is already split and takes none.
+    crop: this many consecutive training windows per role and a fifth as many test windows, from random places, and
+        only roles that have more of both; FedDyn's code has 2000. By default all windows.
+
+    Returns:
+        x windows [n, 80] uint8 of one text, y [n] uint8 in 0..79, natural clients in the order of sorted names.
+
+    Raises:
+        ScenarioError: a share for data that is already split.
+        DataError: no files where `source` is "files", damaged ones (named), or no role that is long enough.
+    """
+    share = _TRAIN_SHARE if train_share is None else train_share
+    folder = data_dir / "shakespeare"
+    found = None if source == "generated" else _read(folder, share, train_share is not None)
+    if found is None and source == "files":
+        raise DataError(f"Shakespeare is not in {folder}: {_LOOKED_FOR}")
+    if found is None:
+        why = "as asked" if source == "generated" else f"no files in {folder}"
+        found = _generated(seed, clients, share, crop, why)
+    roles, provenance = found
+    if crop is not None:
+        streams = (stream(seed, "select", number) for number in range(len(roles)))
+        candidates = (cropped(role, crop, rng) for role, rng in zip(roles, streams, strict=True))
+        roles = [role for role in candidates if role is not None]
+    return roles_dataset("shakespeare", roles, "choose a smaller data.options.crop or train_share", provenance)
+
+
+_LOOKED_FOR = (
+    "looked for train/*.json with test/*.json, the same under data/, 100.txt, raw_data.txt and shakespeare*.parquet; "
+    "get www.gutenberg.org/files/100/old/1994-01-100.zip and unpack its 100.txt there, or take what LEAF's "
+    "data/shakespeare/preprocess.sh wrote"
+)
+
+
+def _read(folder: Path, share: float, share_given: bool) -> tuple[list[Role], Provenance] | None:
+    leaf = find_leaf(folder)
+    if leaf is not None:
+        if share_given:
+            raise ScenarioError(f"data.options.train_share: LEAF's files in {leaf} are already split; leave it out")
+        return _from_leaf(leaf)
+    gutenberg = next((folder / name for name in _GUTENBERG if (folder / name).exists()), None)
+    file = gutenberg or only_parquet(folder, "shakespeare")
+    if file is None:
+        return None
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise DataError(f"{file}: cannot be read ({error.strerror or error})") from error
+    texts = read_gutenberg(file, content) if gutenberg else read_parquet(file, content)
+    what = "Project Gutenberg's edition as LEAF parses it" if gutenberg else f"{file.name}, not LEAF's edition"
+    provenance = Provenance(
+        "files",
+        f"Shakespeare, {what}; split in order, {share:g} for training; {_WINDOWS}",
+        ((str(file), hashlib.sha256(content).hexdigest()),),
+    )
+    return _split(texts, share), provenance
+
+
+_WINDOWS = f"windows of {LENGTH} characters"
+
+
+def _split(texts: Mapping[str, str], share: float) -> list[Role]:
+    return [split(name, text, share) for name, text in texts.items()]
+
+
+def _from_leaf(folder: Path) -> tuple[list[Role], Provenance]:
+    users = read_users(folder, leaf_windows)
+    roles = []
+    for name, (text, train), (test_text, test) in zip(users.names, users.train, users.test, strict=True):
+        roles.append(Role(name, np.concatenate([text, test_text]), train, len(text) + test))
+    return roles, Provenance("files", f"Shakespeare, LEAF's files and split; {_WINDOWS}", users.files)
+
+
+def _generated(
+    seed: int, clients: int | None, share: float, crop: int | None, why: str
+) -> tuple[list[Role], Provenance]:
+    wanted = crop or 0
+    # So long that no role is left out, whatever the options ask for.
+    shortest = 2 * LENGTH + int(max((wanted + 1) / share, (wanted / 5 + LENGTH + 1) / (1 - share)))
+    number = generated_plays.DEFAULT_ROLES if clients is None else clients
+    description = (
+        f'NOT Shakespeare but GENERATED TEXT standing in for it ({why}); source = "files" says how to get the real '
+        f"one. This is sentences of a small grammar, {number} roles, seed {seed}, format {generated_plays.FORMAT}; "
+        f"split in order, {share:g} for training; {_WINDOWS}"
+    )
+    return _split(generated_plays.generate(seed, number, shortest), share), Provenance("generated", description)

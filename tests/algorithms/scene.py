@@ -1,0 +1,132 @@
+"""A small federated problem for the tests of algorithms and of local training, and how rayfl is run on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from rayfl.config.scenario import Scenario
+from rayfl.data.dataset import Dataset, Examples, NaturalClients, Provenance, Shards
+from rayfl.engine.session import Job
+from rayfl.models.flat import FlatModel
+from rayfl.models.network import Network
+from rayfl.simulation import prepare
+from rayfl.streams import torch_seed
+from tests.engine.scenes import run_on_hosts
+
+SIZES = (5, 9, 14, 7, 16, 6, 11, 8, 13, 10, 12, 4)
+INPUTS, FIRST, SECOND, CLASSES = 4, 6, 5, 3
+SEED = 11
+
+PARTIAL = ((0, 3, 4), (2, 4, 7, 9), (4, 0, 11), (9, 3))
+"""Cohorts: some clients come back, after one round or after several, and some never take part."""
+
+EVERYBODY = (tuple(range(len(SIZES))),)
+
+
+def people(number: int = len(SIZES)) -> Dataset:
+    """The first of twelve clients: points in four dimensions, and every client has its own idea of the classes."""
+    rng = np.random.default_rng(3)
+    taste = rng.normal(size=(len(SIZES), INPUTS, CLASSES))
+    owner, test_owner = np.repeat(np.arange(len(SIZES)), SIZES), np.repeat(np.arange(len(SIZES)), 2)
+    train, test = (_labelled(rng, owners, taste) for owners in (owner, test_owner))
+    train, test = train.take(np.flatnonzero(owner < number)), test.take(np.flatnonzero(test_owner < number))
+    owner, test_owner = owner[owner < number], test_owner[test_owner < number]
+    shards = NaturalClients(
+        tuple(f"person {client}" for client in range(number)),
+        Shards.by_owner(owner, number),
+        Shards.by_owner(test_owner, number),
+    )
+    return Dataset("people", train, test, CLASSES, Provenance("arrays", "points"), shards)
+
+
+def _labelled(rng: np.random.Generator, owners: np.ndarray, taste: np.ndarray) -> Examples:
+    x = rng.normal(size=(len(owners), INPUTS)).astype(np.float32)
+    return Examples(x, np.einsum("ni,nic->nc", x, taste[owners]).argmax(axis=1))
+
+
+class TanhNet(Network):
+    """Three dense layers with tanh between them.
+
+    loudness: what features are multiplied by in training mode, so that the modes can be told apart.
+    """
+
+    ordered_modules = ("first", "second", "read_out")
+    feature_layer = "read_out"
+    groupings = {"halves": (("first",), ("second", "read_out"))}  # noqa: RUF012
+
+    def __init__(self, num_classes: int, loudness: float = 1.0, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.first = nn.Linear(INPUTS, FIRST)
+        self.second = nn.Linear(FIRST, SECOND)
+        self.read_out = nn.Linear(SECOND, num_classes)
+        self.loudness, self.dropout = loudness, nn.Dropout(dropout)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        features = torch.tanh(self.second(torch.tanh(self.first(x))))
+        logits: torch.Tensor = self.read_out(self.dropout(features) * (self.loudness if self.training else 1.0))
+        return logits
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Who trains and how, for rayfl and for the reference alike.
+
+    cohorts: clients by round, repeated in order. local: of the phase, in rayfl's words.
+    """
+
+    cohorts: Sequence[Sequence[int]] = PARTIAL
+    rounds: int = 4
+    local: Mapping[str, Any] = field(default_factory=dict)
+    clients: int = len(SIZES)
+    loudness: float = 1.0
+
+    def with_local(self, **local: Any) -> Setting:
+        return Setting(self.cohorts, self.rounds, {**self.local, **local}, self.clients, self.loudness)
+
+    def initial(self) -> torch.Tensor:
+        """float64 [parameters]: what both start from."""
+        with torch.random.fork_rng():
+            torch.manual_seed(torch_seed(SEED, "initial"))
+            return torch.cat([p.detach().flatten() for p in TanhNet(CLASSES).parameters()]).double()
+
+
+USUAL: dict[str, Any] = {"epochs": 2, "batch_size": 6, "lr": 0.3, "lr_decay": 0.9}
+"""Clients take from 2 to 6 steps, for their sizes differ."""
+
+PLAIN = Setting(local=USUAL)
+EVERYTHING = PLAIN.with_local(momentum=0.6, weight_decay=0.02, clip_norm=0.4)
+"""Clipping acts in most steps."""
+FULL = Setting(EVERYBODY, rounds=3, local=USUAL)
+
+
+def prepared(algorithm: str | Mapping[str, Any], setting: Setting, **changes: Any) -> tuple[Job, FlatModel]:
+    """A job whose only phase is of this algorithm."""
+    phase = {
+        "name": "federated",
+        "algorithm": dict(algorithm) if isinstance(algorithm, Mapping) else algorithm,
+        "rounds": setting.rounds,
+        "cohort": {"given": [list(cohort) for cohort in setting.cohorts]},
+        "local": dict(setting.local),
+    }
+    tables = {
+        "seed": SEED,
+        "data": {"name": f"{__name__}:people", "options": {"number": setting.clients}},
+        "model": {"name": f"{__name__}:TanhNet", "loudness": setting.loudness},
+        "phases": [phase],
+        "evaluation": {"every": 1000},
+    }
+    return prepare(Scenario.from_tables(tables | changes), Path("no-data-here"))
+
+
+def trained(algorithm: str | Mapping[str, Any], setting: Setting) -> torch.Tensor:
+    """float64 [parameters], no padding: the model that rayfl reports in the end."""
+    job, model = prepared(algorithm, setting)
+    vector, _ = run_on_hosts(job, 1)
+    return torch.cat([part.flatten() for part in model.state_dict(torch.from_numpy(vector)).values()]).double()

@@ -1,0 +1,155 @@
+"""What an algorithm cannot work with is told before anything starts: hyper-parameters, networks that lack something."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from rayfl.errors import ScenarioError
+from tests.algorithms.scene import PLAIN, Setting, prepared
+
+FOREIGN = "tests.user_code:Linear"
+"""A network that declares nothing."""
+
+
+def failure(algorithm: str | dict[str, Any], setting: Setting = PLAIN, **changes: Any) -> str:
+    with pytest.raises(ScenarioError) as caught:
+        prepared(algorithm, setting, **changes)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value", "complaint"),
+    [
+        ("fedavg", "server_lr", 0, "must be greater than 0 (got 0)"),
+        ("fedavg", "weighting", "sizes", "must be 'samples' or 'uniform' (got 'sizes')"),
+        ("fedavg", "buffers", "drop", "must be 'average' or 'keep' (got 'drop')"),
+        ("fedavgm", "momentum", 1.0, "must be less than 1 (got 1.0)"),
+        ("fedavgm", "momentum", -0.1, "must be greater than or equal to 0 (got -0.1)"),
+        ("fedadagrad", "beta_2", 0.5, "unknown key; did you mean 'beta_1'?"),
+        ("fedadam", "tau", 0, "must be greater than 0 (got 0)"),
+        ("fedadam", "beta_1", 1, "must be less than 1 (got 1)"),
+        ("fedyogi", "beta_2", -1, "must be greater than or equal to 0 (got -1)"),
+        ("fedprox", "mu", -1, "must be greater than or equal to 0 (got -1)"),
+        ("fedprox", "mu", float("nan"), "must be a finite number (got nan)"),
+        ("fedprox", "proximal", 1, "unknown key; known: buffers, mu, server_lr, weighting"),
+        ("scaffold", "option", "III", "must be 'I' or 'II' (got 'III')"),
+        ("scaffold", "correction", "loss", "must be 'gradient' or 'step' (got 'loss')"),
+        ("moon", "tau", 0, "must be greater than 0 (got 0)"),
+        ("moon", "mu", -5, "must be greater than or equal to 0 (got -5)"),
+        ("moon", "first", "random", "must be 'skip' or 'global' (got 'random')"),
+        ("feddyn", "alpha", 0, "must be greater than 0 (got 0)"),
+        ("feddyn", "report", "server", "must be 'participants', 'all' or 'cloud' (got 'server')"),
+        ("feddyn", "penalty", "loss", "must be 'gradient' or 'decay' (got 'loss')"),
+        ("feddyn", "weighting", "samples", "must be 'uniform' (got 'samples')"),
+        ("fedexp", "epsilon", -1, "must be greater than or equal to 0 (got -1)"),
+        ("fedexp", "decay", 0, "must be greater than 0 (got 0)"),
+        ("fedexp", "decay", 1.1, "must be less than or equal to 1 (got 1.1)"),
+        ("fedexp", "form", "scaffold", "must be 'paper', 'code', 'feddecorr' or 'fedbug' (got 'scaffold')"),
+        ("feddecorr", "beta", -0.1, "must be greater than or equal to 0 (got -0.1)"),
+        ("feddecorr", "scaling", "batch", "must be 'correlation' or 'code' (got 'batch')"),
+        ("fednova", "rho", 0.9, "unknown key; known: buffers, server_lr, weighting"),
+        ("qfedavg", "q", -1, "must be greater than or equal to 0 (got -1)"),
+        ("qfedsgd", "q", -1, "must be greater than or equal to 0 (got -1)"),
+        ("fedbabu", "head", "read_out", "unknown key; known: buffers, server_lr, weighting"),
+    ],
+)
+def test_hyper_parameters_are_named_with_what_is_allowed(name: str, option: str, value: Any, complaint: str) -> None:
+    message = failure({"name": name, option: value})
+    assert message.startswith("phases.")
+    assert f".algorithm.{option}: {complaint}" in message
+
+
+def test_feddyn_has_no_server_rate_to_set() -> None:
+    """Its server goes to the mean and to the clients' corrections: a rate that nobody reads must not pass."""
+    assert ".algorithm.server_lr: " in failure({"name": "feddyn", "server_lr": 0.5})
+
+
+@pytest.mark.parametrize("name", ["moon", "feddecorr"])
+def test_features_must_be_declared(name: str) -> None:
+    assert failure(name, model=FOREIGN) == (
+        f"phase 'federated' ({name}) reads the network's features, and model Linear does not say which they are; "
+        "derive it from rayfl.models.network.Network and declare feature_layer"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "local"),
+    [("fedbabu", {}), ("fedavg", {"fixed_last": 1}), ("fedavg", {"unfreeze": {"share": 0.5}})],
+    ids=["fedbabu", "fixed_last", "unfreeze"],
+)
+def test_modules_must_be_declared_where_some_are_frozen(name: str, local: dict[str, Any]) -> None:
+    assert failure(name, PLAIN.with_local(**local), model=FOREIGN) == (
+        f"phase 'federated' ({name}): model Linear: freezing modules needs their order; derive it from "
+        "rayfl.models.network.Network and declare ordered_modules"
+    )
+
+
+def test_something_must_be_left_to_train() -> None:
+    message = failure("fedavg", PLAIN.with_local(fixed_last=3))
+    assert message == "phase 'federated' (fedavg): model TanhNet: 3 modules are to be fixed, and it has only 3"
+
+
+class HeadOnly(nn.Module):
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+        self.head = nn.Linear(4, num_classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.head(self.norm(x))
+        return logits
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "feddyn", "fedexp", "fedadam"])
+def test_running_statistics_that_nobody_averages_are_refused(name: str) -> None:
+    message = failure({"name": name, "buffers": "keep"}, model=f"{__name__}:HeadOnly")
+    assert message == (
+        f"phase 'federated' ({name}) has buffers = 'keep', so the running statistics of model HeadOnly ('norm', ...) "
+        "would stay as they were made; use group norm, or buffers = 'average'"
+    )
+
+
+def test_units_are_those_that_the_network_declares() -> None:
+    message = failure("fedavg", PLAIN.with_local(unfreeze={"share": 0.5, "units": "blocks"}))
+    assert message == (
+        "phase 'federated' (fedavg): local.unfreeze.units: model TanhNet has no units 'blocks'; "
+        "it has 'modules', 'halves'"
+    )
+
+
+def test_the_codes_schedule_needs_a_step_for_every_unit_of_the_shortest_visit() -> None:
+    """The smallest client has 4 samples: one step an epoch, two in all."""
+    message = failure("fedavg", PLAIN.with_local(unfreeze={"share": 1.0, "schedule": "code"}))
+    assert message == (
+        "phase 'federated' (fedavg): local.unfreeze: with schedule = 'code' a share of 1.0 of 2 steps is too short "
+        "for 3 units; at least 3 steps must lie in it"
+    )
+    prepared("fedavg", PLAIN.with_local(epochs=3, unfreeze={"share": 1.0, "schedule": "code"}))
+    prepared("fedavg", PLAIN.with_local(unfreeze={"share": 1.0, "schedule": "code", "units": "halves"}))
+    prepared("fedavg", PLAIN.with_local(unfreeze={"share": 0.1, "schedule": "paper"}))
+
+
+@pytest.mark.parametrize(
+    ("local", "complaint"),
+    [
+        ({"fixed_last": -1}, "fixed_last: must be greater than or equal to 0 (got -1)"),
+        ({"unfreeze": {}}, "unfreeze.share: is missing"),
+        ({"unfreeze": {"share": 1.5}}, "unfreeze.share: must be less than or equal to 1 (got 1.5)"),
+        ({"unfreeze": {"share": -0.1}}, "unfreeze.share: must be greater than or equal to 0"),
+        (
+            {"unfreeze": {"share": 0.5, "order": "sideways"}},
+            "unfreeze.order: must be 'bottom_up' or 'top_down' (got 'sideways')",
+        ),
+        (
+            {"unfreeze": {"share": 0.5, "schedule": "linear"}},
+            "unfreeze.schedule: must be 'paper' or 'code' (got 'linear')",
+        ),
+        ({"unfreeze": {"share": 0.5, "period": 3}}, "unfreeze.period: unknown key"),
+    ],
+)
+def test_what_local_training_cannot_be_told(local: dict[str, Any], complaint: str) -> None:
+    assert f".local.{complaint}" in failure("fedavg", PLAIN.with_local(**local))

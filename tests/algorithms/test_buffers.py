@@ -1,0 +1,129 @@
+"""Batch norm's running statistics: trained like PyTorch's, averaged, and counted only where the source counts them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from rayfl.models.network import Network
+from rayfl.streams import torch_seed
+from tests.algorithms.reference import Visit
+from tests.algorithms.scene import CLASSES, INPUTS, SEED, SIZES, Setting, prepared
+from tests.engine.scenes import run_on_hosts
+
+
+class NormNet(Network):
+    """A dense layer, batch norm, and a classifier."""
+
+    ordered_modules = ("first", "norm", "read_out")
+    feature_layer = "read_out"
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(INPUTS, 6)
+        self.norm = nn.BatchNorm1d(6, momentum=0.4)
+        self.read_out = nn.Linear(6, num_classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.read_out(torch.tanh(self.norm(self.first(x))))
+        return logits
+
+
+LOCAL = {"epochs": 4, "batch_size": "full", "lr": 1.5}
+COHORT = (0, 1, 3, 4, 6, 9, 11)
+
+
+def state(algorithm: str | dict[str, Any], *cohorts: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+    """float64: parameters and running statistics, after a round for each of the cohorts."""
+    job, model = prepared(algorithm, Setting(cohorts, len(cohorts), LOCAL), model=f"{__name__}:NormNet")
+    vector, _ = run_on_hosts(job, 1)
+    return _split(model.state_dict(torch.from_numpy(vector)))
+
+
+def initial() -> tuple[torch.Tensor, torch.Tensor]:
+    return _split(_network().state_dict())
+
+
+def _network() -> NormNet:
+    with torch.random.fork_rng():
+        torch.manual_seed(torch_seed(SEED, "initial"))
+        return NormNet(CLASSES)
+
+
+def _split(values: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    running = [values[f"norm.running_{what}"] for what in ("mean", "var")]
+    others = [value for name, value in values.items() if "running" not in name and "tracked" not in name]
+    params, buffers = (torch.cat([part.flatten() for part in parts]).double() for parts in (others, running))
+    return params, buffers
+
+
+def changes() -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """What each client of the cohort changes, by itself, in parameters and in statistics."""
+    start = initial()
+    alone = [state("fedavg", (client,)) for client in COHORT]
+    return [params - start[0] for params, _ in alone], [buffers - start[1] for _, buffers in alone]
+
+
+def weighted(vectors: list[torch.Tensor], weights: list[float]) -> torch.Tensor:
+    return sum((p * v for p, v in zip(weights, vectors, strict=True)), torch.zeros(())) / sum(weights)
+
+
+BY_SIZE = [float(SIZES[client]) for client in COHORT]
+PLAIN = [1.0] * len(COHORT)
+
+
+def close(ours: torch.Tensor, expected: torch.Tensor) -> bool:
+    return torch.allclose(ours, expected, rtol=0, atol=3e-6)
+
+
+def test_a_client_trains_batch_norm_as_pytorch_does() -> None:
+    net = _network().double()
+    visit = Visit(Setting(((4,),), 1, LOCAL), 4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=visit.lr)
+    for rows in visit.batches:
+        optimizer.zero_grad()
+        F.cross_entropy(net(visit.x[rows]), visit.y[rows]).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    params, buffers = state("fedavg", (4,))
+    expected_params, expected_buffers = _split(net.state_dict())
+    assert close(params, expected_params)
+    assert close(buffers, expected_buffers)
+    assert (buffers - initial()[1]).norm() > 0.1
+
+
+@pytest.mark.parametrize(("weighting", "weights"), [("samples", BY_SIZE), ("uniform", PLAIN)])
+def test_statistics_are_averaged_whatever_the_servers_rate(weighting: str, weights: list[float]) -> None:
+    moved, shifted = changes()
+    params, buffers = state({"name": "fedavg", "server_lr": 0.3, "weighting": weighting}, COHORT)
+    assert close(params, initial()[0] + 0.3 * weighted(moved, weights))
+    assert close(buffers, initial()[1] + weighted(shifted, weights))
+
+
+@pytest.mark.parametrize("algorithm", [{"name": "fedavgm"}, {"name": "fedadam"}, {"name": "fedyogi"}])
+def test_server_optimisers_leave_statistics_to_the_mean(algorithm: dict[str, Any]) -> None:
+    _, buffers = state(algorithm, COHORT)
+    assert close(buffers, initial()[1] + weighted(changes()[1], BY_SIZE))
+
+
+@pytest.mark.parametrize("algorithm", [{"name": "scaffold"}, {"name": "feddyn", "alpha": 1e-9}])
+def test_plain_means_of_statistics(algorithm: dict[str, Any]) -> None:
+    """In their first round, when nothing corrects the clients yet."""
+    _, buffers = state(algorithm, COHORT)
+    assert close(buffers, initial()[1] + weighted(changes()[1], PLAIN))
+
+
+@pytest.mark.parametrize("form", ["paper", "feddecorr"])
+def test_fedexp_counts_statistics_only_in_feddecorrs_form(form: str) -> None:
+    """Whose code takes norms over the whole state."""
+    moved, shifted = changes()
+    counted = moved if form == "paper" else [torch.cat(parts) for parts in zip(moved, shifted, strict=True)]
+    squared = sum(float(change.square().sum()) for change in counted) / len(COHORT)
+    rate = squared / (2 * (float(weighted(counted, PLAIN).square().sum()) + 1e-3))
+    assert rate > 1.05
+    params, buffers = state({"name": "fedexp", "form": form}, COHORT)
+    assert close(params, initial()[0] + rate * weighted(moved, PLAIN))
+    assert (buffers - initial()[1]).norm() > 0.1

@@ -1,0 +1,111 @@
+"""FedExP against the formula of its paper, and against those of the three code bases that have it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from tests.algorithms.reference import Vector, assert_equal, assert_equal_and_unlike, fedavg, mean, rounds, sizes
+from tests.algorithms.scene import EVERYBODY, FULL, PARTIAL, USUAL, Setting, trained
+
+FEW = Setting(PARTIAL, 4, {**USUAL, "lr": 1.0, "epochs": 6})
+"""Changes so long that even FedBug's form, whose epsilon is the number of participants, extrapolates."""
+MANY = Setting(EVERYBODY, 3, {**USUAL, "lr": 0.5, "epochs": 12})
+
+
+def fedexp(
+    setting: Setting,
+    form: str = "paper",
+    reported: str = "average",
+    epsilon: float = 1e-3,
+    decay: float = 0.998,
+    weighting: str = "uniform",
+) -> tuple[Vector, list[float]]:
+    """The reported model, and eta_g of every round."""
+    w, rates = setting.initial(), []
+    for t, cohort in enumerate(rounds(setting)):
+        before, p = w, sizes(cohort) if weighting == "samples" else [1.0] * len(cohort)
+        changes = [visit.sgd(w) - w for visit in cohort]
+        squared = sum(p_i * float(d.square().sum()) for p_i, d in zip(p, changes, strict=True)) / sum(p)
+        change, number = mean(changes, p), len(cohort)
+        if form in ("paper", "feddecorr"):
+            rate = squared / (2 * (float(change.square().sum()) + epsilon))
+        elif form == "code":
+            # main.py shrinks epsilon and the local rate at the top of every round, the first included
+            rate = squared / (2 * (float(change.square().sum()) + number * epsilon * decay ** (2 * (t + 1))))
+        else:
+            rate = squared / (float(change.square().sum()) + number)
+        rates.append(max(1.0, rate))
+        w = w + rates[-1] * change
+    return (w + before) / 2 if reported == "average" and setting.rounds > 1 else w, rates
+
+
+@pytest.mark.parametrize("reported", ["average", "last"])
+@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+@pytest.mark.parametrize("form", ["paper", "code", "feddecorr", "fedbug"])
+def test_fedexp(form: str, weighting: str, reported: str) -> None:
+    options = {"form": form, "weighting": weighting, "reported": reported}
+    expected, rates = fedexp(FEW, **options)  # type: ignore[arg-type]
+    assert min(rates) >= 1 < max(rates) - 0.2
+    ours = trained({"name": "fedexp", **options}, FEW)
+    assert_equal_and_unlike(ours, expected, fedavg(FEW, uniform=weighting == "uniform"), FEW)
+
+
+@pytest.mark.parametrize("form", ["paper", "code"])
+def test_full_participation(form: str) -> None:
+    expected, rates = fedexp(MANY, form)
+    assert max(rates) > 2
+    ours = trained({"name": "fedexp", "form": form}, MANY)
+    assert_equal_and_unlike(ours, expected, fedavg(MANY, uniform=True), MANY)
+
+
+def test_many_participants_turn_fedbugs_form_off() -> None:
+    ours = trained({"name": "fedexp", "form": "fedbug", "reported": "last"}, MANY)
+    assert_equal(ours, fedavg(MANY, uniform=True), MANY)
+
+
+@pytest.mark.parametrize("form", ["paper", "feddecorr", "code"])
+def test_epsilon_holds_the_extrapolation_back(form: str) -> None:
+    options: dict[str, Any] = {"form": form, "epsilon": 0.1, "reported": "last"}
+    expected, rates = fedexp(FEW, **options)
+    assert max(rates) > 1.2
+    ours = trained({"name": "fedexp", **options}, FEW)
+    assert_equal_and_unlike(ours, expected, fedexp(FEW, **(options | {"epsilon": 0.05}))[0], FEW)
+
+
+def test_the_codes_epsilon_shrinks_from_the_first_round_on() -> None:
+    """With a fast decay, so that a round more or less of it is plain to see: from 0.5^2 epsilon in the first round."""
+    options: dict[str, Any] = {"form": "code", "epsilon": 0.3, "decay": 0.5, "reported": "last"}
+    expected, rates = fedexp(FEW, **options)
+    assert max(rates) > 1.2
+    ours = trained({"name": "fedexp", **options}, FEW)
+    assert_equal_and_unlike(ours, expected, fedexp(FEW, **(options | {"epsilon": 0.075}))[0], FEW)
+
+
+def test_the_first_round_has_no_average_to_report() -> None:
+    setting = replace(FEW, rounds=1)
+    assert_equal(trained("fedexp", setting), fedexp(setting, reported="last")[0], setting)
+
+
+def test_training_goes_on_from_the_last_model_not_from_the_average() -> None:
+    twice = replace(FEW, rounds=2)
+    last, average = (trained({"name": "fedexp", "reported": reported}, twice) for reported in ("last", "average"))
+    first = trained({"name": "fedexp", "reported": "last"}, replace(FEW, rounds=1))
+    assert torch.allclose(average, (first + last) / 2, rtol=0, atol=1e-6)
+    assert (last - first).norm() > 0.1
+
+
+@pytest.mark.parametrize("form", ["paper", "code", "feddecorr", "fedbug"])
+def test_where_clients_agree_nothing_is_extrapolated(form: str) -> None:
+    """One participant a round: ||delta||^2 over twice itself is below one, or, with FedBug's form, over more."""
+    alone = Setting([[3], [7], [3]], 3, FEW.local)
+    ours = trained({"name": "fedexp", "form": form, "reported": "last"}, alone)
+    assert_equal(ours, fedavg(alone), alone)
+
+
+def test_local_training_is_fedavgs() -> None:
+    setting = FULL.with_local(momentum=0.6, weight_decay=0.02, clip_norm=0.4)
+    assert_equal(trained("fedexp", setting), fedexp(setting)[0], setting)

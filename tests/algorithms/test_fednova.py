@@ -1,0 +1,54 @@
+"""FedNova against its paper: changes are normalised by ||a_i||_1, which is summed up here step by step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.algorithms.reference import Vector, assert_equal, assert_equal_and_unlike, fedavg, mean, rounds, sizes
+from tests.algorithms.scene import EVERYTHING, FULL, PLAIN, Setting, trained
+
+
+def coefficients(steps: int, momentum: float) -> list[float]:
+    """a_i: how often each gradient enters the change: at once, and by what is left of it in every later step."""
+    return [sum(momentum**later for later in range(steps - step)) for step in range(steps)]
+
+
+def fednova(setting: Setting, *, uniform: bool = False, server_lr: float = 1.0) -> Vector:
+    """w <- w - tau_eff sum_i p_i eta d_i, where eta d_i = (w - w_i) / ||a_i||_1 and tau_eff = sum_i p_i ||a_i||_1."""
+    w = setting.initial()
+    for cohort in rounds(setting):
+        weights = [1.0] * len(cohort) if uniform else sizes(cohort)
+        tau = [sum(coefficients(visit.K, setting.local.get("momentum", 0.0))) for visit in cohort]
+        directions = [(w - visit.sgd(w)) / tau_i for visit, tau_i in zip(cohort, tau, strict=True)]
+        tau_eff = float(mean([torch.tensor(tau_i, dtype=torch.float64) for tau_i in tau], weights))
+        w = w - server_lr * tau_eff * mean(directions, weights)
+    return w
+
+
+@pytest.mark.parametrize("setting", [PLAIN, FULL, EVERYTHING], ids=["plain", "full", "everything"])
+def test_fednova(setting: Setting) -> None:
+    assert_equal_and_unlike(trained("fednova", setting), fednova(setting), fedavg(setting), setting)
+
+
+@pytest.mark.parametrize("momentum", [0.5, 0.9])
+def test_with_momentum_steps_count_by_their_coefficients(momentum: float) -> None:
+    setting = PLAIN.with_local(momentum=momentum)
+    by_number = replace(PLAIN, local=setting.local)
+    w = by_number.initial()
+    for cohort in rounds(by_number):
+        change = mean([(visit.sgd(w) - w) / visit.K for visit in cohort], sizes(cohort))
+        w = w + change * sum(visit.n * visit.K for visit in cohort) / sum(sizes(cohort))
+    assert_equal_and_unlike(trained("fednova", setting), fednova(setting), w, setting)
+
+
+def test_weights_and_server_rate() -> None:
+    ours = trained({"name": "fednova", "weighting": "uniform", "server_lr": 0.7}, PLAIN)
+    assert_equal_and_unlike(ours, fednova(PLAIN, uniform=True, server_lr=0.7), fednova(PLAIN), PLAIN)
+
+
+def test_with_equal_steps_it_is_fedavg() -> None:
+    setting = EVERYTHING.with_local(batch_size="full", epochs=4)
+    assert_equal(trained("fednova", setting), fedavg(setting), setting)

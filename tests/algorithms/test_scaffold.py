@@ -1,0 +1,75 @@
+"""SCAFFOLD against algorithm 1 of its paper, and against the choices of NIID-Bench and FedDyn's code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.algorithms.reference import Vector, assert_equal_and_unlike, fedavg, linear, mean, rounds, sizes
+from tests.algorithms.scene import EVERYTHING, FULL, PLAIN, Setting, trained
+
+
+def scaffold(
+    setting: Setting,
+    option: str = "II",
+    correction: str = "gradient",
+    weighting: str = "uniform",
+    server_lr: float = 1.0,
+) -> Vector:
+    w = setting.initial()
+    c, c_i = torch.zeros_like(w), {client: torch.zeros_like(w) for client in range(setting.clients)}
+    for cohort in rounds(setting):
+        changes, control_changes = [], []
+        for visit in cohort:
+            own, drift = c_i[visit.client], c - c_i[visit.client]
+            if correction == "gradient":
+                y = visit.sgd(w, penalty=linear(drift))
+            else:
+                y = visit.sgd(w, drift=drift)
+            new = own - c + (w - y) / (visit.K * visit.lr) if option == "II" else visit.full_gradient(w)
+            changes.append(y - w)
+            control_changes.append(new - own)
+            c_i[visit.client] = new
+        w = w + server_lr * mean(changes, sizes(cohort) if weighting == "samples" else None)
+        c = c + sum(control_changes, torch.zeros(())) / setting.clients
+    return w
+
+
+@pytest.mark.parametrize("correction", ["gradient", "step"])
+@pytest.mark.parametrize("option", ["I", "II"])
+@pytest.mark.parametrize("setting", [PLAIN, EVERYTHING, FULL], ids=["plain", "everything", "full"])
+def test_scaffold(setting: Setting, option: str, correction: str) -> None:
+    ours = trained({"name": "scaffold", "option": option, "correction": correction}, setting)
+    expected = scaffold(setting, option, correction)
+    other = scaffold(setting, "I" if option == "II" else "II", correction)
+    assert_equal_and_unlike(ours, expected, other, setting)
+    assert_equal_and_unlike(ours, expected, fedavg(setting, uniform=True), setting)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"weighting": "samples"}, {"server_lr": 0.6}, {"weighting": "samples", "server_lr": 1.3, "option": "I"}],
+    ids=["samples", "server_lr", "both"],
+)
+def test_the_servers_mean_and_rate(options: dict[str, Any]) -> None:
+    """The server control variate is a plain sum over N in each case."""
+    ours = trained({"name": "scaffold", **options}, PLAIN)
+    assert_equal_and_unlike(ours, scaffold(PLAIN, **options), scaffold(PLAIN), PLAIN)
+
+
+@pytest.mark.parametrize("local", [{"momentum": 0.8}, {"clip_norm": 0.3}], ids=["momentum", "clipping"])
+def test_where_the_correction_enters_matters_with_momentum_or_clipping(local: dict[str, Any]) -> None:
+    setting = PLAIN.with_local(**local)
+    inside, outside = scaffold(setting, correction="gradient"), scaffold(setting, correction="step")
+    ours = trained({"name": "scaffold", "correction": "gradient"}, setting)
+    assert_equal_and_unlike(ours, inside, outside, setting)
+    assert_equal_and_unlike(trained({"name": "scaffold", "correction": "step"}, setting), outside, inside, setting)
+
+
+def test_the_full_gradient_of_option_one_is_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of different sizes, so that a mean of their means would be wrong."""
+    monkeypatch.setattr("rayfl.local.client.EXAMPLES_AT_ONCE", 3)
+    ours = trained({"name": "scaffold", "option": "I"}, PLAIN)
+    assert_equal_and_unlike(ours, scaffold(PLAIN, "I"), scaffold(PLAIN, "II"), PLAIN)

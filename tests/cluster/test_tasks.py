@@ -1,0 +1,72 @@
+"""Cells side by side on Ray: the figures of the inline backend, and what is said where something is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rayfl.cells import Cell, Outcome, cells_of, run_cells
+from rayfl.cluster.tasks import Returned, Task, nodes_that_miss, run_tasks
+from rayfl.config.execution import Resources
+from rayfl.errors import RayflError, ResourceError
+from tests.test_cells import NO_DATA, write_grid
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+
+
+def metrics(cells: list[Cell], backend: Any, out: Path) -> dict[str, list[dict[str, Any]]]:
+    """Of every cell that was run, without the clock."""
+    found = {}
+    for event in run_cells(cells, backend, None, NO_DATA, out):
+        if isinstance(event, Outcome):
+            assert event.error is None
+            assert event.cell.finished()
+            lines = (event.cell.folder / "metrics.jsonl").read_text().splitlines()
+            found[str(event.cell)] = [json.loads(line) | {"seconds": 0} for line in lines]
+    return found
+
+
+def test_a_grid_gives_the_metrics_of_the_inline_backend(tmp_path: Path) -> None:
+    grid = write_grid(tmp_path, seeds=[3])
+    ours, theirs = (cells_of(grid, tmp_path / backend) for backend in ("ray", "inline"))
+    found = metrics(ours, "ray", tmp_path)
+    assert len(found) == 4
+    assert found == metrics(theirs, "inline", tmp_path)
+
+
+def test_a_failed_cell_does_not_stop_the_others(tmp_path: Path) -> None:
+    rows = {"raises": {"model": "tests.user_code:RaisesInTraining"}, "good": {}}
+    cells = cells_of(write_grid(tmp_path, rows=rows, columns={"only": {}}, seeds=[0]), tmp_path)
+    events = list(run_cells(cells, "ray", None, NO_DATA, tmp_path))
+    errors = {event.cell.row: event.error for event in events if isinstance(event, Outcome)}
+    assert errors.pop("good") is None
+    assert (errors["raises"] or "").startswith("client ")
+
+
+def answer(number: int) -> int:
+    if number == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 10 * number
+
+
+def test_a_worker_that_dies_is_the_result_of_its_task_alone(tmp_path: Path) -> None:
+    tasks = [Task((number,), Resources(restarts=0)) for number in (4, 5, 6)]
+    results = [result for result in run_tasks(answer, tasks, None, tmp_path, NO_DATA) if isinstance(result, Returned)]
+    values = {result.task: result.value for result in results}
+    assert (values[0], values[2]) == (40, 60)
+    assert isinstance(values[1], RayflError)
+
+
+def test_a_task_that_never_fits_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ResourceError, match=r"1 host with 64 CPU each do not fit .* not even one fits"):
+        next(run_tasks(answer, [Task((1,), Resources(cpus_per_host=64))], None, tmp_path, NO_DATA))
+
+
+def test_nodes_that_do_not_see_a_folder_are_named(tmp_path: Path) -> None:
+    assert nodes_that_miss(tmp_path) == []
+    assert len(nodes_that_miss(tmp_path / "elsewhere")) == 1

@@ -1,0 +1,88 @@
+"""Personalised accuracy: the global model, trained on a client's own examples, scored on its own test examples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from rayfl.config.scenario import Scenario
+from rayfl.data.store import ShardStore
+from rayfl.engine.events import Evaluated
+from rayfl.errors import ScenarioError
+from rayfl.models.flat import FlatModel
+from rayfl.models.lenet5 import LeNet5
+from rayfl.simulation import prepare
+from tests.engine.scenes import FEDERATED, prepared, run_on_hosts, tables
+
+FINE_TUNING = {"epochs": 4, "batch_size": "full", "lr": 0.2}
+SCENE = {"model": "lenet5", "phases": [FEDERATED | {"rounds": 2, "algorithm": "fedbabu"}]}
+
+
+def last_evaluation(hosts: int = 1, **evaluation: object) -> tuple[np.ndarray, ShardStore, Evaluated]:
+    job = prepared(**SCENE, data=tables()["data"] | {"augment": []}, evaluation=evaluation)
+    model, events = run_on_hosts(job, hosts)
+    return model, job.store, [event for event in events if isinstance(event, Evaluated)][-1]
+
+
+def rows(store: ShardStore, split: str, client: int) -> tuple[torch.Tensor, torch.Tensor]:
+    examples, shards = (store.train, store.train_shards) if split == "train" else (store.test, store.test_shards)
+    assert shards is not None
+    chosen = shards[client]
+    x = torch.from_numpy(np.asarray(examples.x)[chosen]).permute(0, 3, 1, 2).float() / 255
+    return x, torch.from_numpy(examples.y[chosen])
+
+
+def test_every_client_is_scored_after_training_on_its_own_examples() -> None:
+    vector, store, evaluated = last_evaluation(personalize=FINE_TUNING)
+    plain = LeNet5(store.num_classes, store.input_shape)
+    state = FlatModel(LeNet5(store.num_classes, store.input_shape), torch.device("cpu")).state_dict(
+        torch.tensor(vector)
+    )
+    for score in evaluated.clients:
+        plain.load_state_dict(state)
+        optimizer = torch.optim.SGD(plain.parameters(), lr=0.2)
+        x, y = rows(store, "train", score.client)
+        for _ in range(4):
+            optimizer.zero_grad()
+            torch.autograd.backward(cross_entropy(plain(x), y))
+            optimizer.step()
+        x, y = rows(store, "test", score.client)
+        assert score.personalized_accuracy == pytest.approx(float((plain(x).argmax(dim=1) == y).float().mean()))
+    scores = [score.personalized_accuracy for score in evaluated.clients]
+    assert len(scores) == store.num_clients
+    assert evaluated.personalized_accuracy == pytest.approx(sum(score or 0 for score in scores) / len(scores))
+
+
+def test_personalisation_leaves_the_global_model_and_its_scores_as_they_are() -> None:
+    model, _, with_it = last_evaluation(personalize=FINE_TUNING)
+    same_model, _, without = last_evaluation(per_client=True)
+    assert np.array_equal(model, same_model)
+    assert (with_it.loss, with_it.accuracy) == (without.loss, without.accuracy)
+    assert without.personalized_accuracy is None
+
+
+def test_personalised_scores_are_the_same_on_any_number_of_hosts() -> None:
+    fine_tuning = FINE_TUNING | {"batch_size": 8, "momentum": 0.5}
+    assert last_evaluation(1, personalize=fine_tuning)[2] == last_evaluation(3, personalize=fine_tuning)[2]
+
+
+def test_the_head_of_fedbabu_stays_as_it_was_drawn_and_its_body_does_not() -> None:
+    job = prepared(**SCENE)
+    model, _ = run_on_hosts(job, 1)
+    layout = FlatModel(LeNet5(job.store.num_classes, job.store.input_shape), torch.device("cpu")).layout
+    changed = {
+        slot.name.partition(".")[0]
+        for slot in layout
+        if not np.array_equal(model[slot.offset : slot.end], job.initial[slot.offset : slot.end])
+    }
+    assert changed == {"conv1", "conv2", "fc1", "fc2"}
+
+
+def test_personalisation_needs_test_examples_by_client() -> None:
+    scene = tables(data={"name": "handwriting", "clients": 8, "partition": "iid"}, evaluation={"personalize": {}})
+    with pytest.raises(ScenarioError, match=r"evaluation\.personalize needs test examples by client"):
+        prepare(Scenario.from_tables(scene), Path("no-data-here"))

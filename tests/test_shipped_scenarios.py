@@ -1,0 +1,167 @@
+"""The scenarios and grids that come with rayfl: they can be run, and say what their papers say."""
+
+# ruff: noqa: RUF001 (the papers write alpha as a Greek letter)
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from torch import nn
+
+from rayfl.cells import Cell, cells_of
+from rayfl.config import load_scenario
+from rayfl.config.finding import find_grids, find_scenarios
+from rayfl.config.grid import Metric, load_grid
+from rayfl.config.phase import Bernoulli
+from rayfl.config.scenario import Scenario
+from rayfl.config.section import Named
+from rayfl.data.folders import cache_folder
+from rayfl.data.store import ShardStore, build_store
+from rayfl.engine.cohort import check_cohort
+from rayfl.engine.network import build_network, check_needs
+from rayfl.simulation import prepare
+
+SCENARIOS, GRIDS = find_scenarios(), find_grids()
+
+PUBLISHED = {
+    "cyclicfl_clients": 1,
+    "cyclicfl_steps": 1,
+    "cyclicfl_switch_round": 2,
+    "cyclicfl_table_1_cifar10": 2 * 5 * 3,
+    "cyclicfl_table_1_cifar100": 2 * 5 * 6,
+    "cyclicfl_table_1_fashion_mnist": 2 * 5 * 3,
+    "cyclicfl_table_1_femnist": 2 * 5,
+    "cyclicfl_table_1_shakespeare": 2 * 4,
+    "cyclicfl_table_2": 2 * 4 * 2,
+    "cyclicfl_table_2_fashion_mnist": 2 * (4 + 1),
+    "fedbug_ablation": 0,
+    "fedbug_table_1": 4 * 20,
+    "fedbug_table_2": 4 * 20,
+    "fedbug_table_3": 4 * 20,
+    "fedbug_table_4_cifar100": 3 * 8 - 4,  # the paper prints four of them twice
+    "fedbug_table_4_tiny_imagenet": 3 * 8 - 4,
+    "fedbug_table_5": 2 * 6,
+}
+"""How many numbers the paper has for each grid."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAYFL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def cells(name: str) -> list[Cell]:
+    """Those of the grid's first seed, on generated data."""
+    grid = load_grid(GRIDS[name])
+    return cells_of(grid.model_copy(update={"seeds": grid.seeds[:1]}), Path(), ["data.source=generated"])
+
+
+_STORES: dict[str, ShardStore] = {}
+_NETWORKS: dict[str, nn.Module] = {}
+
+
+def network_and_sizes(scenario: Scenario) -> tuple[nn.Module, np.ndarray]:
+    """The cell's network, and training examples by client: of any partition of its data, since building all is slow."""
+    data = f"{scenario.data.name} {scenario.data.options}"
+    model = f"{scenario.model} {data}"
+    if data not in _STORES:
+        _STORES[data] = build_store(scenario.data, scenario.seed, Path("nowhere"), cache_folder())
+    if model not in _NETWORKS:
+        _NETWORKS[model] = build_network(scenario, _STORES[data])
+    return _NETWORKS[model], _STORES[data].train_shards.sizes
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_scenario_is_ready_to_run_in_full_and_quick(name: str) -> None:
+    scenario = load_scenario(SCENARIOS[name], ["data.source=generated"])
+    quick = load_scenario(SCENARIOS[name], ["data.source=generated"], quick=True)
+    assert sum(phase.rounds for phase in quick.phases) < sum(phase.rounds for phase in scenario.phases)
+    for phase in quick.phases:
+        check_cohort(phase, name, quick.data.clients or 1)
+    job, _ = prepare(scenario, Path("nowhere"))
+    assert job.store.num_clients == (scenario.data.clients or job.store.num_clients)
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_every_cell_of_a_grid_is_ready_to_run_and_unlike_the_others(name: str) -> None:
+    found = cells(name)
+    assert len({cell.digest for cell in found}) == len(found)
+    for cell in found:
+        scenario = cell.scenario
+        network, sizes = network_and_sizes(scenario)
+        for phase in scenario.phases:
+            check_cohort(phase, str(cell), scenario.data.clients or len(sizes))
+        check_needs(scenario, network, sizes)
+
+
+def test_grids_have_all_the_numbers_of_their_tables() -> None:
+    assert {
+        name: sum(len(row) for rows in load_grid(path).published.values() for row in rows.values())
+        for name, path in GRIDS.items()
+    } == PUBLISHED
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "row", "column", "value"),
+    [
+        ("cyclicfl_table_1_cifar10", "best", "SCAFFOLD", "β = 1.0", 63.36),
+        ("cyclicfl_table_1_cifar10", "mean_last_5", "FedProx", "β = 0.1", 49.00),
+        ("cyclicfl_table_1_cifar100", "best", "Cyclic+FedAvg", "C, β = 0.1", 57.61),
+        ("cyclicfl_table_1_cifar100", "mean_last_5", "Cyclic+FedAvg", "F, β = 1.0", 56.47),
+        ("cyclicfl_table_1_fashion_mnist", "best", "MOON", "β = 0.5", 86.01),
+        ("cyclicfl_table_1_femnist", "mean_last_5", "Cyclic+FedAvg", "FEMNIST", 82.95),
+        ("cyclicfl_table_1_shakespeare", "best", "FedProx", "Shakespeare", 46.73),
+        ("fedbug_table_1", "last", "1 %, IID, FedAvg", "Vanilla", 78.61),
+        ("fedbug_table_1", "last", "10 %, α = 0.3, FedDyn", "FedBug (40 %)", 81.80),
+        ("fedbug_table_2", "last", "1 %, α = 0.3, FedDecorr", "FedBug (20 %)", 44.75),
+        ("fedbug_table_2", "last", "10 %, IID, FedExP", "FedBug (10 %)", 48.68),
+        ("fedbug_table_3", "last", "10 %, IID, FedDyn", "FedBug (48 %)", 27.78),
+        ("fedbug_table_3", "last", "30 %, α = 0.5, FedProx", "FedBug (24 %)", 26.02),
+        ("fedbug_table_4_cifar100", "last", "IID, ResNet-34", "Block, 20 %", 53.42),
+        ("fedbug_table_4_tiny_imagenet", "last", "α = 0.5, ResNet-18", "Module, 40 %", 32.86),
+        ("fedbug_table_5", "last", "α = 0.3, 500 clients", "FedBug (50 %)", 19.56),
+    ],
+)
+def test_published_numbers_are_the_papers(name: str, metric: Metric, row: str, column: str, value: float) -> None:
+    assert load_grid(GRIDS[name]).published[metric][row][column] == value
+
+
+@pytest.mark.parametrize("name", ["fedbug_table_1", "fedbug_table_2", "fedbug_table_3"])
+def test_fedbug_cells_are_what_their_labels_say(name: str) -> None:
+    for cell in cells(name):
+        percent, skew, method = re.split(" %, |, ", cell.row)
+        (phase,) = cell.scenario.phases
+        assert phase.cohort == Bernoulli(bernoulli=int(percent) / 100)
+        assert cell.scenario.data.partition == (
+            Named(name="iid")
+            if skew == "IID"
+            else Named.model_validate({"name": "feddyn", "alpha": float(skew.removeprefix("α = "))})
+        )
+        options = phase.algorithm.options
+        assert (phase.algorithm.name, options["weighting"], options["buffers"]) == (method.lower(), "uniform", "keep")
+        paper = {"fedprox": ("mu", 1e-4), "feddyn": ("alpha", 0.01), "feddecorr": ("beta", 0.01)}
+        for option, value in [paper[name] for name in paper if name == phase.algorithm.name]:
+            assert options[option] == value
+        assert phase.local.unfreeze is not None
+        assert round(100 * phase.local.unfreeze.share) == int(re.sub(r"\D", "", cell.column) or 0)
+
+
+@pytest.mark.parametrize("name", [name for name in GRIDS if name.startswith("cyclicfl_table_1_")])
+def test_cyclicfl_runs_have_as_many_rounds_with_pre_training_as_without(name: str) -> None:
+    total = 50 if "shakespeare" in name else 1000
+    for cell in cells(name):
+        *before, last = cell.scenario.phases
+        assert sum(phase.rounds for phase in cell.scenario.phases) == total
+        assert [phase.schedule for phase in before] == (["relay"] if cell.row == "Cyclic+FedAvg" else [])
+        assert last.algorithm.name == cell.row.removeprefix("Cyclic+").lower()
+        partition = cell.scenario.data.partition
+        if partition is not None:
+            assert cell.column.endswith(f"β = {partition.options['beta']}")
+        if name == "cyclicfl_table_1_cifar100":
+            assert cell.scenario.data.options == {"labels": {"C": "coarse", "F": "fine"}[cell.column[0]]}
