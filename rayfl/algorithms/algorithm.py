@@ -38,6 +38,10 @@ class Algorithm(BaseModel, ABC):
     exchanges: ClassVar[int] = 1
     fixed_last: ClassVar[int] = 0
 
+    def keeps_state(self) -> bool:
+        """Whether clients keep `client.state`; of some algorithms an option decides."""
+        return self.stateful
+
     def needs(self) -> set[Need]:
         """What the network must have; checked before anything starts."""
         return {"modules"} if self.fixed_last else set()

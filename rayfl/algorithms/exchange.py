@@ -32,20 +32,27 @@ class Answer:
     """What one client returns: named vectors to be averaged, with its weight in the mean, and others to be added up.
 
     weight: of the client in the cohort's means; 1 for all gives the plain mean. sums: vectors of which the cohort's
-        plain sum is wanted, whatever the weight. values: those of which the weighted mean is.
+        plain sum is wanted, whatever the weight. asides: like sums, but for the experimenter alone: not counted as
+        traffic. values: vectors of which the weighted mean is wanted.
     """
 
     def __init__(
-        self, weight: float, *, sums: Mapping[str, torch.Tensor] | None = None, **values: torch.Tensor
+        self,
+        weight: float,
+        *,
+        sums: Mapping[str, torch.Tensor] | None = None,
+        asides: Mapping[str, torch.Tensor] | None = None,
+        **values: torch.Tensor,
     ) -> None:
-        self.weight, self.sums, self.values = weight, dict(sums or {}), values
+        self.weight, self.values = weight, values
+        self.sums, self.asides = dict(sums or {}), dict(asides or {})
 
 
 @dataclass(frozen=True)
 class Answers:
     """The answers of a whole cohort, reduced: sums that are exact, and so free of any order.
 
-    weight: the weights' sum. totals: weighted sums; sums: plain ones; both float64.
+    weight: the weights' sum. totals: weighted sums; sums: plain ones, those of asides among them; all float64.
     """
 
     weight: float

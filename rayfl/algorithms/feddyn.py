@@ -6,13 +6,14 @@ Acar et al., "Federated Learning Based on Dynamic Regularization", ICLR 2021, al
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import PositiveFloat
+from pydantic import Field, PositiveFloat
 
 from rayfl.algorithms.exchange import Answer, Answers, Exchange, ServerState
 from rayfl.algorithms.fedavg import FedAvg
+from rayfl.algorithms.last_models import mean_of_last
 
 if TYPE_CHECKING:
     import torch
@@ -38,23 +39,23 @@ class FedDyn(FedAvg):
     stateful: ClassVar[bool] = True
 
     alpha: PositiveFloat = 0.01
-    report: Literal["participants", "all", "cloud"] = "participants"
+    report: Literal["participants", "all", "cloud"] = "participants"  # type: ignore[assignment]
     penalty: Literal["gradient", "decay"] = "gradient"
     scale_alpha: bool = False
     weighting: Literal["uniform"] = "uniform"
+    server_lr: Annotated[float, Field(ge=1, le=1)] = 1.0
 
     def round(self, server: ServerState, cohort: Sequence[int]) -> Generator[Exchange, Answers, None]:
-        received = server.model.astype(np.float64)
         answers = yield Exchange(self.fit, server.model)
         delta = answers.mean("delta")
         duals = server.recall("duals", 0.0) + len(cohort) * delta[: server.num_params]
         server.memory["duals"] = duals
+        if self.report == "participants":
+            server.reported = (server.model + delta).astype(np.float32)
+        elif self.report == "all":
+            server.reported = mean_of_last(server, answers)
         buffers = delta[server.num_params :] if self.buffers == "average" else None
         server.move(delta[: server.num_params] + duals / server.num_clients, buffers)
-        if self.report == "participants":
-            server.reported = (received + delta).astype(np.float32)
-        elif self.report == "all":
-            server.reported = self._mean_of_all(server, received, answers)
 
     def fit(self, client: Client, model: torch.Tensor) -> Answer:
         params = model[: len(client.model.params)]
@@ -62,8 +63,7 @@ class FedDyn(FedAvg):
         client.scratch["linear"] = self._alpha(client) * (dual - params)
         delta = self.local_update(client, model) - model
         client.state["dual"] = dual + delta[: len(params)]
-        sums = self._since_last(client, model + delta, delta) if self.report == "all" else {}
-        return Answer(1.0, sums=sums, delta=delta)
+        return Answer(1.0, asides=self.asides(client, model, delta), delta=delta)
 
     def gradient_correction(self, client: Client, params: torch.Tensor) -> torch.Tensor | None:
         linear = client.scratch.get("linear")
@@ -76,18 +76,3 @@ class FedDyn(FedAvg):
 
     def _alpha(self, client: Client) -> float:
         return self.alpha / client.relative_size if self.scale_alpha else self.alpha
-
-    def _since_last(self, client: Client, trained: torch.Tensor, delta: torch.Tensor) -> dict[str, torch.Tensor]:
-        """How the client's last model changed; of one that takes part for the first time, since the received model."""
-        last = client.state.get("last")
-        client.state["last"] = trained
-        change = delta if last is None else trained - last
-        return {"change": change, "newcomers": delta.new_full((1,), float(last is None))}
-
-    def _mean_of_all(self, server: ServerState, received: np.ndarray, answers: Answers) -> np.ndarray:
-        """float32: the mean of every client's last model, kept as the sum of their changes since the first model."""
-        first = server.memory.setdefault("first", received)
-        change = answers.sums["change"] + answers.sums["newcomers"] * (received - first)
-        server.memory["change"] = server.memory.get("change", np.zeros_like(first)) + change
-        mean: np.ndarray = (first + server.memory["change"] / server.num_clients).astype(np.float32)
-        return mean

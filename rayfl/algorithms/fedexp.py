@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 class FedExP(FedAvg):
     """w <- w + eta_g mean(delta_i), eta_g = max(1, mean ||delta_i||^2 / (2 (||mean(delta_i)||^2 + epsilon))).
 
-    form: `paper`, as above. `code`: the authors' code, for epsilon, has |S| epsilon decay^(2 (t + 1)) in round t from 1
+    form: `paper`, as above. `code`: the authors' code, for epsilon, has |S| epsilon decay^(2 t) in round t, from 1
         (and weights by `samples`). `feddecorr`: FedDecorr's code, the paper's form with norms over the buffers too.
         `fedbug`: FedBug's code, without the factor 2 and with |S| for epsilon. With one participant all are FedAvg.
-    reported: the mean of the last two models (`average`, in the paper and its code, from the second round on), while
-        training goes on from the `last`; the latter in FedDecorr's and FedBug's code.
+    report: the `average` of the last two models (in the paper and its code, from the second round on), while training
+        goes on from the last; that `global` model itself (FedDecorr's code); or, as FedAvg has it, `all`.
     epsilon: 1e-3 for CIFAR and CINIC, 0.1 for EMNIST.
     """
 
     form: Literal["paper", "code", "feddecorr", "fedbug"] = "paper"
-    reported: Literal["average", "last"] = "average"
+    report: Literal["average", "global", "all"] = "average"  # type: ignore[assignment]
     epsilon: NonNegativeFloat = 1e-3
     decay: Annotated[float, Field(gt=0, le=1)] = 0.998
     weighting: Literal["samples", "uniform"] = "uniform"
@@ -43,8 +43,8 @@ class FedExP(FedAvg):
         rounds = server.memory.get("rounds", np.zeros(1)) + 1
         delta = answers.mean("delta")
         rate = self.extrapolation(answers, len(cohort), server.num_params, int(rounds[0]))
-        self.update(server, np.concatenate([rate * delta[: server.num_params], delta[server.num_params :]]))
-        if self.reported == "average" and rounds[0] > 1:
+        self.update(server, answers, np.concatenate([rate * delta[: server.num_params], delta[server.num_params :]]))
+        if self.report == "average" and rounds[0] > 1:
             server.reported = ((server.model + before) / 2).astype(np.float32)
         server.memory["rounds"] = rounds
 
@@ -52,7 +52,8 @@ class FedExP(FedAvg):
         delta = self.local_update(client, model) - model
         counted = delta if self.form == "feddecorr" else delta[: len(client.model.params)]
         squared = counted.double().square().sum().float().reshape(1)
-        return Answer(self.weight(client), delta=delta, squared_norm=squared)
+        asides = self.asides(client, model, delta)
+        return Answer(self.weight(client), asides=asides, delta=delta, squared_norm=squared)
 
     def extrapolation(self, answers: Answers, participants: int, num_params: int, round: int) -> float:
         """eta_g."""
@@ -62,7 +63,7 @@ class FedExP(FedAvg):
         denominator = {
             "paper": 2 * (mean + self.epsilon),
             "feddecorr": 2 * (mean + self.epsilon),
-            "code": 2 * (mean + participants * self.epsilon * self.decay ** (2 * (round + 1))),
+            "code": 2 * (mean + participants * self.epsilon * self.decay ** (2 * round)),
             "fedbug": mean + participants,
         }[self.form]
         return max(1.0, squared_norm / denominator) if denominator else 1.0

@@ -28,12 +28,13 @@ class FedNova(FedAvg):
 
     def round(self, server: ServerState, cohort: Sequence[int]) -> Generator[Exchange, Answers, None]:
         answers = yield Exchange(self.fit, server.model)
-        self.update(server, answers.mean("steps") * answers.mean("change"))
+        self.update(server, answers, answers.mean("steps") * answers.mean("change"))
 
     def fit(self, client: Client, model: torch.Tensor) -> Answer:
         delta = self.local_update(client, model) - model
         steps = effective_steps(len(client.losses), client.local.momentum)
-        return Answer(self.weight(client), change=delta / steps, steps=delta.new_full((1,), steps))
+        asides = self.asides(client, model, delta)
+        return Answer(self.weight(client), asides=asides, change=delta / steps, steps=delta.new_full((1,), steps))
 
 
 def effective_steps(steps: int, momentum: float) -> float:

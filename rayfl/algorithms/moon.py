@@ -5,11 +5,13 @@ Li, He and Song, "Model-Contrastive Federated Learning", CVPR 2021, eq. 3 and al
 
 from __future__ import annotations
 
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import NonNegativeFloat, PositiveFloat
 
 from rayfl.algorithms.algorithm import Need
+from rayfl.algorithms.exchange import Answer, Answers, Exchange, ServerState
 from rayfl.algorithms.fedavg import FedAvg
 
 if TYPE_CHECKING:
@@ -26,8 +28,8 @@ class MOON(FedAvg):
     `projected` for it; NIID-Bench has none.
 
     first: what stands for the previous model of a client that has none yet. `skip` (as MOON's code in its first round):
-        no term; `global`: the received model, so that the term begins at log 2. MOON's and FedDecorr's code later take
-        a random network of the client's own, which is not offered.
+        no term; `initial`: the phase's first global model, sent along in every round. MOON's (later) and FedDecorr's
+        code take a random network of the client's own, which is not offered.
     divide_by_tau: FedDecorr's code forgets to.
     """
 
@@ -35,11 +37,21 @@ class MOON(FedAvg):
 
     mu: NonNegativeFloat = 1.0  # CyclicFL's is 0.1
     tau: PositiveFloat = 0.5
-    first: Literal["skip", "global"] = "skip"
+    first: Literal["skip", "initial"] = "skip"
     divide_by_tau: bool = True
 
     def needs(self) -> set[Need]:
         return super().needs() | {"features"}
+
+    def round(self, server: ServerState, cohort: Sequence[int]) -> Generator[Exchange, Answers, None]:
+        first = [server.memory.setdefault("initial", server.model.copy())] if self.first == "initial" else []
+        answers = yield Exchange(self.fit_contrasting, server.model, *first)
+        self.update(server, answers, answers.mean("delta"))
+
+    def fit_contrasting(self, client: Client, model: torch.Tensor, initial: torch.Tensor | None = None) -> Answer:
+        if initial is not None:
+            client.scratch["previous"] = initial
+        return self.fit(client, model)
 
     def local_update(self, client: Client, received: torch.Tensor) -> torch.Tensor:
         trained = super().local_update(client, received)
@@ -49,7 +61,7 @@ class MOON(FedAvg):
     def loss(self, client: Client, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         from torch.nn.functional import cross_entropy, normalize, softplus
 
-        previous = client.state.get("previous", client.received if self.first == "global" else None)
+        previous = client.state.get("previous", client.scratch.get("previous"))
         if previous is None:
             return super().loss(client, x, y)
         features, logits = client.features(x)

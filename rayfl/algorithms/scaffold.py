@@ -42,7 +42,7 @@ class SCAFFOLD(FedAvg):
     def round(self, server: ServerState, cohort: Sequence[int]) -> Generator[Exchange, Answers, None]:
         control = server.recall("control", 0.0)
         answers = yield Exchange(self.fit_controlled, server.model, control.astype(np.float32))
-        self.update(server, answers.mean("delta"))
+        self.update(server, answers, answers.mean("delta"))
         server.memory["control"] = control + answers.sums["control_delta"] / server.num_clients
 
     def fit_controlled(self, client: Client, model: torch.Tensor, control: torch.Tensor) -> Answer:
@@ -53,7 +53,8 @@ class SCAFFOLD(FedAvg):
         if new is None:
             new = own - control - delta[: len(control)] / (len(client.losses) * client.lr)
         client.state["control"] = new
-        return Answer(self.weight(client), sums={"control_delta": new - own}, delta=delta)
+        asides = self.asides(client, model, delta)
+        return Answer(self.weight(client), sums={"control_delta": new - own}, asides=asides, delta=delta)
 
     def gradient_correction(self, client: Client, params: torch.Tensor) -> torch.Tensor | None:
         return client.scratch.get("drift") if self.correction == "gradient" else None

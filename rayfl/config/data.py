@@ -46,7 +46,7 @@ class Data(Section):
     partition: by default natural where the data names its clients, IID elsewhere.
     normalize: a name of `rayfl.config.normalizations`, or mean and std; by default none (images in [0, 1]).
     augment: applied to training batches in the order given.
-    options: keyword arguments for a source of your own.
+    options: keyword arguments of the source, such as `labels = "coarse"` of cifar100.
     """
 
     name: str

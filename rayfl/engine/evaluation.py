@@ -47,9 +47,10 @@ def cut(config: Evaluation, store: ShardStore) -> list[Slice]:
     if not (config.per_client or config.personalize):
         return _pieces(0, len(store.test), config.batch_size)
     if store.test_shards is None:
+        key = "personalize" if config.personalize else "per_client"
         raise ScenarioError(
-            f"evaluation.{'personalize' if config.personalize else 'per_client'} needs test examples by client, which only the 'natural' partition of data that "
-            f"names its clients has ({store.name} here)"
+            f"evaluation.{key} needs test examples by client: partition 'natural' has them where the data names its "
+            f"clients, and 'shards' ({store.name} here, partitioned otherwise)"
         )
     shards: Shards = store.test_shards
     bounds = [int(bound) for bound in shards.offsets]

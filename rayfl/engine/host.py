@@ -132,7 +132,7 @@ class Host:
         """One visit, of which nothing is left from the one before; whatever goes wrong in it becomes a ClientError."""
         phase = turn.config(self._scenario)
         try:
-            stateful = self._algorithms[turn.phase].stateful
+            stateful = self._algorithms[turn.phase].keeps_state()
             states = self._states_of(turn)
             state: State = states.open(client_id, turn.round_in_phase - 1, again) if stateful else {}
             self._model.module.train()

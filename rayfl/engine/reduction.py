@@ -33,17 +33,18 @@ class Reduction:
         # a user's own code may return anything
         if not (getattr(answer, "values", None) or getattr(answer, "sums", None)):
             raise RayflError("it must return an Answer with at least one named vector")
+        plain = answer.sums | answer.asides
         if self._totals is None:
             self._totals = {name: ExactSum(name, self._bits) for name in answer.values}
-            self._sums = {name: ExactSum(name, self._bits) for name in answer.sums}
-        if self._totals.keys() != answer.values.keys() or self._sums.keys() != answer.sums.keys():
-            mine, others = [*answer.values, *answer.sums], [*self._totals, *self._sums]
+            self._sums = {name: ExactSum(name, self._bits) for name in plain}
+        if self._totals.keys() != answer.values.keys() or self._sums.keys() != plain.keys():
+            mine, others = [*answer.values, *plain], [*self._totals, *self._sums]
             raise RayflError(f"it answered with {sorted(mine)}, others with {sorted(others)}")
-        first = next(iter([*answer.values.values(), *answer.sums.values()]))
+        first = next(iter([*answer.values.values(), *plain.values()]))
         self._weight.add(first.new_ones(1), answer.weight)
         for name, values in answer.values.items():
             self._totals[name].add(values.flatten(), answer.weight)
-        for name, values in answer.sums.items():
+        for name, values in plain.items():
             self._sums[name].add(values.flatten(), 1.0)
 
     def result(self) -> HostAnswers:

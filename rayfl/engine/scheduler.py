@@ -98,7 +98,7 @@ class Scheduler:
         model, ahead = self._backend.server.call("trained"), deque[_Round]()
         for turn in turns:
             cohort = self._cohort(turn)
-            packed = self._scenario.resources.relay == "packed" and not self._algorithms[turn.phase].stateful
+            packed = self._scenario.resources.relay == "packed" and not self._algorithms[turn.phase].keeps_state()
             reports = []
             route = legs(cohort, len(self._backend.hosts), packed)
             for host, clients in route:
@@ -113,7 +113,7 @@ class Scheduler:
     def _may_run_ahead(self, turn: Turn) -> int:
         """How many rounds may be under way when the next is submitted; states must be committed before."""
         last = turn.round_in_phase == turn.config(self._scenario).rounds
-        return 0 if last or self._algorithms[turn.phase].stateful else ROUNDS_AHEAD - 1
+        return 0 if last or self._algorithms[turn.phase].keeps_state() else ROUNDS_AHEAD - 1
 
     def _finish(self, ahead: deque[_Round], left: int) -> Generator[Event, None, None]:
         """Waits for rounds and reports them, oldest first, until at most `left` are under way."""
@@ -134,7 +134,7 @@ class Scheduler:
     def _plan(self, turn: Turn) -> tuple[list[tuple[int, list[int]]], list[int]]:
         """A parallel round's cohort, and who of it trains on which host."""
         cohort, hosts = self._cohort(turn), len(self._backend.hosts)
-        if self._algorithms[turn.phase].stateful:
+        if self._algorithms[turn.phase].keeps_state():
             visits = at_home(cohort, hosts)
         else:
             local = turn.config(self._scenario).local
@@ -142,7 +142,7 @@ class Scheduler:
         return [(host, clients) for host, clients in enumerate(visits) if clients], cohort
 
     def _commit(self, done: _Round) -> Generator[Event, None, None]:
-        if self._algorithms[done.turn.phase].stateful:
+        if self._algorithms[done.turn.phase].keeps_state():
             calls = []
             for index, host in enumerate(self._backend.hosts):
                 clients = [client for at, visited in done.visits if at == index for client in visited]

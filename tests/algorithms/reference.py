@@ -6,6 +6,7 @@ It shares with rayfl the data, the initial weights, and the stream that a visit 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -31,12 +32,12 @@ def forward(w: Vector, x: torch.Tensor, loudness: float = 1.0) -> tuple[torch.Te
     """Features, as they enter the last layer, and logits."""
     parts = torch.split(w, [int(np.prod(shape)) for shape in SHAPES])
     a, b, c, d, e, f = (part.reshape(shape) for part, shape in zip(parts, SHAPES, strict=True))
-    features = loudness * torch.tanh(F.linear(torch.tanh(F.linear(x, a, b)), c, d))
+    features = torch.tanh(loudness * F.linear(torch.tanh(F.linear(x, a, b)), c, d))
     return features, F.linear(features, e, f)
 
 
-def cross_entropy(w: Vector, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return F.cross_entropy(forward(w, x)[1], y)
+def cross_entropy(w: Vector, x: torch.Tensor, y: torch.Tensor, loudness: float = 1.0) -> torch.Tensor:
+    return F.cross_entropy(forward(w, x, loudness)[1], y)
 
 
 def gradient(loss: Loss, w: Vector, x: torch.Tensor, y: torch.Tensor) -> Vector:
@@ -54,7 +55,7 @@ class Visit:
     """A client in a round (from 1). n: its samples; lr: this round's; K: its local steps."""
 
     def __init__(self, setting: Setting, client: int, round: int) -> None:
-        self.client, self._local = client, setting.local
+        self.client, self._local, self._loudness = client, setting.local, setting.loudness
         self.n, self.mean_n = SIZES[client], sum(SIZES[: setting.clients]) / setting.clients
         self.lr = self._local["lr"] * self._local.get("lr_decay", 1.0) ** (round - 1)
         start = sum(SIZES[:client])
@@ -68,7 +69,7 @@ class Visit:
     def sgd(
         self,
         w: Vector,
-        loss: Loss = cross_entropy,
+        loss: Loss | None = None,
         *,
         penalty: Penalty | None = None,
         drift: Vector | None = None,
@@ -77,9 +78,11 @@ class Visit:
     ) -> Vector:
         """Local training from w.
 
+        loss: cross-entropy in training mode, unless another is given.
         penalty: what is added to a gradient before clipping. drift: of which lr times is subtracted after a step.
         decay: added to the weight decay. trains: step from 1 to [parameters] of ones and zeros.
         """
+        loss = loss or partial(cross_entropy, loudness=self._loudness)
         clip, momentum = self._local.get("clip_norm"), self._local.get("momentum", 0.0)
         decay = decay + self._local.get("weight_decay", 0.0)
         y, velocity = w.clone(), torch.zeros_like(w)
@@ -93,9 +96,11 @@ class Visit:
         return y
 
     def full_loss(self, w: Vector) -> float:
+        """Of all samples, in evaluation mode."""
         return float(cross_entropy(w, self.x, self.y))
 
     def full_gradient(self, w: Vector) -> Vector:
+        """Of `full_loss`."""
         return gradient(cross_entropy, w, self.x, self.y)
 
 
@@ -133,10 +138,12 @@ def distance(one: Vector, other: Vector, setting: Setting) -> float:
 def assert_equal(ours: Vector, expected: Vector, setting: Setting, tolerance: float = 1e-5) -> None:
     """Within rounding of float32: against the change that training made, not against the size of the weights."""
     assert (expected - setting.initial()).norm() > 0.05
-    assert distance(ours, expected, setting) < tolerance
+    apart = distance(ours, expected, setting)
+    assert apart < tolerance, f"{apart:.1e} of the change apart"
 
 
 def assert_equal_and_unlike(ours: Vector, expected: Vector, other: Vector, setting: Setting) -> None:
     """As `assert_equal`; and the comparison could tell it from another algorithm, by a thousand tolerances."""
     assert_equal(ours, expected, setting)
-    assert distance(other, expected, setting) > 1e-2
+    apart = distance(other, expected, setting)
+    assert apart > 1e-2, f"only {apart:.1e} of the change from what it should differ from"

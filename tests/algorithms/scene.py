@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ def _labelled(rng: np.random.Generator, owners: np.ndarray, taste: np.ndarray) -
 class TanhNet(Network):
     """Three dense layers with tanh between them.
 
-    loudness: what features are multiplied by in training mode, so that the modes can be told apart.
+    loudness: what enters the second tanh is multiplied by it in training mode, so that the modes can be told apart.
     """
 
     ordered_modules = ("first", "second", "read_out")
@@ -69,8 +69,9 @@ class TanhNet(Network):
         self.loudness, self.dropout = loudness, nn.Dropout(dropout)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        features = torch.tanh(self.second(torch.tanh(self.first(x))))
-        logits: torch.Tensor = self.read_out(self.dropout(features) * (self.loudness if self.training else 1.0))
+        loudness = self.loudness if self.training else 1.0
+        features = torch.tanh(loudness * self.second(torch.tanh(self.first(x))))
+        logits: torch.Tensor = self.read_out(self.dropout(features))
         return logits
 
 
@@ -88,7 +89,7 @@ class Setting:
     loudness: float = 1.0
 
     def with_local(self, **local: Any) -> Setting:
-        return Setting(self.cohorts, self.rounds, {**self.local, **local}, self.clients, self.loudness)
+        return replace(self, local={**self.local, **local})
 
     def initial(self) -> torch.Tensor:
         """float64 [parameters]: what both start from."""
@@ -103,6 +104,8 @@ USUAL: dict[str, Any] = {"epochs": 2, "batch_size": 6, "lr": 0.3, "lr_decay": 0.
 PLAIN = Setting(local=USUAL)
 EVERYTHING = PLAIN.with_local(momentum=0.6, weight_decay=0.02, clip_norm=0.4)
 """Clipping acts in most steps."""
+LOUD = replace(PLAIN, loudness=1.7)
+"""The network behaves otherwise in training than in evaluation mode."""
 FULL = Setting(EVERYBODY, rounds=3, local=USUAL)
 
 

@@ -90,7 +90,7 @@ def test_moon_at_a_high_temperature_tends_to_fedavg() -> None:
 
 def test_fedexp_of_one_participant_is_fedavg() -> None:
     alone = Setting([[3], [7], [3]], 3, PLAIN.local)
-    assert_equal(trained({"name": "fedexp", "reported": "last"}, alone), trained("fedavg", alone), alone)
+    assert_equal(trained({"name": "fedexp", "report": "global"}, alone), trained("fedavg", alone), alone)
 
 
 def test_fedadam_without_memory_takes_steps_of_its_rate() -> None:

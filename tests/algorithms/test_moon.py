@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.algorithms.reference import Vector, assert_equal_and_unlike, fedavg, forward, mean, rounds, sizes
-from tests.algorithms.scene import EVERYTHING, FULL, PLAIN, Setting, trained
+from tests.algorithms.scene import EVERYTHING, FULL, LOUD, PLAIN, Setting, trained
 
 
 def cosine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -25,7 +24,7 @@ def moon(setting: Setting, mu: float = 1.0, tau: float = 0.5, first: str = "skip
     for cohort in rounds(setting):
         received, trained_models = w, []
         for visit in cohort:
-            old = previous.get(visit.client, setting.initial() if first == "global" else None)
+            old = previous.get(visit.client, setting.initial() if first == "initial" else None)
 
             def objective(
                 y: Vector,
@@ -52,13 +51,13 @@ SETTINGS = {
     "plain": PLAIN,
     "everything": EVERYTHING,
     "full": FULL,
-    "loud_in_training": replace(PLAIN, loudness=1.7),
+    "loud": LOUD,
 }
 
 
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
 def test_moon(setting: Setting) -> None:
-    """The last network's features are of another length in training mode, which logits feel, and cosines do not."""
+    """The last network has other features in training mode; the received and the previous model are not in it."""
     ours = trained({"name": "moon", "mu": 5.0}, setting)
     assert_equal_and_unlike(ours, moon(setting, mu=5.0), moon(setting, mu=1.0), setting)
 
@@ -79,5 +78,5 @@ def test_feddecorrs_code_has_temperature_one_whatever_is_asked() -> None:
 
 def test_the_initial_global_model_may_stand_for_a_previous_one() -> None:
     """It makes the term log 2, without a gradient, in round 1; a client that comes later first moves away from it."""
-    ours = trained({"name": "moon", "mu": 5.0, "first": "global"}, PLAIN)
-    assert_equal_and_unlike(ours, moon(PLAIN, mu=5.0, first="global"), moon(PLAIN, mu=5.0), PLAIN)
+    ours = trained({"name": "moon", "mu": 5.0, "first": "initial"}, PLAIN)
+    assert_equal_and_unlike(ours, moon(PLAIN, mu=5.0, first="initial"), moon(PLAIN, mu=5.0), PLAIN)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.algorithms.reference import Vector, assert_equal, assert_equal_and_unlike, fedavg, mean, rounds
-from tests.algorithms.scene import EVERYTHING, FULL, PLAIN, Setting, trained
+from tests.algorithms.scene import EVERYTHING, FULL, LOUD, PLAIN, Setting, trained
 
 
 def qffl(setting: Setting, q: float, *, gradients: bool = False) -> Vector:
@@ -24,14 +24,15 @@ def qffl(setting: Setting, q: float, *, gradients: bool = False) -> Vector:
 
 
 @pytest.mark.parametrize("q", [0.5, 1.0, 2.0, 5.0])
-@pytest.mark.parametrize("setting", [PLAIN, FULL, EVERYTHING], ids=["plain", "full", "everything"])
+@pytest.mark.parametrize("setting", [PLAIN, FULL, EVERYTHING, LOUD], ids=["plain", "full", "everything", "loud"])
 def test_qfedavg(setting: Setting, q: float) -> None:
+    """F_k is a loss in evaluation mode, which the last network tells."""
     ours = trained({"name": "qfedavg", "q": q}, setting)
     assert_equal_and_unlike(ours, qffl(setting, q), fedavg(setting, uniform=True), setting)
 
 
 @pytest.mark.parametrize("q", [0.5, 1.0, 2.0])
-@pytest.mark.parametrize("setting", [PLAIN, FULL], ids=["plain", "full"])
+@pytest.mark.parametrize("setting", [PLAIN, FULL, LOUD], ids=["plain", "full", "loud"])
 def test_qfedsgd(setting: Setting, q: float) -> None:
     ours = trained({"name": "qfedsgd", "q": q}, setting)
     assert_equal_and_unlike(ours, qffl(setting, q, gradients=True), qffl(setting, 0.0, gradients=True), setting)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.algorithms.reference import Vector, assert_equal_and_unlike, fedavg, linear, mean, rounds, sizes
-from tests.algorithms.scene import EVERYTHING, FULL, PLAIN, Setting, trained
+from tests.algorithms.scene import EVERYTHING, FULL, LOUD, PLAIN, Setting, trained
 
 
 def scaffold(
@@ -24,10 +24,7 @@ def scaffold(
         changes, control_changes = [], []
         for visit in cohort:
             own, drift = c_i[visit.client], c - c_i[visit.client]
-            if correction == "gradient":
-                y = visit.sgd(w, penalty=linear(drift))
-            else:
-                y = visit.sgd(w, drift=drift)
+            y = visit.sgd(w, penalty=linear(drift)) if correction == "gradient" else visit.sgd(w, drift=drift)
             new = own - c + (w - y) / (visit.K * visit.lr) if option == "II" else visit.full_gradient(w)
             changes.append(y - w)
             control_changes.append(new - own)
@@ -39,8 +36,9 @@ def scaffold(
 
 @pytest.mark.parametrize("correction", ["gradient", "step"])
 @pytest.mark.parametrize("option", ["I", "II"])
-@pytest.mark.parametrize("setting", [PLAIN, EVERYTHING, FULL], ids=["plain", "everything", "full"])
+@pytest.mark.parametrize("setting", [PLAIN, EVERYTHING, FULL, LOUD], ids=["plain", "everything", "full", "loud"])
 def test_scaffold(setting: Setting, option: str, correction: str) -> None:
+    """Option I's gradient is one in evaluation mode, which the last network tells."""
     ours = trained({"name": "scaffold", "option": option, "correction": correction}, setting)
     expected = scaffold(setting, option, correction)
     other = scaffold(setting, "I" if option == "II" else "II", correction)

@@ -25,7 +25,7 @@ PEOPLE: dict[str, Any] = {
 VARIANTS: list[dict[str, Any]] = [
     *({"name": name} for name in algorithms),
     {"name": "scaffold", "option": "I", "correction": "step", "weighting": "samples"},
-    {"name": "moon", "first": "global"},
+    {"name": "moon", "first": "initial"},
     {"name": "feddyn", "report": "all", "penalty": "decay", "scale_alpha": True},
     {"name": "feddyn", "report": "cloud"},
     {"name": "fedexp", "form": "feddecorr"},
