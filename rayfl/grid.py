@@ -22,11 +22,11 @@ from rayfl.report.grid_table import CellRun, GridTable
 EXAMPLES = """\
 examples:
   python -m rayfl.grid --list
-  python -m rayfl.grid cyclicfl_table_1                        # again to go on: finished cells are skipped
-  python -m rayfl.grid cyclicfl_table_1 --only 'FedAvg/*'
-  python -m rayfl.grid cyclicfl_table_1 --quick data.source=generated --out quick_runs
-  python -m rayfl.grid cyclicfl_table_1 --table-only
-  ray job submit --working-dir . -- python -m rayfl.grid cyclicfl_table_1 --out /shared/runs
+  python -m rayfl.grid cyclicfl_table_2                        # again to go on: finished cells are skipped
+  python -m rayfl.grid cyclicfl_table_2 --only 'FedAvg/*'
+  python -m rayfl.grid cyclicfl_table_2 --quick data.source=generated --out quick_runs
+  python -m rayfl.grid cyclicfl_table_2 --table-only
+  ray job submit --working-dir . -- python -m rayfl.grid cyclicfl_table_2 --out /shared/runs
 """
 
 

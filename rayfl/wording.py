@@ -31,7 +31,10 @@ def in_words(
     """
     messages: dict[KeyPath, list[str]] = {}
     values: dict[KeyPath, Any] = {}
-    for detail in error.errors(include_url=False):
+    details = error.errors(include_url=False)
+    for detail in details:
+        if detail["type"] == "too_short" and any(_within(other["loc"], detail["loc"]) for other in details):
+            continue  # pydantic leaves wrong elements out, and then finds too few
         missing = detail["type"] == "missing"
         path, value = _locate(detail["loc"], given, missing)
         if detail["type"] == "extra_forbidden":
@@ -47,6 +50,10 @@ def in_words(
         path: " or ".join(texts) + ("" if _not_shown(values[path]) else f" (got {values[path]!r})")
         for path, texts in messages.items()
     }
+
+
+def _within(location: KeyPath, outer: KeyPath) -> bool:
+    return len(location) > len(outer) and location[: len(outer)] == outer
 
 
 def _not_shown(value: Any) -> bool:

@@ -1,7 +1,5 @@
 """The scenarios and grids that come with rayfl: they can be run, and say what their papers say."""
 
-# ruff: noqa: RUF001 (the papers write alpha as a Greek letter)
-
 from __future__ import annotations
 
 import re

@@ -32,7 +32,7 @@ class Algorithm(BaseModel, ABC):
     fixed_last: how many of the network's last modules this algorithm never trains.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
     stateful: ClassVar[bool] = False
     exchanges: ClassVar[int] = 1

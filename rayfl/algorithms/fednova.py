@@ -23,7 +23,7 @@ class FedNova(FedAvg):
 
     tau_i is ||a_i||_1, where the client's change is eta times a combination of its gradients with coefficients a_i: the
     number of its steps, or with momentum rho: (K - rho (1 - rho^K) / (1 - rho)) / (1 - rho). Buffers are averaged
-    in the same way.
+    in the same way. Gradual unfreezing does not change tau_i.
     """
 
     def round(self, server: ServerState, cohort: Sequence[int]) -> Generator[Exchange, Answers, None]:

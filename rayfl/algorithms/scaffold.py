@@ -26,7 +26,8 @@ class SCAFFOLD(FedAvg):
 
     option: "II": c_i+ = c_i - c + (w - y) / (K eta), with the K steps that this client took and the rate of this round
         (FedDyn's code has the initial rate and one K for all). "I": c_i+ is the gradient of the client's data at the
-        received model, in evaluation mode; an extra pass.
+        received model, in evaluation mode; an extra pass. With gradual unfreezing K is that of the whole visit, also
+        for modules that were frozen for a part of it.
     correction: where c - c_i enters: the `gradient`, before clipping and momentum, as a linear term of the loss
         (FedDyn's and FedExP's code), or the `step`, after them (NIID-Bench's code). Without clipping and momentum both
         are the paper's; what is meant with them it does not say.
