@@ -23,7 +23,7 @@ EXAMPLES = """\
 examples:
   python -m rayfl.grid --list
   python -m rayfl.grid cyclicfl_table_2                        # again to go on: finished cells are skipped
-  python -m rayfl.grid cyclicfl_table_2 --only 'FedAvg/*'
+  python -m rayfl.grid cyclicfl_table_2 --only 'FedAvg/*' --seed 0
   python -m rayfl.grid cyclicfl_table_2 --quick data.source=generated --out quick_runs
   python -m rayfl.grid cyclicfl_table_2 --table-only
   ray job submit --working-dir . -- python -m rayfl.grid cyclicfl_table_2 --out /shared/runs
@@ -42,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="replace a value of every scenario")
     parser.add_argument("--list", action="store_true", help="list the grids that are found, with their titles")
     parser.add_argument("--only", action="append", metavar="ROW/COLUMN", help="run these cells alone; * for any")
+    parser.add_argument("--seed", action="append", type=int, metavar="N", help="run this one of its seeds alone")
     parser.add_argument("--table-only", action="store_true", help="run nothing: make the table of what is finished")
     parser.add_argument("--quick", action="store_true", help="apply the scenario's [quick] table: a first look")
     parser.add_argument("--backend", choices=["ray", "inline"], default="ray", help="inline: one run after another")
@@ -82,7 +83,11 @@ def _run(options: argparse.Namespace, console: Console) -> int:
     _announce(console, grid, cells, len(finished), folder)
     runs = {cell: CellRun.read(cell.row, cell.column, cell.seed, cell.folder) for cell in finished}
     failed: list[Outcome] = []
-    left = [] if options.table_only else [cell for cell in _chosen(grid, cells, options.only) if cell not in runs]
+    left = (
+        []
+        if options.table_only
+        else [cell for cell in _chosen(grid, cells, options.only, options.seed) if cell not in runs]
+    )
     data_dir = (options.data_dir or data_folder()).absolute()
     with GridProgress(len(left), sum(map(visits, left)), console) as progress:
         _write_table(grid, cells, runs, folder)
@@ -104,14 +109,14 @@ def _run(options: argparse.Namespace, console: Console) -> int:
     return 1 if failed else 0
 
 
-def _chosen(grid: Grid, cells: Sequence[Cell], only: Sequence[str] | None) -> list[Cell]:
-    if not only:
-        return list(cells)
+def _chosen(grid: Grid, cells: Sequence[Cell], only: Sequence[str] | None, seeds: Sequence[int] | None) -> list[Cell]:
+    if strange := set(seeds or ()) - set(grid.seeds):
+        raise ScenarioError(f"--seed: {min(strange)} is not among the seeds of this grid: {list(grid.seeds)}")
     try:
-        chosen = grid.choose(only, "--only")
+        chosen = grid.choose(only or ("*/*",), "--only")
     except ValueError as error:
         raise ScenarioError(str(error)) from None
-    return [cell for cell in cells if (cell.row, cell.column) in chosen]
+    return [cell for cell in cells if (cell.row, cell.column) in chosen and cell.seed in (seeds or grid.seeds)]
 
 
 def _write_table(grid: Grid, cells: Sequence[Cell], runs: Mapping[Cell, CellRun], folder: Path) -> GridTable:

@@ -87,6 +87,11 @@ def test_a_second_call_runs_what_is_left(folder: Path, capsys: pytest.CaptureFix
     assert again == stands
 
 
+def test_seeds_are_chosen_by_number(folder: Path) -> None:
+    assert main(["small", "--backend", "inline", "--only", "*/2", "--seed", "1"]) == 0
+    assert finished(folder) == {"FedAvg/2/seed_1", "Cyclic/2/seed_1"}
+
+
 def test_table_only_runs_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["small", "--table-only"]) == 0
     assert "not run (93.50)" in capsys.readouterr().out
@@ -122,6 +127,7 @@ def test_failed_runs_are_named_at_the_end_and_the_status_is_1(folder: Path, caps
     [
         (["smal"], "error: no grid 'smal'; did you mean 'small'?"),
         (["small", "--only", "FedAvg"], "error: --only: 'FedAvg' is not row/column (* stands for any)"),
+        (["small", "--seed", "9"], "error: --seed: 9 is not among the seeds of this grid: [0, 1]"),
         (["small", "--only", "Fedavg/2"], "error: --only: there is no row 'Fedavg'; did you mean 'FedAvg'"),
         (["small", "seed=3"], "seed: a grid has `seeds` instead"),
         (["small", "--out", "my_arrays.py"], "my_arrays.py/small': Not a directory; name another one with --out"),
@@ -172,5 +178,5 @@ def test_help_explains_options_with_examples(capsys: pytest.CaptureFixture[str])
         main(["--help"])
     said = capsys.readouterr().out
     assert EXAMPLES.strip() in said
-    for option in ("--list", "--only", "--table-only", "--quick", "--backend", "--address", "--out", "--data-dir"):
+    for option in ("--list", "--only", "--seed", "--table-only", "--quick", "--backend", "--address", "--out", "--data-dir"):
         assert option in said

@@ -137,6 +137,7 @@ def test_every_default_is_written_out() -> None:
         "weighting": "samples",
         "buffers": "average",
         "server_lr": 1.0,
+        "report": "global",
     }
     assert written["phases"][0]["local"]["lr"] == Local().lr
     assert written["data"]["source"] == "auto"
