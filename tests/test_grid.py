@@ -116,7 +116,7 @@ def test_failed_runs_are_named_at_the_end_and_the_status_is_1(folder: Path, caps
     lines = said.err.splitlines()
     assert len(lines) == 2
     assert lines[0].startswith(
-        "error: Cyclic / 2 / seed 0: phases.0.cohort: 9 clients per round, but there are 4 (see "
+        "error: Cyclic / 2 / seed 0: phases.cyclic.cohort: 9 clients per round, but there are 4 (see "
     )
     assert lines[0].endswith("results/small/Cyclic/2/seed_0/run.log)")
     assert "4 of 6 runs, 2 failed" in said.out
