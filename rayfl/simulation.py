@@ -18,7 +18,8 @@ from rayfl.data.folders import cache_folder, data_folder
 from rayfl.data.store import build_store
 from rayfl.engine.cohort import check_cohort
 from rayfl.engine.evaluation import cut
-from rayfl.engine.network import build_checked, check_needs
+from rayfl.engine.needs import check_needs
+from rayfl.engine.network import build_checked
 from rayfl.engine.session import Job, Session
 from rayfl.errors import ScenarioError
 from rayfl.models.flat import FlatModel
@@ -117,7 +118,7 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
         check_cohort(phase, f"phases.{phase.name}", store.num_clients)
     cut(scenario.evaluation, store)
     model = build_checked(scenario, store)
-    check_needs(scenario, model.module, store.train_shards.sizes)
+    check_needs(scenario, model.module, store)
     return Job(scenario, store, model.vector.numpy().copy(), len(model.params)), model
 
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from rayfl.local.client import Client
 
 
-Need = Literal["features", "modules", "no running statistics"]
-"""What an algorithm may need of a network: that it declares its feature layer, or its ordered modules, or that its
-normalisation keeps no running statistics, which nobody would average."""
+Need = Literal["features", "no running statistics"]
+"""What an algorithm may need of a network: that it declares its feature layer, or that its normalisation keeps no
+running statistics, which nobody would average."""
 
 
 class Algorithm(BaseModel, ABC):
@@ -30,13 +30,15 @@ class Algorithm(BaseModel, ABC):
     stateful: clients keep `client.state` from round to round, on a host of their own.
     exchanges: how many exchanges a round yields; known beforehand, rounds can be submitted ahead of their results.
     fixed_last: how many of the network's last modules this algorithm never trains.
+    trains: whether its clients train, as `local` says, by `local_update`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     stateful: ClassVar[bool] = False
     exchanges: ClassVar[int] = 1
     fixed_last: ClassVar[int] = 0
+    trains: ClassVar[bool] = True
 
     def keeps_state(self) -> bool:
         """Whether clients keep `client.state`; of some algorithms an option decides."""
@@ -44,7 +46,7 @@ class Algorithm(BaseModel, ABC):
 
     def needs(self) -> set[Need]:
         """What the network must have; checked before anything starts."""
-        return {"modules"} if self.fixed_last else set()
+        return set()
 
     @abstractmethod
     def round(self, server: ServerState, cohort: Sequence[int]) -> Generator[Exchange, Answers, None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from rayfl.algorithms import algorithms
 from rayfl.algorithms.algorithm import Algorithm
@@ -42,6 +43,7 @@ def _build(chosen: Named, where: str) -> Algorithm:
             f"{where}: '{chosen.name}' is not a class derived from rayfl.algorithms.algorithm.Algorithm"
         )
     try:
-        return kind(**chosen.options)
+        # strict, so that neither true nor "1" passes for the number 1; as JSON, so that a list passes for a tuple
+        return kind.model_validate_json(to_json(chosen.options), strict=True)
     except ValidationError as error:
         raise ScenarioError(explain(error, kind, chosen.options, f"{where}.")) from None

@@ -73,7 +73,8 @@ class ServerState:
     num_params: length of the parameters' part (padding included); model[:num_params] is what is trained.
     num_clients: how many clients there are in all.
     memory: named vectors that the algorithm keeps from round to round, within its phase.
-    reported: the model that is evaluated and returned, where an algorithm reports another than it trains from.
+    reported: the model that is evaluated and returned, where an algorithm reports another than it trains from; also
+        what the next phase starts from.
     """
 
     model: np.ndarray
@@ -90,4 +91,4 @@ class ServerState:
 
     def recall(self, name: str, initial: float) -> np.ndarray:
         """float64 [num_params]: what the memory holds under this name, at first `initial` everywhere."""
-        return self.memory.get(name, np.full(self.num_params, initial))
+        return self.memory[name] if name in self.memory else np.full(self.num_params, initial)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-import numpy as np
 from pydantic import Field, PositiveFloat
 
 from rayfl.algorithms.exchange import Answer, Answers, Exchange, ServerState
@@ -51,7 +50,9 @@ class FedDyn(FedAvg):
         duals = server.recall("duals", 0.0) + len(cohort) * delta[: server.num_params]
         server.memory["duals"] = duals
         if self.report == "participants":
-            server.reported = (server.model + delta).astype(np.float32)
+            averaged = len(delta) if self.buffers == "average" else server.num_params
+            server.reported = server.model.copy()
+            server.reported[:averaged] += delta[:averaged]
         elif self.report == "all":
             server.reported = mean_of_last(server, answers)
         buffers = delta[server.num_params :] if self.buffers == "average" else None

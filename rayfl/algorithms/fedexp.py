@@ -36,6 +36,7 @@ class FedExP(FedAvg):
     epsilon: NonNegativeFloat = 1e-3
     decay: Annotated[float, Field(gt=0, le=1)] = 0.998
     weighting: Literal["samples", "uniform"] = "uniform"
+    server_lr: Annotated[float, Field(ge=1, le=1)] = 1.0
 
     def round(self, server: ServerState, cohort: Sequence[int]) -> Generator[Exchange, Answers, None]:
         before = server.model.astype(np.float64)

@@ -6,12 +6,13 @@ Li et al., "Fair Resource Allocation in Federated Learning", ICLR 2020, alg. 1 (
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import NonNegativeFloat
 
 from rayfl.algorithms.algorithm import Algorithm
 from rayfl.algorithms.exchange import Answer, Answers, Exchange, ServerState
+from rayfl.errors import RayflError
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +36,13 @@ class QFedAvg(Algorithm):
 
     def round(self, server: ServerState, cohort: Sequence[int]) -> Generator[Exchange, Answers, None]:
         answers = yield Exchange(self.fit, server.model)
-        step = -answers.sums["direction"] / answers.sums["curvature"]
+        curvature = answers.sums["curvature"]
+        if not curvature[0] > 0:
+            raise RayflError(
+                f"q-FFL: losses to the power of q = {self.q} vanish in sums of multiples of 2**-fraction_bits; use a "
+                "smaller q, or more numerics.fraction_bits"
+            )
+        step = -answers.sums["direction"] / curvature
         server.move(step[: server.num_params], step[server.num_params :])
 
     def fit(self, client: Client, model: torch.Tensor) -> Answer:
@@ -50,7 +57,13 @@ class QFedAvg(Algorithm):
 
 
 class QFedSGD(QFedAvg):
-    """q-FedAvg with dw_k = the gradient of F_k at the received model, on all of the client's examples; no training."""
+    """q-FedAvg with dw_k = the gradient of F_k at the received model, on all of the client's examples.
+
+    No local training: of `local` only the rate is used, and there is no relay of it. The authors' code takes the
+    gradient on one batch.
+    """
+
+    trains: ClassVar[bool] = False
 
     def fit(self, client: Client, model: torch.Tensor) -> Answer:
         loss = client.mean_loss(model) + SMALLEST_LOSS

@@ -12,6 +12,7 @@ import numpy as np
 
 from rayfl.algorithms.exchange import Answer, Answers, Exchange, ServerState
 from rayfl.algorithms.fedavg import FedAvg
+from rayfl.local.steps import effective_steps
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +31,8 @@ class SCAFFOLD(FedAvg):
         for modules that were frozen for a part of it.
     correction: where c - c_i enters: the `gradient`, before clipping and momentum, as a linear term of the loss
         (FedDyn's and FedExP's code), or the `step`, after them (NIID-Bench's code). Without clipping and momentum both
-        are the paper's; what is meant with them it does not say.
+        are the paper's; what is meant with them it does not say. Where momentum multiplies the correction too, K is
+        the effective number of steps: dividing by K would let the c_i grow without bound from momentum 0.5 on.
     weighting: uniform in the paper and FedDyn's code; NIID-Bench weights the models' mean by `samples`.
     """
 
@@ -52,7 +54,9 @@ class SCAFFOLD(FedAvg):
         new = client.mean_gradient(model) if self.option == "I" else None
         delta = self.local_update(client, model) - model
         if new is None:
-            new = own - control - delta[: len(control)] / (len(client.losses) * client.lr)
+            momentum = client.local.momentum if self.correction == "gradient" else 0.0
+            steps = effective_steps(len(client.losses), momentum)
+            new = own - control - delta[: len(control)] / (steps * client.lr)
         client.state["control"] = new
         asides = self.asides(client, model, delta)
         return Answer(self.weight(client), sums={"control_delta": new - own}, asides=asides, delta=delta)

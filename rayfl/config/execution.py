@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 from rayfl.config.phase import Local
 from rayfl.config.section import Section
@@ -16,13 +24,20 @@ class Evaluation(Section):
     per_client: also every client's own test examples, into clients.parquet.
     personalize: also, for every client, the model after this local training on the client's own examples, scored on its
         own test examples (FedBABU's personalised accuracy); each time from the global model, of which nothing changes.
-        Its rate does not decay.
+        Its rate is the same in all rounds.
     """
 
     every: PositiveInt = 1
     batch_size: PositiveInt = 500
     per_client: bool = False
     personalize: Local | None = None
+
+    @field_validator("personalize")
+    @classmethod
+    def _no_rounds_to_decay_over(cls, local: Local | None) -> Local | None:
+        if local and (local.lr_decay != 1 or local.lr_drops):
+            raise ValueError("knows no lr_decay and no lr_drops: it has the same rate in all rounds")
+        return local
 
 
 class Numerics(Section):

@@ -23,8 +23,8 @@ class ClientStates:
         self._staged: dict[int, State] = {}
         self._commits = 0
 
-    def open(self, client: int, commits: int, again: bool = False) -> State:
-        """A copy of the client's state.
+    def open(self, client: int, commits: int, device: torch.device, again: bool = False) -> State:
+        """A copy of the client's state, on a device.
 
         commits: how many rounds must have been committed here. again: the client was visited in this round before.
 
@@ -34,11 +34,12 @@ class ClientStates:
         if commits != self._commits or (again and client not in self._staged):
             raise _lost(commits)
         state = self._staged.get(client, self._kept.get(client, {}))
-        return {name: vector.clone() for name, vector in state.items()}
+        return {name: vector.to(device, copy=True) for name, vector in state.items()}
 
     def stage(self, client: int, state: State) -> None:
-        # a copy: what an algorithm keeps may be a view of the resident model, which the next visit overwrites
-        self._staged[client] = {name: vector.detach().clone() for name, vector in state.items()}
+        # a copy: what an algorithm keeps may be a view of the resident model, which the next visit overwrites; in main
+        # memory, since a GPU's would fill up with clients
+        self._staged[client] = {name: vector.detach().to("cpu", copy=True) for name, vector in state.items()}
 
     def commit(self, clients: Collection[int]) -> None:
         """Keeps what the round's visits to these clients of this host left.

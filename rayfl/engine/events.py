@@ -49,7 +49,8 @@ class ClientScore:
 class Evaluated:
     """The model after a round, on the whole test set; comes later than that round's RoundDone.
 
-    loss: mean cross-entropy; accuracy in 0..1; clients is empty unless `evaluation.per_client` asks for it.
+    loss: mean cross-entropy; accuracy in 0..1; clients is empty unless `evaluation.per_client` or
+        `evaluation.personalize` asks for it.
     personalized_accuracy: the mean over clients, each of weight 1, where `evaluation.personalize` asks for it.
     """
 

@@ -100,33 +100,44 @@ class Host:
         self._states_of(turn).commit(clients)
 
     def evaluate(self, turn: Turn, model: np.ndarray, slices: Sequence[Slice]) -> list[Score]:
-        """Scores of a model vector on slices of the test examples."""
+        """Scores of a model vector on slices of the test examples.
+
+        Raises:
+            ClientError: personalisation of a client failed.
+        """
+        vector = to_tensor(model, slice(None), self._device)
         try:
-            vector = to_tensor(model, slice(None), self._device)
-            return [self._evaluate(turn, vector, part) for part in slices]
+            self._model.load(vector)
+            scores = [self._score(part) for part in slices if not part.personalized]
         except Exception:  # a user's network may raise anything
             raise RayflError(f"the evaluation on host {self._index} raised\n{traceback.format_exc()}") from None
+        return scores + [self._personalized(turn, vector, part) for part in slices if part.personalized]
 
-    def _evaluate(self, turn: Turn, vector: torch.Tensor, part: Slice) -> Score:
-        personalize = self._scenario.evaluation.personalize
-        if part.personalized and personalize:
-            # a phase's number of its own keys its random streams
-            key = (self._scenario.seed, len(self._scenario.phases), turn.round)
-            seed_torch(torch_seed(key[0], "model", *key[1:], part.client), self._device)
-            client = Client(part.client, self._batches, self._model, personalize, personalize.lr, *key, state={})
+    def _personalized(self, turn: Turn, vector: torch.Tensor, part: Slice) -> Score:
+        """The score after local training on the client's own examples; its random streams are those of no phase."""
+        local, seed, phase = self._scenario.evaluation.personalize, self._scenario.seed, len(self._scenario.phases)
+        assert local is not None
+        try:
+            seed_torch(torch_seed(seed, "model", phase, turn.round, part.client), self._device)
+            client = Client(part.client, self._batches, self._model, local, local.lr, seed, phase, turn.round, state={})
             client.train(vector, FedAvg())
-        else:
-            self._model.load(vector)
-        self._model.module.eval()
-        return self._score(part)
+            return self._score(part)
+        except RayflError as error:
+            raise ClientError(part.client, self._index, "personalisation", turn.round, str(error)) from None
+        except Exception:
+            detail = "its code raised\n" + traceback.format_exc()
+            raise ClientError(part.client, self._index, "personalisation", turn.round, detail) from None
 
     def _score(self, part: Slice) -> Score:
-        x, y = self._batches.test_batch(slice(part.start, part.stop))
-        with torch.inference_mode():
-            logits = self._model.module(x)
-            loss = F.cross_entropy(logits, y, reduction="sum")
-            correct = (logits.argmax(dim=1) == y).sum()
-        return Score(part, float(loss), int(correct))
+        self._model.module.eval()
+        loss, correct, size = 0.0, 0, self._scenario.evaluation.batch_size
+        for start in range(part.start, part.stop, size):
+            x, y = self._batches.test_batch(slice(start, min(start + size, part.stop)))
+            with torch.inference_mode():
+                logits = self._model.module(x)
+                loss += float(F.cross_entropy(logits, y, reduction="sum"))
+                correct += int((logits.argmax(dim=1) == y).sum())
+        return Score(part, loss, correct)
 
     def _visit(self, turn: Turn, client_id: int, run: Callable[[Client], T], again: bool = False) -> T:
         """One visit, of which nothing is left from the one before; whatever goes wrong in it becomes a ClientError."""
@@ -134,7 +145,7 @@ class Host:
         try:
             stateful = self._algorithms[turn.phase].keeps_state()
             states = self._states_of(turn)
-            state: State = states.open(client_id, turn.round_in_phase - 1, again) if stateful else {}
+            state: State = states.open(client_id, turn.round_in_phase - 1, self._device, again) if stateful else {}
             self._model.module.train()
             seed_torch(torch_seed(self._scenario.seed, "model", turn.phase, turn.round, client_id), self._device)
             client = Client(

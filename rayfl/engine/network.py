@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
-from rayfl.algorithms.building import build_algorithms
 from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
 from rayfl.data.store import ShardStore
 from rayfl.errors import RayflError, ScenarioError
-from rayfl.local.steps import visit_steps
-from rayfl.local.unfreezing import training_stages
 from rayfl.models import models
 from rayfl.models.flat import FlatModel
 from rayfl.registry import call_with_options
@@ -61,40 +57,3 @@ def build_checked(scenario: Scenario, store: ShardStore) -> FlatModel:
             f"{where}: {len(x)} inputs give an output of shape {shape}, not [{len(x)}, {store.num_classes}]"
         )
     return model
-
-
-def check_needs(scenario: Scenario, network: nn.Module, sizes: np.ndarray) -> None:
-    """Compares what the phases' algorithms and their local training need with what the network has.
-
-    sizes: [clients] training examples of each.
-
-    Raises:
-        ScenarioError: it declares no feature layer or no modules, or has running statistics that nobody would average.
-    """
-    for phase, algorithm in zip(scenario.phases, build_algorithms(scenario), strict=True):
-        where, kind = f"phase '{phase.name}' ({phase.algorithm.name})", type(network).__name__
-        needs = algorithm.needs()
-        if "features" in needs and not hasattr(network, "feature_layer"):
-            raise ScenarioError(
-                f"{where} reads the network's features, and model {kind} does not say which they are; derive it from "
-                "rayfl.models.network.Network and declare feature_layer"
-            )
-        if "no running statistics" in needs and phase.schedule == "parallel":
-            tracked = [
-                name for name, module in network.named_modules() if getattr(module, "running_mean", None) is not None
-            ]
-            if tracked:
-                raise ScenarioError(
-                    f"{where} has buffers = 'keep', so the running statistics of model {kind} ('{tracked[0]}', ...) "
-                    "would stay as they were made; use group norm, or buffers = 'average'"
-                )
-        try:
-            for size in {int(sizes.min()), int(sizes.max())}:
-                training_stages(
-                    phase.local,
-                    max(algorithm.fixed_last, phase.local.fixed_last),
-                    network,
-                    visit_steps(phase.local, size),
-                )
-        except ScenarioError as error:
-            raise ScenarioError(f"{where}: {error}") from None

@@ -33,6 +33,8 @@ class Reduction:
         # a user's own code may return anything
         if not (getattr(answer, "values", None) or getattr(answer, "sums", None)):
             raise RayflError("it must return an Answer with at least one named vector")
+        if both := answer.sums.keys() & answer.asides.keys():
+            raise RayflError(f"it answered with {sorted(both)} both in sums and in asides")
         plain = answer.sums | answer.asides
         if self._totals is None:
             self._totals = {name: ExactSum(name, self._bits) for name in answer.values}

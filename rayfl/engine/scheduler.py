@@ -95,7 +95,7 @@ class Scheduler:
 
     def _relay(self, turns: Sequence[Turn]) -> Generator[Event, None, None]:
         """Every round is one chain of references: no model passes through the scheduler."""
-        model, ahead = self._backend.server.call("trained"), deque[_Round]()
+        model, ahead = self._backend.server.call("model"), deque[_Round]()
         for turn in turns:
             cohort = self._cohort(turn)
             packed = self._scenario.resources.relay == "packed" and not self._algorithms[turn.phase].keeps_state()

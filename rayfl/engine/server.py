@@ -32,7 +32,8 @@ class Server:
     def begin(self, turn: Turn, cohort: Sequence[int]) -> Exchange:
         """Starts a parallel round; returns its first exchange."""
         if turn.phase != self._phase:
-            self._phase, self._state.memory, self._state.reported = turn.phase, {}, None
+            self._phase = turn.phase
+            self._state.model, self._state.memory, self._state.reported = self.model(), {}, None
         self._round, self._received = self._algorithms[turn.phase].round(self._state, cohort), 0
         first = self._step(lambda: next(self._round))
         self._check(first)
@@ -49,6 +50,11 @@ class Server:
         following = self._step(lambda: self._round.send(answers))
         self._received += 1
         self._check(following)
+        if following is None and not np.isfinite(self.model()).all():
+            raise RayflError(
+                f"algorithm {type(self._algorithms[self._phase]).__name__}: the server's step left a model with values "
+                "that are not finite"
+            )
         if following is not None:
             following.number = self._received
         return following is not None, following
@@ -78,11 +84,7 @@ class Server:
         """The model that a relay left becomes the global one."""
         self._state.model, self._state.reported = np.array(model), None
 
-    def trained(self) -> np.ndarray:
-        """float32 vector of the global model, as of now: what training goes on from."""
-        return self._state.model.copy()
-
     def model(self) -> np.ndarray:
         """float32 vector of the model to evaluate and to return: the global one, unless the algorithm has another."""
         reported = self._state.reported
-        return self.trained() if reported is None else reported.copy()
+        return np.array(self._state.model if reported is None else reported)

@@ -68,7 +68,7 @@ class Client:
         self.received = received
         self.model.load(received)
         steps = visit_steps(self.local, self.num_samples)
-        stages = training_stages(self.local, max(fixed_last, self.local.fixed_last), self.model.module, steps)
+        stages = training_stages(self.local, fixed_last, self.model.module, steps)
         self.losses += train(self, self.model, self.batches(), stages, objective, self.local, self.lr)
         self.model.check()
         return self.model.vector

@@ -5,9 +5,15 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from rayfl.errors import ScenarioError
+
 
 def features_and_logits(network: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Features [n, d] and logits [n, classes] of one forward pass."""
+    """Features [n, d] and logits [n, classes] of one forward pass.
+
+    Raises:
+        ScenarioError: the network's forward does not call its feature layer once.
+    """
     seen: list[torch.Tensor] = []
     layer = network.get_submodule(str(network.feature_layer))
     handle = layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
@@ -15,4 +21,9 @@ def features_and_logits(network: nn.Module, x: torch.Tensor) -> tuple[torch.Tens
         logits = network(x)
     finally:
         handle.remove()
+    if len(seen) != 1:
+        raise ScenarioError(
+            f"model {type(network).__name__}: its forward calls feature_layer '{network.feature_layer}' "
+            f"{len(seen)} times, not once (as a module)"
+        )
     return seen[0].flatten(1), logits

@@ -19,3 +19,11 @@ def visit_steps(local: Local, num_samples: int) -> int:
     """Steps of one visit: the epochs' batches, at most `local.steps`."""
     steps = local.epochs * steps_per_epoch(local, num_samples)
     return steps if local.steps is None else min(steps, local.steps)
+
+
+def effective_steps(steps: int, momentum: float) -> float:
+    """||a||_1, where `steps` steps of SGD move the model by lr * sum_k a_k g_k: `steps` itself without momentum.
+
+    (K - rho (1 - rho^K) / (1 - rho)) / (1 - rho) with momentum rho (FedNova, section 4.2).
+    """
+    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)

@@ -24,12 +24,13 @@ def training_stages(
 ) -> list[tuple[int, Sequence[str] | None]]:
     """The stages of a visit: (number of steps, names of the modules that train in them); None stands for all.
 
-    fixed_last: how many of the last ordered modules are never trained.
+    fixed_last: how many of the last ordered modules the algorithm never trains; `local` may fix more.
 
     Raises:
         ScenarioError: the network declares no modules, or no such grouping, or too few of them for what is asked; or
             the visit is too short for the code's schedule.
     """
+    fixed_last = max(fixed_last, local.fixed_last)
     if local.unfreeze is None and not fixed_last:
         return [(steps, None)]
     units = trained_units(local, fixed_last, network)

@@ -11,7 +11,8 @@ from rayfl.errors import ScenarioError
 
 
 class Network(nn.Module):
-    """A classifier whose layers lie in a declared order; `forward` maps [n, C, H, W] float to [n, classes] logits.
+    """A classifier whose layers lie in a declared order; `forward` maps a batch of inputs ([n, C, H, W] float for
+    images, [n, length] int64 for text) to [n, classes] logits.
 
     ordered_modules: names of the submodules that hold the parameters, from input to output. Together they hold
         all parameters, and `named_parameters()` yields them in this order, so that the first modules are a prefix

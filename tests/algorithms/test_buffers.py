@@ -37,9 +37,11 @@ LOCAL = {"epochs": 4, "batch_size": "full", "lr": 1.5}
 COHORT = (0, 1, 3, 4, 6, 9, 11)
 
 
-def state(algorithm: str | dict[str, Any], *cohorts: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+def state(
+    algorithm: str | dict[str, Any], *cohorts: tuple[int, ...], local: dict[str, Any] = LOCAL
+) -> tuple[torch.Tensor, torch.Tensor]:
     """float64: parameters and running statistics, after a round for each of the cohorts."""
-    job, model = prepared(algorithm, Setting(cohorts, len(cohorts), LOCAL), model=f"{__name__}:NormNet")
+    job, model = prepared(algorithm, Setting(cohorts, len(cohorts), local), model=f"{__name__}:NormNet")
     vector, _ = run_on_hosts(job, 1)
     return _split(model.state_dict(torch.from_numpy(vector)))
 
@@ -61,10 +63,10 @@ def _split(values: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]
     return params, buffers
 
 
-def changes() -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+def changes(local: dict[str, Any] = LOCAL) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """What each client of the cohort changes, by itself, in parameters and in statistics."""
     start = initial()
-    alone = [state("fedavg", (client,)) for client in COHORT]
+    alone = [state("fedavg", (client,), local=local) for client in COHORT]
     return [params - start[0] for params, _ in alone], [buffers - start[1] for _, buffers in alone]
 
 
@@ -114,6 +116,13 @@ def test_plain_means_of_statistics(algorithm: dict[str, Any]) -> None:
     """In their first round, when nothing corrects the clients yet."""
     _, buffers = state(algorithm, COHORT)
     assert close(buffers, initial()[1] + weighted(changes()[1], PLAIN))
+
+
+def test_fednova_does_not_rescale_statistics_by_steps() -> None:
+    """They move by a share of the way at every step, so a variance that is rescaled may fall below zero."""
+    local = {"epochs": 2, "batch_size": 5, "lr": 0.3}
+    _, buffers = state("fednova", COHORT, local=local)
+    assert close(buffers, initial()[1] + weighted(changes(local)[1], BY_SIZE))
 
 
 @pytest.mark.parametrize("form", ["paper", "feddecorr"])

@@ -25,7 +25,11 @@ def scaffold(
         for visit in cohort:
             own, drift = c_i[visit.client], c - c_i[visit.client]
             y = visit.sgd(w, penalty=linear(drift)) if correction == "gradient" else visit.sgd(w, drift=drift)
-            new = own - c + (w - y) / (visit.K * visit.lr) if option == "II" else visit.full_gradient(w)
+            rho = setting.local.get("momentum", 0.0) if correction == "gradient" else 0.0
+            steps = sum(
+                rho**age for step in range(visit.K) for age in range(visit.K - step)
+            )  # a constant's, momentum's
+            new = own - c + (w - y) / (steps * visit.lr) if option == "II" else visit.full_gradient(w)
             changes.append(y - w)
             control_changes.append(new - own)
             c_i[visit.client] = new

@@ -6,40 +6,42 @@ import torch
 from rayfl.engine.client_states import ClientStates
 from rayfl.errors import RayflError
 
+CPU = torch.device("cpu")
+
 
 def test_a_state_is_kept_only_when_its_round_is_committed() -> None:
     states = ClientStates()
     states.stage(3, {"drift": torch.ones(2)})
-    assert torch.equal(states.open(3, 0)["drift"], torch.ones(2)), "a later exchange of the round sees it"
+    assert torch.equal(states.open(3, 0, CPU)["drift"], torch.ones(2)), "a later exchange of the round sees it"
     states.commit([3])
-    assert torch.equal(states.open(3, 1)["drift"], torch.ones(2))
-    assert states.open(4, 1) == {}
+    assert torch.equal(states.open(3, 1, CPU)["drift"], torch.ones(2))
+    assert states.open(4, 1, CPU) == {}
 
 
 def test_a_repeated_visit_starts_from_the_committed_state() -> None:
     states = ClientStates()
-    states.open(0, 0)["drift"] = torch.ones(2)
-    assert states.open(0, 0) == {}
+    states.open(0, 0, CPU)["drift"] = torch.ones(2)
+    assert states.open(0, 0, CPU) == {}
     states.stage(0, {"drift": torch.zeros(2)})
     states.commit([0])
-    states.open(0, 1)["drift"].add_(1)
-    assert torch.equal(states.open(0, 1)["drift"], torch.zeros(2))
+    states.open(0, 1, CPU)["drift"].add_(1)
+    assert torch.equal(states.open(0, 1, CPU)["drift"], torch.zeros(2))
 
 
 def test_a_host_that_lost_its_states_says_so() -> None:
     with pytest.raises(RayflError, match="restarted after 2 committed rounds"):
-        ClientStates().open(0, 2)
+        ClientStates().open(0, 2, CPU)
 
 
 def test_a_state_that_is_a_view_of_the_resident_model_is_copied() -> None:
     states, resident = ClientStates(), torch.ones(2)
     states.stage(0, {"previous": resident})
     resident.zero_()
-    assert torch.equal(states.open(0, 0)["previous"], torch.ones(2))
+    assert torch.equal(states.open(0, 0, CPU)["previous"], torch.ones(2))
 
 
 def test_a_host_that_lost_what_was_staged_does_not_commit_or_go_on() -> None:
     with pytest.raises(RayflError, match="lost"):
         ClientStates().commit([4])
     with pytest.raises(RayflError, match="lost"):
-        ClientStates().open(4, 0, again=True)
+        ClientStates().open(4, 0, CPU, again=True)
