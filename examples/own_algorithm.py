@@ -35,10 +35,10 @@ class ServerMomentum(Algorithm):
     def round(self, server: ServerState, cohort: Sequence[int]) -> Generator[Exchange, Answers, None]:
         """On the server: asks every client of the cohort once, and goes on with the reduced answers."""
         answers = yield Exchange(self.fit, server.model)
-        delta = answers.mean("delta")
-        velocity = self.momentum * server.memory.get("velocity", np.zeros_like(delta)) + delta
+        delta, buffer_change = np.split(answers.mean("delta"), [server.num_params])
+        velocity = self.momentum * server.recall("velocity", 0.0) + delta
         server.memory["velocity"] = velocity
-        server.model += (self.server_lr * velocity).astype(np.float32)
+        server.move(self.server_lr * velocity, buffer_change)
 
     def fit(self, client: Client, model: torch.Tensor) -> Answer:
         """On a client: local SGD as the scenario says, and what it changed, weighted by the client's examples."""
