@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import shutil
 import tomllib
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -21,10 +22,11 @@ from rayfl.config.loading import Overrides
 from rayfl.config.phase import Bernoulli, BySize, Cohort, Given
 from rayfl.config.scenario import Scenario
 from rayfl.durable import written_whole
-from rayfl.errors import RayflError, ScenarioError
+from rayfl.errors import RayflError, ResourceError, ScenarioError
 
 MARKER = "finished.json"
 LOG = "run.log"
+LOCK = ".lock"
 NO_MATTER = {"name", "title", "resources"}
 """Keys of a scenario that a finished run's figures do not depend on."""
 
@@ -94,11 +96,33 @@ def cells_of(grid: Grid, out: Path, overrides: Overrides = (), quick: bool = Fal
     return cells
 
 
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Holds a grid's folder, which is there: two processes would begin each other's runs again.
+
+    Raises:
+        ResourceError: another process holds it, or its file system knows no locks.
+    """
+    with (folder / LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ResourceError(
+                f"another process is running this grid in '{folder}': wait for it, or name another folder with --out"
+            ) from None
+        except OSError as error:
+            raise ResourceError(
+                f"cannot lock '{folder}': {error.strerror}; name a folder on another file system with --out"
+            ) from error
+        yield
+
+
 def run_cell(cell: Cell, data_dir: Path) -> str | None:
     """Runs one cell from its beginning, in this process; what it says goes to its log. Returns why it failed."""
     from rayfl.simulation import run  # PyTorch is loaded only to run
 
-    _clear(cell)
+    if cell.folder.exists():
+        shutil.rmtree(cell.folder)
     cell.folder.mkdir(parents=True)
     with (cell.folder / LOG).open("w", encoding="utf-8", buffering=1) as log:
         console = Console(file=log, width=120)
@@ -127,8 +151,6 @@ def run_cells(
         ResourceError: no cluster, none that a cell fits, or a node that does not see a folder.
     """
     cells = sorted(cells, key=visits, reverse=True)
-    for cell in cells:
-        _clear(cell)
     if backend == "inline":
         for cell in cells:
             yield 1
@@ -136,15 +158,15 @@ def run_cells(
         return
     from rayfl.cluster.tasks import Task, run_tasks
 
-    waiting = set(range(len(cells)))
+    waiting = dict(enumerate(map(_log_time, cells)))
     tasks = [Task((cell, data_dir), cell.scenario.resources) for cell in cells]
     with closing(run_tasks(run_cell, tasks, address, folder, data_dir)) as results:
         for result in results:
             if result is not None:
-                waiting.remove(result.task)
+                del waiting[result.task]
                 error = result.value
                 yield Outcome(cells[result.task], None if error is None else str(error))
-            yield sum(cells[index].folder.exists() for index in waiting)
+            yield sum(_log_time(cells[index]) != before for index, before in waiting.items())
 
 
 def visits(cell: Cell) -> float:
@@ -163,10 +185,12 @@ def _cohort_size(cohort: Cohort, clients: int) -> float:
             return number
 
 
-def _clear(cell: Cell) -> None:
-    """A run that did not end is begun again."""
-    if cell.folder.exists():
-        shutil.rmtree(cell.folder)
+def _log_time(cell: Cell) -> int | None:
+    """When its log was last written, by an earlier run or this one."""
+    try:
+        return (cell.folder / LOG).stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any], named: int = 5) -> str:

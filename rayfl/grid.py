@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rayfl.cells import LOG, Cell, Outcome, cells_of, run_cells, visits
+from rayfl.cells import LOG, NO_MATTER, Cell, Outcome, alone_in, cells_of, run_cells, visits
 from rayfl.config.finding import find_grids
 from rayfl.config.grid import Grid, load_grid
-from rayfl.errors import RayflError, ScenarioError
+from rayfl.errors import DataError, RayflError, ScenarioError
 from rayfl.report.duration import duration
 from rayfl.report.grid_progress import GridProgress
 from rayfl.report.grid_table import CellRun, GridTable
@@ -44,7 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", action="append", metavar="ROW/COLUMN", help="run these cells alone; * for any")
     parser.add_argument("--seed", action="append", type=int, metavar="N", help="run this one of its seeds alone")
     parser.add_argument("--table-only", action="store_true", help="run nothing: make the table of what is finished")
-    parser.add_argument("--quick", action="store_true", help="apply the scenario's [quick] table: a first look")
+    parser.add_argument(
+        "--quick", action="store_true", help="apply the scenario's and the grid's [quick]: a first look"
+    )
     parser.add_argument("--backend", choices=["ray", "inline"], default="ray", help="inline: one run after another")
     parser.add_argument(
         "--address", help="a Ray cluster's address, or 'auto' (default: RAY_ADDRESS, else one started here)"
@@ -70,18 +74,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace, console: Console) -> int:
-    # PyTorch is loaded only to run
-    from rayfl.data.folders import data_folder
-    from rayfl.report.records import check_writable
+    from rayfl.report.records import check_writable  # PyTorch is loaded only to run
 
     grid = load_grid(options.grid)
     # absolute paths, since a connection to Ray may change the working directory
     cells = cells_of(grid, options.out.absolute(), options.overrides, options.quick)
-    finished = [cell for cell in cells if cell.finished()]
     folder = options.out.absolute() / grid.name
     check_writable(folder)
-    _announce(console, grid, cells, len(finished), folder)
-    runs = {cell: CellRun.read(cell.row, cell.column, cell.seed, cell.folder) for cell in finished}
+    with nullcontext() if options.table_only else alone_in(folder):
+        return _run_left(options, console, grid, cells, folder)
+
+
+def _run_left(options: argparse.Namespace, console: Console, grid: Grid, cells: Sequence[Cell], folder: Path) -> int:
+    from rayfl.data.folders import data_folder
+
+    runs = {cell: CellRun.read(cell.row, cell.column, cell.seed, cell.folder) for cell in cells if cell.finished()}
+    _check_same_data(runs)
+    _announce(console, grid, cells, len(runs), folder)
+    changes = _changes(options)
     failed: list[Outcome] = []
     left = (
         []
@@ -90,7 +100,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
     )
     data_dir = (options.data_dir or data_folder()).absolute()
     with GridProgress(len(left), sum(map(visits, left)), console) as progress:
-        _write_table(grid, cells, runs, folder)
+        _write_table(grid, cells, runs, changes, folder)
         for event in run_cells(left, options.backend, options.address, data_dir, folder) if left else ():
             if isinstance(event, int):
                 progress.running(event)
@@ -101,8 +111,9 @@ def _run(options: argparse.Namespace, console: Console) -> int:
                 cell = event.cell
                 runs[cell] = run = CellRun.read(cell.row, cell.column, cell.seed, cell.folder)
                 progress.done(str(cell), visits(cell), f"best {run.best:.2f} %, {duration(run.seconds)}")
-                _write_table(grid, cells, runs, folder)
-    _write_table(grid, cells, runs, folder).show(console)
+                _check_same_data(runs)
+                _write_table(grid, cells, runs, changes, folder)
+    _write_table(grid, cells, runs, changes, folder).show(console)
     console.print(Text.assemble("table and runs: ", (str(folder), "bold")), soft_wrap=True)
     for outcome in failed:
         print(f"error: {outcome.cell}: {outcome.error} (see {outcome.cell.folder / LOG})", file=sys.stderr)
@@ -119,9 +130,33 @@ def _chosen(grid: Grid, cells: Sequence[Cell], only: Sequence[str] | None, seeds
     return [cell for cell in cells if (cell.row, cell.column) in chosen and cell.seed in (seeds or grid.seeds)]
 
 
-def _write_table(grid: Grid, cells: Sequence[Cell], runs: Mapping[Cell, CellRun], folder: Path) -> GridTable:
+def _changes(options: argparse.Namespace) -> list[str]:
+    """What of the command line the figures depend on."""
+    keys = [re.split("[.=]", text)[0].strip() for text in options.overrides]
+    given = [text for text, key in zip(options.overrides, keys, strict=True) if key not in NO_MATTER]
+    return ["--quick", *given] if options.quick else given
+
+
+def _check_same_data(runs: Mapping[Cell, CellRun]) -> None:
+    """Raises DataError: two scenarios ask for the same data, and their runs found different ones."""
+    first: dict[str, Cell] = {}
+    for cell, run in runs.items():
+        data = cell.scenario.data
+        other = first.setdefault(f"{data.name} {data.source} {data.options}", cell)
+        found, before = run.data_found(), runs[other].data_found()
+        if found != before:
+            raise DataError(
+                f"these did not run on the same data: {other} ({before}) and {cell} ({found}); remove the folder of "
+                f"one, '{other.folder}' or '{cell.folder}', to run it again with the other's --data-dir, or name "
+                "another folder with --out"
+            )
+
+
+def _write_table(
+    grid: Grid, cells: Sequence[Cell], runs: Mapping[Cell, CellRun], changes: Sequence[str], folder: Path
+) -> GridTable:
     """At once and after every run, so that a grid that is interrupted has one too."""
-    table = GridTable(grid, [runs[cell] for cell in cells if cell in runs])
+    table = GridTable(grid, [runs[cell] for cell in cells if cell in runs], changes)
     table.write(folder)
     return table
 

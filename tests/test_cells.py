@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import tomli_w
 
-from rayfl.cells import LOG, MARKER, Cell, Outcome, cells_of, run_cell, run_cells, visits
+from rayfl.cells import LOG, MARKER, Cell, Outcome, alone_in, cells_of, run_cell, run_cells, visits
 from rayfl.config.grid import Grid, load_grid
-from rayfl.errors import ScenarioError
+from rayfl.errors import ResourceError, ScenarioError
 
 SCENARIO = {
     "name": "tiny",
@@ -95,6 +95,28 @@ def test_an_unfinished_run_is_begun_again_in_an_empty_folder(grid: Grid, tmp_pat
     assert cell.finished()
 
 
+def test_what_an_unfinished_run_left_stays_until_it_is_begun_again(grid: Grid, tmp_path: Path) -> None:
+    first, second, *_ = sorted(cells_of(grid, tmp_path), key=visits, reverse=True)
+    second.folder.mkdir(parents=True)
+    (second.folder / LOG).write_text("error: why it failed")
+    events = run_cells([first, second], "inline", None, NO_DATA, tmp_path)
+    assert [next(events), next(events)] == [1, Outcome(first, None)]
+    assert (second.folder / LOG).read_text() == "error: why it failed"
+    assert list(events) == [1, Outcome(second, None)]
+    assert second.finished()
+
+
+def test_a_grids_folder_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
+    with (
+        alone_in(tmp_path),
+        pytest.raises(ResourceError, match=f"another process is running this grid in '{tmp_path}': wait for it"),
+        alone_in(tmp_path),
+    ):
+        pass
+    with alone_in(tmp_path):
+        pass
+
+
 def test_runs_with_most_visits_come_first(grid: Grid, tmp_path: Path) -> None:
     cells = cells_of(grid, tmp_path)
     assert [visits(cell) for cell in cells if cell.seed == 0] == [3 * 2, 3 * 4, 2 + 2 * 2, 2 + 2 * 4]
@@ -171,5 +193,5 @@ def test_title_and_resources_may_change_after_a_run(grid: Grid, tmp_path: Path) 
 
 def test_a_wrong_hyper_parameter_is_found_before_anything_runs(tmp_path: Path) -> None:
     grid = write_grid(tmp_path, rows={"FedAvg": {"phases.federated.algorithm.weighting": "size"}})
-    with pytest.raises(ScenarioError, match=r"grid 'small', FedAvg / 2: phases.1.algorithm.weighting: must be"):
+    with pytest.raises(ScenarioError, match=r"grid 'small', FedAvg / 2: phases.federated.algorithm.weighting: must be"):
         cells_of(grid, tmp_path)

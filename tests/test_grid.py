@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from rayfl.cells import alone_in
 from rayfl.grid import EXAMPLES, main
 from tests.test_scenario import MY_ARRAYS, TINY
 
@@ -108,6 +110,42 @@ def test_other_overrides_than_before_are_refused(folder: Path, capsys: pytest.Ca
     assert "phases.0.local.lr: 0.2 then, 0.1 now" in said
 
 
+def test_a_table_says_what_the_command_line_changed_of_the_grid(folder: Path) -> None:
+    changed = ["phases.federated.local.lr=0.2", "resources.restarts=0"]
+    assert main(["small", "--backend", "inline", "--quick", "--only", "FedAvg/2", *changed]) == 0
+    table = (folder / "runs" / "small" / "table.md").read_text()
+    assert "**Not the grid as shipped: --quick, phases.federated.local.lr=0.2.**" in table.splitlines()
+
+
+def test_runs_on_different_data_make_no_table(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["small", "--backend", "inline", "--seed", "0"]) == 0
+    runs = folder / "runs" / "small"
+    for column, digest in (("2", "0" * 64), ("4", "1" * 64)):
+        environment = runs / "FedAvg" / column / "seed_0" / "environment.json"
+        facts = json.loads(environment.read_text())
+        facts["data"] |= {"source": "files", "files": [{"path": "a", "sha256": digest}]}
+        environment.write_text(json.dumps(facts))
+    capsys.readouterr()
+    assert main(["small", "--table-only"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(
+        "error: these did not run on the same data: FedAvg / 2 / seed 0 (files, sha256 0000000000000000…) "
+        "and FedAvg / 4 / seed 0 (files, sha256 1111111111111111…); remove the folder of one, "
+        f"'{runs}/FedAvg/2/seed_0' or '{runs}/FedAvg/4/seed_0', to run it again"
+    )
+
+
+def test_a_grid_that_another_process_runs_can_only_be_looked_at(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = folder / "runs" / "small"
+    runs.mkdir(parents=True)
+    with alone_in(runs):
+        assert main(["small", "--backend", "inline"]) == 1
+        assert main(["small", "--table-only"]) == 0
+    assert f"error: another process is running this grid in '{runs}'" in capsys.readouterr().err
+
+
 def test_failed_runs_are_named_at_the_end_and_the_status_is_1(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with (folder / "scenarios" / "small.grid.toml").open("a") as grid:
         grid.write("[overrides]\nphases.cyclic.cohort = 9\n")
@@ -178,5 +216,15 @@ def test_help_explains_options_with_examples(capsys: pytest.CaptureFixture[str])
         main(["--help"])
     said = capsys.readouterr().out
     assert EXAMPLES.strip() in said
-    for option in ("--list", "--only", "--seed", "--table-only", "--quick", "--backend", "--address", "--out", "--data-dir"):
+    for option in (
+        "--list",
+        "--only",
+        "--seed",
+        "--table-only",
+        "--quick",
+        "--backend",
+        "--address",
+        "--out",
+        "--data-dir",
+    ):
         assert option in said

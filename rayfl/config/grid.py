@@ -31,9 +31,11 @@ class Grid(Section):
     name: of the folder that holds its runs; by default the file's stem without `.grid`.
     scenario: a name, or a path from the grid's file.
     overrides: of all cells; a row's come after them, then the column's.
+    quick: overrides of all cells, after all others, when --quick is given.
     metrics: each makes a table.
     published: percent, by metric, row and column: `published.best.FedAvg."β = 0.1" = 81.69`.
     skip: cells that are listed as not run: "row/column", with * for any.
+    note: stands under the tables: what a reader has to know of the published numbers.
     """
 
     name: str = "grid"
@@ -42,10 +44,12 @@ class Grid(Section):
     seeds: Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)] = (0,)
     metrics: Annotated[tuple[Metric, ...], Field(min_length=1)] = ("best",)
     overrides: dict[str, Any] = Field(default_factory=dict)
+    quick: dict[str, Any] = Field(default_factory=dict)
     rows: Labelled
     columns: Labelled
     published: dict[Metric, dict[str, dict[str, float]]] = Field(default_factory=dict)
     skip: tuple[str, ...] = ()
+    note: str = ""
 
     @field_validator("rows", "columns")
     @classmethod
@@ -101,19 +105,20 @@ class Grid(Section):
         """The resolved scenario of every (row, column, seed) that is not skipped, in order.
 
         overrides: of all cells, after the grid's own; rows and columns, which are what is compared, come last.
-        quick: apply the scenario's [quick] before all of them.
+        quick: apply the scenario's [quick] before all of them, and the grid's own after.
 
         Raises:
             ScenarioError: names the cell.
         """
         common = [*table_overrides(self.overrides), *override_pairs(overrides)]
+        last = list(table_overrides(self.quick)) if quick else []
         skipped = self.choose(self.skip, "skip")
         found = {}
         for row, of_row in self.rows.items():
             for column, of_column in self.columns.items():
                 if (row, column) in skipped:
                     continue
-                pairs = [*common, *table_overrides(of_row), *table_overrides(of_column)]
+                pairs = [*common, *table_overrides(of_row), *table_overrides(of_column), *last]
                 if any(key == "seed" for key, _ in pairs):
                     raise ScenarioError(f"grid '{self.name}', {row} / {column}: seed: a grid has `seeds` instead")
                 for seed in self.seeds:

@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from rayfl.config.finding import find
-from rayfl.config.overrides import apply_override, parse_override, reaches_a_phase_that_runs, table_overrides
+from rayfl.config.overrides import (
+    apply_override,
+    names_what_it_did,
+    parse_override,
+    reaches_a_phase_that_runs,
+    table_overrides,
+)
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
 
@@ -23,7 +29,8 @@ def load_scenario(
 
     A file or table may name a `base`, another scenario by name or path: it begins with what the base says, and
     everything else in it overrides that, by the rules of [quick] and of overrides. The base's name is not passed on;
-    its [quick] is, unless there is another, without what concerns phases that are gone or have no rounds.
+    its [quick] is, unless there is another, without what concerns phases that are gone or have no rounds, and without
+    options of something that is replaced by another.
 
     quick: apply the file's [quick] table, whose keys are paths like those of overrides.
 
@@ -92,13 +99,17 @@ def _over_base(tables: dict[str, Any], where: str, folder: Path | None, chain: t
         inherited = whole.pop("quick", None)
         whole.pop("name", None)
         quick = tables.pop("quick", None)
+        before = _plain(whole)
         for key, value in table_overrides(tables):
             apply_override(whole, key, value)
     except ScenarioError as error:
         raise ScenarioError(f"{where}: {error}") from None
     if quick is None and isinstance(inherited, dict):
-        pairs = table_overrides(inherited)
-        quick = {key: value for key, value in pairs if reaches_a_phase_that_runs(whole, key)}
+        quick = {
+            key: value
+            for key, value in table_overrides(inherited)
+            if reaches_a_phase_that_runs(whole, key) and names_what_it_did(before, whole, key)
+        }
     return whole if quick is None else {**whole, "quick": quick}
 
 

@@ -91,6 +91,23 @@ def reaches_a_phase_that_runs(tables: Mapping[str, Any], key: str) -> bool:
     return True
 
 
+def names_what_it_did(before: Mapping[str, Any], now: Mapping[str, Any], key: str) -> bool:
+    """False for a key path to an option of something named, such as a partition, where another is named by now."""
+    parts = key.split(".")
+    paths = (".".join(parts[:depth]) for depth in range(1, len(parts)))
+    return all(_name_at(before, path) == _name_at(now, path) for path in paths if _annotation(path, Any) is Named)
+
+
+def _name_at(tables: Mapping[str, Any], key: str) -> Any:
+    node: Any = tables
+    try:
+        for part in _with_phase_index(tables, _split(key)):
+            node = node[part]
+    except (KeyError, IndexError, TypeError, ScenarioError):
+        return None
+    return node.get("name") if isinstance(node, Mapping) else node
+
+
 def _changes_keys(path: str, value: Mapping[str, Any]) -> bool:
     annotation = _annotation(path, Any)
     return _is_section(path) or get_origin(annotation) is tuple or (annotation is Named and "name" not in value)

@@ -18,6 +18,7 @@ from PIL import Image, ImageOps
 from rayfl.data.parquet import fixed_bytes, fixed_bytes_column, read_table, write_table
 from rayfl.errors import DataError
 
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 _log = logging.getLogger(__name__)
@@ -45,11 +46,11 @@ def decoded(root: Path, files: Sequence[Path], size: int, cache_dir: Path, name:
     """Images of `files`, all under `root`, as RGB of size x size: cut to a square in the middle, then scaled.
 
     Kept as `cache_dir`/`name`-....parquet, under a digest of the files' names, sizes and times of change, and of the
-    size wanted; a damaged cache file is made again.
+    size wanted; a damaged cache file is made again. Colours of 16 bits per channel keep their upper 8.
 
     Raises:
-        DataError: a file that is missing, truncated, corrupt or of more than 8 bits per channel (named), or a cache
-            folder that cannot be written to.
+        DataError: a file that is missing, truncated, corrupt, in another format than its kinds of names stand for,
+            too large, or of gray levels in more than 8 bits (named), or a cache folder that cannot be written to.
     """
     cached = cache_dir / f"{name}-{_listing(root, files, size)}.parquet"
     schema = pa.schema([("image", pa.binary(size * size * 3)), ("sha256", pa.binary(32))])
@@ -92,8 +93,10 @@ def _listing(root: Path, files: Sequence[Path], size: int) -> str:
 def _decode(file: Path, size: int) -> tuple[np.ndarray, bytes]:
     try:
         content = file.read_bytes()
-        image: Image.Image = Image.open(io.BytesIO(content))
+        image: Image.Image = Image.open(io.BytesIO(content), formats=_FORMATS)
         image.load()
+    except Image.DecompressionBombError as error:
+        raise DataError(f"{file}: is too large an image, make it smaller ({error})") from error
     except (OSError, SyntaxError, ValueError, EOFError) as error:
         raise DataError(f"{file}: cannot be read as an image, truncated or corrupt? ({error})") from error
     if image.mode in ("F", "I") or image.mode.startswith("I;16"):

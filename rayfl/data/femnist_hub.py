@@ -120,12 +120,12 @@ def _read(file: HubFile, path: Path) -> tuple[np.ndarray, np.ndarray, pa.Chunked
         row = 0
         for batch in table.iter_batches(4096, columns=["image"]):
             for png in batch["image"].field("bytes"):
-                images[row] = np.asarray(Image.open(io.BytesIO(png.as_py())).convert("L"))
+                images[row] = np.asarray(Image.open(io.BytesIO(png.as_py()), formats=("PNG",)).convert("L"))
                 row += 1
         rest = table.read(columns=["writer_id", "character"])
         labels = rest["character"].to_numpy().astype(np.int64)
         ids = rest["writer_id"].cast(pa.string())
-    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
+    except (pa.ArrowException, Image.DecompressionBombError, OSError, KeyError, TypeError, ValueError) as error:
         raise DataError(f"{where}: is not a table of image, writer_id and character as expected ({error})") from error
     if not len(labels) or labels.min() < 0 or labels.max() >= CLASSES:
         raise DataError(f"{where}: has labels outside 0..{CLASSES - 1}, or no rows")

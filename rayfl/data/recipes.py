@@ -1,6 +1,6 @@
 """The papers' augmentations of training images, by name: what their code applies, in its order.
 
-Those that pad before they normalise pad with black: use them with the `data.normalize` that they name.
+Those that pad before they normalise pad with black, and are for one `data.normalize` alone.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from rayfl.data.augment import Augmentation, Crop, Fill, Flip, Rotate
 
 @dataclass(frozen=True)
 class InTurn:
-    """Augmentations one after another."""
+    """Augmentations one after another; normalization: the name of the `data.normalize` whose black they fill with."""
 
     steps: tuple[Augmentation, ...]
+    normalization: str | None = None
 
     def __call__(self, x: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
         """x: [n, height, width, channels] float, contiguous; returns a new tensor of the same kind."""
@@ -40,17 +41,17 @@ def moon_cifar10() -> InTurn:
 def moon_cifar100() -> InTurn:
     """MOON and NIID-Bench, normalised as `moon_cifar100`: a crop from 4 black pixels, flip, rotation by 15 degrees."""
     black = _black("moon_cifar100")
-    return InTurn((Crop(fill=black), Flip(), Rotate(fill=black)))
+    return InTurn((Crop(fill=black), Flip(), Rotate(fill=black)), "moon_cifar100")
 
 
 def feddecorr_cifar10() -> InTurn:
     """FedDecorr, without its optional AutoAugment, normalised as `moon_cifar10`: a crop from 4 black pixels, flip."""
-    return InTurn((Crop(fill=_black("moon_cifar10")), Flip()))
+    return InTurn((Crop(fill=_black("moon_cifar10")), Flip()), "moon_cifar10")
 
 
 def feddecorr_cifar100() -> InTurn:
     """FedDecorr, without its optional AutoAugment, normalised as `moon_cifar100`: a crop from 4 black pixels, flip."""
-    return InTurn((Crop(fill=_black("moon_cifar100")), Flip()))
+    return InTurn((Crop(fill=_black("moon_cifar100")), Flip()), "moon_cifar100")
 
 
 def fedexp_cifar() -> InTurn:

@@ -57,10 +57,14 @@ def load(
     share = _TRAIN_SHARE if train_share is None else train_share
     folder = data_dir / "shakespeare"
     found = None if source == "generated" else _read(folder, share, train_share is not None)
+    get = (
+        f"get www.gutenberg.org/files/100/old/1994-01-100.zip and unpack its 100.txt in {folder}, or copy there what "
+        "LEAF's data/shakespeare/preprocess.sh wrote"
+    )
     if found is None and source == "files":
-        raise DataError(f"Shakespeare is not in {folder}: {_LOOKED_FOR}")
+        raise DataError(f"Shakespeare is not in {folder}: {_LOOKED_FOR}; {get}")
     if found is None:
-        why = "as asked" if source == "generated" else f"no files in {folder}"
+        why = f"{'as asked' if source == 'generated' else f'no files in {folder}'}; {get}"
         found = _generated(seed, clients, share, crop, why)
     roles, provenance = found
     if crop is not None:
@@ -71,9 +75,7 @@ def load(
 
 
 _LOOKED_FOR = (
-    "looked for train/*.json with test/*.json, the same under data/, 100.txt, raw_data.txt and shakespeare*.parquet; "
-    "get www.gutenberg.org/files/100/old/1994-01-100.zip and unpack its 100.txt there, or take what LEAF's "
-    "data/shakespeare/preprocess.sh wrote"
+    "looked for train/*.json with test/*.json, the same under data/, 100.txt, raw_data.txt and shakespeare*.parquet"
 )
 
 
@@ -124,8 +126,7 @@ def _generated(
     shortest = 2 * LENGTH + int(max((wanted + 1) / share, (wanted / 5 + LENGTH + 1) / (1 - share)))
     number = generated_plays.DEFAULT_ROLES if clients is None else clients
     description = (
-        f'NOT Shakespeare but GENERATED TEXT standing in for it ({why}); source = "files" says how to get the real '
-        f"one. This is sentences of a small grammar, {number} roles, seed {seed}, format {generated_plays.FORMAT}; "
-        f"split in order, {share:g} for training; {_WINDOWS}"
+        f"NOT Shakespeare but GENERATED TEXT standing in for it ({why}). Sentences of a small grammar, {number} "
+        f"roles, seed {seed}, format {generated_plays.FORMAT}; split in order, {share:g} for training; {_WINDOWS}"
     )
     return _split(generated_plays.generate(seed, number, shortest), share), Provenance("generated", description)

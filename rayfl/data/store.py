@@ -95,10 +95,15 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
             f"data.normalize: {len(config.normalize.mean)} values, but inputs have {train.x.shape[-1]} channels"
         )
     for index, augmentation in enumerate(config.augment):
-        call_with_options(augmentations.resolve(augmentation.name), augmentation.options, {}, f"data.augment.{index}")
+        where = f"data.augment.{index}"
+        built = call_with_options(augmentations.resolve(augmentation.name), augmentation.options, {}, where)
         if not is_images:
+            raise ScenarioError(f"{where}: '{augmentation.name}' is for images, [n, height, width, channels] uint8")
+        needed = getattr(built, "normalization", None)
+        if needed and config.normalize != Normalization.model_validate(needed):
             raise ScenarioError(
-                f"data.augment.{index}: '{augmentation.name}' is for images, [n, height, width, channels] uint8"
+                f"{where}: '{augmentation.name}' fills with the black of data.normalize = \"{needed}\"; set that, or "
+                "choose another augmentation"
             )
     return ShardStore(
         name=dataset.name,

@@ -42,7 +42,7 @@ def load(source: Literal["auto", "files", "generated"], data_dir: Path, cache_di
         for folder in folders:
             if folder.is_dir():
                 return _read(folder, cache_dir)
-    get = "get cs231n.stanford.edu/tiny-imagenet-200.zip and unpack it there"
+    get = f"get cs231n.stanford.edu/tiny-imagenet-200.zip and unpack it in {folders[0].parent}"
     if source == "files":
         raise DataError(f"Tiny-ImageNet is not there: looked for {' and '.join(map(str, folders))}; {get}")
     why = "as asked" if source == "generated" else f"no folder {folders[0]}"

@@ -66,6 +66,8 @@ class CellRun:
     seconds: float
     data: str
     data_source: str
+    data_description: str
+    data_digests: tuple[str, ...]
 
     @classmethod
     def read(cls, row: str, column: str, seed: int, folder: Path) -> CellRun:
@@ -87,15 +89,22 @@ class CellRun:
             seconds=lines[-1]["seconds"],
             data=data["name"],
             data_source=data["source"],
+            data_description=data["description"],
+            data_digests=tuple(file["sha256"] for file in data["files"]),
         )
+
+    def data_found(self) -> str:
+        """`files, sha256 0a1b2c3d4e5f6071…`: the same for the same data, in whatever folder."""
+        return ", ".join([self.data_source, *(f"sha256 {digest[:16]}…" for digest in self.data_digests)])
 
 
 @dataclass(frozen=True)
 class GridTable:
-    """A grid and its finished runs."""
+    """A grid and its finished runs; changes: what the command line made other than the grid says."""
 
     grid: Grid
     runs: Sequence[CellRun]
+    changes: Sequence[str] = ()
 
     def write(self, folder: Path) -> None:
         """table.md, for people, and table.parquet, with the columns of `RUNS`."""
@@ -114,7 +123,7 @@ class GridTable:
         for metric in self.grid.metrics:
             cells = [[row, *(self.cell(metric, row, column) for column in self.grid.columns)] for row in self.grid.rows]
             parts += [self._caption(metric), _markdown(["", *self.grid.columns], cells)]
-        parts += [f"**{said}.**" if generated else f"{said}." for said, generated in self._data()]
+        parts += [f"**{said}**" if warns else said for said, warns in self._remarks()]
         if self.runs:
             header = ["", "", "seed", "best", "in round", f"mean of the last {TAIL}", "last", "rounds", "time"]
             parts += ["## Runs", _markdown(header, [_run_cells(run) for run in self.runs])]
@@ -131,8 +140,8 @@ class GridTable:
             for row in self.grid.rows:
                 table.add_row(Text(row), *(Text(self.cell(metric, row, column)) for column in self.grid.columns))
             console.print(table)
-        for said, generated in self._data():
-            console.print(Text(said, style="bold red" if generated else ""), soft_wrap=True)
+        for said, warns in self._remarks():
+            console.print(Text(said, style="bold red" if warns else ""), soft_wrap=True)
 
     def cell(self, metric: Metric, row: str, column: str) -> str:
         """`45.20 ± 0.31 (46.10)`: mean and sample standard deviation over the seeds, and what is published."""
@@ -146,23 +155,31 @@ class GridTable:
         return text if published is None else f"{text} ({published:.2f})"
 
     def _published(self, metric: Metric, row: str, column: str) -> float | None:
+        """None beside figures of generated data too: they are not of what was published."""
+        if any(run.data_source == "generated" for run in self.runs if (run.row, run.column) == (row, column)):
+            return None
         return self.grid.published.get(metric, {}).get(row, {}).get(column)
 
     def _caption(self, metric: Metric) -> str:
         seeds = self.grid.seeds
         over = f"seed {seeds[0]}" if len(seeds) == 1 else f"mean ± standard deviation over {len(seeds)} seeds"
-        published = "; in brackets what is published" if self.grid.published.get(metric) else ""
+        pairs = [(row, column) for row in self.grid.rows for column in self.grid.columns]
+        beside = any(self._published(metric, *pair) is not None for pair in pairs)
+        published = "; in brackets what is published" if beside else ""
         return f"Test accuracy in percent, {_IN_WORDS[metric]}; {over}{published}."
 
-    def _data(self) -> list[tuple[str, bool]]:
-        """Each data set that runs trained on, in words, and whether it was generated."""
-        found = dict.fromkeys((run.data, run.data_source) for run in self.runs)
-        return [
-            (f"GENERATED DATA, no real data set: {data}", True)
-            if source == "generated"
-            else (f"Data: {data}, from {source}", False)
-            for data, source in found
-        ]
+    def _remarks(self) -> list[tuple[str, bool]]:
+        """What stands under the tables, and whether it is a warning: such as that data was generated."""
+        remarks = [(self.grid.note, False)] if self.grid.note else []
+        if self.changes:
+            remarks.append((f"Not the grid as shipped: {', '.join(self.changes)}.", True))
+        for data, source, described in dict.fromkeys(
+            (run.data, run.data_source, run.data_description) for run in self.runs
+        ):
+            generated = source == "generated"
+            what = f"GENERATED DATA, no real data set: {data}" if generated else f"Data: {data}, from {source}"
+            remarks.append((f"{what}. {described}.", generated))
+        return remarks
 
 
 def _run_cells(run: CellRun) -> list[str]:

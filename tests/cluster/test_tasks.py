@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rayfl.cells import Cell, Outcome, cells_of, run_cells
+from rayfl.cells import LOG, Cell, Outcome, cells_of, run_cells
 from rayfl.cluster.tasks import Returned, Task, nodes_that_miss, run_tasks
 from rayfl.config.execution import Resources
 from rayfl.errors import RayflError, ResourceError
@@ -46,6 +47,21 @@ def test_a_failed_cell_does_not_stop_the_others(tmp_path: Path) -> None:
     errors = {event.cell.row: event.error for event in events if isinstance(event, Outcome)}
     assert errors.pop("good") is None
     assert (errors["raises"] or "").startswith("client ")
+
+
+def test_a_log_of_an_earlier_run_is_no_run_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = cells_of(write_grid(tmp_path), tmp_path)
+    for cell in cells:
+        cell.folder.mkdir(parents=True)
+        (cell.folder / LOG).write_text("interrupted")
+
+    def ticks(*_: Any) -> Iterator[None]:
+        yield None
+        (cells[0].folder / LOG).unlink()
+        yield None
+
+    monkeypatch.setattr("rayfl.cluster.tasks.run_tasks", ticks)
+    assert list(run_cells(cells, "ray", None, NO_DATA, tmp_path)) == [0, 1]
 
 
 def answer(number: int) -> int:

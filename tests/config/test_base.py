@@ -10,6 +10,7 @@ import pytest
 from rayfl.config import Scenario, find_scenarios, load_scenario
 from rayfl.config.data import Normalization
 from rayfl.config.loading import scenario_title
+from rayfl.config.section import Named
 from rayfl.errors import ScenarioError
 
 BASE = """\
@@ -145,6 +146,19 @@ def test_an_inherited_quick_does_not_touch_phases_that_are_switched_off_or_gone(
     assert rounds(load_scenario(off, quick=True)) == {"federated": 3}
     gone = over(folder, '[[phases]]\nname = "federated"\nrounds = 50\ncohort = 1\n')
     assert rounds(load_scenario(gone, quick=True)) == {"federated": 3}
+
+
+def test_an_inherited_quick_leaves_out_options_of_a_partition_that_is_replaced_by_another(folder: Path) -> None:
+    quick = "[quick]\ndata.clients = 9\ndata.partition.beta = 1.0\nphases.federated.algorithm.mu = 0.5\n"
+    over(folder, f'phases.federated.algorithm = "fedprox"\n{quick}', name="hurried")
+    kept = load_scenario(over(folder, "data.partition.beta = 0.3", base="hurried"), quick=True)
+    assert kept.data.partition == Named.model_validate({"name": "dirichlet", "beta": 1.0})
+    assert kept.phases[1].algorithm.options == {"mu": 0.5}
+    other = 'data.partition = "iid"\nphases.federated.algorithm = "fedavg"'
+    replaced = load_scenario(over(folder, other, base="hurried"), quick=True)
+    assert replaced.data.partition == Named(name="iid")
+    assert replaced.data.clients == 9
+    assert replaced.phases[1].algorithm == Named(name="fedavg")
 
 
 def test_a_wrong_phase_in_ones_own_quick_is_an_error(folder: Path) -> None:

@@ -92,6 +92,15 @@ def test_quick_shortens_every_cell(folder: Path) -> None:
     assert {sum(phase.rounds for phase in scenario.phases) for scenario in scenarios.values()} == {4}
 
 
+def test_the_grids_own_quick_comes_after_all_else(folder: Path) -> None:
+    quick = {"phases": {"federated": {"rounds": 1}}, "data.clients": 3}
+    grid = load_grid(write(folder, quick=quick, columns={"b": {"data.clients": 5}}))
+    hurried = grid.scenarios(["data.clients=4"], quick=True)
+    assert [cell.data.clients for cell in hurried.values()] == [3, 3, 3, 3]
+    assert {sum(phase.rounds for phase in cell.phases) for cell in hurried.values()} == {1, 3}
+    assert {cell.data.clients for cell in grid.scenarios().values()} == {5}
+
+
 @pytest.mark.parametrize("skip", ["FedAvg/β = 1.0", "FedAvg / β = 1.0", "*/β = 1.0", "FedAvg/*", "*/*"])
 def test_skipped_cells_are_left_out(skip: str, folder: Path) -> None:
     grid = load_grid(write(folder, skip=[skip]))

@@ -34,16 +34,16 @@ def _images(rows: int) -> np.ndarray:
     return images
 
 
-def _png(image: np.ndarray) -> bytes:
+def _file(image: np.ndarray, kind: str) -> bytes:
     out = io.BytesIO()
-    Image.fromarray(image).save(out, "PNG")
+    Image.fromarray(image).save(out, kind)
     return out.getvalue()
 
 
-def _hub_table(images: np.ndarray, writers: list[str], labels: list[int]) -> bytes:
+def _hub_table(images: np.ndarray, writers: list[str], labels: list[int], kind: str = "PNG") -> bytes:
     columns = {
         "image": pa.array(
-            [{"bytes": _png(image), "path": None} for image in images],
+            [{"bytes": _file(image, kind), "path": None} for image in images],
             pa.struct([("bytes", pa.binary()), ("path", pa.string())]),
         ),
         "writer_id": pa.array(writers),
@@ -168,6 +168,7 @@ def test_hub_that_lists_something_else_is_named(hub: Hub, tmp_path: Path, listin
         (_hub_table(_images(2), ["a", "a"], [0, 62]), r"has labels outside 0\.\.61"),
         (_hub_table(255 - _images(2), ["a", "a"], [0, 1]), "images are bright on black, where LEAF's FEMNIST is dark"),
         (_hub_table(np.full((2, 9, 9), 255, np.uint8), ["a", "a"], [0, 1]), "is not a table of image, writer_id and"),
+        (_hub_table(_images(2), ["a", "a"], [0, 1], "BMP"), "is not a table of image, writer_id and"),
     ],
 )
 def test_hub_table_of_another_kind_is_named(hub: Hub, tmp_path: Path, table: bytes, message: str) -> None:

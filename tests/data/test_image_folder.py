@@ -157,6 +157,21 @@ def test_deep_images_are_named(tmp_path: Path) -> None:
         _load(tmp_path)
 
 
+def test_only_the_formats_that_names_stand_for_are_read(tmp_path: Path) -> None:
+    _by_class(tmp_path / "pictures")
+    file = tmp_path / "pictures" / "dog" / "03.png"
+    Image.new("RGB", (8, 8)).save(file, "PCX")
+    with pytest.raises(DataError, match=f"{file}: cannot be read as an image"):
+        _load(tmp_path)
+
+
+def test_an_image_that_is_far_too_large_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _by_class(tmp_path / "pictures")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1)
+    with pytest.raises(DataError, match=rf"{tmp_path}/pictures/.*: is too large an image, make it smaller \("):
+        _load(tmp_path)
+
+
 def test_an_empty_class_is_named(tmp_path: Path) -> None:
     _by_class(tmp_path / "pictures")
     (tmp_path / "pictures" / "gnu").mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,12 @@ import pytest
 import torch
 from torchvision.transforms import functional
 
+from rayfl.config.data import Data
 from rayfl.config.normalizations import NORMALIZATIONS
 from rayfl.data import augmentations
 from rayfl.data.augment import Crop, Flip, Rotate
+from rayfl.data.store import build_store
+from rayfl.errors import ScenarioError
 from rayfl.registry import call_with_options
 from rayfl.streams import stream
 
@@ -61,6 +65,25 @@ def test_recipes_that_pad_before_they_normalise_are_the_same_steps_on_raw_pixels
         raw = Rotate(15)(raw, rng)
     augmented = recipe(name)(normalized(x, normalization), stream(0, "augment"))
     torch.testing.assert_close(augmented, normalized(raw, normalization))
+
+
+@pytest.mark.parametrize(
+    ("name", "needed"),
+    [
+        ("moon_cifar100", "moon_cifar100"),
+        ("feddecorr_cifar10", "moon_cifar10"),
+        ("feddecorr_cifar100", "moon_cifar100"),
+    ],
+)
+def test_recipes_that_fill_with_black_ask_for_their_normalisation(name: str, needed: str, tmp_path: Path) -> None:
+    tables = {"name": "cifar100", "source": "generated", "clients": 4, "augment": [name]}
+    for other in ({}, {"normalize": "feddyn_cifar100"}):
+        message = f"data.augment.0: '{name}' fills with the black of data.normalize = \"{needed}\"; set that"
+        with pytest.raises(ScenarioError, match=message):
+            build_store(Data.model_validate(tables | other), 0, tmp_path, tmp_path)
+    mean, std = NORMALIZATIONS[needed]
+    for same in (needed, {"mean": mean, "std": std}):
+        build_store(Data.model_validate(tables | {"normalize": same}), 0, tmp_path, tmp_path)
 
 
 @pytest.mark.parametrize(("name", "padding"), [("feddyn_cifar", 4), ("fedexp_cifar", 4), ("fps_cifar", 2)])

@@ -211,7 +211,7 @@ def test_nothing_there_says_what_it_looked_for(tmp_path: Path) -> None:
     with pytest.raises(DataError) as raised:
         _load(tmp_path)
     assert str(raised.value).startswith(f"Shakespeare is not in {tmp_path / 'shakespeare'}: looked for train/*.json")
-    assert "100.txt" in str(raised.value)
+    assert f"unpack its 100.txt in {tmp_path / 'shakespeare'}" in str(raised.value)
 
 
 @pytest.mark.parametrize(("clients", "options"), [(None, {}), (3, {"crop": 2000, "train_share": 0.8})])
@@ -221,6 +221,7 @@ def test_the_stand_in_is_loud_and_loses_no_role(tmp_path: Path, clients: int | N
     assert len(dataset.natural.names) == (clients or generated_plays.DEFAULT_ROLES)
     assert dataset.provenance.source == "generated"
     assert dataset.provenance.description.startswith("NOT Shakespeare but GENERATED TEXT standing in for it (no files")
+    assert f"unpack its 100.txt in {tmp_path / 'shakespeare'}" in dataset.provenance.description
 
 
 def test_generated_roles_differ_in_style_and_depend_on_seed_and_number_alone() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -117,7 +118,11 @@ def test_lists_of_another_form_are_named(tmp_path: Path, file: str, content: str
 def test_nothing_there_says_where_it_looked_and_how_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"Tiny-ImageNet is not there: looked for .*/tiny-imagenet-200 and .*; get cs231n"
-    ):
+    ) as raised:
+        _load(tmp_path)
+    (folder,) = re.findall(r"unpack it in (\S+)$", str(raised.value))
+    (Path(folder) / "tiny-imagenet-200").mkdir(parents=True)
+    with pytest.raises(DataError, match=f"{folder}/tiny-imagenet-200/wnids.txt: cannot be read"):
         _load(tmp_path)
 
 

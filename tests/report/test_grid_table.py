@@ -26,6 +26,13 @@ GRID: dict[str, Any] = {
 }
 
 
+DATA = {
+    "name": "femnist",
+    "description": "FEMNIST, a fifth of its writers",
+    "files": [{"path": "a", "sha256": "0123456789abcdef" * 4}, {"path": "b", "sha256": "f" * 64}],
+}
+
+
 def left_by_a_run(folder: Path, accuracies: Sequence[float], source: str = "files") -> Path:
     """Records of a run that was evaluated every tenth round; the lines are not in order."""
     folder.mkdir(parents=True)
@@ -34,7 +41,7 @@ def left_by_a_run(folder: Path, accuracies: Sequence[float], source: str = "file
         for number, accuracy in enumerate(accuracies, 1)
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines[::-1]))
-    (folder / "environment.json").write_text(json.dumps({"data": {"name": "femnist", "source": source}}))
+    (folder / "environment.json").write_text(json.dumps({"data": DATA | {"source": source}}))
     return folder
 
 
@@ -58,7 +65,10 @@ def test_a_runs_figures_are_those_of_its_evaluated_rounds(tmp_path: Path) -> Non
         seconds=7,
         data="femnist",
         data_source="files",
+        data_description="FEMNIST, a fifth of its writers",
+        data_digests=("0123456789abcdef" * 4, "f" * 64),
     )
+    assert read.data_found() == "files, sha256 0123456789abcdef…, sha256 ffffffffffffffff…"
 
 
 def test_a_short_run_has_the_mean_of_what_there_is(tmp_path: Path) -> None:
@@ -98,7 +108,8 @@ def test_the_markdown_has_a_table_for_every_metric_and_all_runs(tmp_path: Path) 
     assert "| FedAvg | 69.00 ± 8.54 (81.69) | not run (86.58) |" in lines
     assert "| FedAvg | 59.50 ± 4.27 | not run |" in lines
     assert "| FedAvg | 0.1 | 2 | 77.00 | 20 | 63.50 | 77.00 | 20 | 2.0 s |" in lines
-    assert "Data: femnist, from files." in lines
+    assert "Data: femnist, from files. FEMNIST, a fifth of its writers." in lines
+    assert not [line for line in lines if line.startswith("Not the grid")]
 
 
 def test_the_parquet_file_has_a_row_for_every_run(tmp_path: Path) -> None:
@@ -137,10 +148,31 @@ def test_no_run_at_all_makes_a_table_too(tmp_path: Path) -> None:
 
 def test_generated_data_is_said_in_the_table_and_on_the_terminal(tmp_path: Path) -> None:
     table = GridTable(Grid.model_validate(GRID), [run(tmp_path, "FedAvg", "0.1", 0, 0.5, source="generated")])
-    assert "**GENERATED DATA, no real data set: femnist.**" in table.markdown()
+    assert "**GENERATED DATA, no real data set: femnist. FEMNIST, a fifth of its writers.**" in table.markdown()
     console = Console(file=StringIO(), width=100)
     table.show(console)
     assert isinstance(console.file, StringIO)
     said = console.file.getvalue()
     assert "GENERATED DATA, no real data set: femnist" in said
-    assert "50.00, 1 of 3 seeds (81.69)" in said
+    assert "50.00, 1 of 3 seeds" in said
+
+
+def test_published_numbers_do_not_stand_beside_generated_data(tmp_path: Path) -> None:
+    generated = run(tmp_path, "FedAvg", "0.1", 0, 0.5, source="generated")
+    table = GridTable(Grid.model_validate(GRID), [generated])
+    assert table.cell("best", "FedAvg", "0.1") == "50.00, 1 of 3 seeds"
+    assert table.cell("best", "FedAvg", "1.0") == "not run (86.58)"
+    assert "in brackets" in table.markdown()
+    table.write(tmp_path)
+    assert pq.read_table(tmp_path / "table.parquet")["published_best"].to_pylist() == [None]
+    alone = GRID | {"published": {"best": {"FedAvg": {"0.1": 81.69}}}}
+    assert "in brackets" not in GridTable(Grid.model_validate(alone), [generated]).markdown()
+
+
+def test_the_note_and_what_was_changed_stand_under_the_tables(tmp_path: Path) -> None:
+    grid = Grid.model_validate(GRID | {"note": "The paper does not say of which round."})
+    changes = ["--quick", "phases.federated.until=100"]
+    lines = GridTable(grid, [run(tmp_path, "FedAvg", "0.1", 0, 0.5)], changes).markdown().splitlines()
+    note = lines.index("The paper does not say of which round.")
+    assert lines[note + 2] == "**Not the grid as shipped: --quick, phases.federated.until=100.**"
+    assert lines[note + 4].startswith("Data: ")
