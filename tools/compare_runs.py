@@ -1,6 +1,7 @@
 """python -m tools.compare_runs OUT.png RUN [RUN ...]: the accuracy of several runs in one picture, and a table.
 
-A run is a folder that rayfl left. Runs of one scenario share a colour; the table is Markdown, on stdout.
+A run is a folder that rayfl left. Runs of one scenario, or of one cell of a grid, share a colour; the table is Markdown,
+on stdout.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from rayfl.cells import MARKER
+
 COLOURS = ("#2166ac", "#b35806", "#1b7837", "#762a83")
 TAIL = 5
 """Evaluations at the end whose mean is a run's final accuracy: single rounds jump under skewed partitions."""
@@ -23,15 +26,12 @@ TAIL = 5
 
 @dataclass(frozen=True)
 class Run:
-    """scenario: its resolved tables; rounds [n]; accuracy [n] in percent."""
+    """name: of its scenario, or of its row and column in a grid; rounds [n]; accuracy [n] in percent."""
 
+    name: str
     scenario: dict[str, Any]
     rounds: np.ndarray
     accuracy: np.ndarray
-
-    @property
-    def name(self) -> str:
-        return str(self.scenario["name"])
 
 
 def read_run(folder: Path) -> Run:
@@ -39,7 +39,9 @@ def read_run(folder: Path) -> Run:
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     scenario = tomllib.loads((folder / "scenario.toml").read_text(encoding="utf-8"))
     lines.sort(key=lambda line: line["round"])
+    row, column = folder.absolute().parts[-3:-1]
     return Run(
+        f"{row}, {column}" if (folder / MARKER).exists() else str(scenario["name"]),
         scenario,
         np.array([line["round"] for line in lines]),
         np.array([100 * line["test_accuracy"] for line in lines]),

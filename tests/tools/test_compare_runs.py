@@ -9,7 +9,7 @@ from tools.compare_runs import main
 
 
 def a_run(folder: Path, name: str, seed: int, accuracy: list[float]) -> Path:
-    folder.mkdir()
+    folder.mkdir(parents=True)
     (folder / "scenario.toml").write_text(f'name = "{name}"\nseed = {seed}\n')
     lines = [json.dumps({"round": 5 * n, "test_accuracy": value}) for n, value in enumerate(accuracy, start=1)]
     (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
@@ -24,3 +24,10 @@ def test_runs_are_compared_in_a_table_and_a_picture(tmp_path: Path, capsys: pyte
     assert "| `cyclic` | 0 | 70.00 % | 15 | 60.00 % | 50.00 % |" in printed
     assert "| `fedavg` | 1 | 30.00 % | 10 | 25.00 % | 30.00 % |" in printed
     assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_runs_of_a_grid_are_called_by_row_and_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = a_run(tmp_path / "grid" / "MOON" / "with_P1" / "seed_3", "cyclic", 3, [0.5])
+    (run / "finished.json").write_text("{}")
+    main([str(tmp_path / "one.png"), str(run)])
+    assert "| `MOON, with_P1` | 3 | 50.00 % | 5 | 50.00 % | 50.00 % |" in capsys.readouterr().out
