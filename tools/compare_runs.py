@@ -1,7 +1,7 @@
 """python -m tools.compare_runs OUT.png RUN [RUN ...]: the accuracy of several runs in one picture, and a table.
 
-A run is a folder that rayfl left. Runs of one scenario, or of one cell of a grid, share a colour; the table is Markdown,
-on stdout.
+A run is a folder that rayfl left. Runs of one scenario, or of one cell of a grid, share a colour; the table is
+Markdown, on stdout.
 """
 
 from __future__ import annotations
