@@ -219,6 +219,7 @@ def test_a_users_algorithm_runs_with_its_options(tmp_path: Path) -> None:
         "server_lr": 0.5,
         "weighting": "samples",
         "buffers": "average",
+        "report": "global",
     }
 
 

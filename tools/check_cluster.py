@@ -82,16 +82,22 @@ def cluster(nodes: int, environment: dict[str, str]) -> Iterator[str]:
     """The dashboard's address of a cluster with one CPU per node: node i listens on 127.0.0.(i + 2)."""
     head, port, dashboard = "127.0.0.2", _free_port(), _free_port()
     common = ["--block", "--num-cpus=1", "--object-store-memory=200000000"]
+
+    def agent() -> str:
+        """A port of its own for a node's agent: by default all Ray nodes of a machine want the same."""
+        return f"--dashboard-agent-listen-port={_free_port()}"
+
     with contextlib.ExitStack() as stack:
         # Ray's sockets lie in it, and a socket's path must be short
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rf-", ignore_cleanup_errors=True)))
         first = [f"--temp-dir={folder}", f"--dashboard-host={head}", f"--dashboard-port={dashboard}"]
-        start = ["ray", "start", "--head", f"--node-ip-address={head}", f"--port={port}", *first, *common]
+        start = ["ray", "start", "--head", f"--node-ip-address={head}", f"--port={port}", *first, *common, agent()]
         process = stack.enter_context(_running(start, environment, folder / "head.log"))
         _wait_until(lambda: _listens(head, dashboard), process, folder / "head.log")
         for node in range(1, nodes):
             log = folder / f"node{node}.log"
             start = ["ray", "start", f"--address={head}:{port}", f"--node-ip-address=127.0.0.{node + 2}", *common]
+            start.append(agent())
             process = stack.enter_context(_running(start, environment, log))
             # one after another: nodes that start at the same moment on one machine take each other's names
             _wait_until(functools.partial(_has_nodes, f"{head}:{port}", node + 1, environment), process, log)
