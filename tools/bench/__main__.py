@@ -29,7 +29,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Row]]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tools.bench",
-        description=f"Measure rayfl on {CORES} cores of this machine; takes about five minutes on a quiet one.",
+        description=f"Measure rayfl on {CORES} cores of this machine; takes about ten minutes on a quiet one.",
     )
     parser.add_argument("--only", action="append", choices=MEASUREMENTS, help="this measurement; may be repeated")
     parser.add_argument("--markdown", action="store_true", help="print the table in Markdown, for docs/benchmarks.md")
