@@ -87,7 +87,7 @@ class Client:
         vector: the model; it must not change in this visit.
         """
         if vector.data_ptr() not in self._frozen:
-            self._frozen[vector.data_ptr()] = self.model.frozen(vector)
+            self._frozen[vector.data_ptr()] = self.model.frozen(vector, len(self._frozen))
         with torch.no_grad():
             return features_and_logits(self._frozen[vector.data_ptr()], x)[0]
 

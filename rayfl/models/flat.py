@@ -67,6 +67,7 @@ class FlatModel:
             name: buffer.detach().clone() for name, buffer in module.named_buffers() if name not in in_vector
         }
         self._exported = list(module.state_dict())
+        self._twins: list[nn.Module] = []
         self.zero_gradient()
 
     def zero_gradient(self) -> None:
@@ -96,9 +97,15 @@ class FlatModel:
             for _, parameter, _ in self._gradients:
                 parameter.requires_grad_(True)
 
-    def frozen(self, vector: torch.Tensor) -> nn.Module:
-        """A copy of the module in evaluation mode, without gradients, whose tensors are views into `vector`."""
-        twin = copy.deepcopy(self.module).requires_grad_(False).eval()
+    def frozen(self, vector: torch.Tensor, number: int = 0) -> nn.Module:
+        """The module's twin in evaluation mode, without gradients, whose tensors are views into `vector`.
+
+        number: there is one twin for each, 0, 1, ..., made once; asking for it again is what changes its tensors.
+        """
+        while len(self._twins) <= number:
+            self._twins.append(copy.deepcopy(self.module).requires_grad_(False).eval())
+            self._twins[-1].zero_grad(set_to_none=True)
+        twin = self._twins[number]
         tensors: dict[str, torch.Tensor] = {**dict(twin.named_parameters()), **dict(twin.named_buffers())}
         for slot in self.layout:
             tensors[slot.name].data = slot.view(vector)
