@@ -38,6 +38,7 @@ class FedDyn(FedAvg):
     stateful: ClassVar[bool] = True
 
     alpha: PositiveFloat = 0.01
+    # other models than FedAvg's can be reported, which mypy takes for a field of another type
     report: Literal["participants", "all", "cloud"] = "participants"  # type: ignore[assignment]
     penalty: Literal["gradient", "decay"] = "gradient"
     scale_alpha: bool = False

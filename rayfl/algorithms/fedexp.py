@@ -32,6 +32,7 @@ class FedExP(FedAvg):
     """
 
     form: Literal["paper", "code", "feddecorr", "fedbug"] = "paper"
+    # one model more than FedAvg's can be reported, which mypy takes for a field of another type
     report: Literal["average", "global", "all"] = "average"  # type: ignore[assignment]
     epsilon: NonNegativeFloat = 1e-3
     decay: Annotated[float, Field(gt=0, le=1)] = 0.998
