@@ -44,7 +44,9 @@ class FedExP(FedAvg):
         answers = yield Exchange(self.fit, server.model)
         rounds = server.memory.get("rounds", np.zeros(1)) + 1
         delta = answers.mean("delta")
-        rate = self.extrapolation(answers, len(cohort), server.num_params, int(rounds[0]))
+        counted = delta if self.form == "feddecorr" else delta[: server.num_params]
+        mean = float(np.sum(np.square(counted)))
+        rate = self.extrapolation(float(answers.mean("squared_norm")[0]), mean, len(cohort), int(rounds[0]))
         self.update(server, answers, np.concatenate([rate * delta[: server.num_params], delta[server.num_params :]]))
         if self.report == "average" and rounds[0] > 1:
             server.reported = ((server.model + before) / 2).astype(np.float32)
@@ -57,11 +59,8 @@ class FedExP(FedAvg):
         asides = self.asides(client, model, delta)
         return Answer(self.weight(client), asides=asides, delta=delta, squared_norm=squared)
 
-    def extrapolation(self, answers: Answers, participants: int, num_params: int, round: int) -> float:
-        """eta_g."""
-        delta = answers.mean("delta")
-        counted = delta if self.form == "feddecorr" else delta[:num_params]
-        squared_norm, mean = float(answers.mean("squared_norm")[0]), float(np.sum(np.square(counted)))
+    def extrapolation(self, squared_norm: float, mean: float, participants: int, round: int) -> float:
+        """eta_g, from the mean of the changes' squared norms and the squared norm of their mean."""
         denominator = {
             "paper": 2 * (mean + self.epsilon),
             "feddecorr": 2 * (mean + self.epsilon),

@@ -10,7 +10,7 @@ from pydantic import PositiveInt
 from torch import nn
 from torch.nn import functional
 
-from rayfl.models.network import Network, image_shape
+from rayfl.models.network import Network, after_convolutions, image_shape
 
 
 class CNNFedDyn(Network):
@@ -42,7 +42,7 @@ class CNNFedDyn(Network):
         first, second = widths
         self.conv1 = nn.Conv2d(channels, first, 5)
         self.conv2 = nn.Conv2d(first, second, 5)
-        self.fc1 = nn.Linear(second * _after_convolutions(height, 2) * _after_convolutions(width, 2), 384)
+        self.fc1 = nn.Linear(second * after_convolutions(height, 2) * after_convolutions(width, 2), 384)
         self.fc2 = nn.Linear(384, 192)
         self.fc3 = nn.Linear(192, num_classes)
 
@@ -80,7 +80,7 @@ class CNNFedBugTiny(Network):
         self.conv1 = nn.Conv2d(channels, 64, 5)
         self.conv2 = nn.Conv2d(64, 64, 5)
         self.conv3 = nn.Conv2d(64, 64, 5)
-        self.fc1 = nn.Linear(64 * _after_convolutions(height, 3) * _after_convolutions(width, 3), 256)
+        self.fc1 = nn.Linear(64 * after_convolutions(height, 3) * after_convolutions(width, 3), 256)
         self.fc2 = nn.Linear(256, 128)
         self.fc3 = nn.Linear(128, num_classes)
 
@@ -91,9 +91,3 @@ class CNNFedBugTiny(Network):
         x = functional.relu(self.fc2(x))
         logits: torch.Tensor = self.fc3(x)
         return logits
-
-
-def _after_convolutions(size: int, convolutions: int) -> int:
-    for _ in range(convolutions):
-        size = (size - 4) // 2
-    return size

@@ -9,7 +9,7 @@ from pydantic import PositiveInt
 from torch import nn
 from torch.nn import functional
 
-from rayfl.models.network import Network, image_shape
+from rayfl.models.network import Network, after_convolutions, image_shape
 
 
 class LeNet5(Network):
@@ -34,7 +34,7 @@ class LeNet5(Network):
         height, width, channels = image_shape("lenet5", input_shape, smallest=16)
         self.conv1 = nn.Conv2d(channels, 6, 5)
         self.conv2 = nn.Conv2d(6, 16, 5)
-        self.fc1 = nn.Linear(16 * _after_convolutions(height) * _after_convolutions(width), 120)
+        self.fc1 = nn.Linear(16 * after_convolutions(height, 2) * after_convolutions(width, 2), 120)
         self.fc2 = nn.Linear(120, 84)
         self.fc3 = nn.Linear(84, num_classes)
 
@@ -46,7 +46,3 @@ class LeNet5(Network):
         x = functional.relu(self.fc2(x))
         logits: torch.Tensor = self.fc3(x)
         return logits
-
-
-def _after_convolutions(size: int) -> int:
-    return ((size - 4) // 2 - 4) // 2

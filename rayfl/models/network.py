@@ -73,3 +73,10 @@ def image_shape(model: str, input_shape: Sequence[int], smallest: int) -> tuple[
             f"the data has inputs of shape {shape}"
         )
     return shape
+
+
+def after_convolutions(size: int, convolutions: int) -> int:
+    """What is left of an image's side after 5x5 convolutions without padding, each followed by 2x2 pooling."""
+    for _ in range(convolutions):
+        size = (size - 4) // 2
+    return size
