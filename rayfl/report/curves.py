@@ -65,7 +65,7 @@ def draw_curves(metrics: pa.Table, phases: Sequence[PhaseSpan], title: str, prov
         else f"data: {provenance.description}"
     )
     figure.supxlabel(
-        textwrap.fill(caption, 105),
+        textwrap.fill(caption, 92 if generated else 105),
         fontsize=9,
         color="#c00000" if generated else "#555555",
         fontweight="bold" if generated else "normal",
