@@ -9,6 +9,7 @@ import numpy as np
 import ray
 
 from rayfl.config.scenario import Scenario
+from rayfl.engine.memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from rayfl.algorithms.exchange import Exchange
@@ -27,6 +28,7 @@ class HostActor:
     def __init__(self, index: int, scenario: Scenario, server: str) -> None:
         from rayfl.engine.host import Host
 
+        keep_freed_memory()
         keeper: Any = ray.get_actor(server)
         box: Any = ray.get(keeper.store.remote())
         self._host = Host(index, scenario, ray.get(box[0]))

@@ -16,6 +16,7 @@ from rayfl.cluster.connection import attached
 from rayfl.cluster.preflight import plan_hosts
 from rayfl.cluster.workers import as_rayfl_error
 from rayfl.config.execution import Resources
+from rayfl.engine.memory import keep_freed_memory
 from rayfl.errors import ResourceError
 
 TICK_S = 1.0
@@ -54,9 +55,9 @@ def run_tasks(
             plan_hosts(resources, 1)
         if sum(node["Alive"] for node in ray.nodes()) > 1:
             _check_seen_by_all(writes, reads)
-        remote = ray.remote(function)
+        remote = ray.remote(_called)
         under_way = {
-            remote.options(**_options(task.resources)).remote(*task.arguments): number
+            remote.options(**_options(task.resources)).remote(function, *task.arguments): number
             for number, task in enumerate(tasks)
         }
         try:
@@ -102,6 +103,11 @@ def _check_seen_by_all(writes: Path, reads: Path) -> None:
 
 def _accessible(path: Path, access: int) -> bool:
     return os.access(path, access)
+
+
+def _called(function: Callable[..., Any], *arguments: Any) -> Any:
+    keep_freed_memory()
+    return function(*arguments)
 
 
 def _options(resources: Resources) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from rayfl.models.network import Network, image_shape
+from rayfl.models.pooled import pooled
 
 
 class CNNFashionMNIST(Network):
@@ -46,7 +47,7 @@ class CNNFashionMNIST(Network):
         self.fc2 = nn.Linear(50, num_classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = functional.relu(functional.max_pool2d(self.conv1(x), 2))
+        x = pooled(self.conv1, x)
         x = functional.dropout2d(self.conv2(x), self.dropout, self.training)
         x = functional.relu(functional.max_pool2d(x, 2))
         x = functional.relu(self.fc1(x.flatten(1)))
@@ -80,8 +81,7 @@ class CNNFashionMNISTLarge(Network):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = functional.relu(self.conv1(x))
-        # Max pooling commutes with ReLU, values and gradients to the bit; this way ReLU sees a quarter of the values.
-        x = functional.relu(functional.max_pool2d(self.conv2(x), 2))
+        x = pooled(self.conv2, x)
         x = functional.dropout(x, 0.25, self.training)
         x = functional.relu(self.fc1(x.flatten(1)))
         logits: torch.Tensor = self.fc2(functional.dropout(x, 0.5, self.training))

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from rayfl.models.network import Network, after_convolutions, image_shape
+from rayfl.models.pooled import pooled
 
 
 class CNNFedDyn(Network):
@@ -47,9 +48,8 @@ class CNNFedDyn(Network):
         self.fc3 = nn.Linear(192, num_classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        # Max pooling commutes with ReLU, values and gradients to the bit; this way ReLU sees a quarter of the values.
-        x = functional.relu(functional.max_pool2d(self.conv1(x), 2))
-        x = functional.relu(functional.max_pool2d(self.conv2(x), 2))
+        x = pooled(self.conv1, x)
+        x = pooled(self.conv2, x)
         x = functional.relu(self.fc1(x.flatten(1)))
         x = functional.relu(self.fc2(x))
         logits: torch.Tensor = self.fc3(x)
@@ -86,7 +86,7 @@ class CNNFedBugTiny(Network):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for convolution in (self.conv1, self.conv2, self.conv3):
-            x = functional.relu(functional.max_pool2d(convolution(x), 2))
+            x = pooled(convolution, x)
         x = functional.relu(self.fc1(x.flatten(1)))
         x = functional.relu(self.fc2(x))
         logits: torch.Tensor = self.fc3(x)

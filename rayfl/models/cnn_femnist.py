@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from rayfl.models.network import Network, image_shape
+from rayfl.models.pooled import pooled
 
 
 class CNNFemnist(Network):
@@ -51,9 +52,8 @@ class CNNFemnist(Network):
         self.feature_layer = "classifier"
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        # Max pooling commutes with ReLU, values and gradients to the bit; this way ReLU sees a quarter of the values.
-        x = functional.relu(functional.max_pool2d(self.conv1(x), 2))
-        x = functional.relu(functional.max_pool2d(self.conv2(x), 2)).flatten(1)
+        x = pooled(self.conv1, x)
+        x = pooled(self.conv2, x).flatten(1)
         if self.hidden is not None:
             x = functional.relu(self.hidden(x))
         logits: torch.Tensor = self.classifier(x)
