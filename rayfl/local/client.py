@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +12,7 @@ from torch import nn
 from rayfl.config.phase import Local
 from rayfl.data.batches import BatchSource
 from rayfl.local.features import features_and_logits
+from rayfl.local.lookahead import Lookahead
 from rayfl.local.sgd import Objective, train
 from rayfl.local.steps import batch_size, steps_per_epoch, visit_steps
 from rayfl.local.unfreezing import training_stages
@@ -18,7 +20,7 @@ from rayfl.models.flat import FlatModel
 from rayfl.streams import stream
 
 EXAMPLES_AT_ONCE = 256
-"""Batch size of passes over all of a client's examples that do not train."""
+"""Batch size of passes over a client's examples that do not train."""
 
 
 class Client:
@@ -51,6 +53,8 @@ class Client:
         self.scratch: dict[str, torch.Tensor] = {}
         self.losses: list[float] = []
         self._frozen: dict[int, nn.Module] = {}
+        self._batches = Lookahead[tuple[torch.Tensor, torch.Tensor]](iter(()))
+        self._foreseen: deque[tuple[torch.Tensor, torch.Tensor]] = deque()
 
     @property
     def relative_size(self) -> float:
@@ -69,7 +73,8 @@ class Client:
         self.model.load(received)
         steps = visit_steps(self.local, self.num_samples)
         stages = training_stages(self.local, fixed_last, self.model.module, steps)
-        self.losses += train(self, self.model, self.batches(), stages, objective, self.local, self.lr)
+        self._batches = Lookahead(self.batches())
+        self.losses += train(self, self.model, self._batches, stages, objective, self.local, self.lr)
         self.model.check()
         return self.model.vector
 
@@ -90,6 +95,20 @@ class Client:
             self._frozen[vector.data_ptr()] = self.model.frozen(vector, len(self._frozen))
         with torch.no_grad():
             return features_and_logits(self._frozen[vector.data_ptr()], x)[0]
+
+    def foreseen(self, x: torch.Tensor, compute: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        """compute(x) for the batch that is trained on, done together with the batches that follow, which is faster.
+
+        compute: gives examples [n, ...] a row each, which depends on the example alone and not on the resident model.
+        """
+        while self._foreseen and self._foreseen[0][0] is not x:
+            self._foreseen.popleft()
+        if not self._foreseen:
+            batches = [x, *(following for following, _ in self._batches.peek(EXAMPLES_AT_ONCE // len(x) - 1))]
+            rows = compute(torch.cat(batches))
+            parts = rows.split([len(batch) for batch in batches])  # type: ignore[no-untyped-call]
+            self._foreseen.extend(zip(batches, parts, strict=True))
+        return self._foreseen[0][1]
 
     def mean_loss(self, vector: torch.Tensor) -> torch.Tensor:
         """[1] the mean cross-entropy of a model on all of the client's examples, not augmented, in evaluation mode."""

@@ -45,14 +45,15 @@ def _convolved_in_pairs(conv: nn.Conv2d, x: torch.Tensor) -> torch.Tensor:
     eight channels are what PyTorch's max pooling is fast with. Values are those of conv(x); gradients are, but for
     the order in which they are summed.
     """
-    filters, bias, spare = conv.weight.permute(0, 2, 3, 1), conv.bias, LANES // 2 - conv.out_channels
-    assert bias is not None
+    assert conv.bias is not None
+    filters, spare = conv.weight.permute(0, 2, 3, 1), LANES // 2 - conv.out_channels
+    bias = functional.pad(conv.bias, (0, spare))
     left, right = (functional.pad(filters, (0, 0, *columns, 0, 0, 0, spare)) for columns in ((0, 1), (1, 0)))
     both = torch.cat([left, right])
     both = both.reshape(*both.shape[:2], -1, 2 * conv.in_channels)
     images = x.permute(0, 2, 3, 1)
     images = images.reshape(*images.shape[:2], -1, 2 * conv.in_channels)
-    pairs = functional.conv2d(
-        images.permute(0, 3, 1, 2), both.permute(0, 3, 1, 2), functional.pad(bias, (0, spare)).repeat(2)
-    ).permute(0, 2, 3, 1)
+    pairs = functional.conv2d(images.permute(0, 3, 1, 2), both.permute(0, 3, 1, 2), torch.cat([bias, bias])).permute(
+        0, 2, 3, 1
+    )
     return pairs.reshape(*pairs.shape[:2], -1, LANES // 2).permute(0, 3, 1, 2)

@@ -1,15 +1,17 @@
 """What an algorithm's local training costs beside FedAvg's, and what gradual unfreezing saves: seconds per step.
 
-Every contender is a run of the inline backend; they take turns, a round each, so that all see the same machine.
+Every contender is a run of the inline backend; they take turns, a round each, so that all see the same machine. Seconds
+are the process' own, of its one thread, which other programs lengthen less than those of the clock.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
 from typing import Any
 
@@ -19,6 +21,7 @@ from rayfl.algorithms import algorithms
 from rayfl.data.batches import BatchSource
 from rayfl.engine.events import RoundDone
 from rayfl.engine.inline import inline_session
+from rayfl.engine.memory import keep_freed_memory
 from tools.bench.rounds import NEVER, job_of
 from tools.bench.table import Row
 
@@ -62,43 +65,57 @@ def scenario(model: str, algorithm: str, local: Mapping[str, Any] = MappingProxy
     }
 
 
-def seconds_per_step(contenders: Mapping[str, dict[str, Any]]) -> dict[str, float]:
-    """Of every contender: the median over its rounds, local training and aggregation together."""
+def seconds_each(contenders: Mapping[str, Callable[[], int]]) -> dict[str, float]:
+    """Of every contender, the median over its calls: seconds for one of the steps or passes whose number it returns."""
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    with ExitStack() as stack:
-        runs: dict[str, Iterator[RoundDone]] = {}
-        for name, tables in contenders.items():
-            session = stack.enter_context(inline_session(job_of(tables)[0]))
-            runs[name] = (event for event in session.events() if isinstance(event, RoundDone))
-        for number in range(ROUNDS):
-            for name, run in runs.items():
-                started = time.perf_counter()
-                steps = next(run).steps or 1
-                if number >= WARM_UP:
-                    seconds[name].append((time.perf_counter() - started) / steps)
+    for number in range(ROUNDS):
+        for name, run in contenders.items():
+            started = time.process_time()
+            done = run() or 1
+            if number >= WARM_UP:
+                seconds[name].append((time.process_time() - started) / done)
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
-def forward_seconds() -> float:
-    """One forward pass of LeNet-5 on a batch, in evaluation mode, without gradient."""
+@contextmanager
+def one_round_each(scenarios: Mapping[str, dict[str, Any]]) -> Iterator[dict[str, Callable[[], int]]]:
+    """For every scenario a call that runs its next round, local training and aggregation, and returns its steps."""
+
+    def next_of(rounds: Iterator[RoundDone]) -> Callable[[], int]:
+        return lambda: next(rounds).steps
+
+    with ExitStack() as stack:
+        sessions = {name: stack.enter_context(inline_session(job_of(tables)[0])) for name, tables in scenarios.items()}
+        yield {
+            name: next_of(event for event in session.events() if isinstance(event, RoundDone))
+            for name, session in sessions.items()
+        }
+
+
+def forward_passes() -> Callable[[], int]:
+    """A call that takes forward passes of LeNet-5 on a batch, in evaluation mode, as many as a round has steps."""
     job, model = job_of(scenario("lenet5", "fedavg"))
     x, _ = BatchSource(job.store, torch.device("cpu")).test_batch(slice(0, BATCH))
+    passes = 2 * math.ceil(SAMPLES / BATCH)
     model.module.eval()
-    seconds = []
-    with torch.no_grad():
-        for _ in range(200):
-            started = time.perf_counter()
-            model.module(x)
-            seconds.append(time.perf_counter() - started)
-    return statistics.median(seconds)
+
+    def run() -> int:
+        with torch.no_grad():
+            for _ in range(passes):
+                model.module(x)
+        return passes
+
+    return run
 
 
 def measure() -> list[Row]:
     torch.set_num_threads(1)
+    keep_freed_memory()  # as every host does
     trained = [name for name in algorithms if name != "qfedsgd"]  # which takes no local steps
-    steps = seconds_per_step({name: scenario("lenet5", name) for name in trained})
+    with one_round_each({name: scenario("lenet5", name) for name in trained}) as rounds:
+        steps = seconds_each(rounds | {"forward": forward_passes()})
     fedavg = steps["fedavg"]
-    targets = dict.fromkeys(CHEAP, CHEAP_TARGET) | {"moon": 1 + 2 * forward_seconds() / fedavg}
+    targets = dict.fromkeys(CHEAP, CHEAP_TARGET) | {"moon": 1 + 2 * steps["forward"] / fedavg}
     rows = [
         Row(
             f"algorithms: a step of {name} over one of fedavg",
@@ -113,7 +130,8 @@ def measure() -> list[Row]:
         if name != "fedavg"
     ]
     for model in ("lenet5", "cnn_feddyn"):
-        thawing = seconds_per_step({name: scenario(model, "fedavg", local) for name, local in FREEZING.items()})
+        with one_round_each({name: scenario(model, "fedavg", local) for name, local in FREEZING.items()}) as rounds:
+            thawing = seconds_each(rounds)
         whole = thawing["nothing frozen"]
         rows += [
             Row(
