@@ -41,7 +41,7 @@ def _convolved_in_pairs(conv: nn.Conv2d, x: torch.Tensor) -> torch.Tensor:
 
     Two neighbouring columns of a channels-last image are one column of twice the channels: the same memory seen
     otherwise. So each filter is there twice, once for each of a pair's columns in the output, with a column of
-    zeros after or before it. That fills a vector, for a sixth more multiplications with kernels of width 5, and
+    zeros after or before it. That fills a vector, for a fifth more multiplications with kernels of width 5, and
     eight channels are what PyTorch's max pooling is fast with. Values are those of conv(x); gradients are, but for
     the order in which they are summed.
     """
@@ -53,7 +53,6 @@ def _convolved_in_pairs(conv: nn.Conv2d, x: torch.Tensor) -> torch.Tensor:
     both = both.reshape(*both.shape[:2], -1, 2 * conv.in_channels)
     images = x.permute(0, 2, 3, 1)
     images = images.reshape(*images.shape[:2], -1, 2 * conv.in_channels)
-    pairs = functional.conv2d(images.permute(0, 3, 1, 2), both.permute(0, 3, 1, 2), torch.cat([bias, bias])).permute(
-        0, 2, 3, 1
-    )
-    return pairs.reshape(*pairs.shape[:2], -1, LANES // 2).permute(0, 3, 1, 2)
+    pairs = functional.conv2d(images.permute(0, 3, 1, 2), both.permute(0, 3, 1, 2), torch.cat([bias, bias]))
+    columns = pairs.permute(0, 2, 3, 1)
+    return columns.reshape(*columns.shape[:2], -1, LANES // 2).permute(0, 3, 1, 2)
