@@ -17,8 +17,8 @@ def keep_freed_memory() -> None:
     """Lets this process keep up to 256 MiB that it freed, for its next allocations.
 
     A training step frees and allocates the same large tensors again and again. By default glibc gives their memory
-    back in between and the kernel hands it out anew, page by page and zeroed, which can cost a small network more
-    than its arithmetic. Does nothing where the C library is not glibc.
+    back in between and the kernel hands it out anew, page by page and zeroed; see docs/benchmarks.md for what that
+    costs. Does nothing where the C library is not glibc.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:

@@ -99,7 +99,8 @@ class Client:
     def foreseen(self, x: torch.Tensor, compute: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         """compute(x) for the batch that is trained on, done together with the batches that follow, which is faster.
 
-        compute: gives examples [n, ...] a row each, which depends on the example alone and not on the resident model.
+        compute: gives examples [n, ...] a row each, which depends on the example alone and not on the resident model;
+            the same throughout a visit, since its rows for coming batches are kept.
         """
         while self._foreseen and self._foreseen[0][0] is not x:
             self._foreseen.popleft()

@@ -71,7 +71,7 @@ def seconds_each(contenders: Mapping[str, Callable[[], int]]) -> dict[str, float
     for number in range(ROUNDS):
         for name, run in contenders.items():
             started = time.process_time()
-            done = run() or 1
+            done = run()
             if number >= WARM_UP:
                 seconds[name].append((time.process_time() - started) / done)
     return {name: statistics.median(values) for name, values in seconds.items()}
