@@ -10,7 +10,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 KEPT_BYTES = 256 * 2**20
 LARGEST_KEPT_BYTES = 32 * 2**20
-"""Of one allocation; glibc takes no larger value on 64 bits."""
+"""Of one allocation; larger ones go back to the kernel when they are freed."""
 
 
 def keep_freed_memory() -> None:
