@@ -1,4 +1,4 @@
-# `make` lists the targets. Everything runs in .venv, made once and again when its inputs change.
+# `make` lists the targets. Everything runs in $(VENV), made once and again when its inputs change.
 
 PYTHON ?= python3
 VENV := .venv
@@ -27,8 +27,8 @@ lint: $(STAMP) ## Check style, format and types
 bench: $(STAMP) ## Measure speed against bare PyTorch, hops, start-up and memory
 	$(BIN)/python -m tools.bench
 
-clean: ## Remove the virtual environment, caches and build outputs; runs/ stays
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+clean: ## Remove virtual environments, caches and build outputs; runs/ stays
+	rm -rf .venv* build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt

@@ -10,39 +10,47 @@ Hsu, Qi and Brown, "Measuring the Effects of Non-Identical Data Distribution for
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from pydantic import Field, PositiveFloat
 
 import rayfl
-from rayfl.algorithms.algorithm import Algorithm
-from rayfl.algorithms.exchange import Answer, Answers, Exchange, ServerState
+from rayfl.algorithms.algorithm import LocalTrainingAlgorithm, Round
+from rayfl.algorithms.exchange import Answer, Exchange
+from rayfl.algorithms.server_state import RoundContext, ServerState
+from rayfl.algorithms.state import Declaration
 
 if TYPE_CHECKING:
     import torch
 
-    from rayfl.local.client import Client
+    from rayfl.local.context import ClientContext
+    from rayfl.local.requests import ClientUpdate
 
 
-class ServerMomentum(Algorithm):
+class ServerMomentum(LocalTrainingAlgorithm):
     """Its fields are options in the scenario (`algorithm = { name = "...", momentum = 0.9 }`), checked by pydantic."""
 
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.5
     server_lr: PositiveFloat = 1.0
 
-    def round(self, server: ServerState, cohort: Sequence[int]) -> Generator[Exchange, Answers, None]:
-        """On the server: asks every client of the cohort once, and goes on with the reduced answers."""
-        answers = yield Exchange(self.fit, server.model)
+    def round(self, server: ServerState, context: RoundContext) -> Round:
+        """On the server: sends the model to every client of the cohort, and goes on with the reduced answers."""
+        answers = yield Exchange(self.client_update, server.model)
         delta, buffer_change = np.split(answers.mean("delta"), [server.num_params])
-        velocity = self.momentum * server.recall("velocity", 0.0) + delta
-        server.memory["velocity"] = velocity
-        server.move(self.server_lr * velocity, buffer_change)
+        velocity = self.momentum * server.get("velocity", 0.0) + delta
+        server.keep("velocity", velocity)
+        server.report(velocity_norm=float(np.linalg.norm(velocity)))  # reaches metrics.jsonl
+        server.apply_update(self.server_lr * velocity, buffer_change)
 
-    def fit(self, client: Client, model: torch.Tensor) -> Answer:
-        """On a client: local SGD as the scenario says, and what it changed, weighted by the client's examples."""
-        return Answer(client.num_samples, delta=self.local_update(client, model) - model)
+    def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
+        """On a client: trains as the scenario says; answers with what that changed, weighted by its samples."""
+        trained = yield from self.train(client, model)
+        return Answer(client.num_samples, delta=trained - model)
+
+    def server_state(self) -> Declaration:
+        """What the server keeps, and for how long."""
+        return {"velocity": "phase"}
 
 
 SCENARIO: dict[str, Any] = {

@@ -9,7 +9,10 @@ if TYPE_CHECKING:
     from rayfl.config import Scenario, load_scenario
     from rayfl.simulation import Result, run
 
-__all__ = ["Result", "Scenario", "load_scenario", "run"]
+__all__ = ["Result", "Scenario", "__version__", "load_scenario", "run"]
+
+__version__ = "0.1.0"
+"""The only place that states the version; the package's metadata takes it from here."""
 
 _HOMES = {
     "Result": "rayfl.simulation",
@@ -20,7 +23,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # imported on first use: the server and the scheduler are processes that need no PyTorch, and start faster without
+    # imported on first use: the server and scheduler processes need no PyTorch, and start faster without it
     if name not in _HOMES:
         raise AttributeError(f"module 'rayfl' has no attribute '{name}'")
     return getattr(import_module(_HOMES[name]), name)

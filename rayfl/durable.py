@@ -1,12 +1,14 @@
-"""Files that are there whole or not at all, also after a crash."""
+"""Files that are complete or absent, even after a crash."""
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 def _sync(path: Path) -> None:
@@ -18,17 +20,40 @@ def _sync(path: Path) -> None:
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
-    """A temporary name of one's own, in `path`'s folder, to write to; at the end it is synced and becomes `path`.
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Yields a temporary path beside `path` to write to; at the end of the block it is synced and becomes `path`.
 
-    When the block raises, the temporary file is removed and whatever was at `path` stays as it was.
+    The file gets the mode that a newly created file has in this process, whatever the library that writes it prefers.
+    If the block raises, the temporary file is removed and whatever was at `path` stays as it was.
+
+    Args:
+        path: The file to write.
+
+    Yields:
+        An empty file in the same folder, under a name that nobody else uses.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
+        temporary.touch(exist_ok=False)
+        mode = temporary.stat().st_mode & 0o777
         yield temporary
+        temporary.chmod(mode)
         _sync(temporary)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     _sync(path.parent)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Writes strings, numbers, lists and mappings as JSON, atomically.
+
+    Args:
+        path: The file to write.
+        content: What it holds; NaN and infinities are refused, since JSON has none.
+    """
+    with atomic_write(path) as temporary:
+        temporary.write_text(
+            json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8"
+        )

@@ -19,16 +19,23 @@ class ResourceError(RayflError):
     """Resources (CPUs, GPUs, a Ray cluster, a writable folder) that are not there."""
 
 
-class ClientError(RayflError):
-    """A visit that failed: says which client, on which host, in which phase and round, and why.
+class DivergenceError(RayflError):
+    """Training diverged: a loss, a parameter or an update is not finite, or too large for any sound training."""
 
-    `detail` is the traceback of the host where the client's code raised, or one sentence when the
-    visit itself went wrong (a loss that is not a number, an update outside the exact sum's range).
+
+class ClientError(RayflError):
+    """A client update failed: says which client, on which host, in which phase and round, and why.
+
+    Attributes:
+        detail: The traceback from the host where the client's code raised, or one sentence where the update itself
+            went wrong.
+        diverged: Whether the reason is divergence.
     """
 
-    def __init__(self, client: int, host: int, phase: str, round: int, detail: str) -> None:
-        super().__init__(client, host, phase, round, detail)
+    def __init__(self, client: int, host: int, phase: str, round: int, detail: str, diverged: bool = False) -> None:
+        super().__init__(client, host, phase, round, detail, diverged)
         self.client, self.host, self.phase, self.round, self.detail = client, host, phase, round, detail
+        self.diverged = diverged
 
     def __str__(self) -> str:
         return f"client {self.client} on host {self.host}, phase '{self.phase}', round {self.round}: {self.detail}"

@@ -1,22 +1,33 @@
-"""Names to objects: a short registered name, or `package.module:object` for a user's own; type hints check options."""
+"""Objects by name: a short registered name, or `package.module:object` for a user's own; type hints check options."""
 
 from __future__ import annotations
 
 import difflib
 import importlib
 import inspect
+import sys
+import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter, ValidationError
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json
 
-from rayfl.errors import ScenarioError
+from rayfl.errors import RayflError, ScenarioError
+from rayfl.user_code import report_as_theirs
 from rayfl.wording import in_words
+
+STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """`did you mean 'a' or 'b'?` for a misspelt name, or the list of what there is."""
+    """Suggests what a misspelt name may have meant.
+
+    Returns:
+        `did you mean 'a' or 'b'?`, or the list of all known names where none is similar.
+    """
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     if close:
@@ -25,10 +36,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def import_object(path: str) -> Any:
-    """The object behind `package.module:object`.
+    """Imports an object by its path, `package.module:object`.
 
     Raises:
-        ScenarioError: `path` is not of that form, or the module cannot be imported or has no such attribute.
+        ScenarioError: `path` does not have that form, its module cannot be imported, or the module has no such
+            attribute.
     """
     module_name, _, attribute = path.partition(":")
     if not attribute or not all(part.isidentifier() for part in module_name.split(".")):
@@ -37,6 +49,8 @@ def import_object(path: str) -> Any:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise ScenarioError(f"cannot import '{path}': {error} (is its folder on PYTHONPATH?)") from error
+    except (Exception, SystemExit) as error:  # importing runs the module, which may raise anything
+        raise ScenarioError(report_as_theirs(error, f"cannot import '{path}': module '{module_name}'")) from None
     try:
         return getattr(module, attribute)
     except AttributeError:
@@ -45,7 +59,14 @@ def import_object(path: str) -> Any:
 
 
 class Registry:
-    """Objects of one kind by name; a value is an import path, so that listing names imports nothing."""
+    """Objects of one kind by name.
+
+    Values are import paths, so that listing the names imports nothing.
+
+    Args:
+        kind: What the objects are, for messages: "model", say.
+        paths: From each name to its import path.
+    """
 
     def __init__(self, kind: str, paths: Mapping[str, str]) -> None:
         self.kind = kind
@@ -55,37 +76,87 @@ class Registry:
         return iter(self._paths)
 
     def resolve(self, name: str) -> Any:
-        """The object called `name`: a registered name first, then `package.module:object`.
+        """Finds an object by its registered name, or else by its import path, `package.module:object`.
 
         Raises:
-            ScenarioError: nobody is called so; the nearest names are offered.
+            ScenarioError: The name is not registered (similar names are suggested), the object cannot be imported, or
+                it is a function or class of Python itself, which `os:system` shows should not be called on trial.
         """
         if name in self._paths:
             return import_object(self._paths[name])
         if ":" in name:
-            return import_object(name)
+            found = import_object(name)
+            if _is_pythons_own(found):
+                raise ScenarioError(f"{self.kind} '{name}': is part of Python and no {self.kind}, so it was not called")
+            return found
         raise ScenarioError(
             f"unknown {self.kind} '{name}'; {nearest(name, self._paths)} (your own: 'package.module:object')"
         )
 
 
+def _is_pythons_own(found: Any) -> bool:
+    """Whether it is a function or class of the interpreter or the standard library."""
+    if isinstance(found, partial):
+        return _is_pythons_own(found.func)
+    if not (inspect.isroutine(found) or inspect.isclass(found)):
+        return False
+    package = (found.__module__ or "builtins").split(".")[0]
+    file = getattr(sys.modules.get(package), "__file__", None)
+    # A user's module may have the name of one of Python's.
+    return package in sys.stdlib_module_names and (file is None or Path(file).is_relative_to(STANDARD_LIBRARY))
+
+
 def call_with_options(
     target: Callable[..., Any], options: Mapping[str, Any], given: Mapping[str, Any], where: str
 ) -> Any:
-    """`target(**options)`, together with those of the `given` arguments that its signature names.
+    """Calls `target` with the options that a scenario gives it, and with what rayfl knows where it asks for that.
 
-    `options` come from the scenario, hence are plain values, and must all be accepted; each is validated, and
-    converted, by pydantic against the annotation of its parameter: `beta: PositiveFloat`,
-    `mode: Literal["zeros", "reflect"]`. `given` is what rayfl knows (the number of classes, say) and goes unchecked,
-    only to a target that asks for it and was not told otherwise.
+    Args:
+        target: A class or function, possibly a user's own.
+        options: Plain values from the scenario; `target` must accept all of them, by name or by `**kwargs`.
+        given: What rayfl knows (the number of classes, say). It is not validated, and each argument is passed only
+            where the signature names it and `options` does not.
+        where: Key path of the options, for messages.
+
+    Returns:
+        What `target` returns.
 
     Raises:
-        ScenarioError: an option that `target` does not take or that does not fit its annotation, or a required
-            one that is missing; `where` is the key path the message names.
+        ScenarioError: An option is unknown, missing or does not fit its annotation, or `target` raised something.
     """
-    parameters = _signature(target).parameters.values()
-    named = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-    any_other = next((p for p in parameters if p.kind is p.VAR_KEYWORD), None)
+    validated = check_options(target, options, given, where)
+    named, _ = _parameters(target, where)
+    arguments = {key: value for key, value in given.items() if key in named} | validated
+    try:
+        return target(**arguments)
+    except RayflError:
+        raise
+    except (Exception, SystemExit) as error:  # a user's own code may raise anything
+        raise ScenarioError(report_as_theirs(error, f"{where}: {_name(target)}")) from None
+
+
+def check_options(
+    target: Callable[..., Any], options: Mapping[str, Any], known: Iterable[str], where: str
+) -> dict[str, Any]:
+    """Checks the options of a target that is not called yet.
+
+    Each is validated, and converted, by pydantic against the annotation of its parameter: `beta: PositiveFloat`,
+    `mode: Literal["zeros", "reflect"]`.
+
+    Args:
+        target: What will be called with them.
+        options: From the scenario, hence plain values.
+        known: Names of the arguments that rayfl will provide.
+        where: The key path of the options, which errors name.
+
+    Returns:
+        The options as their annotations want them.
+
+    Raises:
+        ScenarioError: An option that `target` does not take or that does not fit its annotation, or a required one that
+            is missing.
+    """
+    named, any_other = _parameters(target, where)
     validated: dict[str, Any] = {}
     wrong: list[str] = []
     for key, value in options.items():
@@ -97,27 +168,68 @@ def call_with_options(
         except ValidationError as error:
             for path, sentence in in_words(error, value).items():
                 wrong.append(f"{'.'.join(map(str, (where, key, *path)))}: {sentence}")
+        except PydanticSerializationError as error:
+            wrong.append(f"{where}.{key}: is nested too deeply or no plain value ({error})")
     if wrong:
         raise ScenarioError("\n".join(wrong))
-    arguments = {key: value for key, value in given.items() if key in named or any_other} | validated
-    missing = [name for name, p in named.items() if p.default is p.empty and name not in arguments]
+    provided = {*known, *options}
+    missing = [name for name, p in named.items() if p.default is p.empty and name not in provided]
     if missing:
         raise ScenarioError(f"{where}: needs {', '.join(missing)}")
-    return target(**arguments)
+    return validated
 
 
-def _signature(target: Callable[..., Any]) -> inspect.Signature:
+def asks_for(target: Callable[..., Any], argument: str) -> bool:
+    """Whether the signature names this argument, so that `call_with_options` passes it where rayfl knows it."""
+    return argument in _signature(target, argument).parameters
+
+
+def takes_option(target: Callable[..., Any], option: str) -> bool:
+    """Whether `call_with_options` accepts this option: the signature names it, or has `**kwargs`."""
+    return asks_for(target, option) or any(
+        p.kind is p.VAR_KEYWORD for p in _signature(target, option).parameters.values()
+    )
+
+
+def _name(target: Callable[..., Any]) -> str:
+    named = target.func if isinstance(target, partial) else target
+    named = named if hasattr(named, "__qualname__") else type(named)
+    return f"'{named.__module__}:{named.__qualname__}'"
+
+
+def default_options(target: Callable[..., Any], known: Iterable[str], where: str) -> dict[str, Any]:
+    """The defaults in the signature of `target`, except for the arguments in `known`, which rayfl provides."""
+    named, _ = _parameters(target, where)
+    provided = set(known)
+    return {name: p.default for name, p in named.items() if p.default is not p.empty and name not in provided}
+
+
+def _parameters(
+    target: Callable[..., Any], where: str
+) -> tuple[dict[str, inspect.Parameter], inspect.Parameter | None]:
+    """The parameters that can be given by name, and `**options` where there is such a one."""
+    parameters = _signature(target, where).parameters.values()
+    named = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    return named, next((p for p in parameters if p.kind is p.VAR_KEYWORD), None)
+
+
+def _signature(target: Callable[..., Any], where: str) -> inspect.Signature:
     try:
         return inspect.signature(target, eval_str=True)
     except Exception:  # an annotation may hold any expression: a name imported for type checkers alone, say
+        pass
+    try:
         return inspect.signature(target)
+    except (TypeError, ValueError):
+        raise ScenarioError(f"{where}: {target!r} cannot be called with options") from None
 
 
 def _validated(value: Any, annotation: Any) -> Any:
-    """`value` as its annotation wants it; as it is where the annotation says nothing to pydantic.
+    """Converts a value to its annotation; leaves it alone where the annotation means nothing to pydantic.
 
     Raises:
-        ValidationError: it does not fit.
+        ValidationError: The value does not fit.
+        PydanticSerializationError: The value is nested too deeply.
     """
     if annotation is inspect.Parameter.empty or isinstance(annotation, str):
         return value

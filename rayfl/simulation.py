@@ -1,7 +1,8 @@
-"""`rayfl.run`: a scenario, from its name to its records."""
+"""`rayfl.run`: runs a scenario and writes its records."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,24 +11,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
+from rich.text import Text
 
-from rayfl.algorithms.building import with_algorithm_defaults
 from rayfl.config.loading import Overrides, load_scenario
 from rayfl.config.scenario import Scenario
 from rayfl.data.folders import cache_folder, data_folder
 from rayfl.data.store import build_store
 from rayfl.engine.cohort import check_cohort
-from rayfl.engine.evaluation import cut
-from rayfl.engine.needs import check_needs
-from rayfl.engine.network import build_checked
-from rayfl.engine.session import Job, Session
+from rayfl.engine.evaluation import cut, draw_test_samples
+from rayfl.engine.events import EventConsumer
+from rayfl.engine.initial_model import build_checked
+from rayfl.engine.job import Job, Session
+from rayfl.engine.platform_facts import differing_hosts
+from rayfl.engine.requirements import check_phases, check_requirements
 from rayfl.errors import ScenarioError
+from rayfl.interruption import sigterm_as_interrupt
 from rayfl.models.flat import FlatModel
 from rayfl.report.curves import PhaseSpan, draw_curves
 from rayfl.report.environment import describe_environment
 from rayfl.report.progress import Progress
+from rayfl.report.reason import one_line
 from rayfl.report.records import Records, check_writable
+from rayfl.report.status import MODEL, Status
 from rayfl.report.summary import Summary
+from rayfl.resolution import resolve
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,11 +45,13 @@ Backend = Literal["ray", "inline"]
 
 @dataclass(frozen=True)
 class Result:
-    """What a run gave.
+    """The result of a run.
 
-    metrics: a row per evaluated round (columns: `rayfl.report.records.METRICS`).
-    state_dict: the final model, in PyTorch's names and layout, on the CPU.
-    directory: the run's records.
+    Attributes:
+        scenario: The scenario as it ran, with every default written out.
+        metrics: One row per evaluated round: the columns of `rayfl.report.columns.METRICS`, then reported scalars.
+        state_dict: The final model, in PyTorch's names and layout, on the CPU.
+        directory: The folder with the run's records.
     """
 
     scenario: Scenario
@@ -63,19 +72,35 @@ def run(
     data_dir: str | Path | None = None,
     console: Console | None = None,
 ) -> Result:
-    """Runs a scenario to its end.
+    """Runs a scenario.
 
-    scenario: a name, a path to a TOML file, a table, or a Scenario.
-    overrides: `{"phases.0.rounds": 10}` or `["phases.0.rounds=10"]`; quick: apply the [quick] table before them.
-    backend: `ray`, or `inline`: in this process, where a debugger can follow; the same bits.
-    address: of a Ray cluster (`auto`: the one this machine belongs to); by default the one that is connected, else
-        RAY_ADDRESS's, else one that is started here for the run.
-    out: where the run's folder goes, `<out>/<name>-<time>`; or instead folder: the run's own.
-    data_dir: real data, by default RAYFL_DATA or ~/.cache/rayfl/data.
-    console: where progress goes; `Console(quiet=True)` for silence.
+    A run that fails or is interrupted (Ctrl-C, SIGTERM) leaves its metrics so far and the model of its last committed
+    round; `status.json` in its folder says what happened and which round the model is from.
+
+    Args:
+        scenario: A name, a path to a TOML file, a table, or a Scenario.
+        overrides: `{"phases.0.rounds": 10}` or `["phases.0.rounds=10"]`.
+        quick: Applies the scenario's [quick] table before the overrides.
+        backend: `ray`, or `inline`: everything in this process, for debugging. Both give the same bits. Only one
+            thread of a process runs inline at a time; others wait.
+        address: Address of a Ray cluster (`auto`: the one this machine belongs to). By default the cluster that this
+            program is connected to, else that of RAY_ADDRESS, else one started on this machine for the run.
+        out: Where the run's folder is created, as `<out>/<name>-<time>`.
+        folder: Use this folder for the run instead of creating one in `out`.
+        data_dir: Where the real data is; by default RAYFL_DATA or ~/.cache/rayfl/data.
+        console: Where progress is printed; `Console(quiet=True)` prints nothing.
+
+    Returns:
+        The final model, the metrics, and the folder with the records.
 
     Raises:
-        ScenarioError, DataError, ResourceError: before anything starts. ClientError: a visit failed.
+        ScenarioError: The scenario is wrong; found before anything starts.
+        DataError: The data is missing or wrong; found before anything starts.
+        ResourceError: A resource that the run needs is missing or was lost.
+        ClientError: A client update failed.
+
+    Example:
+        >>> rayfl.run("femnist_cyclic", quick=True, overrides={"seed": 1}).metrics["test_accuracy"][-1]
     """
     console = console or Console()
     resolved = load_scenario(scenario, overrides, quick)
@@ -84,59 +109,123 @@ def run(
     # absolute paths, since a connection to Ray may change the working directory
     out, folder = Path(out).absolute(), Path(folder).absolute() if folder else None
     check_writable(folder or out)
-    job, model = prepare(resolved, Path(data_dir).absolute() if data_dir else data_folder().absolute())
+    job, model = prepare(resolved, data_folder(data_dir).absolute())
+    summary = Summary()
     with ExitStack() as stack:
         _announce(console, job, model)
-        session = stack.enter_context(_session(job, backend, address))
         records = stack.enter_context(
             Records.within(folder) if folder else Records.create(out, resolved.name, datetime.now())
         )
-        _announce_hosts(console, session, backend, records.folder)
-        records.write_scenario(job.scenario.to_toml())
-        records.write_environment(describe_environment(job, backend, session.hosts))
-        summary = Summary()
-        with Progress([(phase.name, phase.rounds) for phase in job.scenario.phases], console) as progress:
-            for event in session.events():
-                records.add(event)
-                summary.add(event)
-                progress.add(event)
-        model.load(_as_tensor(session))
-        state = model.state_dict()
-        records.write_model(state)
-        metrics = records.metrics_table()
-    curves = records.folder / "curves.png"
-    draw_curves(metrics, _spans(job.scenario), _title(job.scenario), job.store.provenance, curves)
+        stack.enter_context(sigterm_as_interrupt())
+        status = Status(records.folder, sum(phase.rounds for phase in job.scenario.phases))
+        session: Session | None = None
+        try:
+            status.running()
+            session = stack.enter_context(_session(job, backend, address, records.folder))
+            _announce_hosts(console, session, backend, records.folder)
+            records.write_scenario(job.scenario.to_toml())
+            records.write_environment(describe_environment(job, backend, session.hosts))
+            with Progress([(phase.name, phase.rounds) for phase in job.scenario.phases], console) as progress:
+                _follow(session, [status, records, summary, progress])
+            _, state = _committed(session, model)
+            records.write_model(state)
+            records.close()
+            metrics = records.metrics_table()
+            status.finished()
+        except BaseException as error:
+            _end_early(error, session, model, records, status, console)
+            raise
+    _draw(metrics, job, records.folder / "curves.png", console)
     summary.show(console, records.folder)
     return Result(job.scenario, metrics, state, records.folder)
 
 
 def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
-    """Loads the data, builds the network, and checks everything that can be checked before a host starts."""
-    scenario = with_algorithm_defaults(scenario)
+    """Loads the data, builds the network, and checks everything that can be checked before a host starts.
+
+    Args:
+        scenario: The scenario as loaded from files and overrides.
+        data_dir: Where the real data is.
+
+    Returns:
+        The job, and the initial model on the CPU.
+
+    Raises:
+        ScenarioError: The scenario is wrong.
+        DataError: The data is missing or wrong.
+    """
+    scenario = resolve(scenario)
+    check_phases(scenario)
     store = build_store(scenario.data, scenario.seed, data_dir, cache_folder())
     for phase in scenario.phases:
         check_cohort(phase, f"phases.{phase.name}", store.num_clients)
+    store = draw_test_samples(scenario.evaluation, store, scenario.seed)
     cut(scenario.evaluation, store)
     model = build_checked(scenario, store)
-    check_needs(scenario, model.module, store)
+    check_requirements(scenario, model.module, store)
     return Job(scenario, store, model.vector.numpy().copy(), len(model.params)), model
 
 
-def _session(job: Job, backend: Backend, address: str | None) -> AbstractContextManager[Session]:
-    # each backend is imported where it is chosen: `inline` works where Ray is not installed
+def _session(job: Job, backend: Backend, address: str | None, folder: Path) -> AbstractContextManager[Session]:
+    # imported only when chosen, so that `inline` works without Ray
     if backend == "inline":
         from rayfl.engine.inline import inline_session
 
         return inline_session(job)
-    from rayfl.cluster.session import ray_session
+    from rayfl.cluster.ray_log import NAME, RayLog
+    from rayfl.cluster.ray_session import ray_session
 
-    return ray_session(job, address)
+    return ray_session(job, address, RayLog(folder / NAME))
 
 
-def _as_tensor(session: Session) -> torch.Tensor:
+def _follow(session: Session, consumers: Sequence[EventConsumer]) -> None:
+    """Runs the scenario and passes every event to every consumer, in the order of the list."""
+    for event in session.events():
+        for consumer in consumers:
+            consumer.add(event)
+
+
+def _committed(session: Session, model: FlatModel) -> tuple[int, dict[str, torch.Tensor]]:
+    """The number of the last committed round, and its model in PyTorch's names."""
     import torch
 
-    return torch.from_numpy(session.model())
+    round, vector = session.committed()
+    model.load(torch.from_numpy(vector))
+    return round, model.state_dict()
+
+
+def _end_early(
+    error: BaseException, session: Session | None, model: FlatModel, records: Records, status: Status, console: Console
+) -> None:
+    """Saves what a failed or interrupted run leaves. Whatever goes wrong here is reported, never raised."""
+    saved, missing, said = None, None, "no round was committed, so there is no model"
+    try:
+        # on Ray, rounds may have been committed after the last event that arrived
+        committed, state = _committed(session, model) if session else (0, {})
+        if committed:
+            records.write_model(state)
+            saved, said = committed, f"{MODEL} holds the model of round {committed}"
+    except BaseException as failure:  # a second Ctrl-C too: the status is still to be written
+        missing = one_line(failure)
+        said = f"the model of the last committed round could not be saved: {missing}"
+    try:
+        records.close()
+        status.ended_early(error, saved, missing)
+    except Exception as failure:
+        _warn(console, f"the records are incomplete: {one_line(failure)}")
+    _warn(console, f"the run ended early; {said}; records: {records.folder}")
+
+
+def _draw(metrics: pa.Table, job: Job, path: Path, console: Console) -> None:
+    """Draws the curves; a run whose records are complete does not fail because drawing does."""
+    try:
+        draw_curves(metrics, _spans(job.scenario), _title(job.scenario), job.store.provenance, path)
+    except Exception as error:
+        _warn(console, f"could not draw {path.name}: {one_line(error)}")
+
+
+def _warn(console: Console, text: str) -> None:
+    console.print(Text(f"warning: {text}", style="yellow"), soft_wrap=True)
 
 
 def _spans(scenario: Scenario) -> list[PhaseSpan]:
@@ -152,7 +241,7 @@ def _title(scenario: Scenario) -> str:
 
 
 def _announce(console: Console, job: Job, model: FlatModel) -> None:
-    """What is about to run, and on which data: generated data is said in red."""
+    """Prints what is about to run and on which data; generated data in red."""
     store, scenario = job.store, job.scenario
     lines = [
         f"{_title(scenario)} (scenario {scenario.name}, seed {scenario.seed})",
@@ -171,3 +260,5 @@ def _announce_hosts(console: Console, session: Session, backend: Backend, folder
     lines = [f"host {host['host']}   {host['device']} on {host['node']} (backend {backend})" for host in session.hosts]
     for line in [*lines, f"records  {folder}"]:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if differing := differing_hosts(session.hosts):
+        console.print(differing, style="bold red", highlight=False, markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Pydantic's errors, in the words of the person who wrote what was wrong."""
+"""Rewords pydantic's errors for the person who wrote what is wrong."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ _OWN_WORDS = {
     "tuple_type": "must be a list",
     "too_short": "must not be empty",
 }
-"""Where pydantic speaks of Python's types."""
+"""In place of pydantic's messages that speak of Python's types."""
 
 
 def in_words(
     error: ValidationError, given: Any, unknown_key: Callable[[KeyPath], str] = lambda path: "unknown key"
 ) -> dict[KeyPath, str]:
-    """Pydantic's error about `given`, for the person who wrote it: what is allowed and what stands there.
+    """Pydantic's error about `given`, for the person who wrote it: what is allowed, and what was given.
 
-    unknown_key: what to say of a key that nobody takes, from its path.
+    Args:
+        error: What pydantic said of `given`.
+        given: What the user wrote.
+        unknown_key: Makes the sentence about a key that does not exist, from its path.
 
     Returns:
-        One sentence for every wrong part of `given`, by its path; `given` itself lies at ().
+        A sentence for every wrong part of `given`, by its path; `given` itself is at ().
     """
     messages: dict[KeyPath, list[str]] = {}
     values: dict[KeyPath, Any] = {}
@@ -47,7 +50,7 @@ def in_words(
         if text not in messages.setdefault(path, []):
             messages[path].append(text)
     return {
-        path: " or ".join(texts) + ("" if _not_shown(values[path]) else f" (got {values[path]!r})")
+        path: " or ".join(texts) + ("" if _not_shown(values[path]) else f" (got {_shortened(repr(values[path]))})")
         for path, texts in messages.items()
     }
 
@@ -61,11 +64,21 @@ def _not_shown(value: Any) -> bool:
     return value is None or isinstance(value, Mapping) or tables
 
 
+def _shortened(text: str, longest: int = 200) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}…"
+
+
 def _locate(location: KeyPath, given: Any, missing: bool) -> tuple[KeyPath, Any]:
-    """The part of an error's location that was written (pydantic appends the tags of unions), and what is there."""
+    """The part of an error's location that was written, and what is there; pydantic adds the tags of unions to it."""
+    path: KeyPath = ()
     for depth, key in enumerate(location):
         try:
             given = given[key]
         except (KeyError, IndexError, TypeError):
-            return (location[: depth + 1], None) if missing else (location[:depth], given)
-    return location, given
+            if depth == len(location) - 1:
+                return ((*path, key), None) if missing else (path, given)
+            if not isinstance(given, Mapping):
+                return path, given
+        else:
+            path = (*path, key)
+    return path, given

@@ -17,7 +17,7 @@ import rayfl
 from rayfl.config import Scenario, load_scenario
 from rayfl.config.phase import Local, Phase
 from rayfl.engine.cohort import cohort_of
-from rayfl.engine.turn import Turn
+from rayfl.engine.round_index import RoundIndex
 from rayfl.streams import stream, torch_seed
 from tests.user_code import CLASSES, SHARD_SIZES, SmallConvNet, pictures
 
@@ -64,7 +64,7 @@ def images(x: torch.Tensor) -> torch.Tensor:
 
 
 def batches(local: Local, rows: np.ndarray, order: np.random.Generator) -> Iterator[np.ndarray]:
-    """Every batch of a visit: passes in a random order, cut into batches, the short one at the end kept or not."""
+    """Every batch of a client update: passes in random order, cut into batches; the short one is kept or dropped."""
     taken = 0
     for _ in range(local.epochs):
         shuffled = rows[order.permutation(len(rows))]
@@ -79,7 +79,7 @@ def batches(local: Local, rows: np.ndarray, order: np.random.Generator) -> Itera
             yield batch
 
 
-def visit(net: SmallConvNet, local: Local, phase: int, round: int, client: int) -> list[float]:
+def client_update(net: SmallConvNet, local: Local, phase: int, round: int, client: int) -> list[float]:
     """Trains `net` in place as one client does; the loss of every step."""
     optimizer = torch.optim.SGD(
         net.parameters(),
@@ -100,14 +100,14 @@ def visit(net: SmallConvNet, local: Local, phase: int, round: int, client: int) 
     return losses
 
 
-def parallel_round(net: SmallConvNet, phase: Phase, turn: Turn, cohort: list[int]) -> list[float]:
+def parallel_round(net: SmallConvNet, phase: Phase, round_index: RoundIndex, cohort: list[int]) -> list[float]:
     """FedAvg, weighted by the clients' sample counts, in float64."""
     total = sum(SHARD_SIZES[client] for client in cohort)
     mean = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in net.state_dict().items()}
     losses = []
     for client in cohort:
         local_net = copy.deepcopy(net)
-        losses += visit(local_net, phase.local, turn.phase, turn.round, client)
+        losses += client_update(local_net, phase.local, round_index.phase, round_index.round, client)
         for name, value in local_net.state_dict().items():
             mean[name] += SHARD_SIZES[client] / total * value.double()
     net.load_state_dict({name: value.float() for name, value in mean.items()})
@@ -123,13 +123,15 @@ def plain_run(given: Scenario) -> tuple[SmallConvNet, list[dict[str, float]]]:
     for index, phase in enumerate(given.phases):
         for round_in_phase in range(1, phase.rounds + 1):
             round += 1
-            turn = Turn(index, round, round_in_phase)
-            cohort = cohort_of(phase, SEED, turn, np.array(SHARD_SIZES), last if phase.schedule == "relay" else None)
+            round_index = RoundIndex(index, round, round_in_phase)
+            cohort = cohort_of(
+                phase, SEED, round_index, np.array(SHARD_SIZES), last if phase.schedule == "relay" else None
+            )
             if phase.schedule == "relay":
-                losses = [loss for client in cohort for loss in visit(net, phase.local, index, round, client)]
+                losses = [loss for client in cohort for loss in client_update(net, phase.local, index, round, client)]
                 last = cohort[-1]
             else:
-                losses = parallel_round(net, phase, turn, cohort)
+                losses = parallel_round(net, phase, round_index, cohort)
             with torch.no_grad():
                 logits = net(images(TEST_X))
             history.append(
@@ -179,7 +181,7 @@ def test_training_changes_the_model_by_much_more_than_the_tolerance(tmp_path: Pa
 
 
 def test_uniform_weighting_averages_clients_alike(tmp_path: Path) -> None:
-    phase = {"rounds": 1, "cohort": {"given": [[1, 2]]}, "local": {"lr": 0.2, "batch_size": 4}}
+    phase = {"rounds": 1, "cohort": {"explicit": [[1, 2]]}, "local": {"lr": 0.2, "batch_size": 4}}
     uniform = scenario(
         phase | {"algorithm": {"name": "fedavg", "weighting": "uniform"}},
         {"schedule": "relay", "rounds": 1, "cohort": 1},
@@ -192,17 +194,17 @@ def test_uniform_weighting_averages_clients_alike(tmp_path: Path) -> None:
     ones = []
     for client in (1, 2):
         local_net = copy.deepcopy(net)
-        visit(local_net, uniform.phases[0].local, 0, 1, client)
+        client_update(local_net, uniform.phases[0].local, 0, 1, client)
         ones.append(local_net.state_dict())
     for name, value in result.state_dict.items():
         torch.testing.assert_close(value, (ones[0][name] + ones[1][name]) / 2, rtol=1e-5, atol=1e-6)
 
 
 def test_transfers_and_bytes_are_those_of_the_protocol(tmp_path: Path) -> None:
-    """The model goes to each client and comes back: two transfers a visit, of 4 bytes a parameter."""
+    """The model goes to each client and comes back: two transfers a client update, of 4 bytes a parameter."""
     given = scenario(RELAY, PARALLEL)
     result = rayfl.run(given, backend="inline", out=tmp_path, console=Console(quiet=True))
     parameters = sum(value.numel() for value in SmallConvNet(CLASSES).state_dict().values())
-    visits = np.cumsum([3, 3, 3, 3])
-    assert result.metrics["transfers"].to_pylist() == [2 * n for n in visits]
-    assert result.metrics["bytes"].to_pylist() == [2 * n * 4 * parameters for n in visits]
+    updates = np.cumsum([3, 3, 3, 3])
+    assert result.metrics["transfers"].to_pylist() == [2 * n for n in updates]
+    assert result.metrics["bytes"].to_pylist() == [2 * n * 4 * parameters for n in updates]

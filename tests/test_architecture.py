@@ -12,13 +12,21 @@ import pytest
 
 import rayfl
 from rayfl.algorithms import algorithms
-from rayfl.data import augmentations, partitioners, sources
+from rayfl.data import augmentations, data_sources, partitioners
 from rayfl.models import models
 from rayfl.registry import Registry
 
 PACKAGE = Path(rayfl.__file__).parent
-FOUNDATIONS = ("rayfl.durable", "rayfl.errors", "rayfl.registry", "rayfl.streams", "rayfl.wording")
-ABOVE = ("rayfl.cluster", "rayfl.report", "rayfl.simulation", "rayfl.scenario", "rayfl.cells", "rayfl.grid")
+FOUNDATIONS = ("rayfl.durable", "rayfl.errors", "rayfl.registry", "rayfl.streams", "rayfl.user_code", "rayfl.wording")
+ABOVE = (
+    "rayfl.cluster",
+    "rayfl.command_line",
+    "rayfl.grid",
+    "rayfl.report",
+    "rayfl.resolution",
+    "rayfl.scenario",
+    "rayfl.simulation",
+)
 FORBIDDEN = {
     "rayfl.config": ("rayfl.algorithms", "rayfl.data", "rayfl.engine", "rayfl.local", "rayfl.models", *ABOVE),
     "rayfl.algorithms": ("rayfl.engine", *ABOVE),
@@ -28,7 +36,7 @@ FORBIDDEN = {
     "rayfl.engine": ABOVE,
 }
 MAY_IMPORT_RAY = ("rayfl.cluster",)
-MAY_IMPORT_CLUSTER = ("rayfl.cluster", "rayfl.simulation", "rayfl.scenario", "rayfl.cells")
+MAY_IMPORT_CLUSTER = ("rayfl.cluster", "rayfl.simulation", "rayfl.scenario", "rayfl.grid")
 
 
 def inside(module: str, rooms: tuple[str, ...]) -> bool:
@@ -92,15 +100,19 @@ def test_every_room_imports_only_what_it_may() -> None:
     [
         ("rayfl.algorithms.fedavg", "from rayfl.engine.sums import exact", "rayfl.algorithms knows nothing"),
         ("rayfl.algorithms.fedavg", "from ..engine import sums", "rayfl.algorithms knows nothing"),
-        ("rayfl.local.client", "def f():\n    import rayfl.cluster.actors as a", "rayfl.local knows nothing"),
+        ("rayfl.local.context", "def f():\n    import rayfl.cluster.actors as a", "rayfl.local knows nothing"),
         ("rayfl.models.lenet5", "from rayfl import report", "rayfl.models knows nothing"),
-        ("rayfl.data.femnist", "if TYPE_CHECKING:\n    from rayfl.simulation import run", "rayfl.data knows nothing"),
+        (
+            "rayfl.data.sources.femnist",
+            "if TYPE_CHECKING:\n    from rayfl.simulation import run",
+            "rayfl.data knows nothing",
+        ),
         ("rayfl.engine.scheduler", "import rayfl.report", "rayfl.engine knows nothing"),
         ("rayfl.engine.scheduler", "import ray", "only rayfl.cluster imports ray"),
         ("rayfl.scenario", "from ray.util import metrics", "only rayfl.cluster imports ray"),
         ("rayfl.scenario", "importlib.import_module('ray')", "only rayfl.cluster imports ray"),
         ("rayfl.config.phase", "from rayfl.cluster import preflight", "only who starts a run"),
-        ("rayfl.errors", "from rayfl.data import sources", "a foundation rests"),
+        ("rayfl.errors", "from rayfl.data import data_sources", "a foundation rests"),
         ("rayfl.errors", "from rayfl import config", "a foundation rests"),
     ],
 )
@@ -116,7 +128,7 @@ def test_the_rule_catches_an_offender(module: str, source: str, complaint: str) 
         ("rayfl.simulation", "from rayfl.cluster.backend import RayBackend\nfrom rayfl.report.records import Records"),
         ("rayfl.engine.host", "from rayfl.models.flat import Flat\nfrom rayfl.errors import DataError"),
         ("rayfl.registry", "from rayfl.errors import ScenarioError"),
-        ("rayfl.data.femnist", "import raylib\nfrom rayfl.enginery import x"),
+        ("rayfl.data.sources.femnist", "import raylib\nfrom rayfl.enginery import x"),
     ],
 )
 def test_the_rule_lets_pass_what_is_allowed(module: str, source: str) -> None:
@@ -140,7 +152,7 @@ def test_everything_but_the_cluster_works_where_ray_is_not_installed() -> None:
     ("registry", "name"),
     [
         pytest.param(registry, name, id=f"{registry.kind}-{name}")
-        for registry in (sources, partitioners, augmentations, models, algorithms)
+        for registry in (data_sources, partitioners, augmentations, models, algorithms)
         for name in registry
     ],
 )

@@ -2,12 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from rayfl.durable import written_whole
+from rayfl.durable import atomic_write
 
 
 def test_the_file_appears_only_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
-    with written_whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text("new")
         assert not path.exists()
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
@@ -19,7 +19,7 @@ def test_a_failed_write_leaves_the_file_of_before_and_nothing_else(tmp_path: Pat
     path.write_text("old")
 
     def fail() -> None:
-        with written_whole(path) as temporary:
+        with atomic_write(path) as temporary:
             temporary.write_text("ne")
             raise KeyboardInterrupt
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,8 +14,16 @@ import numpy as np
 import pytest
 from pydantic import BaseModel, Field, PositiveFloat, PositiveInt
 
-from rayfl.errors import ScenarioError
-from rayfl.registry import Registry, call_with_options, import_object, nearest
+from rayfl.errors import DataError, ScenarioError
+from rayfl.registry import (
+    Registry,
+    asks_for,
+    call_with_options,
+    check_options,
+    import_object,
+    nearest,
+    takes_option,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -28,7 +37,7 @@ def test_listing_the_names_of_a_registry_imports_nothing() -> None:
 
 def test_a_registered_name_and_an_import_path_resolve_to_their_objects() -> None:
     assert SHAPES.resolve("path").__name__ == "PurePath"
-    assert SHAPES.resolve("pathlib:Path") is Path
+    assert SHAPES.resolve("rayfl.registry:Registry") is Registry
 
 
 def test_an_unknown_name_is_told_with_the_nearest_ones_and_how_to_name_your_own() -> None:
@@ -48,6 +57,11 @@ def test_a_module_or_attribute_that_does_not_exist_is_named() -> None:
         SHAPES.resolve("nowhere")
     with pytest.raises(ScenarioError, match="module 'pathlib' has no 'Pat'; did you mean 'Path'"):
         import_object("pathlib:Pat")
+
+
+def test_what_cannot_be_called_takes_no_options() -> None:
+    with pytest.raises(ScenarioError, match=r"^model: 3 cannot be called with options$"):
+        check_options(3, {}, (), "model")  # type: ignore[arg-type]
 
 
 def options_of(  # type: ignore[no-untyped-def]
@@ -161,12 +175,18 @@ def test_a_target_with_open_keywords_takes_any_option_and_checks_it_against_thei
     def target(first: int, **others: PositiveInt) -> dict[str, int]:
         return {"first": first, **others}
 
-    assert call_with_options(target, {"second": 2}, {"first": -1, "third": -3}, "model") == {
-        "first": -1,
-        "second": 2,
-        "third": -3,
-    }
+    assert call_with_options(target, {"second": 2}, {"first": -1}, "model") == {"first": -1, "second": 2}
     assert refusal(target, {"second": 0}) == "data.partition.second: must be greater than 0 (got 0)"
+
+
+def test_open_keywords_get_nothing_that_rayfl_knows_unless_it_is_named() -> None:
+    """Torchvision's factories pass theirs on to a constructor that has never heard of `input_shape`."""
+
+    def target(num_classes: int, **others: Any) -> tuple[int, dict[str, Any]]:
+        return num_classes, others
+
+    given = {"num_classes": 10, "input_shape": (28, 28, 1)}
+    assert call_with_options(target, {"width": 2}, given, "model") == (10, {"width": 2})
 
 
 def test_an_option_that_names_a_positional_only_parameter_is_not_an_option() -> None:
@@ -215,3 +235,127 @@ def test_an_option_goes_before_what_rayfl_knows() -> None:
         return num_classes
 
     assert call_with_options(target, {"num_classes": 5}, {"num_classes": 10}, "model") == 5
+
+
+def test_what_a_signature_asks_for_and_takes() -> None:
+    def closed(beta: float) -> None: ...
+
+    def opened(beta: float, **others: Any) -> None: ...
+
+    assert [asks_for(closed, "beta"), asks_for(closed, "width"), asks_for(opened, "width")] == [True, False, False]
+    assert [takes_option(closed, "beta"), takes_option(closed, "width"), takes_option(opened, "width")] == [
+        True,
+        False,
+        True,
+    ]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["os:system", "os.path:exists", "builtins:len", "builtins:dict", "json:dumps", "collections:Counter", "sys:exit"],
+)
+def test_what_is_part_of_python_is_refused_before_it_is_called(path: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        SHAPES.resolve(path)
+    assert str(caught.value) == f"shape '{path}': is part of Python and no shape, so it was not called"
+
+
+def users_module(folder: Path, monkeypatch: pytest.MonkeyPatch, code: str, name: str = "brought_along") -> None:
+    (folder / f"{name}.py").write_text(code)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+def test_a_users_module_may_have_the_name_of_one_of_pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    users_module(tmp_path, monkeypatch, "def load(): return 3", name="this")
+    assert SHAPES.resolve("this:load")() == 3
+    monkeypatch.delitem(sys.modules, "this")
+
+
+def import_error(folder: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> list[str]:
+    users_module(folder, monkeypatch, code)
+    with pytest.raises(ScenarioError) as caught:
+        import_object("brought_along:Net")
+    return str(caught.value).splitlines()
+
+
+def test_a_module_that_exits_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert import_error(tmp_path, monkeypatch, "import sys; sys.exit(3)") == [
+        "cannot import 'brought_along:Net': module 'brought_along' tried to exit the process (SystemExit: 3)"
+    ]
+
+
+def test_what_a_module_raises_is_told_with_the_traceback_of_its_own_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, header, place, *_, last = import_error(tmp_path, monkeypatch, "\nraise KeyError('rate')")
+    assert first == "cannot import 'brought_along:Net': module 'brought_along' raised KeyError: 'rate'"
+    assert header == "Traceback (most recent call last):"
+    assert place == f'  File "{tmp_path}/brought_along.py", line 2, in <module>'
+    assert last == "KeyError: 'rate'"
+
+
+def test_a_module_that_is_no_python_is_told_with_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, place, *_ = import_error(tmp_path, monkeypatch, "def Net(:")
+    assert first.startswith("cannot import 'brought_along:Net': module 'brought_along' raised SyntaxError: ")
+    assert place == f'  File "{tmp_path}/brought_along.py", line 1'
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def user_function() -> None:
+        raise error
+
+    return user_function
+
+
+def test_what_a_target_raises_is_told_as_its_own() -> None:
+    first, header, place, code, last = refusal(raising(ValueError("two\nlines")), {}).split("\n", 4)
+    named = f"'{__name__}:raising.<locals>.user_function'"
+    assert first == f"data.partition: {named} raised ValueError: two lines"
+    assert header == "Traceback (most recent call last):"
+    assert place.endswith("in user_function")
+    assert code.strip() == "raise error"
+    assert last == "ValueError: two\nlines"
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (SystemExit(2), "tried to exit the process (SystemExit: 2)"),
+        (MemoryError(), "asks for more memory than there is (MemoryError)"),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
+            (
+                "asks for more memory than there is "
+                "(DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes)"
+            ),
+        ),
+    ],
+)
+def test_an_exit_and_a_lack_of_memory_are_told_in_one_line(error: BaseException, message: str) -> None:
+    assert refusal(raising(error), {}) == f"data.partition: '{__name__}:raising.<locals>.user_function' {message}"
+
+
+def test_a_call_that_does_not_fit_the_signature_is_told_in_one_line() -> None:
+    def target(first: int, /) -> None: ...
+
+    (line,) = refusal(target, {}).splitlines()
+    assert "target' raised TypeError: " in line
+    assert "missing 1 required positional argument: 'first'" in line
+
+
+def test_errors_that_are_already_in_rayfls_words_pass_unchanged() -> None:
+    with pytest.raises(DataError, match=r"^no files$"):
+        call_with_options(raising(DataError("no files")), {}, {}, "data")
+
+
+def test_an_interruption_is_no_error_of_the_target() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        call_with_options(raising(KeyboardInterrupt()), {}, {}, "data")
+
+
+def test_an_option_nested_too_deeply_is_refused() -> None:
+    value: list[Any] = []
+    for _ in range(5000):
+        value = [value]
+    assert refusal(options_of, {"beta": 1, "widths": value}).startswith("data.partition.widths: is nested too deeply")

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import rayfl
-from rayfl.algorithms.building import with_algorithm_defaults
 from rayfl.config import load_scenario
+from rayfl.resolution import resolve
 from rayfl.scenario import EXAMPLES, main
 
 TINY = """\
@@ -87,7 +87,7 @@ def test_show_prints_toml_that_loads_as_the_same_scenario(folder: Path, capsys: 
     assert main(["tiny", "--show", "seed=5", "phases.0.cohort={bernoulli=0.5}"]) == 0
     shown = capsys.readouterr().out
     again = load_scenario(tomllib.loads(shown))
-    assert again == with_algorithm_defaults(load_scenario("tiny", ["seed=5", "phases.0.cohort={bernoulli=0.5}"]))
+    assert again == resolve(load_scenario("tiny", ["seed=5", "phases.0.cohort={bernoulli=0.5}"]))
     assert (again.name, again.seed) == ("tiny", 5)
     assert not (folder / "runs").exists()
 
@@ -104,7 +104,7 @@ def test_help_explains_options_with_examples(capsys: pytest.CaptureFixture[str])
         main(["--help"])
     assert caught.value.code == 0
     said = capsys.readouterr().out
-    assert EXAMPLES.strip() in said
+    assert EXAMPLES.format(prog="python -m rayfl.scenario").strip() in said
     for option in ("--list", "--show", "--quick", "--backend", "--address", "--out", "--data-dir", "key.path=value"):
         assert option in said
 
@@ -130,6 +130,9 @@ def test_wrong_use_exits_with_2_and_the_usage(
         (["tiny", "phases.0.cohort=9", "--backend", "inline"], "error: phases.cyclic.cohort: 9 clients per round"),
         (["tiny", "phases.1.local.lr=3e38", "--backend", "inline"], "phase 'federated', round 3: "),
         (["tiny", "--out", "my_arrays.py/runs"], "my_arrays.py/runs': Not a directory; name another one with --out"),
+        (["tiny", "--out", "a" * 300, "--backend", "inline"], "File name too long; name another one with --out"),
+        (["tiny", "--data-dir", "gone", "--backend", "inline"], "error: --data-dir: there is no folder 'gone'"),
+        (["tiny", "numerics.threads=100000", "--backend", "inline"], "error: numerics.threads: 100000 were asked for"),
         (["tiny", "--out", "my_arrays.py"], "my_arrays.py': File exists; name another one with --out"),
     ],
 )
@@ -159,6 +162,7 @@ def test_a_run_leaves_its_records(folder: Path, capsys: pytest.CaptureFixture[st
     assert "arrays from my_arrays:four_clouds" in said
     assert {file.name for file in left.iterdir()} == {
         "scenario.toml",
+        "status.json",
         "metrics.jsonl",
         "model.safetensors",
         "environment.json",

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from torch import nn
 
-from rayfl.cells import Cell, cells_of, visits
 from rayfl.config import load_scenario
 from rayfl.config.finding import find_grids, find_scenarios
-from rayfl.config.grid import Metric, load_grid
 from rayfl.config.phase import Bernoulli
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
 from rayfl.data.folders import cache_folder
 from rayfl.data.store import ShardStore, build_store
 from rayfl.engine.cohort import check_cohort
-from rayfl.engine.needs import check_needs
-from rayfl.engine.network import build_network
+from rayfl.engine.initial_model import build_network
+from rayfl.engine.requirements import check_phases, check_requirements
+from rayfl.grid.cells import Cell, cells_of, client_updates
+from rayfl.grid.schema import Metric, load_grid
+from rayfl.resolution import resolve
 from rayfl.simulation import prepare
 
 SCENARIOS, GRIDS = find_scenarios(), find_grids()
@@ -86,6 +88,15 @@ def test_a_scenario_is_ready_to_run_in_full_and_quick(name: str) -> None:
     assert job.store.num_clients == (scenario.data.clients or job.store.num_clients)
 
 
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_resolved_scenario_can_be_run_again_and_is_the_same(name: str, quick: bool) -> None:
+    written = resolve(load_scenario(SCENARIOS[name], quick=quick)).to_toml()
+    again = resolve(load_scenario(tomllib.loads(written)))
+    check_phases(again)
+    assert again.to_toml() == written
+
+
 @pytest.mark.parametrize("name", GRIDS)
 def test_every_cell_of_a_grid_is_ready_to_run_and_unlike_the_others(name: str) -> None:
     found = cells(name)
@@ -95,7 +106,7 @@ def test_every_cell_of_a_grid_is_ready_to_run_and_unlike_the_others(name: str) -
         network, store = network_and_store(scenario)
         for phase in scenario.phases:
             check_cohort(phase, str(cell), scenario.data.clients or store.num_clients)
-        check_needs(scenario, network, store)
+        check_requirements(scenario, network, store)
 
 
 @pytest.mark.parametrize("name", GRIDS)
@@ -103,7 +114,7 @@ def test_every_cell_of_a_grid_has_a_quick_form_unlike_the_others(name: str) -> N
     found = cells(name, quick=True)
     assert len({cell.digest for cell in found}) == len(found)
     for cell, full in zip(found, cells(name), strict=True):
-        assert visits(cell) < visits(full)
+        assert client_updates(cell) < client_updates(full)
         for phase in cell.scenario.phases:
             check_cohort(phase, str(cell), cell.scenario.data.clients or 1)
 
@@ -143,8 +154,10 @@ def test_published_numbers_are_the_papers(name: str, metric: Metric, row: str, c
 def fedbug_partition(data: str, skew: str) -> Named:
     """The authors' code gives every client as many images of every class, on CIFAR-100 alone."""
     if skew != "IID":
-        return Named.model_validate({"name": "feddyn", "alpha": float(skew.removeprefix("α = "))})
-    return Named.model_validate({"name": "iid"} | ({"per_class": True} if data == "cifar100" else {}))
+        return Named.model_validate(
+            {"name": "dirichlet_per_client", "alpha": float(skew.removeprefix("α = ")), "sigma": 0.0}
+        )
+    return Named.model_validate({"name": "iid", "per_class": data == "cifar100"})
 
 
 @pytest.mark.parametrize("name", ["fedbug_ablation", "fedbug_table_4_cifar100", "fedbug_table_5"])
@@ -162,10 +175,11 @@ def test_fedbug_cells_are_what_their_labels_say(name: str) -> None:
         assert phase.cohort == Bernoulli(bernoulli=int(percent) / 100)
         assert cell.scenario.data.partition == fedbug_partition(cell.scenario.data.name, skew)
         options = phase.algorithm.options
-        assert (phase.algorithm.name, options["weighting"], options["buffers"]) == (method.lower(), "uniform", "keep")
+        assert (phase.algorithm.name, options["buffers"]) == (method.lower(), "average")
+        assert options.get("weighting", "uniform") == "uniform"  # FedDyn has no other
         paper = {"fedprox": ("mu", 1e-4), "feddyn": ("alpha", 0.01), "feddecorr": ("beta", 0.01)}
         for option, value in [paper[name] for name in paper if name == phase.algorithm.name]:
-            assert options[option] == value
+            assert {**options, **(options["penalties"] or [{}])[0]}[option] == value
         assert phase.local.unfreeze is not None
         assert round(100 * phase.local.unfreeze.share) == int(re.sub(r"\D", "", cell.column) or 0)
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 import rayfl
 from rayfl.config import load_scenario
 from rayfl.errors import ClientError
-from rayfl.report.records import METRICS
+from rayfl.report.columns import METRICS
 from rayfl.simulation import Result
 from rayfl.streams import torch_seed
 from tests import user_code
@@ -219,7 +219,8 @@ def test_a_users_algorithm_runs_with_its_options(tmp_path: Path) -> None:
         "server_lr": 0.5,
         "weighting": "samples",
         "buffers": "average",
-        "report": "global",
+        "penalties": [],
+        "server_optimizer": {"name": "sgd", "lr": 1.0},
     }
 
 
@@ -270,4 +271,4 @@ def test_progress_says_which_data_is_used(tmp_path: Path, capsys: pytest.Capture
     rayfl.run(tables(), backend="inline", out=tmp_path)
     said = capsys.readouterr().out
     assert "arrays: arrays from tests.user_code:vectors" in said
-    assert "4 clients with 15 to 15 training examples" in said
+    assert "4 clients with 15 to 15 training samples" in said

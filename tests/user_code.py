@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from pydantic import PositiveFloat
 from torch import nn
 
-from rayfl.algorithms.exchange import Answers, Exchange, ServerState
+from rayfl.algorithms.algorithm import Round
+from rayfl.algorithms.exchange import Exchange
 from rayfl.algorithms.fedavg import FedAvg
-from rayfl.data.dataset import Dataset, Examples, NaturalClients, Provenance, Shards
+from rayfl.algorithms.server_state import RoundContext, ServerState
+from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
 
 SHARD_SIZES = (5, 8, 13, 6, 9)
 CLASSES = 3
@@ -42,10 +44,10 @@ def pictures(sizes: Sequence[int] = SHARD_SIZES) -> Dataset:
     return Dataset("pictures", train, test, CLASSES, Provenance("arrays", "noise"), clients)
 
 
-def _noise(rng: np.random.Generator, rows: int) -> Examples:
+def _noise(rng: np.random.Generator, rows: int) -> Samples:
     x = rng.integers(0, 256, (rows, SIDE, SIDE, 1), dtype=np.uint8)
     thirds = x.reshape(rows, CLASSES, -1).astype(np.int64).sum(axis=2)
-    return Examples(x, thirds.argmax(axis=1))
+    return Samples(x, thirds.argmax(axis=1))
 
 
 def pictures_with_a_client_without_any() -> Dataset:
@@ -108,6 +110,6 @@ class CautiousServer(FedAvg):
 
     server_lr: PositiveFloat
 
-    def round(self, server: ServerState, cohort: Sequence[int]) -> Generator[Exchange, Answers, None]:
-        answers = yield Exchange(self.fit, server.model)
+    def round(self, server: ServerState, context: RoundContext) -> Round:
+        answers = yield Exchange(self.client_update, server.model)
         server.model += (self.server_lr * answers.mean("delta")).astype(np.float32)

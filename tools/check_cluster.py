@@ -1,4 +1,4 @@
-"""python -m tools.check_cluster: a real Ray cluster of several nodes on this machine, a job, and the same bits.
+"""python -m tools.check_cluster: runs a job on a real Ray cluster of several local nodes and compares its bits.
 
 Starts a head node and further nodes with `ray start`, all on loopback and with a token of their own, submits
 `python -m rayfl.scenario femnist_cyclic` with `ray job submit`, and compares the model that the job leaves with that
@@ -27,7 +27,11 @@ START_TIMEOUT_S = 90.0
 
 
 def main() -> int:
-    """Exit status 0 if the job succeeded on all nodes and its model has the bits of the inline backend's."""
+    """Runs the check from the command line.
+
+    Returns:
+        Exit status 0 if the job used all nodes and its model has the same bits as the inline backend's, else 1.
+    """
     parser = argparse.ArgumentParser(prog="python -m tools.check_cluster", description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", type=int, default=3, help="nodes with one CPU each (default: 3)")
     parser.add_argument("--clients", type=int, default=500, help="clients of the scenario (default: 500)")
@@ -37,7 +41,16 @@ def main() -> int:
 
 
 def check(folder: Path, nodes: int, clients: int) -> bool:
-    """Runs the job and the comparison in `folder`; says on stdout what it sees."""
+    """Runs the job and the comparison, and prints what it finds.
+
+    Args:
+        folder: Where the runs' records go.
+        nodes: Number of nodes, one CPU each.
+        clients: Number of clients of the scenario.
+
+    Returns:
+        Whether all nodes had a host and the bits are the same.
+    """
     overrides = [
         "data.source=generated",
         f"data.clients={clients}",
@@ -69,7 +82,7 @@ def check(folder: Path, nodes: int, clients: int) -> bool:
 
 
 def _submitted(command: Sequence[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """The finished job; a head node that has just started may have no agent for jobs yet."""
+    """Submits the job and waits for it; retries while a head node that has just started has no job agent yet."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         job = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
@@ -79,12 +92,23 @@ def _submitted(command: Sequence[str], environment: dict[str, str]) -> subproces
 
 @contextlib.contextmanager
 def cluster(nodes: int, environment: dict[str, str]) -> Iterator[str]:
-    """The dashboard's address of a cluster with one CPU per node: node i listens on 127.0.0.(i + 2)."""
+    """Starts a cluster with one CPU per node and stops it afterwards; node i listens on 127.0.0.(i + 2).
+
+    Args:
+        nodes: Number of nodes, the head included.
+        environment: Environment variables of all of Ray's processes.
+
+    Yields:
+        The dashboard's address.
+
+    Raises:
+        TimeoutError: A node did not start.
+    """
     head, port, dashboard = "127.0.0.2", _free_port(), _free_port()
     common = ["--block", "--num-cpus=1", "--object-store-memory=200000000"]
 
     def agent() -> str:
-        """A port of its own for a node's agent: by default all Ray nodes of a machine want the same."""
+        """Gives a node's agent its own port: by default all Ray nodes of a machine use the same one."""
         return f"--dashboard-agent-listen-port={_free_port()}"
 
     with contextlib.ExitStack() as stack:
@@ -105,7 +129,7 @@ def cluster(nodes: int, environment: dict[str, str]) -> Iterator[str]:
 
 
 def _ray(command: Sequence[str]) -> list[str]:
-    """Ray's command line of this very Python."""
+    """Ray's command line under this Python."""
     return [sys.executable, "-m", "ray.scripts.scripts", *command[1:]]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from rayfl.cells import MARKER
+from rayfl.grid.cells import MARKER
 
 COLOURS = ("#2166ac", "#b35806", "#1b7837", "#762a83")
 TAIL = 5

@@ -1,4 +1,4 @@
-"""One file per federated algorithm, which reads like its paper."""
+"""One file per federated algorithm, which reads like its paper; presets name well-known combinations of their parts."""
 
 from rayfl.registry import Registry
 
@@ -6,16 +6,16 @@ algorithms = Registry(
     "algorithm",
     {
         "fedavg": "rayfl.algorithms.fedavg:FedAvg",
-        "fedavgm": "rayfl.algorithms.fedopt:FedAvgM",
-        "fedadagrad": "rayfl.algorithms.fedopt:FedAdagrad",
-        "fedadam": "rayfl.algorithms.fedopt:FedAdam",
-        "fedyogi": "rayfl.algorithms.fedopt:FedYogi",
-        "fedprox": "rayfl.algorithms.fedprox:FedProx",
+        "fedavgm": "rayfl.algorithms.fedavg:FedAvg",
+        "fedadagrad": "rayfl.algorithms.fedavg:FedAvg",
+        "fedadam": "rayfl.algorithms.fedavg:FedAvg",
+        "fedyogi": "rayfl.algorithms.fedavg:FedAvg",
+        "fedprox": "rayfl.algorithms.fedavg:FedAvg",
         "scaffold": "rayfl.algorithms.scaffold:SCAFFOLD",
-        "moon": "rayfl.algorithms.moon:MOON",
+        "moon": "rayfl.algorithms.fedavg:FedAvg",
         "feddyn": "rayfl.algorithms.feddyn:FedDyn",
         "fedexp": "rayfl.algorithms.fedexp:FedExP",
-        "feddecorr": "rayfl.algorithms.feddecorr:FedDecorr",
+        "feddecorr": "rayfl.algorithms.fedavg:FedAvg",
         "fednova": "rayfl.algorithms.fednova:FedNova",
         "qfedavg": "rayfl.algorithms.qffl:QFedAvg",
         "qfedsgd": "rayfl.algorithms.qffl:QFedSGD",

@@ -1,73 +1,187 @@
-"""What every federated algorithm is: a round on the server, and the hooks of local training at its clients."""
+"""What every federated algorithm is: a round on the server, and what it asks of its clients."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from rayfl.algorithms.exchange import Answers, Exchange, ServerState
+from rayfl.algorithms.exchange import Answers, Exchange
+from rayfl.algorithms.penalty import PenaltyField
+from rayfl.algorithms.server_state import RoundContext, ServerState
+from rayfl.algorithms.state import Declaration, merged
+from rayfl.config.phase import EvalModel
+from rayfl.local.requests import Affine, ClientUpdate, LocalTraining
 
 if TYPE_CHECKING:
     import torch
 
-    from rayfl.local.client import Client
+    from rayfl.local.context import ClientContext
 
+Requirement = Literal["features", "buffers"]
+"""What an algorithm may ask of a network: that it declares its feature layer, or that it has buffers (batch norm)."""
 
-Need = Literal["features", "no running statistics"]
-"""What an algorithm may need of a network: that it declares its feature layer, or that its normalisation keeps no
-running statistics, which nobody would average."""
+Round = Generator[Exchange, Answers, None]
+"""A round on the server: yields exchanges and receives their reduced answers."""
 
 
 class Algorithm(BaseModel, ABC):
     """A federated algorithm; its fields are its hyper-parameters, the keys of `algorithm = { name = ..., ... }`.
 
-    An algorithm holds no state: the server's is in `ServerState`, a client's in `client.state`, so that a visit
-    is a function of what it is given and can be repeated anywhere.
+    An algorithm holds no state: the server's is in `ServerState`, a client's in `ClientContext.state`. A client update
+    thus depends only on its inputs and can be repeated anywhere.
 
-    stateful: clients keep `client.state` from round to round, on a host of their own.
-    exchanges: how many exchanges a round yields; known beforehand, rounds can be submitted ahead of their results.
-    fixed_last: how many of the network's last modules this algorithm never trains.
-    trains: whether its clients train, as `local` says, by `local_update`.
+    Attributes:
+        exchanges: Number of exchanges that a round yields; fixed, so that rounds can be submitted ahead of results.
+        trains: Whether its clients train as `local` says; if not, only the learning rate of `local` may be set.
+        fixed_last: Number of the network's last modules that it never trains.
+        default_eval_model: Which model is evaluated unless the phase says otherwise.
+        no_relay: Why it cannot run as a relay; empty if it can.
+        sent_vectors: Names of the answers' vectors that begin with all parameters; transforms apply to these.
+        local_options: Names of the fields that affect local training and so have an effect in a relay; all others must
+            keep their defaults there.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    stateful: ClassVar[bool] = False
     exchanges: ClassVar[int] = 1
-    fixed_last: ClassVar[int] = 0
     trains: ClassVar[bool] = True
-
-    def keeps_state(self) -> bool:
-        """Whether clients keep `client.state`; of some algorithms an option decides."""
-        return self.stateful
-
-    def needs(self) -> set[Need]:
-        """What the network must have; checked before anything starts."""
-        return set()
+    fixed_last: ClassVar[int] = 0
+    default_eval_model: ClassVar[EvalModel] = "global"
+    no_relay: ClassVar[str] = ""
+    sent_vectors: ClassVar[tuple[str, ...]] = ("delta",)
+    local_options: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
-    def round(self, server: ServerState, cohort: Sequence[int]) -> Generator[Exchange, Answers, None]:
-        """One parallel round: yields `exchanges` exchanges, receives their reduced answers, and updates `server`."""
+    def round(self, server: ServerState, context: RoundContext) -> Round:
+        """Runs one parallel round: yields exchanges, receives their reduced answers, and updates `server`.
 
-    def local_update(self, client: Client, received: torch.Tensor) -> torch.Tensor:
-        """One visit: the model vector after local training from `received`. All that a relay uses."""
-        return client.train(received, self, self.fixed_last)
+        Args:
+            server: A working copy of the global model and the algorithm's state.
+            context: The round: its cohort, number, learning rate and random stream.
 
-    def loss(self, client: Client, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """The scalar that a local step minimises on one batch; by default mean cross-entropy."""
-        return client.cross_entropy(x, y)
+        Yields:
+            `exchanges` exchanges.
+        """
 
-    def gradient_correction(self, client: Client, params: torch.Tensor) -> torch.Tensor | None:
-        """[length of params] added to every local gradient before clipping (a penalty's gradient); None for none."""
-        return None
+    def relay(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[torch.Tensor]:
+        """Runs one client's part of a relay.
 
-    def step_correction(self, client: Client, params: torch.Tensor) -> torch.Tensor | None:
-        """[length of params] of which lr times is subtracted after every step, past clipping and momentum."""
-        return None
+        Args:
+            client: The client.
+            model: float32 [length of the model], the model vector that the previous client produced.
 
-    def extra_weight_decay(self, client: Client) -> float:
-        """Added to `local.weight_decay`, which clipping does not see."""
-        return 0.0
+        Returns:
+            The model vector for the next client.
+        """
+        trained: torch.Tensor = yield LocalTraining(model, fixed_last=self.fixed_last)
+        return trained
+
+    def requirements(self) -> set[Requirement]:
+        """Returns what the network must have; checked before anything starts."""
+        return set()
+
+    def client_state(self) -> Declaration:
+        """Returns what clients keep, by name."""
+        return {}
+
+    def server_state(self) -> Declaration:
+        """Returns what the server keeps, by name."""
+        return {}
+
+    def reads_first_model(self) -> bool:
+        """Whether clients need the phase's first global model (`ClientContext.first_model`)."""
+        return False
+
+    def buffers_are_sent(self) -> bool:
+        """Whether a message's `model` includes the network's buffers."""
+        return True
+
+
+class LocalTrainingAlgorithm(Algorithm):
+    """An algorithm whose clients train with penalties, whatever the server makes of their models.
+
+    Attributes:
+        penalties: Terms added to the local objective: `proximal`, `contrastive`, `decorrelation`, or your own.
+        buffers: Which batch-norm buffers a client starts from. `average`: the server's, the mean of what clients
+            returned (MOON, NIID-Bench). `keep`: the client's own from its last update, never sent (FedBN). `reset`: the
+            network's initial ones. In all cases the server averages the returned buffers for evaluation.
+    """
+
+    local_options: ClassVar[frozenset[str]] = frozenset({"penalties", "buffers"})
+
+    penalties: tuple[PenaltyField, ...] = ()
+    buffers: Literal["average", "keep", "reset"] = "average"
+
+    def relay(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[torch.Tensor]:
+        return (yield from self.train(client, model))
+
+    def train(
+        self,
+        client: ClientContext,
+        model: torch.Tensor,
+        gradient: tuple[Affine, ...] = (),
+        after_step: tuple[Affine, ...] = (),
+        weight_decay: float = 0.0,
+    ) -> Generator[LocalTraining, torch.Tensor, torch.Tensor]:
+        """Trains from a model vector with the algorithm's penalties.
+
+        Args:
+            client: The client.
+            model: float32 [length of the model], what to start from.
+            gradient: Further terms added to every gradient before it is clipped.
+            after_step: Terms applied as `params -= lr * term` after the optimizer step.
+            weight_decay: Added to the weight decay of `local`.
+
+        Returns:
+            The trained model vector.
+        """
+        start = self._with_buffers(client, model)
+        affine = [term for term in (penalty.affine(client, start) for penalty in self.penalties) if term is not None]
+        opened = [(penalty, penalty.term(client, start)) for penalty in self.penalties]
+        terms = [(penalty, term) for penalty, term in opened if term is not None]
+        trained = yield LocalTraining(
+            start,
+            gradient=(*affine, *gradient),
+            after_step=after_step,
+            weight_decay=weight_decay,
+            terms=tuple(term for _, term in terms),
+            reads_features=any(penalty.reads_features() for penalty, _ in terms),
+            fixed_last=self.fixed_last,
+        )
+        for penalty in self.penalties:
+            penalty.after_training(client, trained)
+        if self.buffers == "keep":
+            client.state["buffers"] = trained[client.num_params :]
+        return trained
+
+    def _with_buffers(self, client: ClientContext, model: torch.Tensor) -> torch.Tensor:
+        if self.buffers == "average":
+            return model
+        own = client.initial_buffers if self.buffers == "reset" else client.state.get("buffers")
+        if own is None:
+            return model
+        start = model.clone()
+        start[client.num_params :] = own
+        return start
+
+    def requirements(self) -> set[Requirement]:
+        found: set[Requirement] = set()
+        if any(penalty.reads_features() for penalty in self.penalties):
+            found.add("features")
+        if self.buffers != "average":
+            found.add("buffers")
+        return found
+
+    def client_state(self) -> Declaration:
+        own: Declaration = {"buffers": "phase"} if self.buffers == "keep" else {}
+        parts = [(f"penalty '{penalty.name}'", penalty.client_state()) for penalty in self.penalties]
+        return merged([("buffers = 'keep'", own), *parts])
+
+    def reads_first_model(self) -> bool:
+        return any(penalty.reads_first_model() for penalty in self.penalties)
+
+    def buffers_are_sent(self) -> bool:
+        return self.buffers == "average"

@@ -1,94 +1,101 @@
-"""What passes between the server and a cohort: one question, each client's answer, the reduced answers."""
+"""What passes between the server and a cohort: one message, each client's answer, the reduced answers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+
+from rayfl.errors import RayflError
 
 if TYPE_CHECKING:
     import torch
 
+    from rayfl.local.requests import ClientUpdate
+
+Part = Literal["model", "params"] | int
+"""What a message holds: a `model` (parameters and averaged buffers), the `params` alone, or a number of plain values.
+
+Modules that a phase never trains are in nobody's message; padding of the flat vector is never counted.
+"""
+
 
 class Exchange:
-    """One question put to the cohort.
+    """One message to the cohort, which every client answers.
 
-    ask: `ask(client, *send)` runs once for every client, where its data is, and returns an Answer; a method of
-        the algorithm, or any function that the hosts can import.
-    send: float32 vectors, the same for every client; `ask` gets them as tensors on the client's device, which it
-        must not change.
-    number: which exchange of its round this is, from 0; the server counts.
-    """
-
-    number = 0
-
-    def __init__(self, ask: Callable[..., Answer], *send: np.ndarray) -> None:
-        self.ask, self.send = ask, send
-
-
-class Answer:
-    """What one client returns: named vectors to be averaged, with its weight in the mean, and others to be added up.
-
-    weight: of the client in the cohort's means; 1 for all gives the plain mean. sums: vectors of which the cohort's
-        plain sum is wanted, whatever the weight. asides: like sums, but for the experimenter alone: not counted as
-        traffic. values: vectors of which the weighted mean is wanted.
+    Attributes:
+        update: `update(client, *send)` is the client's part: a generator that yields requests and returns an `Answer`;
+            a method of the algorithm, or any function that hosts can import. A function that needs no request may
+            return its `Answer` at once.
+        send: float32 vectors, the same for every client; first the model that they train from. `update` gets them as
+            tensors on the client's device and must not change them.
+        down: What the protocol sends to each client.
+        up: What the protocol gets back from each client.
+        number: Which exchange of its round this is, from 0; the server counts.
+        first_model: The phase's first global model, which the server adds if the algorithm asks for it.
     """
 
     def __init__(
         self,
-        weight: float,
+        update: Callable[..., ClientUpdate[Answer] | Answer],
+        *send: np.ndarray,
+        down: tuple[Part, ...] = ("model",),
+        up: tuple[Part, ...] = ("model",),
+    ) -> None:
+        self.update, self.send, self.down, self.up = update, send, down, up
+        self.number = 0
+        self.first_model: np.ndarray | None = None
+
+
+class Answer:
+    """What one client returns: named float32 vectors, which are reduced over the cohort.
+
+    Attributes:
+        weight: The client's weight in the cohort's means; 1 for all gives the plain mean.
+        values: Vectors to be averaged with these weights.
+        sums: Vectors to be summed, without weights.
+        maxima: Vectors whose elementwise maximum is taken.
+        diagnostics: Like `sums`, but for the experimenter only: not counted as the protocol's traffic.
+    """
+
+    def __init__(
+        self,
+        weight: float = 1.0,
         *,
         sums: Mapping[str, torch.Tensor] | None = None,
-        asides: Mapping[str, torch.Tensor] | None = None,
+        maxima: Mapping[str, torch.Tensor] | None = None,
+        diagnostics: Mapping[str, torch.Tensor] | None = None,
         **values: torch.Tensor,
     ) -> None:
         self.weight, self.values = weight, values
-        self.sums, self.asides = dict(sums or {}), dict(asides or {})
+        self.sums, self.maxima, self.diagnostics = dict(sums or {}), dict(maxima or {}), dict(diagnostics or {})
 
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of a whole cohort, reduced: sums that are exact, and so free of any order.
+    """The answers of a whole cohort, reduced exactly, so that their order does not matter.
 
-    weight: the weights' sum. totals: weighted sums; sums: plain ones, those of asides among them; all float64.
+    Attributes:
+        count: How many clients answered.
+        weight: The sum of their weights.
+        totals: float64 weighted sums of the answers' `values`.
+        sums: float64 plain sums of `sums` and `diagnostics`.
+        maxima: float64 elementwise maxima of `maxima`.
     """
 
+    count: int
     weight: float
     totals: Mapping[str, np.ndarray]
     sums: Mapping[str, np.ndarray]
+    maxima: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def mean(self, name: str) -> np.ndarray:
-        """float64: the weighted mean of one named vector over the cohort."""
+        """The weighted mean of one named vector over the cohort, float64."""
+        if name not in self.totals:
+            raise RayflError(
+                f"no client answered with '{name}'; the answers hold {', '.join(self.totals) or 'nothing'}"
+            )
         result: np.ndarray = self.totals[name] / self.weight
         return result
-
-
-@dataclass
-class ServerState:
-    """What an algorithm's round may read and change.
-
-    model: float32 vector of the global model, parameters first, then buffers.
-    num_params: length of the parameters' part (padding included); model[:num_params] is what is trained.
-    num_clients: how many clients there are in all.
-    memory: named vectors that the algorithm keeps from round to round, within its phase.
-    reported: the model that is evaluated and returned, where an algorithm reports another than it trains from; also
-        what the next phase starts from.
-    """
-
-    model: np.ndarray
-    num_params: int
-    num_clients: int
-    memory: dict[str, np.ndarray]
-    reported: np.ndarray | None = None
-
-    def move(self, step: np.ndarray, buffers: np.ndarray | None = None) -> None:
-        """Adds a step to the parameters and, if given, a change to the buffers; both in float64, rounded once."""
-        self.model[: self.num_params] += step
-        if buffers is not None:
-            self.model[self.num_params :] += buffers
-
-    def recall(self, name: str, initial: float) -> np.ndarray:
-        """float64 [num_params]: what the memory holds under this name, at first `initial` everywhere."""
-        return self.memory[name] if name in self.memory else np.full(self.num_params, initial)

@@ -9,39 +9,48 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import NonNegativeFloat
 
-from rayfl.algorithms.algorithm import Need
-from rayfl.algorithms.fedavg import FedAvg
+from rayfl.algorithms.penalty import Penalty
 
 if TYPE_CHECKING:
     import torch
 
-    from rayfl.local.client import Client
+    from rayfl.local.context import ClientContext
+    from rayfl.local.requests import LossTerm
+    from rayfl.local.training_batch import TrainingBatch
 
 
-class FedDecorr(FedAvg):
-    """CE + beta * penalty on the correlations of the features (what enters the network's feature layer) in the batch.
+class Decorrelation(Penalty):
+    """Adds beta times a penalty on the correlations of the features (what enters the network's feature layer).
 
-    scaling: `correlation`, the paper's: 1/d^2 ||R||_F^2 of the correlation matrix R, diagonal (a constant) included.
-        `code`, the authors' code: 1/B * 1/(d (d - 1)) * sum over a != b of G_ab^2, where G = (B - 1) R is a sum over
-        the batch of B; about B times as large.
-    A batch of one example has no correlations: no penalty.
+    A batch of one sample has no correlations, hence no penalty.
+
+    Attributes:
+        beta: Weight; 0.1 is the authors', FedBug has 0.01 in its paper and 0.001 in its code.
+        scaling: `correlation`, the paper's: 1/d^2 ||R||_F^2 of the correlation matrix R, diagonal (a constant)
+            included. `code`, the authors' code: 1/B * 1/(d (d - 1)) * sum over a != b of G_ab^2, where G = (B - 1) R is
+            a sum over the batch of B; about B times as large.
     """
 
-    beta: NonNegativeFloat = 0.1  # the authors'; FedBug 0.01 in its paper, 0.001 in its code
+    name: str = "decorrelation"
+    beta: NonNegativeFloat = 0.1
     scaling: Literal["correlation", "code"] = "correlation"
 
-    def needs(self) -> set[Need]:
-        return super().needs() | {"features"}
+    def reads_features(self) -> bool:
+        return True
 
-    def loss(self, client: Client, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        from torch.nn.functional import cross_entropy
+    def term(self, client: ClientContext, start: torch.Tensor) -> LossTerm:
+        def weighted(batch: TrainingBatch) -> torch.Tensor:
+            features = batch.features
+            return self.beta * self.penalty(features) if len(features) > 1 else features.new_zeros(())
 
-        features, logits = client.features(x)
-        loss = cross_entropy(logits, y)
-        return loss + self.beta * self.penalty(features) if len(x) > 1 else loss
+        return weighted
 
     def penalty(self, features: torch.Tensor) -> torch.Tensor:
-        """features: [B, d]; a scalar."""
+        """The penalty without its weight, a scalar.
+
+        Args:
+            features: [B, d].
+        """
         batch, dimensions = features.shape
         standardized = (features - features.mean(dim=0)) / (features.var(dim=0) + 1e-8).sqrt()
         products = standardized.T @ standardized

@@ -5,59 +5,63 @@ Jhunjhunwala, Wang and Joshi, "FedExP: Speeding Up Federated Averaging via Extra
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat
 
-from rayfl.algorithms.exchange import Answer, Answers, Exchange, ServerState
-from rayfl.algorithms.fedavg import FedAvg
+from rayfl.algorithms.algorithm import LocalTrainingAlgorithm, Round
+from rayfl.algorithms.exchange import Answer, Exchange
+from rayfl.algorithms.server_state import RoundContext, ServerState
+from rayfl.config.phase import EvalModel
 
 if TYPE_CHECKING:
     import torch
 
-    from rayfl.local.client import Client
+    from rayfl.local.context import ClientContext
+    from rayfl.local.requests import ClientUpdate
 
 
-class FedExP(FedAvg):
+class FedExP(LocalTrainingAlgorithm):
     """w <- w + eta_g mean(delta_i), eta_g = max(1, mean ||delta_i||^2 / (2 (||mean(delta_i)||^2 + epsilon))).
 
-    form: `paper`, as above. `code`: the authors' code, for epsilon, has |S| epsilon decay^(2 t) in round t, from 1
-        (and weights by `samples`). `feddecorr`: FedDecorr's code, the paper's form with norms over the buffers too.
-        `fedbug`: FedBug's code, without the factor 2 and with |S| for epsilon. With one participant all are FedAvg.
-    report: the `average` of the last two models (in the paper and its code, from the second round on), while training
-        goes on from the last; that `global` model itself (FedDecorr's code); or, as FedAvg has it, `all`.
-    epsilon: 1e-3 for CIFAR and CINIC, 0.1 for EMNIST.
+    Evaluated is by default the `average` of the last two models (in the paper and its code, from the second round on),
+    while training goes on from the last; FedDecorr's code evaluates that `global` model itself.
+
+    Attributes:
+        form: `paper`, as above. `code`: the authors' code, for epsilon, has |S| epsilon decay^(2 t) in round t, from 1
+            (and weights by `samples`). `feddecorr`: FedDecorr's code, the paper's form with norms over the buffers too.
+            `fedbug`: FedBug's code, without the factor 2 and with |S| for epsilon. With one participant all are FedAvg.
+        epsilon: 1e-3 for CIFAR and CINIC, 0.1 for EMNIST.
+        decay: Of `form = "code"`.
+        weighting: Of the means, `uniform` in the paper.
     """
 
+    default_eval_model: ClassVar[EvalModel] = "average"
+
     form: Literal["paper", "code", "feddecorr", "fedbug"] = "paper"
-    # one model more than FedAvg's can be reported, which mypy takes for a field of another type
-    report: Literal["average", "global", "all"] = "average"  # type: ignore[assignment]
     epsilon: NonNegativeFloat = 1e-3
     decay: Annotated[float, Field(gt=0, le=1)] = 0.998
     weighting: Literal["samples", "uniform"] = "uniform"
-    server_lr: Annotated[float, Field(ge=1, le=1)] = 1.0
 
-    def round(self, server: ServerState, cohort: Sequence[int]) -> Generator[Exchange, Answers, None]:
-        before = server.model.astype(np.float64)
-        answers = yield Exchange(self.fit, server.model)
-        rounds = server.memory.get("rounds", np.zeros(1)) + 1
+    def round(self, server: ServerState, context: RoundContext) -> Round:
+        answers = yield Exchange(self.client_update, server.model, up=("model", 1))
         delta = answers.mean("delta")
         counted = delta if self.form == "feddecorr" else delta[: server.num_params]
         mean = float(np.sum(np.square(counted)))
-        rate = self.extrapolation(float(answers.mean("squared_norm")[0]), mean, len(cohort), int(rounds[0]))
-        self.update(server, answers, np.concatenate([rate * delta[: server.num_params], delta[server.num_params :]]))
-        if self.report == "average" and rounds[0] > 1:
-            server.reported = ((server.model + before) / 2).astype(np.float32)
-        server.memory["rounds"] = rounds
+        squared_norm = float(answers.mean("squared_norm")[0])
+        rate = self.extrapolation(squared_norm, mean, answers.count, context.round_in_phase)
+        server.report(server_step=rate)
+        server.apply_update(rate * delta[: server.num_params], delta[server.num_params :])
 
-    def fit(self, client: Client, model: torch.Tensor) -> Answer:
-        delta = self.local_update(client, model) - model
-        counted = delta if self.form == "feddecorr" else delta[: len(client.model.params)]
-        squared = counted.double().square().sum().float().reshape(1)
-        asides = self.asides(client, model, delta)
-        return Answer(self.weight(client), asides=asides, delta=delta, squared_norm=squared)
+    def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
+        """Trains from the global model; answers with the change and its squared norm."""
+        trained = yield from self.train(client, model)
+        delta = trained - model
+        counted = delta if self.form == "feddecorr" else delta[: client.num_params]
+        squared_norm = counted.double().square().sum().float().reshape(1)
+        weight = client.num_samples if self.weighting == "samples" else 1.0
+        return Answer(weight, delta=delta, squared_norm=squared_norm)
 
     def extrapolation(self, squared_norm: float, mean: float, participants: int, round: int) -> float:
         """eta_g, from the mean of the changes' squared norms and the squared norm of their mean."""

@@ -6,43 +6,46 @@ eq. 9 and section 4.2 for local momentum.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from rayfl.algorithms.exchange import Answer, Answers, Exchange, ServerState
+from rayfl.algorithms.algorithm import Round
+from rayfl.algorithms.exchange import Answer, Exchange
 from rayfl.algorithms.fedavg import FedAvg
+from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.local.steps import effective_steps
 
 if TYPE_CHECKING:
     import torch
 
-    from rayfl.local.client import Client
+    from rayfl.local.context import ClientContext
+    from rayfl.local.requests import ClientUpdate
 
 
 class FedNova(FedAvg):
     """w <- w + tau_eff sum_i p_i (w_i - w) / tau_i, tau_eff = sum_i p_i tau_i; equal steps make it FedAvg.
 
     tau_i is ||a_i||_1, where the client's change is eta times a combination of its gradients with coefficients a_i: the
-    number of its steps, or with momentum rho: (K - rho (1 - rho^K) / (1 - rho)) / (1 - rho). Buffers are
-    averaged plainly. Gradual unfreezing does not change tau_i.
+    number of its steps, or with momentum rho: (K - rho (1 - rho^K) / (1 - rho)) / (1 - rho). Buffers are averaged
+    plainly. Gradual unfreezing does not change tau_i.
     """
 
-    def round(self, server: ServerState, cohort: Sequence[int]) -> Generator[Exchange, Answers, None]:
-        answers = yield Exchange(self.fit, server.model)
-        rescaled = answers.mean("steps") * answers.mean("change")
-        self.update(server, answers, np.concatenate([rescaled, answers.mean("buffer_change")]))
+    sent_vectors: ClassVar[tuple[str, ...]] = ("change",)
 
-    def fit(self, client: Client, model: torch.Tensor) -> Answer:
-        delta = self.local_update(client, model) - model
-        steps = effective_steps(len(client.losses), client.local.momentum)
-        asides = self.asides(client, model, delta)
-        num_params = len(client.model.params)
+    def round(self, server: ServerState, context: RoundContext) -> Round:
+        answers = yield Exchange(self.client_update, server.model, up=("model", 1))
+        rescaled = answers.mean("steps") * answers.mean("change")
+        self.apply(server, np.concatenate([rescaled, answers.mean("buffer_change")]))
+
+    def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
+        """Trains from the global model; answers with the change per step and the number of steps."""
+        trained = yield from self.train(client, model)
+        delta = trained - model
+        steps = effective_steps(client.steps, client.local.momentum)
         return Answer(
             self.weight(client),
-            asides=asides,
-            change=delta[:num_params] / steps,
+            change=delta[: client.num_params] / steps,
             steps=delta.new_full((1,), steps),
-            buffer_change=delta[num_params:],
+            buffer_change=delta[client.num_params :],
         )

@@ -1,85 +1,160 @@
-"""FedAvg whose server takes the clients' mean change for a gradient, and steps with momentum or an adaptive rate.
+"""Server optimizers: the server takes the clients' mean change for a gradient, and steps with it.
 
-FedAvgM: Hsu, Qi and Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual
-Classification", 2019. The others: Reddi et al., "Adaptive Federated Optimization", ICLR 2021, alg. 2.
+Momentum: Hsu, Qi and Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual
+Classification", 2019 (FedAvgM). The adaptive ones: Reddi et al., "Adaptive Federated Optimization", ICLR 2021, alg. 2.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import Annotated
+from abc import ABC, abstractmethod
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field, PositiveFloat
 
-from rayfl.algorithms.exchange import ServerState
-from rayfl.algorithms.fedavg import FedAvg
+from rayfl.algorithms.component import Component, component_field
+from rayfl.algorithms.server_state import ServerState
+from rayfl.algorithms.state import Declaration
+from rayfl.registry import Registry
 
-Share = Annotated[float, Field(ge=0, lt=1)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
+
+server_optimizers = Registry(
+    "server optimizer",
+    {
+        "sgd": "rayfl.algorithms.fedopt:SGD",
+        "momentum": "rayfl.algorithms.fedopt:Momentum",
+        "adagrad": "rayfl.algorithms.fedopt:Adagrad",
+        "adam": "rayfl.algorithms.fedopt:Adam",
+        "yogi": "rayfl.algorithms.fedopt:Yogi",
+    },
+)
 
 
-class FedAvgM(FedAvg):
-    """m <- beta m + delta, w <- w + eta_g m.
+class ServerOptimizer(Component, ABC):
+    """From the mean change of the parameters to the server's step."""
 
-    With `dampened` m <- beta m + (1 - beta) delta, as MOON's code has it.
+    @abstractmethod
+    def step(self, server: ServerState, delta: np.ndarray) -> np.ndarray:
+        """The step, float64 [num_params].
+
+        Args:
+            server: Where it keeps what it needs, by the names that it declares.
+            delta: float64 [num_params], the clients' mean change.
+        """
+
+    def server_state(self) -> Declaration:
+        """What the server keeps for it."""
+        return {}
+
+
+class SGD(ServerOptimizer):
+    """w <- w + lr delta.
+
+    Attributes:
+        lr: eta_g; 1 is the average.
     """
 
-    momentum: Share = 0.9
+    name: str = "sgd"
+    lr: PositiveFloat = 1.0
+
+    def step(self, server: ServerState, delta: np.ndarray) -> np.ndarray:
+        return self.lr * delta
+
+
+class Momentum(ServerOptimizer):
+    """FedAvgM: m <- beta m + delta, w <- w + lr m.
+
+    Attributes:
+        lr: eta_g.
+        momentum: beta.
+        dampened: m <- beta m + (1 - beta) delta, as MOON's code has it.
+    """
+
+    name: str = "momentum"
+    lr: PositiveFloat = 1.0
+    momentum: Decay = 0.9
     dampened: bool = False
 
     def step(self, server: ServerState, delta: np.ndarray) -> np.ndarray:
-        velocity = self.momentum * server.recall("velocity", 0.0) + (1 - self.momentum * self.dampened) * delta
-        server.memory["velocity"] = velocity
-        return self.server_lr * velocity
+        velocity = self.momentum * server.get("velocity", 0.0) + (1 - self.momentum * self.dampened) * delta
+        server.keep("velocity", velocity)
+        return self.lr * velocity
+
+    def server_state(self) -> Declaration:
+        return {"velocity": "phase"}
 
 
-class AdaptiveFedAvg(FedAvg):
-    """m <- beta_1 m + (1 - beta_1) delta, w <- w + eta_g m / (sqrt(v) + tau), v by the subclass; no bias correction.
+class Adaptive(ServerOptimizer):
+    """m <- beta_1 m + (1 - beta_1) delta, w <- w + lr m / (sqrt(v) + tau), v by the subclass; no bias correction.
 
     v starts at tau^2, the least that the paper allows.
+
+    Attributes:
+        lr: eta_g.
+        beta_1: Decay of the first moment.
+        tau: Degree of adaptivity.
     """
 
-    server_lr: PositiveFloat = 0.1
-    beta_1: Share = 0.9
+    lr: PositiveFloat = 0.1
+    beta_1: Decay = 0.9
     tau: PositiveFloat = 1e-3
 
     def step(self, server: ServerState, delta: np.ndarray) -> np.ndarray:
-        mean = self.beta_1 * server.recall("mean", 0.0) + (1 - self.beta_1) * delta
-        second_moment = self.second_moment(server.recall("second_moment", self.tau**2), np.square(delta))
-        server.memory |= {"mean": mean, "second_moment": second_moment}
-        step: np.ndarray = self.server_lr * mean / (np.sqrt(second_moment) + self.tau)
+        mean = self.beta_1 * server.get("mean", 0.0) + (1 - self.beta_1) * delta
+        second_moment = self.second_moment(server.get("second_moment", self.tau**2), np.square(delta))
+        server.keep("mean", mean)
+        server.keep("second_moment", second_moment)
+        step: np.ndarray = self.lr * mean / (np.sqrt(second_moment) + self.tau)
         return step
+
+    def server_state(self) -> Declaration:
+        return {"mean": "phase", "second_moment": "phase"}
 
     @abstractmethod
     def second_moment(self, before: np.ndarray, squared: np.ndarray) -> np.ndarray:
-        """v, from the v before and delta^2, both [length of params]."""
+        """v, from the v before and delta^2, both [num_params]."""
 
 
-class FedAdagrad(AdaptiveFedAvg):
-    """v <- v + delta^2; the paper has beta_1 = 0."""
+class Adagrad(Adaptive):
+    """FedAdagrad: v <- v + delta^2; the paper has beta_1 = 0."""
 
-    beta_1: Share = 0.0
+    name: str = "adagrad"
+    beta_1: Decay = 0.0
 
     def second_moment(self, before: np.ndarray, squared: np.ndarray) -> np.ndarray:
         after: np.ndarray = before + squared
         return after
 
 
-class FedAdam(AdaptiveFedAvg):
-    """v <- beta_2 v + (1 - beta_2) delta^2."""
+class Adam(Adaptive):
+    """FedAdam: v <- beta_2 v + (1 - beta_2) delta^2.
 
-    beta_2: Share = 0.99
+    Attributes:
+        beta_2: Decay of the second moment.
+    """
+
+    name: str = "adam"
+    beta_2: Decay = 0.99
 
     def second_moment(self, before: np.ndarray, squared: np.ndarray) -> np.ndarray:
         after: np.ndarray = self.beta_2 * before + (1 - self.beta_2) * squared
         return after
 
 
-class FedYogi(AdaptiveFedAvg):
-    """v <- v - (1 - beta_2) delta^2 sign(v - delta^2)."""
+class Yogi(Adaptive):
+    """FedYogi: v <- v - (1 - beta_2) delta^2 sign(v - delta^2).
 
-    beta_2: Share = 0.99
+    Attributes:
+        beta_2: Decay of the second moment.
+    """
+
+    name: str = "yogi"
+    beta_2: Decay = 0.99
 
     def second_moment(self, before: np.ndarray, squared: np.ndarray) -> np.ndarray:
         after: np.ndarray = before - (1 - self.beta_2) * squared * np.sign(before - squared)
         return after
+
+
+ServerOptimizerField: Any = component_field(server_optimizers, ServerOptimizer, default="sgd")

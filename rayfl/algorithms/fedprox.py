@@ -9,18 +9,24 @@ from typing import TYPE_CHECKING
 
 from pydantic import NonNegativeFloat
 
-from rayfl.algorithms.fedavg import FedAvg
+from rayfl.algorithms.penalty import Penalty
+from rayfl.local.requests import Affine
 
 if TYPE_CHECKING:
     import torch
 
-    from rayfl.local.client import Client
+    from rayfl.local.context import ClientContext
 
 
-class FedProx(FedAvg):
-    """Adds mu / 2 ||w - w_received||^2 to every local objective; mu = 0 is FedAvg."""
+class Proximal(Penalty):
+    """Adds mu / 2 * ||w - w_received||^2 to every local objective; mu = 0 is FedAvg.
 
-    mu: NonNegativeFloat = 0.01  # CyclicFL's; FedBug and FedDyn 1e-4, CoPreFL 1
+    Attributes:
+        mu: Weight of the term. CyclicFL uses 0.01, FedBug and FedDyn's experiments 1e-4, CoPreFL 1.
+    """
 
-    def gradient_correction(self, client: Client, params: torch.Tensor) -> torch.Tensor:
-        return (params - client.received[: len(params)]).mul_(self.mu)
+    name: str = "proximal"
+    mu: NonNegativeFloat = 0.01
+
+    def affine(self, client: ClientContext, start: torch.Tensor) -> Affine:
+        return Affine(quadratic=self.mu, centre=start[: client.num_params])

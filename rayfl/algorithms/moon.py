@@ -5,73 +5,105 @@ Li, He and Song, "Model-Contrastive Federated Learning", CVPR 2021, eq. 3 and al
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections import deque
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import NonNegativeFloat, PositiveFloat
 
-from rayfl.algorithms.algorithm import Need
-from rayfl.algorithms.exchange import Answer, Answers, Exchange, ServerState
-from rayfl.algorithms.fedavg import FedAvg
+from rayfl.algorithms.penalty import Penalty
+from rayfl.algorithms.state import Declaration
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
-    from rayfl.local.client import Client
+    from rayfl.local.context import ClientContext
+    from rayfl.local.requests import LossTerm
+    from rayfl.local.training_batch import TrainingBatch
+
+SAMPLES_AT_ONCE = 256
+"""How many samples the frozen models see at once: the coming batches together with this one, which is faster."""
 
 
-class MOON(FedAvg):
-    """CE + mu * mean -log(e^(cos(z, z_g) / tau) / (e^(cos(z, z_g) / tau) + e^(cos(z, z_p) / tau))).
+class Contrastive(Penalty):
+    """Adds mu * mean -log(e^(cos(z, z_g) / tau) / (e^(cos(z, z_g) / tau) + e^(cos(z, z_p) / tau))).
 
     z, z_g, z_p: features of the same augmented batch by the trained, the received and the client's previous model, the
     latter two in evaluation mode. The paper's network has a projection head before its classifier: choose the model
     `projected` for it; NIID-Bench has none.
 
-    first: what stands for the previous model of a client that has none yet. `skip` (as MOON's code in its first round):
-        no term; `initial`: the phase's first global model, sent along in every round. MOON's (later) and FedDecorr's
-        code take a random network of the client's own, which is not offered.
-    divide_by_tau: FedDecorr's code forgets to.
+    Attributes:
+        mu: Weight; CyclicFL's is 0.1.
+        tau: Temperature.
+        first: What stands for the previous model of a client that has none yet. `skip` (as MOON's code in its first
+            round): no term. `random` (as MOON's later code and FedDecorr's): a random network of the client's own.
+            `initial`: the phase's first global model, which the server sends along in every round.
+        divide_by_tau: FedDecorr's code forgets to.
     """
 
-    stateful: ClassVar[bool] = True
-
-    mu: NonNegativeFloat = 1.0  # CyclicFL's is 0.1
+    name: str = "contrastive"
+    mu: NonNegativeFloat = 1.0
     tau: PositiveFloat = 0.5
-    first: Literal["skip", "initial"] = "skip"
+    first: Literal["skip", "initial", "random"] = "skip"
     divide_by_tau: bool = True
 
-    def needs(self) -> set[Need]:
-        return super().needs() | {"features"}
+    def reads_features(self) -> bool:
+        return True
 
-    def round(self, server: ServerState, cohort: Sequence[int]) -> Generator[Exchange, Answers, None]:
-        first = [server.memory.setdefault("initial", server.model.copy())] if self.first == "initial" else []
-        answers = yield Exchange(self.fit_contrasting, server.model, *first)
-        self.update(server, answers, answers.mean("delta"))
+    def reads_first_model(self) -> bool:
+        return self.first == "initial"
 
-    def fit_contrasting(self, client: Client, model: torch.Tensor, initial: torch.Tensor | None = None) -> Answer:
-        if initial is not None:
-            client.scratch["previous"] = initial
-        return self.fit(client, model)
+    def client_state(self) -> Declaration:
+        return {"previous": "phase"}
 
-    def local_update(self, client: Client, received: torch.Tensor) -> torch.Tensor:
-        trained = super().local_update(client, received)
-        client.state["previous"] = trained
-        return trained
-
-    def loss(self, client: Client, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        from torch.linalg import vecdot, vector_norm
-        from torch.nn.functional import cross_entropy, normalize, softplus
-
-        previous = client.state.get("previous", client.scratch.get("previous"))
+    def term(self, client: ClientContext, start: torch.Tensor) -> LossTerm | None:
+        previous = client.state.get("previous")
+        if previous is None and self.first == "random":
+            previous = client.random_model("moon")
+        elif previous is None and self.first == "initial":
+            previous = client.first_model
         if previous is None:
-            return super().loss(client, x, y)
-        features, logits = client.features(x)
+            return None
+        features_of = client.frozen_features(start), client.frozen_features(previous)
 
         # -log(e^a / (e^a + e^b)) is softplus(b - a), and the difference of two cosines one scalar product
-        def pull(examples: torch.Tensor) -> torch.Tensor:
-            near, far = (normalize(client.features_of(model, examples)) for model in (client.received, previous))
+        def pull(x: torch.Tensor) -> torch.Tensor:
+            from torch.nn.functional import normalize
+
+            near, far = (normalize(features(x)) for features in features_of)
             return (far - near) / self.tau if self.divide_by_tau else far - near
 
-        lengths = vector_norm(features, dim=1).clamp_min(1e-12)  # as `normalize` does, in fewer operations
-        contrast = softplus(vecdot(features, client.foreseen(x, pull)) / lengths).mean()
-        return cross_entropy(logits, y) + self.mu * contrast
+        pulls = _TogetherWithComingBatches(pull)
+
+        def contrast(batch: TrainingBatch) -> torch.Tensor:
+            from torch.linalg import vecdot, vector_norm
+            from torch.nn.functional import softplus
+
+            lengths = vector_norm(batch.features, dim=1).clamp_min(1e-12)  # as `normalize` does, in fewer operations
+            return self.mu * softplus(vecdot(batch.features, pulls(batch)) / lengths).mean()
+
+        return contrast
+
+    def after_training(self, client: ClientContext, trained: torch.Tensor) -> None:
+        client.state["previous"] = trained
+
+
+class _TogetherWithComingBatches:
+    """A function of the inputs alone, row by row, computed for a batch and those that follow it in one pass."""
+
+    def __init__(self, compute: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self._compute = compute
+        self._computed: deque[tuple[torch.Tensor, torch.Tensor]] = deque()
+
+    def __call__(self, batch: TrainingBatch) -> torch.Tensor:
+        import torch
+
+        while self._computed and self._computed[0][0] is not batch.x:
+            self._computed.popleft()
+        if not self._computed:
+            inputs = [batch.x, *batch.upcoming(SAMPLES_AT_ONCE // len(batch.x) - 1)]
+            rows = self._compute(torch.cat(inputs))
+            parts = rows.split([len(x) for x in inputs])  # type: ignore[no-untyped-call]
+            self._computed.extend(zip(inputs, parts, strict=True))
+        return self._computed[0][1]

@@ -5,69 +5,107 @@ Li et al., "Fair Resource Allocation in Federated Learning", ICLR 2020, alg. 1 (
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
 from pydantic import NonNegativeFloat
 
-from rayfl.algorithms.algorithm import Algorithm
-from rayfl.algorithms.exchange import Answer, Answers, Exchange, ServerState
+from rayfl.algorithms.algorithm import Algorithm, LocalTrainingAlgorithm, Round
+from rayfl.algorithms.exchange import Answer, Exchange, Part
+from rayfl.algorithms.server_state import RoundContext, ServerState
+from rayfl.algorithms.state import Declaration, merged
 from rayfl.errors import RayflError
+from rayfl.local.requests import Gradient, Loss
 
 if TYPE_CHECKING:
     import torch
 
-    from rayfl.local.client import Client
+    from rayfl.local.context import ClientContext
+    from rayfl.local.requests import ClientUpdate
 
 SMALLEST_LOSS = 1e-10
 """Added to F inside the powers, as in the authors' code."""
 
 
-class QFedAvg(Algorithm):
-    """w <- w - sum_k D_k / sum_k h_k with L = 1 / eta and dw_k = L (w - w_k), where w_k is the client's trained model.
+class _QFFL(Algorithm):
+    """w <- w - sum_k D_k / sum_k h_k with L = 1 / eta and dw_k the client's change over eta.
 
-    D_k = F_k^q dw_k and h_k = q F_k^(q-1) ||dw_k||^2 + L F_k^q; F_k is the client's mean loss at the received model,
-    on all of its training examples. q = 0 is the plain mean. Sums are kept of eta D_k and eta h_k, whose quotient is
-    the same. Clients are weighted alike; the authors draw them in proportion to their sizes (cohort by_size).
-    Buffers of batch norm, of which the paper knows nothing, follow the same quotient.
+    D_k = F_k^q dw_k and h_k = q F_k^(q-1) ||dw_k||^2 + L F_k^q; F_k is the client's mean loss at the received model, on
+    all of its training samples. The quotient does not change when all F_k^q are divided by the same number, so a first
+    exchange finds the cohort's largest loss c, and sums are kept of eta D_k / c^q and eta h_k / c^q: neither vanishes
+    nor overflows, whatever q and the losses. q = 0 is the plain mean. Clients are weighted alike; the authors draw them
+    in proportion to their sizes (cohort by_size). Buffers of batch norm, of which the paper knows nothing, follow the
+    same quotient.
+
+    Attributes:
+        q: How much larger losses weigh.
     """
+
+    exchanges: ClassVar[int] = 2
+    sent_vectors: ClassVar[tuple[str, ...]] = ("direction",)
+    no_relay: ClassVar[str] = "its weights need the losses of a cohort"
+
+    answers_with: ClassVar[Part] = "model"
 
     q: NonNegativeFloat = 1.0
 
-    def round(self, server: ServerState, cohort: Sequence[int]) -> Generator[Exchange, Answers, None]:
-        answers = yield Exchange(self.fit, server.model)
-        curvature = answers.sums["curvature"]
-        if not curvature[0] > 0:
-            raise RayflError(
-                f"q-FFL: losses to the power of q = {self.q} vanish in sums of multiples of 2**-fraction_bits; use a "
-                "smaller q, or more numerics.fraction_bits"
-            )
+    def round(self, server: ServerState, context: RoundContext) -> Round:
+        losses = yield Exchange(self.loss_update, server.model, up=(1,))
+        largest = losses.maxima["loss"].astype(np.float32)
+        answers = yield Exchange(self.weighted_update, server.model, largest, down=(1,), up=(self.answers_with, 1))
+        curvature = answers.sums["curvature"][0]
         step = -answers.sums["direction"] / curvature
-        server.move(step[: server.num_params], step[server.num_params :])
+        if not (curvature > 0 and np.isfinite(step).all()):
+            raise RayflError(f"q-FFL: with q = {self.q} and a largest loss of {largest[0]:g} there is no step to take")
+        server.report(largest_loss=largest[0])
+        server.apply_update(step[: server.num_params], step[server.num_params :])
 
-    def fit(self, client: Client, model: torch.Tensor) -> Answer:
-        loss = client.mean_loss(model) + SMALLEST_LOSS
-        return self.answer(client, loss, model - self.local_update(client, model))
+    def loss_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
+        """The client's mean loss, which it keeps for the second exchange."""
+        loss = (yield Loss(model)) + SMALLEST_LOSS
+        client.state["loss"] = loss
+        return Answer(maxima={"loss": loss})
 
-    def answer(self, client: Client, loss: torch.Tensor, change: torch.Tensor) -> Answer:
-        """loss: [1] F_k. change: [length of the model] eta dw_k."""
-        squared = change[: len(client.model.params)].square().sum() / client.lr
-        curvature = self.q * loss ** (self.q - 1) * squared + loss**self.q
-        return Answer(1.0, sums={"direction": loss**self.q * change, "curvature": curvature})
+    def weighted_update(
+        self, client: ClientContext, model: torch.Tensor, largest: torch.Tensor
+    ) -> ClientUpdate[Answer]:
+        """The client's change, weighted by its loss relative to the cohort's largest, and its curvature."""
+        change = yield from self.change(client, model)
+        relative = client.state["loss"] / largest
+        squared = change[: client.num_params].square().sum() / client.lr
+        curvature = self.q * relative ** (self.q - 1) / largest * squared + relative**self.q
+        return Answer(sums={"direction": relative**self.q * change, "curvature": curvature})
+
+    @abstractmethod
+    def change(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[torch.Tensor]:
+        """eta dw_k, [length of the model]."""
+
+    def client_state(self) -> Declaration:
+        return {"loss": "round"}
 
 
-class QFedSGD(QFedAvg):
-    """q-FedAvg with dw_k = the gradient of F_k at the received model, on all of the client's examples.
+class QFedAvg(_QFFL, LocalTrainingAlgorithm):
+    """q-FFL whose clients train: eta dw_k = w - w_k, where w_k is the client's trained model."""
 
-    No local training: of `local` only the rate is used, and there is no relay of it. The authors' code takes the
-    gradient on one batch.
+    def change(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[torch.Tensor]:
+        return model - (yield from self.train(client, model))
+
+    def client_state(self) -> Declaration:
+        training = LocalTrainingAlgorithm.client_state(self)
+        return merged([("the algorithm", _QFFL.client_state(self)), ("local training", training)])
+
+
+class QFedSGD(_QFFL):
+    """q-FFL with dw_k = the gradient of F_k at the received model, on all of the client's samples.
+
+    There is no local training: of `local` only the rate is used. The authors' code takes the gradient on one batch.
     """
 
     trains: ClassVar[bool] = False
+    answers_with: ClassVar[Part] = "params"
 
-    def fit(self, client: Client, model: torch.Tensor) -> Answer:
-        loss = client.mean_loss(model) + SMALLEST_LOSS
+    def change(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[torch.Tensor]:
         change = model.new_zeros(model.shape)
-        gradient = client.mean_gradient(model)
-        change[: len(gradient)] = client.lr * gradient
-        return self.answer(client, loss, change)
+        change[: client.num_params] = client.lr * (yield Gradient(model))
+        return change

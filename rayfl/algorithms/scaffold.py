@@ -5,19 +5,23 @@ Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Lea
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from rayfl.algorithms.exchange import Answer, Answers, Exchange, ServerState
+from rayfl.algorithms.algorithm import Round
+from rayfl.algorithms.exchange import Answer, Exchange, Part
 from rayfl.algorithms.fedavg import FedAvg
+from rayfl.algorithms.server_state import RoundContext, ServerState
+from rayfl.algorithms.state import Declaration, merged
+from rayfl.local.requests import Affine, Gradient
 from rayfl.local.steps import effective_steps
 
 if TYPE_CHECKING:
     import torch
 
-    from rayfl.local.client import Client
+    from rayfl.local.context import ClientContext
+    from rayfl.local.requests import ClientUpdate
 
 
 class SCAFFOLD(FedAvg):
@@ -25,44 +29,57 @@ class SCAFFOLD(FedAvg):
 
     The sum of the dc_i is divided by the number N of all clients, not of the participants; the others keep their c_i.
 
-    option: "II": c_i+ = c_i - c + (w - y) / (K eta), with the K steps that this client took and the rate of this round
-        (FedDyn's code has the initial rate and one K for all). "I": c_i+ is the gradient of the client's data at the
-        received model, in evaluation mode; an extra pass. With gradual unfreezing K is that of the whole visit, also
-        for modules that were frozen for a part of it.
-    correction: where c - c_i enters: the `gradient`, before clipping and momentum, as a linear term of the loss
-        (FedDyn's and FedExP's code), or the `step`, after them (NIID-Bench's code). Without clipping and momentum both
-        are the paper's; what is meant with them it does not say. Where momentum multiplies the correction too, K is
-        the effective number of steps: dividing by K would let the c_i grow without bound from momentum 0.5 on.
-    weighting: uniform in the paper and FedDyn's code; NIID-Bench weights the models' mean by `samples`.
+    Attributes:
+        option: `II`: c_i+ = c_i - c + (w - y) / (K eta), with the K steps that this client took and the rate of this
+            round (FedDyn's code has the initial rate and one K for all). `I`: c_i+ is the gradient of the client's data
+            at the received model, in evaluation mode; an extra pass. With gradual unfreezing K is that of the whole
+            client update, also for modules that were frozen for a part of it.
+        correction: Where c - c_i enters: the `gradient`, before clipping and momentum, as a linear term of the loss
+            (FedDyn's and FedExP's code), or the `step`, after them (NIID-Bench's code). Without clipping and momentum
+            both are the paper's; what is meant with them it does not say.
+        steps: K of option II. `effective`: where momentum multiplies the correction too, the effective number of steps;
+            dividing by the plain one lets the c_i grow without bound from momentum 0.5 on. `plain`: the number of steps
+            whatever the momentum, as all the code bases have it. Equal without momentum.
+        weighting: `uniform` in the paper and FedDyn's code; NIID-Bench weights the models' mean by `samples`.
     """
 
-    stateful: ClassVar[bool] = True
+    sent_vectors: ClassVar[tuple[str, ...]] = ("delta", "control_delta")
+    no_relay: ClassVar[str] = "its control variates need a server"
 
     option: Literal["I", "II"] = "II"
     correction: Literal["gradient", "step"] = "gradient"
+    steps: Literal["effective", "plain"] = "effective"
     weighting: Literal["samples", "uniform"] = "uniform"
 
-    def round(self, server: ServerState, cohort: Sequence[int]) -> Generator[Exchange, Answers, None]:
-        control = server.recall("control", 0.0)
-        answers = yield Exchange(self.fit_controlled, server.model, control.astype(np.float32))
-        self.update(server, answers, answers.mean("delta"))
-        server.memory["control"] = control + answers.sums["control_delta"] / server.num_clients
+    def round(self, server: ServerState, context: RoundContext) -> Round:
+        control = server.get("control", 0.0)
+        sent = server.model, control.astype(np.float32)
+        parts: tuple[Part, ...] = ("model", "params")
+        answers = yield Exchange(self.controlled_update, *sent, down=parts, up=parts)
+        self.apply(server, answers.mean("delta"))
+        server.keep("control", control + answers.sums["control_delta"] / server.num_clients)
 
-    def fit_controlled(self, client: Client, model: torch.Tensor, control: torch.Tensor) -> Answer:
+    def controlled_update(
+        self, client: ClientContext, model: torch.Tensor, control: torch.Tensor
+    ) -> ClientUpdate[Answer]:
+        """Trains against the drift c - c_i; answers with the changes of the model and of c_i."""
         own = client.state.get("control", control.new_zeros(control.shape))
-        client.scratch["drift"] = control - own
-        new = client.mean_gradient(model) if self.option == "I" else None
-        delta = self.local_update(client, model) - model
+        drift = (Affine(linear=control - own),)
+        new = (yield Gradient(model)) if self.option == "I" else None
+        if self.correction == "gradient":
+            trained = yield from self.train(client, model, gradient=drift)
+        else:
+            trained = yield from self.train(client, model, after_step=drift)
+        delta = trained - model
         if new is None:
-            momentum = client.local.momentum if self.correction == "gradient" else 0.0
-            steps = effective_steps(len(client.losses), momentum)
-            new = own - control - delta[: len(control)] / (steps * client.lr)
+            corrected = self.correction == "gradient" and self.steps == "effective"
+            steps = effective_steps(client.steps, client.local.momentum if corrected else 0.0)
+            new = own - control - delta[: client.num_params] / (steps * client.lr)
         client.state["control"] = new
-        asides = self.asides(client, model, delta)
-        return Answer(self.weight(client), sums={"control_delta": new - own}, asides=asides, delta=delta)
+        return Answer(self.weight(client), sums={"control_delta": new - own}, delta=delta)
 
-    def gradient_correction(self, client: Client, params: torch.Tensor) -> torch.Tensor | None:
-        return client.scratch.get("drift") if self.correction == "gradient" else None
+    def client_state(self) -> Declaration:
+        return merged([("the algorithm", {"control": "phase"}), ("local training", super().client_state())])
 
-    def step_correction(self, client: Client, params: torch.Tensor) -> torch.Tensor | None:
-        return client.scratch.get("drift") if self.correction == "step" else None
+    def server_state(self) -> Declaration:
+        return merged([("the algorithm", {"control": "phase"}), ("the server optimizer", super().server_state())])

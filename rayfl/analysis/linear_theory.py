@@ -56,8 +56,8 @@ def draw_weights(seeds: int) -> Weights:
 def simulate(start: Weights, rounds: int, steps: int, lr: float, frozen_steps: int | None) -> Weights:
     """Federated training from [seeds] starts: the global model at the start and after each round, [rounds + 1, seeds].
 
-    frozen_steps: the first steps of each visit that leave v alone, FedBug with two modules; 0 is FedAvg, None leaves
-        v alone for ever, as FedBABU does its head.
+    frozen_steps: the first steps of each client update that leave v alone, FedBug with two modules; 0 is FedAvg, None
+        leaves v alone for ever, as FedBABU does its head.
 
     Raises:
         ScenarioError: training diverged.
@@ -141,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--seeds", type=int, default=50, help="starts, drawn from U[0, 2]")
     parser.add_argument("--rounds", type=int, default=80, help=f"at least {LOSS_ROUND}")
-    parser.add_argument("--steps", type=int, default=50, help="local steps of a visit")
+    parser.add_argument("--steps", type=int, default=50, help="local steps of a client update")
     parser.add_argument("--lr", type=float, default=0.1)
     given = parser.parse_args(arguments)
     if given.seeds < 1 or given.rounds < LOSS_ROUND or given.steps < 1 or given.lr <= 0:

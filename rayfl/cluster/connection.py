@@ -8,23 +8,40 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import grpc
 import ray
+from ray._private.grpc_utils import init_grpc_channel
 from ray.exceptions import RayError
 
 from rayfl.errors import ResourceError
+from rayfl.interruption import sigterm_handler_kept
 
 REACH_TIMEOUT_S = 5.0
+"""For each of the two questions that are asked of an address: a connection, then an answer."""
+
+CLUSTER_ID = "/ray.rpc.NodeInfoGcsService/GetClusterId"
+"""What every program asks first when it joins a Ray cluster."""
+
+NOT_RAY = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNIMPLEMENTED}
+"""How something else answers it, or nobody does. Other failures, a wrong token among them, are Ray's to explain."""
+
+TOKEN_HINT = "(a cluster that was started with RAY_AUTH_MODE=token wants the same setting, and its token, here)"
 
 
 @contextmanager
 def attached(address: str | None, workers_print: bool = True) -> Iterator[None]:
-    """Connected to Ray inside the block. What workers print is shown here too, unless `workers_print` is false.
+    """Keeps a connection to Ray for the duration of the block.
 
     A connection that the program already has is used and left open. Otherwise `address`, else RAY_ADDRESS (which
     `ray job submit` sets), names the cluster; without either, Ray is started on this machine and stopped afterwards.
 
+    Args:
+        address: The head node's `host:port`, or `auto` for the cluster this machine belongs to.
+        workers_print: Whether what the workers print is shown here too.
+
     Raises:
-        ResourceError: nobody answers at the address, or it is Ray Client's, or the cluster refuses us.
+        ResourceError: Nothing answers at the address, something other than a Ray cluster does, or the cluster refuses
+            the connection.
     """
     if ray.is_initialized():
         _check_is_ours(address)
@@ -32,16 +49,18 @@ def attached(address: str | None, workers_print: bool = True) -> Iterator[None]:
         return
     address = address or os.environ.get("RAY_ADDRESS")
     if address:
-        _check_reachable(address)
+        _check_is_cluster(address)
     try:
-        if address:
-            ray.init(address=address, logging_level=logging.ERROR, log_to_driver=workers_print)
-        else:
-            ray.init(address="local", include_dashboard=False, logging_level=logging.ERROR, log_to_driver=workers_print)
+        with sigterm_handler_kept():
+            if address:
+                ray.init(address=address, logging_level=logging.ERROR, log_to_driver=workers_print)
+            else:
+                ray.init(
+                    address="local", include_dashboard=False, logging_level=logging.ERROR, log_to_driver=workers_print
+                )
     except (ConnectionError, RayError, ValueError, RuntimeError) as error:
         raise ResourceError(
-            f"no Ray cluster to work with at {address or 'this machine'}: {error}\n"
-            "(a cluster that was started with RAY_AUTH_MODE=token wants the same setting, and its token, here)"
+            f"no Ray cluster to work with at {address or 'this machine'}: {error}\n{TOKEN_HINT}"
         ) from error
     try:
         yield
@@ -51,27 +70,68 @@ def attached(address: str | None, workers_print: bool = True) -> Iterator[None]:
 
 def _check_is_ours(address: str | None) -> None:
     connected = ray.get_runtime_context().gcs_address
-    if address not in (None, "auto", connected):
+    if address not in (None, "auto") and not _same_address(address, connected):
         raise ResourceError(
             f"this program is connected to the Ray cluster at {connected}, not to {address}: leave the address out, or "
             "call ray.shutdown() first"
         )
 
 
-def _check_reachable(address: str) -> None:
-    """Ray itself keeps trying for a long time; one connection attempt says as much."""
+def _same_address(one: str, other: str) -> bool:
+    """Whether two `host:port` mean the same socket: host names are looked up, and loopback is this node."""
+    (host, _, port), (other_host, _, other_port) = one.rpartition(":"), other.rpartition(":")
+    return port == other_port and not _addresses(host).isdisjoint(_addresses(other_host))
+
+
+def _addresses(host: str) -> set[str]:
+    try:
+        found = {str(info[4][0]) for info in socket.getaddrinfo(host.strip("[]"), None)}
+    except OSError:
+        return {host}
+    # Ray itself puts the node's address in the place of 127.0.0.1
+    return found | ({ray.util.get_node_ip_address()} if found & {"127.0.0.1", "::1"} else set())
+
+
+def _check_is_cluster(address: str) -> None:
+    """Ray keeps trying for a minute, and then ends the process; two short questions say as much.
+
+    Raises:
+        ResourceError: There is no Ray cluster at the address.
+    """
     if address.startswith("ray://"):
         raise ResourceError(
             f"{address} is Ray Client's, which is too slow for models: run on the cluster with --address auto, "
             "or submit a job (ray job submit --working-dir . -- python -m rayfl.scenario ...)"
+        )
+    if address.startswith(("http://", "https://")):
+        raise ResourceError(
+            f"{address} is the address of Ray's dashboard, which takes jobs: submit the run there (ray job submit "
+            f"--address {address} --working-dir . -- python -m rayfl.scenario ...), or, on a node of the cluster, use "
+            "--address auto or the head node's own host:port (6379 by default); RAY_ADDRESS may be set to it"
         )
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit():
         return
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_TIMEOUT_S).close()
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         raise ResourceError(
             f"no Ray cluster answers at {address} ({error}): start one (ray start --head), check the address, "
             "or leave it out to run on this machine alone"
         ) from error
+    if not _answers_like_ray(address):
+        raise ResourceError(
+            f"something listens at {address}, but it does not answer like the head of a Ray cluster: check the port "
+            "(ray start --head prints it, 6379 by default; 8265 is the dashboard's), or leave the address out to run "
+            "on this machine alone"
+        )
+
+
+def _answers_like_ray(address: str) -> bool:
+    with init_grpc_channel(address) as channel:
+        ask = channel.unary_unary(CLUSTER_ID, request_serializer=bytes, response_deserializer=bytes)
+        try:
+            ask(b"", timeout=REACH_TIMEOUT_S)
+        except grpc.RpcError as error:
+            return error.code() not in NOT_RAY
+    return True

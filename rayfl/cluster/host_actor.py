@@ -1,4 +1,4 @@
-"""A host as an actor: one of the node's processes that map the same copy of the data."""
+"""A host as an actor: one of a node's processes that map the same copy of the data."""
 
 from __future__ import annotations
 
@@ -8,42 +8,62 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import ray
 
+from rayfl.cluster.main_objects import install_main_objects
+from rayfl.cluster.starting import Started
 from rayfl.config.scenario import Scenario
 from rayfl.engine.memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from rayfl.algorithms.exchange import Exchange
+    from rayfl.engine.client_states import Snapshot
     from rayfl.engine.evaluation import Score, Slice
+    from rayfl.engine.host import Host
     from rayfl.engine.reduction import HostAnswers
-    from rayfl.engine.turn import Turn, VisitReport
+    from rayfl.engine.round_index import RoundIndex
+    from rayfl.engine.update_report import UpdateReport
 
 
 class HostActor:
-    """A `rayfl.engine.host.Host` behind an actor's methods.
+    """A `rayfl.engine.host.Host` behind the methods of an actor.
 
-    It is made here, not inherited from: the scheduler loads this class with its handles, and shall not load PyTorch.
-    The data is asked of the server, by name: an argument of the actor's own may be gone when Ray starts it anew.
+    The host is a member and no base class: the scheduler loads this class with its handles, and should not load
+    PyTorch. The data comes from the server, which is found by name: an object among the constructor's own arguments
+    may be gone when Ray restarts the actor.
     """
 
-    def __init__(self, index: int, scenario: Scenario, server: str) -> None:
-        from rayfl.engine.host import Host
+    def __init__(self, index: int, scenario: Scenario, server: str, main_objects: bytes) -> None:
+        def make() -> Host:
+            install_main_objects(main_objects)
+            from rayfl.engine.host import Host
+
+            keeper: Any = ray.get_actor(server)
+            box: Any = ray.get(keeper.store.remote())
+            return Host(index, scenario, ray.get(box[0]))
 
         keep_freed_memory()
-        keeper: Any = ray.get_actor(server)
-        box: Any = ray.get(keeper.store.remote())
-        self._host = Host(index, scenario, ray.get(box[0]))
+        self._host = Started(f"host {index}", make)
 
     def describe(self) -> dict[str, str]:
-        return self._host.describe() | {"node": ray.util.get_node_ip_address()}
+        return self._host.get().describe() | {"node": ray.util.get_node_ip_address()}
 
-    def answer(self, turn: Turn, clients: Sequence[int], exchange: Exchange) -> tuple[HostAnswers, VisitReport]:
-        return self._host.answer(turn, clients, exchange)
+    def answer(
+        self, round_index: RoundIndex, clients: Sequence[int], exchange: Exchange
+    ) -> tuple[HostAnswers, UpdateReport]:
+        return self._host.get().answer(round_index, clients, exchange)
 
-    def relay(self, turn: Turn, clients: Sequence[int], model: np.ndarray) -> tuple[np.ndarray, VisitReport]:
-        return self._host.relay(turn, clients, model)
+    def relay(
+        self, round_index: RoundIndex, clients: Sequence[int], model: np.ndarray
+    ) -> tuple[np.ndarray, UpdateReport]:
+        return self._host.get().relay(round_index, clients, model)
 
-    def commit(self, turn: Turn, clients: Sequence[int]) -> None:
-        self._host.commit(turn, clients)
+    def commit(self, round_index: RoundIndex, clients: Sequence[int]) -> None:
+        self._host.get().commit(round_index, clients)
 
-    def evaluate(self, turn: Turn, model: np.ndarray, slices: Sequence[Slice]) -> list[Score]:
-        return self._host.evaluate(turn, model, slices)
+    def snapshot(self) -> Snapshot:
+        return self._host.get().snapshot()
+
+    def restore(self, round_index: RoundIndex, states: Snapshot) -> None:
+        self._host.get().restore(round_index, states)
+
+    def evaluate(self, round_index: RoundIndex, model: np.ndarray, slices: Sequence[Slice]) -> list[Score]:
+        return self._host.get().evaluate(round_index, model, slices)

@@ -1,4 +1,4 @@
-"""The scheduler as an actor: its events stream to the driver, and its figures go to Ray's metrics."""
+"""The scheduler as an actor, whose events stream to the driver and whose figures go to Ray's metrics."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from ray.util.metrics import Counter, Gauge
 
+from rayfl.cluster.main_objects import install_main_objects
+from rayfl.cluster.starting import Started
 from rayfl.cluster.workers import RayBackend
 from rayfl.config.scenario import Scenario
 from rayfl.engine.evaluation import Slice
@@ -15,14 +17,20 @@ from rayfl.engine.scheduler import Scheduler
 
 
 class SchedulerActor:
-    """Runs the scheduler beside the hosts, so that the driver's machine is on no model's way."""
+    """Runs the scheduler in a process of its own, so that models never pass through the driver."""
 
-    def __init__(self, scenario: Scenario, backend: RayBackend, sizes: np.ndarray, slices: Sequence[Slice]) -> None:
-        self._scheduler = Scheduler(scenario, backend, sizes, slices)
+    def __init__(
+        self, scenario: Scenario, backend: RayBackend, sizes: np.ndarray, slices: Sequence[Slice], main_objects: bytes
+    ) -> None:
+        def make() -> Scheduler:
+            install_main_objects(main_objects)
+            return Scheduler(scenario, backend, sizes, slices)
+
+        self._scheduler = Started("the scheduler", make)
         self._metrics = _Metrics(scenario.name)
 
     def run(self) -> Iterator[Event]:
-        for event in self._scheduler.run():
+        for event in self._scheduler.get().run():
             self._metrics.update(event)
             yield event
 
@@ -35,7 +43,7 @@ class _Metrics:
         self._scenario = scenario
         self._traffic = Traffic()
         self._rounds = Counter("rayfl_rounds", "Committed rounds", tags)
-        self._visits = Counter("rayfl_visits", "Visits: one client's local training in a round", tags)
+        self._updates = Counter("rayfl_client_updates", "Client updates: one client's local training in a round", tags)
         self._steps = Counter("rayfl_client_steps", "Local steps", tags)
         self._bytes = Counter("rayfl_protocol_bytes", "Bytes that the protocol would have moved", tags)
         self._train_loss = Gauge("rayfl_train_loss", "Mean training loss of the last round", tags)
@@ -46,11 +54,17 @@ class _Metrics:
         tags = {"scenario": self._scenario, "phase": event.phase}
         if isinstance(event, RoundDone):
             self._rounds.inc(1, tags)
-            self._visits.inc(event.visits, tags)
-            self._steps.inc(event.steps, tags)
-            self._bytes.inc(event.traffic.bytes - self._traffic.bytes, tags)
+            _increase(self._updates, event.client_updates, tags)
+            _increase(self._steps, event.steps, tags)
+            _increase(self._bytes, event.traffic.bytes - self._traffic.bytes, tags)
             self._train_loss.set(event.train_loss, tags)
             self._traffic = event.traffic
         elif isinstance(event, Evaluated):
             self._test_loss.set(event.loss, tags)
             self._accuracy.set(event.accuracy, tags)
+
+
+def _increase(counter: Counter, by: float, tags: dict[str, str]) -> None:
+    """Ray's counters refuse an increase by nothing, which a round of one gradient per client has in its steps."""
+    if by:
+        counter.inc(by, tags)

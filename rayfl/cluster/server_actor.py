@@ -1,26 +1,83 @@
-"""The server as an actor: it also keeps the reference to the data, of which every node holds one copy."""
+"""The server as an actor, which also keeps the reference to the data and the models on their way."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import ray
 
+from rayfl.cluster.main_objects import install_main_objects
+from rayfl.cluster.starting import Started
 from rayfl.config.scenario import Scenario
 from rayfl.data.store import ShardStore
-from rayfl.engine.server import Server
+from rayfl.engine.server import Server, ServerSnapshot
+
+if TYPE_CHECKING:
+    from rayfl.algorithms.exchange import Exchange
+    from rayfl.engine.reduction import HostAnswers
+    from rayfl.engine.round_index import RoundIndex
 
 StoreBox = list["ray.ObjectRef[ShardStore]"]
-"""One reference in a list, where Ray leaves it a reference."""
+"""A reference in a list. Ray replaces a bare reference among a call's arguments by its value, but not one in a list."""
+
+ModelBox = list["ray.ObjectRef[np.ndarray]"]
 
 
-class ServerActor(Server):
-    """A process without PyTorch, which starts while the hosts still load it."""
+class ServerActor:
+    """A `rayfl.engine.server.Server` in a process of its own, which starts while the hosts still load PyTorch."""
 
     def __init__(
-        self, scenario: Scenario, initial: np.ndarray, num_params: int, num_clients: int, store: StoreBox
+        self,
+        scenario: Scenario,
+        initial: np.ndarray,
+        num_params: int,
+        num_clients: int,
+        store: StoreBox,
+        main_objects: bytes,
     ) -> None:
-        super().__init__(scenario, initial, num_params, num_clients)
+        def make() -> Server:
+            install_main_objects(main_objects)
+            return Server(scenario, initial, num_params, num_clients)
+
         self._store = store
+        self._server = Started("the server", make)
+
+    def begin(self, round_index: RoundIndex, cohort: Sequence[int]) -> Exchange:
+        return self._server.get().begin(round_index, cohort)
+
+    def receive(self, *parts: HostAnswers) -> tuple[Mapping[str, float], Exchange | None]:
+        return self._server.get().receive(*parts)
+
+    def adopt(self, round_index: RoundIndex, model: np.ndarray) -> None:
+        self._server.get().adopt(round_index, model)
+
+    def commit(self, round_index: RoundIndex) -> None:
+        self._server.get().commit(round_index)
+
+    def committed(self) -> tuple[int, np.ndarray]:
+        return self._server.get().committed()
+
+    def model_after(self, round_index: RoundIndex) -> np.ndarray:
+        return self._server.get().model_after(round_index)
+
+    def latest_model(self) -> np.ndarray:
+        return self._server.get().latest_model()
+
+    def snapshot(self) -> ServerSnapshot:
+        return self._server.get().snapshot()
+
+    def restore(self, snapshot: ServerSnapshot) -> None:
+        self._server.get().restore(snapshot)
 
     def store(self) -> StoreBox:
+        """The data, whether or not the server itself could start."""
         return self._store
+
+    def hold(self, model: np.ndarray) -> ModelBox:
+        """Stores a model anew, under a reference that this process owns and that has no lineage.
+
+        It is stored on this node, the driver's, so the loss of another node does not lose it.
+        """
+        return [ray.put(model)]

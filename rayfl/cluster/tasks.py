@@ -13,8 +13,9 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rayfl.cluster.connection import attached
-from rayfl.cluster.preflight import plan_hosts
-from rayfl.cluster.workers import as_rayfl_error
+from rayfl.cluster.failures import as_rayfl_error, take_ray_text
+from rayfl.cluster.preflight import check_ever_fits
+from rayfl.cluster.ray_log import NAME, RayLog, ray_text_in
 from rayfl.config.execution import Resources
 from rayfl.engine.memory import keep_freed_memory
 from rayfl.errors import ResourceError
@@ -23,14 +24,24 @@ TICK_S = 1.0
 
 
 class Task(NamedTuple):
-    """Arguments of a call, and what it takes of the cluster: what one host of the resources has."""
+    """One call.
+
+    Attributes:
+        arguments: Of the call.
+        resources: It takes what one host of these takes.
+    """
 
     arguments: tuple[Any, ...]
     resources: Resources
 
 
 class Returned(NamedTuple):
-    """What came of a task, counted from 0: a value, or the error with which Ray lost it."""
+    """What came of a task.
+
+    Attributes:
+        task: Its position, from 0.
+        value: What the call returned, or the `RayflError` with which it was lost.
+    """
 
     task: int
     value: Any
@@ -39,26 +50,29 @@ class Returned(NamedTuple):
 def run_tasks(
     function: Callable[..., Any], tasks: Sequence[Task], address: str | None, writes: Path, reads: Path
 ) -> Generator[Returned | None, None, None]:
-    """Calls `function` for every task, the first ones first; whatever is under way is cancelled when it is closed.
+    """Calls `function` for every task, the first ones first; closing the generator cancels what is under way.
 
-    writes, reads: folders of the calls, which every node must see; `reads` only where it is there at all.
+    Args:
+        function: What to call.
+        tasks: The arguments of each call, and what it needs.
+        address: Of the cluster (see `attached`).
+        writes: A folder to which the calls write, so every node must see it. What Ray has to say goes to a file there.
+        reads: A folder that the calls read if it exists, and which every node must see then.
 
     Yields:
-        Every result once, as soon as it is there, and None about every second without one.
+        Every result once, as soon as it is known, and None about every second without one.
 
     Raises:
-        ResourceError: no cluster answers at `address` (see `attached`), a task cannot ever fit, or a node does not
-            see a folder.
+        ResourceError: No cluster answers at `address`, a task can never fit it, or a node does not see a folder.
     """
-    with attached(address, workers_print=False):
-        for resources in {task.resources.model_copy(update={"hosts": "auto"}) for task in tasks}:
-            plan_hosts(resources, 1)
+    log = RayLog(writes / NAME)
+    with attached(address, workers_print=False), ray_text_in(log):
+        for resources in {task.resources for task in tasks}:
+            check_ever_fits(resources)
         if sum(node["Alive"] for node in ray.nodes()) > 1:
             _check_seen_by_all(writes, reads)
-        remote = ray.remote(_called)
         under_way = {
-            remote.options(**_options(task.resources)).remote(function, *task.arguments): number
-            for number, task in enumerate(tasks)
+            _remote(task.resources).remote(function, *task.arguments): number for number, task in enumerate(tasks)
         }
         try:
             while under_way:
@@ -66,7 +80,7 @@ def run_tasks(
                 if not done:
                     yield None
                 for ref in done:
-                    yield Returned(under_way.pop(ref), _value(ref))
+                    yield Returned(under_way.pop(ref), _value(ref, log))
         finally:
             for ref in under_way:
                 ray.cancel(ref, force=True)
@@ -110,16 +124,21 @@ def _called(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*arguments)
 
 
-def _options(resources: Resources) -> dict[str, Any]:
-    return {
-        "num_cpus": resources.cpus_per_host,
-        "num_gpus": resources.gpus_per_host,
-        "max_retries": resources.restarts,
-    }
+def _remote(resources: Resources) -> Any:
+    """The remote function for tasks of one kind.
+
+    Resources are given here and not by `.options`: only of a function that is made with a GPU does Ray know that its
+    worker must end with the task, and release the GPU's memory.
+    """
+    return ray.remote(
+        num_cpus=resources.cpus_per_host, num_gpus=resources.gpus_per_host, max_retries=resources.restarts
+    )(_called)
 
 
-def _value(ref: Any) -> Any:
+def _value(ref: Any, log: RayLog) -> Any:
     try:
         return ray.get(ref)
     except RayError as error:
-        return as_rayfl_error(error, [])
+        told = as_rayfl_error(error, {})
+        log.write(take_ray_text(told))
+        return told

@@ -1,4 +1,4 @@
-"""Actors as the engine's workers, and Ray's failures as rayfl's errors."""
+"""Actors as the engine's workers."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, Literal
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import ActorDiedError, ObjectLostError, OutOfMemoryError, RayActorError, RayError, RayTaskError
+from ray.exceptions import RayError
 
+from rayfl.cluster.failures import as_rayfl_error
 from rayfl.engine.backend import Ref
-from rayfl.errors import RayflError, ResourceError
 
 
 class ActorWorker:
-    """A host or the server as an actor: a call is a remote call, a reference an object reference."""
+    """A host or the server as an actor: a call is a remote call, and references are Ray's."""
 
     def __init__(self, actor: Any, name: str) -> None:
         self.actor: ActorHandle[Any] = actor
@@ -41,24 +41,16 @@ class RayBackend:
         try:
             return ray.get(ref)
         except RayError as error:
-            raise as_rayfl_error(error, [*self.hosts, self.server]) from None
+            raise as_rayfl_error(error, self._names()) from None
+
+    def detached(self, ref: Ref) -> Ref:
+        (held,) = self.get(self.server.call("hold", ref))
+        return held
+
+    def _names(self) -> dict[str, str]:
+        return names_of([*self.hosts, self.server])
 
 
-def as_rayfl_error(error: RayError, workers: Sequence[ActorWorker]) -> RayflError:
-    """The error that a remote call failed with, told in rayfl's words; rayfl's own come back as they were raised."""
-    cause: BaseException = error
-    while isinstance(cause, RayTaskError) and isinstance(cause.cause, BaseException) and cause.cause is not cause:
-        cause = cause.cause
-    if isinstance(cause, RayflError):
-        return cause
-    if isinstance(cause, RayTaskError):
-        return RayflError(f"a remote call failed:\n{cause}")
-    if isinstance(cause, OutOfMemoryError):
-        return ResourceError(f"a node ran out of memory: start fewer hosts (resources.hosts)\n{cause}")
-    if isinstance(cause, ObjectLostError):
-        return ResourceError(f"a node was lost, and with it what only it held:\n{cause}")
-    if isinstance(cause, RayActorError):
-        name = next((w.name for w in workers if w.actor._actor_id.hex() == cause.actor_id), "an actor")
-        init = isinstance(cause, ActorDiedError) and cause.actor_init_failed
-        return ResourceError(f"{name} {'could not start' if init else 'died'}:\n{cause}")
-    return RayflError(f"{type(cause).__name__}: {cause}")
+def names_of(workers: Sequence[ActorWorker]) -> dict[str, str]:
+    """What to call each actor, by its id in hexadecimal digits."""
+    return {worker.actor._actor_id.hex(): worker.name for worker in workers}

@@ -1,4 +1,4 @@
-"""[data]: which examples, how many clients, and how the examples are spread over them."""
+"""[data]: which samples, how many clients, and how the samples are partitioned among them."""
 
 from __future__ import annotations
 
@@ -34,19 +34,24 @@ class Normalization(Section):
         return self
 
 
+RENAMED_PARTITIONS = {"feddyn": "dirichlet_per_client", "fedexp_unequal": "dirichlet_per_client_unequal"}
+
+
 class Data(Section):
     """The data set and its clients.
 
-    name: a registered source, or `package.module:object` of your own: a callable that returns a
-        `rayfl.data.Dataset` or (train_x, train_y, test_x, test_y), or such a value itself.
-    source: `auto` reads files where they are and otherwise generates a stand-in, and says which; `files` never
-        falls back; `generated` never looks for files.
-    clients: how many; of a natural partition, that many of its clients are drawn with the scenario's seed
-        (default: all); the other partitions need it.
-    partition: by default natural where the data names its clients, IID elsewhere.
-    normalize: a name of `rayfl.config.normalizations`, or mean and std; by default none (images in [0, 1]).
-    augment: applied to training batches in the order given.
-    options: keyword arguments of the source, such as `labels = "coarse"` of cifar100.
+    Attributes:
+        name: A registered source, or `package.module:object` of your own: a callable that returns a
+            `rayfl.data.dataset.Dataset` or arrays (train_x, train_y, test_x, test_y), or such a value itself.
+        source: `auto` reads files where they are and otherwise generates a stand-in, and says which; `files` never
+            falls back; `generated` never looks for files.
+        clients: How many. A natural partition draws that many of its clients with the scenario's seed (default: all);
+            the other partitions need it.
+        partition: By default natural where the data names its clients, IID elsewhere. Your own takes what it needs of
+            `labels`, `num_classes`, `clients`, `rng` and `natural`, and returns `Shards` or the owner of every sample.
+        normalize: A name of `rayfl.config.normalizations`, or mean and std; by default none (images in [0, 1]).
+        augment: Applied to training batches in the order given; see `rayfl.data.augmentation.pipeline`.
+        options: Keyword arguments of the source, such as `labels = "coarse"` of cifar100.
     """
 
     name: str
@@ -56,6 +61,13 @@ class Data(Section):
     normalize: Normalization | None = None
     augment: tuple[Named, ...] = ()
     options: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("partition")
+    @classmethod
+    def _partition_by_its_present_name(cls, partition: Named | None) -> Named | None:
+        if partition and partition.name in RENAMED_PARTITIONS:
+            raise ValueError(f"'{partition.name}' is now called '{RENAMED_PARTITIONS[partition.name]}'")
+        return partition
 
     @field_validator("options")
     @classmethod

@@ -19,15 +19,22 @@ from rayfl.config.section import Section
 
 
 class Evaluation(Section):
-    """The global model on the test examples: every so many rounds, and after the last round of each phase.
+    """How the global model is evaluated on the test samples.
 
-    per_client: also every client's own test examples, into clients.parquet.
-    personalize: also, for every client, the model after this local training on the client's own examples, scored on its
-        own test examples (FedBABU's personalised accuracy); each time from the global model, of which nothing changes.
-        Its rate is the same in all rounds.
+    Attributes:
+        every: Evaluates after every so many rounds of the scenario, and after the last round of each phase.
+        samples: Evaluates on at most this many test samples, drawn once from the scenario's seed and the same in all
+            rounds; all of them by default. With scores per client, every client that has test samples keeps at least
+            one of its own, and the rest are drawn from all clients alike.
+        batch_size: Test samples that go through the model at once.
+        per_client: Also scores every client on its own test samples, for clients.parquet.
+        personalize: Also trains the global model on every client's own training samples in this way, and scores the
+            result on the client's own test samples (FedBABU's personalized accuracy). The global model is not changed,
+            and the learning rate is the same in all rounds.
     """
 
     every: PositiveInt = 1
+    samples: PositiveInt | None = None
     batch_size: PositiveInt = 500
     per_client: bool = False
     personalize: Local | None = None
@@ -43,35 +50,48 @@ class Evaluation(Section):
 class Numerics(Section):
     """What, beside the data and the algorithm, decides the last bit of the result.
 
-    threads: CPU threads of one visit.
-    fraction_bits: contributions to a sum are rounded to multiples of 2**-fraction_bits, so that sums are exact
-        and their order cannot matter; a weighted value must stay below
-        2**(51 - fraction_bits), half a million for 32, and a sum below 2**(53 - fraction_bits), two million.
+    Attributes:
+        threads: CPU threads of one client update.
+        kernels: `fast` puts faster layers of the same outputs into the network where the CPU has them; `plain` leaves
+            it as its author wrote it, for tools that look at the types of layers (Opacus, for one).
+        deterministic: On CUDA, an operation without a deterministic implementation is an error; if false, runs that use
+            one differ in their last bits.
+        tf32: On CUDA, matrix products and convolutions may round their inputs to TF32 (10 bits), for speed.
+        fraction_bits: Contributions to a sum are rounded to multiples of 2**-fraction_bits, so that sums are exact
+            and their order cannot matter.
     """
 
     threads: PositiveInt = 1
+    kernels: Literal["fast", "plain"] = "fast"
+    deterministic: bool = True
+    tf32: bool = False
     fraction_bits: Annotated[int, Field(ge=8, le=48)] = 32
 
 
 class Resources(Section):
-    """What to run on. Nothing here changes a result, the kind of device apart.
+    """What to run on. Apart from the kind of device, nothing here changes a result.
 
-    hosts: how many; `auto`: one for every `cpus_per_host` (and `gpus_per_host`) that is there.
-    gpus_per_host: fractions let hosts share a GPU.
-    device: `auto` is CUDA for hosts with a share of a GPU, else the CPU.
-    relay: `packed` runs a relay on one host, while the others evaluate; `spread` sends the model to each
-        client's own host. Clients that keep state always train on their own host.
-    restarts: how often a host that died is started anew; its visits are repeated.
-    patience_s: after so many seconds without an answer the outstanding visits are named.
+    Attributes:
+        hosts: How many; `auto` is one for every `cpus_per_host` (and `gpus_per_host`) that the cluster has.
+        cpus_per_host: CPUs that Ray reserves for each host.
+        gpus_per_host: GPUs that Ray reserves for each host; fractions let hosts share a GPU.
+        device: `auto` is CUDA for hosts with a share of a GPU, else the CPU.
+        device_cache_gb: How much of a GPU's memory each host may use to keep samples there as they are stored (images
+            as uint8), so that they are copied once and batches are made there; no effect on the CPU.
+        relay: `packed` runs a relay on one host, while the others evaluate; `spread` sends the model to each
+            client's own host. Clients that keep state always train on their own host.
+        restarts: How often a host that died is started again; its client updates are repeated.
+        watchdog_s: After so many seconds without an answer the outstanding client updates are named.
     """
 
     hosts: PositiveInt | Literal["auto"] = "auto"
     cpus_per_host: PositiveFloat = 1
     gpus_per_host: NonNegativeFloat = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    device_cache_gb: NonNegativeFloat = 1
     relay: Literal["packed", "spread"] = "packed"
     restarts: NonNegativeInt = 3
-    patience_s: PositiveFloat = 60
+    watchdog_s: PositiveFloat = 60
 
     @model_validator(mode="after")
     def _whole_gpus(self) -> Resources:
@@ -80,5 +100,10 @@ class Resources(Section):
         return self
 
     @property
+    def device_cache_bytes(self) -> int:
+        return int(self.device_cache_gb * 2**30)
+
+    @property
     def uses_cuda(self) -> bool:
+        """Whether hosts compute on CUDA."""
         return self.device == "cuda" or (self.device == "auto" and self.gpus_per_host > 0)

@@ -1,4 +1,4 @@
-"""Where scenarios and grids lie, and how they are found by name."""
+"""Finds the files of scenarios and grids, by name or path."""
 
 from __future__ import annotations
 
@@ -9,45 +9,59 @@ from rayfl.errors import ScenarioError
 from rayfl.registry import nearest
 
 GRID = ".grid"
-"""Ends the stem of a grid's file: `table_1.grid.toml` is the grid `table_1`."""
+"""Suffix of a grid's file name before `.toml`: `table_1.grid.toml` is the grid `table_1`."""
 
 
 def find_scenarios() -> dict[str, Path]:
-    """Every scenario by name: those under the working directory's `scenarios/`, then those shipped with rayfl.
+    """Finds every scenario under the working directory's `scenarios/`, and those shipped with rayfl.
 
-    A file whose name begins with `_` is only a base for others, and not among them.
+    A file whose name begins with `_` is only a base for other files, and is left out.
+
+    Returns:
+        The files by scenario name. Where both places have a name, the working directory's file is taken.
 
     Raises:
-        ScenarioError: two files of one folder tree share a name.
+        ScenarioError: Two files under one of the two places share a name.
     """
     return _by_name("scenario")
 
 
 def find_grids() -> dict[str, Path]:
-    """Every grid by name, as `find_scenarios`; their files end in `.grid.toml`."""
+    """Finds every grid, in the places of `find_scenarios`. Their files end in `.grid.toml`."""
     return _by_name("grid")
 
 
 def find(name: str | Path, folder: Path | None = None, kind: str = "scenario") -> Path:
-    """The file of a scenario, or of a grid: a path that ends in `.toml`, or a name.
+    """Finds the file of one scenario or grid.
 
-    folder: of the file that names it: a path starts there, and a file of that name there goes before all others.
+    Args:
+        name: A name, or a path that ends in `.toml`.
+        folder: The folder of the file that refers to it. Paths are relative to it, and a file of that name in it is
+            preferred.
+        kind: `scenario` or `grid`.
 
     Raises:
-        ScenarioError: there is none; the nearest names are offered.
+        ScenarioError: There is no such file; the message offers the nearest names.
     """
     path = (folder or Path()) / name
     if path.suffix == ".toml":
-        if not path.is_file():
+        if not _is_file(path):
             raise ScenarioError(f"no {kind} file '{path}'")
         return path
     beside = path.with_name(f"{path.name}.toml")
-    if folder is not None and beside.is_file():
+    if folder is not None and _is_file(beside):
         return beside
     known = _by_name(kind)
     if str(name) not in known:
         raise ScenarioError(f"no {kind} '{name}'; {nearest(str(name), known)} (or give a path ending in .toml)")
     return known[str(name)]
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        raise ScenarioError(f"cannot look for '{path}': {error.strerror}") from None
 
 
 def _by_name(kind: str) -> dict[str, Path]:
@@ -66,7 +80,7 @@ def _by_name(kind: str) -> dict[str, Path]:
 
 
 def _shipped() -> Path:
-    """In an installed wheel the scenarios lie inside the package, in a checkout beside it."""
+    """The scenarios lie inside the package in an installed wheel, and beside it in a checkout."""
     package = Path(rayfl.__file__).parent
     inside = package / "scenarios"
     return inside if inside.is_dir() else package.parent / "scenarios"

@@ -1,4 +1,4 @@
-"""Makes scenarios whole: a file over its base, then [quick], then overrides."""
+"""Loads scenarios: a file on top of its base, then its [quick] table, then overrides."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rayfl.config.finding import find
+from rayfl.config.nesting import check_nesting, too_deep
 from rayfl.config.overrides import (
     apply_override,
     names_what_it_did,
@@ -25,21 +26,29 @@ Overrides = Mapping[str, Any] | Iterable[str | tuple[str, Any]]
 def load_scenario(
     scenario: str | Path | Mapping[str, Any] | Scenario, overrides: Overrides = (), quick: bool = False
 ) -> Scenario:
-    """The resolved scenario of a name, a path to a TOML file, a table, or a scenario.
+    """Loads and validates a scenario.
 
-    A file or table may name a `base`, another scenario by name or path: it begins with what the base says, and
-    everything else in it overrides that, by the rules of [quick] and of overrides. The base's name is not passed on;
-    its [quick] is, unless there is another, without what concerns phases that are gone or have no rounds, and without
-    options of something that is replaced by another.
+    A file or table may name a `base`, another scenario by name or path. It starts from the base's values, and
+    everything else in it overrides them by the rules of `apply_override`. It does not inherit the base's name. It
+    inherits the base's [quick] table unless it has its own, except for keys of phases that are gone or have no rounds,
+    and for options of a choice (a model, say) that it replaced by another.
 
-    quick: apply the file's [quick] table, whose keys are paths like those of overrides.
+    Args:
+        scenario: A name, the path of a TOML file, a table, or a scenario.
+        overrides: Values to replace, in order.
+        quick: Whether to apply the [quick] table, whose keys are paths like those of overrides, before them.
 
     Raises:
-        ScenarioError: there is no such scenario, it cannot be read, or a key is wrong.
+        ScenarioError: There is no such scenario, it cannot be read, or a key is wrong.
+
+    Example:
+        >>> load_scenario("femnist_cyclic", ["seed=1", "phases.cyclic.rounds=10"]).seed
+        1
     """
     if isinstance(scenario, Scenario):
         tables, origin = scenario.model_dump(mode="json", exclude_none=True), scenario.name
     elif isinstance(scenario, Mapping):
+        check_nesting(scenario, "scenario")
         tables, origin = _over_base(_plain(scenario), "scenario", None, ()), "scenario"
     else:
         path = find(scenario)
@@ -53,6 +62,7 @@ def load_scenario(
             apply_override(tables, key, value)
     for key, value in override_pairs(overrides):
         apply_override(tables, key, value)
+    check_nesting(tables, f"scenario '{origin}'")
     try:
         return Scenario.from_tables(tables)
     except ScenarioError as error:
@@ -60,7 +70,11 @@ def load_scenario(
 
 
 def override_pairs(overrides: Overrides) -> list[tuple[str, Any]]:
-    """(key path, value) of each, in order. Raises ScenarioError for a text that is no override."""
+    """The overrides as pairs of key path and value, in order.
+
+    Raises:
+        ScenarioError: A text is not `key.path=value`, or its value cannot be read.
+    """
     if isinstance(overrides, str):
         overrides = [overrides]
     given = overrides.items() if isinstance(overrides, Mapping) else overrides
@@ -68,20 +82,32 @@ def override_pairs(overrides: Overrides) -> list[tuple[str, Any]]:
 
 
 def scenario_title(path: Path) -> str:
-    """The title of a scenario file, or of its base; unvalidated."""
+    """The title of a scenario file, or the one it inherits, without validating anything else.
+
+    Raises:
+        ScenarioError: The file or its base cannot be read.
+    """
     return str(_read_whole(path).get("title", ""))
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Raises ScenarioError: the file cannot be read, or is no TOML."""
+    """The tables of a TOML file.
+
+    Raises:
+        ScenarioError: The file cannot be read, is not TOML, or is nested too deeply.
+    """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise too_deep(f"cannot read scenario file '{path}'") from None
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, no TOML, or a number of thousands of digits
         raise ScenarioError(f"cannot read scenario file '{path}': {error}") from error
+    check_nesting(tables, f"cannot read scenario file '{path}'")
+    return tables
 
 
 def _read_whole(path: Path, derived: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """A file's tables over those of its base, without the key; `derived` are the files that lead here."""
+    """A file's tables on top of those of its base. `derived` holds the files that lead here, to detect circles."""
     chain = (*derived, path.resolve())
     if path.resolve() in derived:
         raise ScenarioError(f"a circle of bases: {' -> '.join(file.name for file in chain)}")

@@ -1,4 +1,4 @@
-"""`key.path=value`: one value of a scenario, replaced. A base, [quick] and the command line share these rules."""
+"""Replaces single values of a scenario by key path. Bases, [quick] tables and command lines share these rules."""
 
 from __future__ import annotations
 
@@ -8,27 +8,28 @@ from typing import Any, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
+from rayfl.config.nesting import check_nesting, too_deep
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named, Section
-from rayfl.config.validation import annotation_at, without_none
+from rayfl.config.validation import annotation_at, members, without_none
 from rayfl.errors import ScenarioError
 from rayfl.registry import nearest
 
 _EITHER = {"rounds": "until", "until": "rounds"}
-"""A phase has one of them: the one that is given last."""
+"""A phase has one of the two: the one given last."""
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """(key path, value) of `phases.cyclic.rounds=10`; the value's type is the schema's at that key.
+    """Splits `phases.cyclic.rounds=10` into key path and value; the schema decides on the value's type.
 
     Raises:
-        ScenarioError: there is no `=` in it.
+        ScenarioError: There is no `=` in it, or the value cannot be read.
     """
     key, equals, raw = (part.strip() for part in text.partition("="))
     if not equals or not key:
         raise ScenarioError(f"'{text}' is not an override; write key.path=value, for example phases.0.rounds=10")
     adapter = TypeAdapter(_annotation(key, str))
-    candidates = [*_toml_value(raw), raw]
+    candidates = [*_toml_value(key, raw), raw]
     for candidate in candidates:
         try:
             adapter.validate_python(candidate)
@@ -39,10 +40,16 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def apply_override(tables: dict[str, Any], key: str, value: Any) -> None:
-    """Set the value at a dotted key path, in place; list elements are counted from 0, and phases named too.
+    """Sets the value at a dotted key path, in place.
+
+    Args:
+        tables: The scenario's tables.
+        key: Elements of lists are numbered from 0; phases may be named instead.
+        value: The new value.
 
     Raises:
-        ScenarioError: the path leads through something that is no table, past the end of a list, or to no phase.
+        ScenarioError: The path leads through a value that is not a table, beyond the end of a list, or to a phase that
+            does not exist.
     """
     *parents, last = _with_phase_index(tables, _split(key))
     node: Any = tables
@@ -67,9 +74,12 @@ def apply_override(tables: dict[str, Any], key: str, value: Any) -> None:
 
 
 def table_overrides(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(key path, value) of a table of overrides, be they written `"data.clients" = 40` or `clients = 40` in [data].
+    """Flattens a table of overrides, which may be written `"data.clients" = 40` or `clients = 40` under [data].
 
-    A section, a phase, and something named whose table has no name, are changed key by key; all else is replaced.
+    Sections, phases, and choices whose table gives no name are changed key by key; every other value is replaced.
+
+    Yields:
+        Pairs of key path and value.
     """
     for key, value in table.items():
         path = f"{prefix}{key}"
@@ -80,7 +90,7 @@ def table_overrides(table: Mapping[str, Any], prefix: str = "") -> Iterator[tupl
 
 
 def reaches_a_phase_that_runs(tables: Mapping[str, Any], key: str) -> bool:
-    """False for a key path into a phase that is not there, or has no rounds."""
+    """Whether the key path leads elsewhere than into a phase that does not exist or has no rounds."""
     phases = tables.get("phases")
     try:
         match _with_phase_index(tables, _split(key)):
@@ -92,7 +102,7 @@ def reaches_a_phase_that_runs(tables: Mapping[str, Any], key: str) -> bool:
 
 
 def names_what_it_did(before: Mapping[str, Any], now: Mapping[str, Any], key: str) -> bool:
-    """False for a key path to an option of something named, such as a partition, where another is named by now."""
+    """Whether the key path still means the same: False for an option of a choice that names something else by now."""
     parts = key.split(".")
     paths = (".".join(parts[:depth]) for depth in range(1, len(parts)))
     return all(_name_at(before, path) == _name_at(now, path) for path in paths if _annotation(path, Any) is Named)
@@ -114,12 +124,11 @@ def _changes_keys(path: str, value: Mapping[str, Any]) -> bool:
 
 
 def _is_section(path: str) -> bool:
-    annotation = _annotation(path, Any)
-    return isinstance(annotation, type) and issubclass(annotation, Section)
+    return all(isinstance(kind, type) and issubclass(kind, Section) for kind in members(_annotation(path, Any)))
 
 
 def _annotation(key: str, unknown: Any) -> Any:
-    """The type that the schema gives a key, be it optional or not; `unknown` where there is no such key."""
+    """The type that the schema gives a key, without its `| None`; `unknown` where there is no such key."""
     parts = _split(key)
     if parts[0] == "phases" and len(parts) > 1:
         parts = ("phases", 0, *parts[2:])
@@ -134,7 +143,11 @@ def _split(key: str) -> tuple[int | str, ...]:
 
 
 def _with_phase_index(tables: Mapping[str, Any], parts: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """`phases.cyclic.rounds` as `phases.0.rounds`. Raises ScenarioError where no phase has the name."""
+    """`phases.cyclic.rounds` as `phases.0.rounds`.
+
+    Raises:
+        ScenarioError: No phase has the name.
+    """
     phases = tables.get("phases")
     match parts:
         case ("phases", str(name), *rest) if isinstance(phases, list):
@@ -151,8 +164,15 @@ def _index(node: list[Any], part: int | str, where: str) -> int:
     return part
 
 
-def _toml_value(raw: str) -> list[Any]:
+def _toml_value(key: str, raw: str) -> list[Any]:
+    """The value as TOML; nothing where it is none, such as text without quotes."""
     try:
-        return [tomllib.loads(f"value = {raw}")["value"]]
+        value = tomllib.loads(f"value = {raw}")["value"]
     except tomllib.TOMLDecodeError:
         return []
+    except RecursionError:
+        raise too_deep(key) from None
+    except ValueError:
+        raise ScenarioError(f"{key}: a number has too many digits") from None
+    check_nesting(value, key)
+    return [value]

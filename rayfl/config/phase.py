@@ -1,15 +1,17 @@
-"""[[phases]]: a schedule, an algorithm, a number of rounds, who takes part, and how clients train."""
+"""[[phases]]: schedule, algorithm, number of rounds, cohort, and local training."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    Discriminator,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    Tag,
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
@@ -22,13 +24,14 @@ from rayfl.config.section import Named, Section
 
 
 class Unfreezing(Section):
-    """FedBug: a visit begins with the modules next to the input, and the others thaw one after another.
+    """FedBug: a client update starts by training the modules next to the input; the others thaw one by one.
 
-    share: P, the part of the visit's steps in which modules thaw; 0 freezes nothing.
-    schedule: `paper`: at step k of K the first min(M, ceil(k M / (P K))) of M units train; `code`: units thaw every
-        floor(P K / M) steps. Equal where P K / M is an integer; else the code's are all thawed a little earlier.
-    units: `modules`, one by one, or a grouping that the network declares, such as a ResNet's `stages` or `blocks`.
-    order: `bottom_up`, from the input to the output; `top_down` is the paper's ablation.
+    Attributes:
+        share: P, the share of the update's steps over which modules thaw; 0 freezes nothing.
+        schedule: `paper`: at step k of K the first min(M, ceil(k M / (P K))) of M units train; `code`: units thaw every
+            floor(P K / M) steps. They agree if P K / M is an integer; otherwise `code` thaws a little earlier.
+        units: `modules`, or a grouping that the network declares, such as a ResNet's `stages` or `blocks`.
+        order: `bottom_up`, from the input to the output; `top_down` is the paper's ablation.
     """
 
     share: Annotated[float, Field(ge=0, le=1)]
@@ -38,29 +41,39 @@ class Unfreezing(Section):
 
 
 class Local(Section):
-    """Local training: mini-batch SGD with a fresh optimiser at each visit.
+    """Local training: mini-batch SGD with a fresh optimizer in every client update.
 
-    A visit takes `epochs` passes over the client's examples, and at most `steps` steps; CyclicFL's cap of 20 steps
-    is `steps = 20` with the default single epoch, min(20, the client's number of batches).
+    A client update takes `epochs` passes over the client's samples, and at most `steps` steps; CyclicFL's cap of 20
+    steps is `steps = 20` with the default single epoch, min(20, the client's number of batches).
 
-    batch_size: a number, or "full" for all of the client's examples in one step.
-    drop_last: leave out the last incomplete batch of an epoch (it is kept where it is the only one).
-    lr: step size in round 1 of the scenario; lr_decay multiplies it after every round, counted through all phases.
-    lr_drops: rounds of the scenario after which lr is multiplied by lr_drop as well (FedBABU: a half and three
-        quarters of the rounds; FPS: every 30).
-    momentum, weight_decay: PyTorch's SGD (coupled weight decay, heavy-ball momentum).
-    clip_norm: largest global L2 norm of the gradient, penalties of the algorithm included, weight decay not.
-    unfreeze: gradual unfreezing. A frozen module gets no gradient, weight decay, momentum or penalty, and its
-        gradient is not computed; its batch norm's running statistics still follow the batches.
-    fixed_last: how many of the network's last modules are never trained (1 is FedBABU's fixed head).
+    Attributes:
+        epochs: Passes over the samples.
+        steps: Maximum number of steps; by default only the epochs limit it.
+        batch_size: A number, or "full" for all of the client's samples in one step.
+        drop_last: Drop the last incomplete batch of an epoch, unless it is the only one.
+        shuffle: Shuffle the samples anew for every epoch; otherwise they keep the order of the shard.
+        lr: Learning rate of the first round.
+        lr_decay: Factor applied to `lr` after every round.
+        lr_decay_from: Whether rounds are counted from the start of the `scenario` or of the `phase`.
+        lr_drops: Rounds, counted the same way, after which `lr` is also multiplied by `lr_drop` (FedBABU: after half
+            and three quarters of the rounds; FPS: every 30).
+        lr_drop: The factor applied at `lr_drops`.
+        momentum: Heavy-ball momentum, as in PyTorch's SGD.
+        weight_decay: Coupled weight decay, as in PyTorch's SGD.
+        clip_norm: Maximum global L2 norm of the gradient, including the algorithm's penalties but not weight decay.
+        unfreeze: Gradual unfreezing. A frozen module has no gradient computed, and gets no weight decay, momentum or
+            penalty; its batch norm's running statistics are still updated.
+        fixed_last: How many of the network's last modules are never trained (1 is FedBABU's fixed head).
     """
 
     epochs: PositiveInt = 1
     steps: PositiveInt | None = None
     batch_size: PositiveInt | Literal["full"] = 32
     drop_last: bool = False
+    shuffle: bool = True
     lr: PositiveFloat = 0.01
     lr_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
+    lr_decay_from: Literal["scenario", "phase"] = "scenario"
     lr_drops: tuple[PositiveInt, ...] = ()
     lr_drop: Annotated[float, Field(gt=0, le=1)] = 0.1
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -71,21 +84,21 @@ class Local(Section):
 
 
 class Bernoulli(Section):
-    """Every client takes part with this probability, independently; drawn again while nobody does."""
+    """Every client takes part with this probability, independently; redrawn while the cohort is empty."""
 
     bernoulli: Annotated[float, Field(gt=0, le=1)]
 
 
 class BySize(Section):
-    """This many clients without replacement, each with probability proportional to its training examples (q-FFL)."""
+    """This many clients without replacement, drawn in proportion to their numbers of training samples (q-FFL)."""
 
     by_size: Annotated[int, Field(strict=True, ge=1)]
 
 
-class Given(Section):
+class Explicit(Section):
     """Lists of client ids, one per round, repeated in order."""
 
-    given: Annotated[tuple[Annotated[tuple[int, ...], Field(min_length=1)], ...], Field(min_length=1)]
+    explicit: Annotated[tuple[Annotated[tuple[int, ...], Field(min_length=1)], ...], Field(min_length=1)]
 
 
 def _cohort(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
@@ -95,7 +108,7 @@ def _cohort(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
         raise PydanticCustomError(
             "cohort",
             "allowed are a number of clients (1, 2, ...), a share of them (0.0 < share <= 1.0), "
-            "{ bernoulli = probability }, { by_size = number }, or { given = [[client, ...], ...] }",
+            "{ bernoulli = probability }, { by_size = number }, or { explicit = [[client, ...], ...] }",
         ) from None
 
 
@@ -104,30 +117,38 @@ Cohort = Annotated[
     | Annotated[float, Field(strict=True, gt=0, le=1)]
     | Bernoulli
     | BySize
-    | Given,
+    | Explicit,
     WrapValidator(_cohort),
 ]
 
 
-class Phase(Section):
-    """An ordered part of a scenario.
+EvalModel = Literal["global", "average", "participants", "all"]
+"""Which model is evaluated, exported and handed to the next phase.
 
-    schedule: `relay` passes the model from client to client, each starting from what the previous one produced
-        (CyclicFL's P1); `parallel` trains the whole cohort from one model and aggregates.
-    algorithm: in a relay only its local training is used.
-    rounds: how many, 0 to leave the phase out; or instead
-    until: the last round, counted through the whole scenario. A `Scenario` turns it into `rounds`.
-    order: of a relay's cohort: `sampled`, as drawn; `fixed`, by client id; `no_repeat`, as drawn, but the last
-        client of a round is never the first of the next.
+`global`: the model that clients start from. `average`: the mean of the last two global models (FedExP). `participants`:
+the mean of what the round's participants returned, weighted as the algorithm weights them (FedDyn). `all`: the mean
+over all clients of what each returned last (FedDyn's and FedBug's code plot it); a client that never took part counts
+with the phase's first model.
+"""
+
+
+class _Phase(Section):
+    """Keys that phases of every schedule share.
+
+    Attributes:
+        name: Unique in the scenario.
+        algorithm: A registered algorithm or `package.module:object`, with its options.
+        rounds: Number of rounds; 0 leaves the phase out.
+        until: The phase's last round, counted over the whole scenario; replaces `rounds`, which `Scenario` derives.
+        cohort: Which clients take part in a round.
+        local: How clients train.
     """
 
     name: str
-    schedule: Literal["relay", "parallel"] = "parallel"
     algorithm: Named = Named(name="fedavg")
     rounds: NonNegativeInt = 0
     until: PositiveInt | None = None
     cohort: Cohort
-    order: Literal["sampled", "fixed", "no_repeat"] = "sampled"
     local: Local = Local()
 
     @field_validator("algorithm", mode="before")
@@ -137,13 +158,50 @@ class Phase(Section):
         return {"name": "fedavg", **value} if isinstance(value, dict) else value
 
     @model_validator(mode="after")
-    def _rounds_or_until(self) -> Phase:
+    def _rounds_or_until(self) -> _Phase:
         if ("rounds" in self.model_fields_set) == (self.until is not None):
             raise ValueError("give either rounds, how many, or until, the last round counted through all phases")
         return self
 
-    @model_validator(mode="after")
-    def _order_is_of_a_relay(self) -> Phase:
-        if self.order != "sampled" and self.schedule != "relay":
-            raise ValueError("order is an option of schedule = 'relay'")
-        return self
+
+class ParallelPhase(_Phase):
+    """The whole cohort trains at once from one model, and the server aggregates.
+
+    Attributes:
+        eval_model: See `EvalModel`; the default is the algorithm's.
+        transforms: Applied in order to a client's answer before it is summed: `top_k`, `quantize`, or your own.
+    """
+
+    schedule: Literal["parallel"] = "parallel"
+    eval_model: EvalModel | None = None
+    transforms: tuple[Named, ...] = ()
+
+
+class RelayPhase(_Phase):
+    """The model passes from client to client, each starting from what the previous one produced (CyclicFL's P1).
+
+    Only the algorithm's local objective is used.
+
+    Attributes:
+        order: Order of the cohort: `sampled`, as drawn; `fixed`, by client number; `no_repeat`, as drawn, except that
+            the last client of a round is never the first of the next.
+    """
+
+    schedule: Literal["relay"]
+    order: Literal["sampled", "fixed", "no_repeat"] = "sampled"
+
+
+def _schedule(value: Any) -> Any:
+    given = value.get("schedule", "parallel") if isinstance(value, dict) else getattr(value, "schedule", None)
+    return given if isinstance(given, str) else None
+
+
+Phase = Annotated[
+    Annotated[ParallelPhase, Tag("parallel")] | Annotated[RelayPhase, Tag("relay")],
+    Discriminator(
+        _schedule,
+        custom_error_type="schedule",
+        custom_error_message="schedule must be 'parallel' or 'relay'",
+    ),
+]
+"""An ordered part of a scenario."""

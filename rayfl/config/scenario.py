@@ -14,6 +14,9 @@ from rayfl.config.section import Named, Section
 from rayfl.config.validation import explain
 from rayfl.errors import ScenarioError
 
+LONGEST_NAME = 200
+"""Bytes of UTF-8: file systems allow 255, and the run's folder adds the time."""
+
 
 class Scenario(Section):
     """An experiment: everything its result depends on, and what to run it on.
@@ -51,6 +54,8 @@ class Scenario(Section):
     def _name_fits_a_folder(cls, name: str) -> str:
         if not name.strip() or not name.isprintable() or name.startswith(".") or set(name) & set("/\\"):
             raise ValueError("must be fit for a folder's name: something printable, no slashes, no dot in front")
+        if len(name.encode()) > LONGEST_NAME:
+            raise ValueError(f"must be fit for a folder's name: at most {LONGEST_NAME} bytes long")
         return name
 
     @field_validator("phases")

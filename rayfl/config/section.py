@@ -1,4 +1,4 @@
-"""What every section of a scenario is: frozen, and closed to keys it does not know."""
+"""The base of all sections of a scenario, and choices by name."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 
 class Section(BaseModel):
-    """A table of the scenario."""
+    """A table of the scenario: frozen, and refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="constants")
 
 
 class Named(BaseModel):
-    """Something chosen by name, with options of its own: `"crop"` or `{ name = "crop", padding = 2 }`.
+    """A choice by name, with options of its own: `"crop"` or `{ name = "crop", padding = 2 }`.
 
-    The name is a registered one or `package.module:object`; the options are checked by what the name stands for.
+    The options are every key but the name. The schema does not know them: they are checked against the signature of
+    what the name stands for.
+
+    Attributes:
+        name: A registered name, or `package.module:object`.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow", ser_json_inf_nan="constants")
@@ -36,11 +40,16 @@ class Named(BaseModel):
 
     @property
     def options(self) -> dict[str, Any]:
+        """The options as they were given."""
         return dict(self.model_extra or {})
 
 
 def check_plain(options: Mapping[str, Any]) -> None:
-    """Raises ValueError for an option that a scenario file could not hold, at any depth."""
+    """Checks that a scenario file can hold the options.
+
+    Raises:
+        ValueError: A value, at any depth, is not text, a number, a truth value, or a list or table of such.
+    """
     for key, value in options.items():
         _check_plain(key, value)
 

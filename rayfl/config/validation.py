@@ -1,49 +1,93 @@
-"""Pydantic's errors, in the words of the person who wrote the scenario."""
+"""Explains to the author of a scenario what pydantic found wrong with it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, get_args
+from collections.abc import Mapping, Sequence
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from rayfl.config.renamed import new_name
 from rayfl.registry import nearest
 from rayfl.wording import KeyPath, in_words
 
 
-def explain(error: ValidationError, schema: type[BaseModel], tables: Any, prefix: str = "") -> str:
-    """One line per wrong key: its path, what is allowed, what was given. `prefix` is where `tables` lie."""
+def explain(
+    error: ValidationError, schema: type[BaseModel], tables: Any, prefix: str = "", also_known: Sequence[str] = ()
+) -> str:
+    """Explains what is wrong with some tables of a scenario.
+
+    Args:
+        error: What pydantic said of the tables.
+        schema: The model that they were validated against.
+        tables: What the user wrote.
+        prefix: The key path at which the tables lie, with a dot behind.
+        also_known: Keys of the tables beside the schema's.
+
+    Returns:
+        A line for every wrong key: its path, what is allowed, and what was given.
+    """
 
     def unknown_key(path: KeyPath) -> str:
-        fields = _fields(schema, path[:-1])
+        fields = [*_fields(schema, path[:-1]), *(also_known if len(path) == 1 else ())]
+        if str(path[-1]) in fields:
+            return "has no effect with this schedule; leave it out"
         return f"unknown key; {nearest(str(path[-1]), fields)}" if fields else "unknown key"
 
-    return "\n".join(
-        f"{prefix}{'.'.join(map(str, path)) or schema.__name__.lower()}: {sentence}"
-        for path, sentence in in_words(error, tables, unknown_key).items()
-    )
+    lines: list[str] = []
+    for path, sentence in in_words(error, tables, unknown_key).items():
+        key = prefix + ".".join(map(str, path)) if path else prefix.rstrip(".") or schema.__name__.lower()
+        lines += _renamed(key, sentence, _at(tables, path) if path else None) or [f"{key}: {sentence}"]
+    return "\n".join(lines)
+
+
+def _renamed(key: str, sentence: str, value: Any) -> list[str]:
+    """What to say instead, where the key is unknown since it was renamed, or is a table that has such keys."""
+    if sentence.startswith("unknown key") and (new := new_name(key)):
+        return [f"{key}: is now called {new}"]
+    inner = value if isinstance(value, Mapping) else {}
+    return [f"{key}.{name}: is now called {new}" for name in inner if (new := new_name(f"{key}.{name}"))]
+
+
+def _at(tables: Any, path: KeyPath) -> Any:
+    for key in path:
+        try:
+            tables = tables[key]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return tables
 
 
 def annotation_at(schema: Any, path: KeyPath) -> Any:
     """The type that the schema gives the key at `path`; Any where it leaves that open.
 
     Raises:
-        KeyError: the schema has no such key.
+        KeyError: The schema has no such key.
     """
     for key in path:
-        schema = without_none(schema)
-        if isinstance(schema, type) and issubclass(schema, BaseModel):
-            if str(key) in schema.model_fields:
-                schema = schema.model_fields[str(key)].annotation
-            elif schema.model_config.get("extra") == "allow":
-                return Any
-            else:
-                raise KeyError(key)
-        elif isinstance(key, int) and get_args(schema):
-            schema = get_args(schema)[0]
+        sections = [member for member in members(schema) if isinstance(member, type) and issubclass(member, BaseModel)]
+        known = [section for section in sections if str(key) in section.model_fields]
+        if known:
+            schema = known[0].model_fields[str(key)].annotation
+        elif any(section.model_config.get("extra") == "allow" for section in sections):
+            return Any
+        elif sections:
+            raise KeyError(key)
+        elif isinstance(key, int) and get_args(without_none(schema)):
+            schema = get_args(without_none(schema))[0]
         else:
             return Any
     return schema
+
+
+def members(annotation: Any) -> list[Any]:
+    """The types of which a value may be, unions and `Annotated` taken apart; None is left out."""
+    if get_origin(annotation) is Annotated:
+        return members(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return [inner for member in get_args(annotation) for inner in members(member) if member is not type(None)]
+    return [annotation]
 
 
 def without_none(annotation: Any) -> Any:
@@ -54,7 +98,8 @@ def without_none(annotation: Any) -> Any:
 
 def _fields(schema: type[BaseModel], path: KeyPath) -> Sequence[str]:
     try:
-        found = without_none(annotation_at(schema, path))
+        found = members(annotation_at(schema, path))
     except KeyError:
         return ()
-    return list(found.model_fields) if isinstance(found, type) and issubclass(found, BaseModel) else ()
+    sections = [member for member in found if isinstance(member, type) and issubclass(member, BaseModel)]
+    return list(dict.fromkeys(name for section in sections for name in section.model_fields))

@@ -2,17 +2,17 @@
 
 from rayfl.registry import Registry
 
-sources = Registry(
+data_sources = Registry(
     "data set",
     {
-        "cifar10": "rayfl.data.cifar:load_cifar10",
-        "cifar100": "rayfl.data.cifar:load_cifar100",
-        "femnist": "rayfl.data.femnist:load",
-        "fashion_mnist": "rayfl.data.fashion_mnist:load",
-        "handwriting": "rayfl.data.handwriting:load",
-        "shakespeare": "rayfl.data.shakespeare:load",
-        "tiny_imagenet": "rayfl.data.tiny_imagenet:load",
-        "image_folder": "rayfl.data.image_folder:load",
+        "cifar10": "rayfl.data.sources.cifar:load_cifar10",
+        "cifar100": "rayfl.data.sources.cifar:load_cifar100",
+        "femnist": "rayfl.data.sources.femnist:load",
+        "fashion_mnist": "rayfl.data.sources.fashion_mnist:load",
+        "handwriting": "rayfl.data.generated.handwriting:load",
+        "shakespeare": "rayfl.data.sources.shakespeare:load",
+        "tiny_imagenet": "rayfl.data.sources.tiny_imagenet:load",
+        "image_folder": "rayfl.data.sources.image_folder:load",
     },
 )
 
@@ -24,8 +24,8 @@ partitioners = Registry(
         "dirichlet": "rayfl.data.partition:dirichlet",
         "dirichlet_plain": "rayfl.data.partition:dirichlet_plain",
         "dirichlet_balanced": "rayfl.data.partition:dirichlet_balanced",
-        "feddyn": "rayfl.data.partition:feddyn",
-        "fedexp_unequal": "rayfl.data.partition:fedexp_unequal",
+        "dirichlet_per_client": "rayfl.data.partition:dirichlet_per_client",
+        "dirichlet_per_client_unequal": "rayfl.data.partition:dirichlet_per_client_unequal",
         "shards": "rayfl.data.partition:shards",
         "by_domain": "rayfl.data.partition:by_domain",
     },
@@ -34,15 +34,20 @@ partitioners = Registry(
 augmentations = Registry(
     "augmentation",
     {
-        "flip": "rayfl.data.augment:Flip",
-        "crop": "rayfl.data.augment:Crop",
-        "rotate": "rayfl.data.augment:Rotate",
-        "feddyn_cifar": "rayfl.data.recipes:feddyn_cifar",
-        "moon_cifar10": "rayfl.data.recipes:moon_cifar10",
-        "moon_cifar100": "rayfl.data.recipes:moon_cifar100",
-        "feddecorr_cifar10": "rayfl.data.recipes:feddecorr_cifar10",
-        "feddecorr_cifar100": "rayfl.data.recipes:feddecorr_cifar100",
-        "fedexp_cifar": "rayfl.data.recipes:fedexp_cifar",
-        "fps_cifar": "rayfl.data.recipes:fps_cifar",
+        "flip": "rayfl.data.augmentation.geometric:Flip",
+        "crop": "rayfl.data.augmentation.geometric:Crop",
+        "rotate": "rayfl.data.augmentation.geometric:Rotate",
+        "resized_crop": "rayfl.data.augmentation.resized_crop:ResizedCrop",
+        "autoaugment_cifar10": "rayfl.data.augmentation.autoaugment:AutoAugmentCIFAR10",
+        "feddyn_cifar": "rayfl.data.augmentation.recipes:feddyn_cifar",
+        "moon_cifar10": "rayfl.data.augmentation.recipes:moon_cifar10",
+        "moon_cifar100": "rayfl.data.augmentation.recipes:moon_cifar100",
+        "feddecorr_cifar10": "rayfl.data.augmentation.recipes:feddecorr_cifar10",
+        "feddecorr_cifar100": "rayfl.data.augmentation.recipes:feddecorr_cifar100",
+        "feddecorr_cifar_autoaugment": "rayfl.data.augmentation.recipes:feddecorr_cifar_autoaugment",
+        "niid_bench_tiny_imagenet": "rayfl.data.augmentation.recipes:niid_bench_tiny_imagenet",
+        "fedexp_cifar": "rayfl.data.augmentation.recipes:fedexp_cifar",
+        "fps_cifar": "rayfl.data.augmentation.recipes:fps_cifar",
+        "fps_images": "rayfl.data.augmentation.recipes:fps_images",
     },
 )

@@ -1,46 +1,44 @@
-"""From the shard store to batches on a device: vectorised tensor operations, no per-sample Python."""
+"""From the shard store to batches on a device: vectorised tensor operations, no Python code per sample."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from rayfl.data import augmentations
-from rayfl.data.dataset import TextWindows
-from rayfl.data.store import ShardStore
-from rayfl.registry import call_with_options
+from rayfl.data.augmentation.pipeline import Pipeline
+from rayfl.data.device_copy import to_device
+from rayfl.data.sample_reader import SampleReader
 
-
-def to_tensor(array: np.ndarray | TextWindows, rows: np.ndarray | slice, device: torch.device) -> torch.Tensor:
-    """A copy of some rows of a (possibly read-only, shared) array, in memory that PyTorch aligned.
-
-    `torch.from_numpy` on a read-only array would make a writable alias of memory that other processes share.
-    """
-    count = len(rows) if isinstance(rows, np.ndarray) else len(range(*rows.indices(len(array))))
-    tensor = torch.empty((count, *array.shape[1:]), dtype=torch.from_numpy(np.empty(0, array.dtype)).dtype)
-    if isinstance(rows, np.ndarray) and isinstance(array, np.ndarray):
-        np.take(array, rows, axis=0, out=tensor.numpy(), mode="clip")  # other modes go through a second buffer
-    else:
-        tensor.numpy()[...] = array[rows]
-    return tensor.to(device)
+if TYPE_CHECKING:
+    from rayfl.data.store import ShardStore
 
 
 class BatchSource:
-    """Batches of the store's examples on one device.
+    """Batches of the store's samples on one device.
 
-    Inputs come out as the model wants them: images as float32 [n, C, H, W] (channels-last in memory), scaled to
-    [0, 1] and normalised; other floating point inputs as float32, integers as int64. Labels are int64 [n].
+    Inputs come out as the model wants them: images as float32 [n, channels, height, width] (channels-last in memory),
+    scaled to [0, 1] and normalised; other floating point inputs as float32, integers as int64. Labels are int64 [n].
+
+    Args:
+        store: The data.
+        device: Where batches are made.
+        cache_bytes: How much of a GPU's memory may hold samples, training samples first (see `SampleReader`). The CPU
+            has the samples already and needs no cache.
+
+    Raises:
+        ScenarioError: An augmentation that cannot be built.
     """
 
-    def __init__(self, store: ShardStore, device: torch.device) -> None:
+    def __init__(self, store: ShardStore, device: torch.device, cache_bytes: int = 0) -> None:
         self._store, self._device = store, device
         self._images = store.train.x.dtype == np.uint8 and store.train.x.ndim == 4
-        self._augment: list[Callable[[torch.Tensor, np.random.Generator], torch.Tensor]] = [
-            call_with_options(augmentations.resolve(item.name), item.options, {}, f"data.augment.{index}")
-            for index, item in enumerate(store.augment)
-        ]
+        self._pipeline = Pipeline(store.augment)
+        budget = 0 if device.type == "cpu" else cache_bytes
+        self._train = SampleReader(store.train, device, budget)
+        self._test = SampleReader(store.test, device, budget - self._train.reserved_bytes)
         self._mean_std: tuple[torch.Tensor, torch.Tensor] | None = None
         if store.normalize:
             # Repeated for a row of pixels: PyTorch is five times slower where it repeats three values itself.
@@ -50,44 +48,68 @@ class BatchSource:
                 torch.tensor(store.normalize.std, device=device).repeat(width),
             )
 
+    def shard(self, client: int) -> np.ndarray:
+        """[num_samples] integers: the rows of the training samples that belong to a client; not to be written to."""
+        return self._store.train_shards[client]
+
     def num_samples(self, client: int) -> int:
-        offsets = self._store.train_shards.offsets
-        return int(offsets[client + 1] - offsets[client])
+        """How many training samples a client has."""
+        return len(self.shard(client))
 
     @property
     def mean_samples(self) -> float:
-        """How many training examples a client has on average."""
+        """How many training samples a client has on average."""
         return float(self._store.train_shards.offsets[-1]) / self._store.num_clients
 
-    def plain_batches(self, client: int, batch_size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """All of a client's training examples in the shard's order, not augmented."""
-        shard = self._store.train_shards[client]
-        for start in range(0, len(shard), batch_size):
-            rows = shard[start : start + batch_size]
-            x = to_tensor(self._store.train.x, rows, self._device)
-            y = to_tensor(self._store.train.y, rows, self._device).long()
+    def plain_batches(self, rows: np.ndarray, batch_size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Training samples in the given order, not augmented; fetched batch by batch, for passes that do not train.
+
+        Args:
+            rows: [n] integers, rows of the training samples, such as `shard(client)`.
+            batch_size: Samples of a batch; the last one may have fewer.
+
+        Yields:
+            Inputs and labels of one batch.
+        """
+        for start in range(0, len(rows), batch_size):
+            x, y = self._train.fetch(rows[start : start + batch_size])
             yield self._model_layout(self._scaled(x)), y
 
     def training_batches(
-        self, client: int, order: np.ndarray, batch_size: int, steps: int, rng: np.random.Generator
+        self, rows: np.ndarray, batch_size: int, rng: np.random.Generator, augment: bool = True
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """The first `steps` batches of one pass over a client's examples in the given order, augmented.
+        """One pass over training samples in the given order.
 
-        The pass is fetched at once: one gather, one copy to the device, and every batch is a view of it.
+        The pass is fetched at once: one gather, one copy to the device, and every batch is a view of it; so are all
+        random numbers of its augmentation, unless one of the user's own draws for itself. Rows that will not be
+        trained on should therefore not be among `rows`.
+
+        Args:
+            rows: [n] integers, rows of the training samples in the order in which they are trained on.
+            batch_size: Samples of a batch; the last one may have fewer.
+            rng: Where the augmentation draws from, batch after batch.
+            augment: Whether to apply the scenario's augmentation.
+
+        Yields:
+            Inputs and labels of one batch.
         """
-        rows = self._store.train_shards[client][order[: steps * batch_size]]
-        x = to_tensor(self._store.train.x, rows, self._device)
-        y = to_tensor(self._store.train.y, rows, self._device).long()
+        x, y = self._train.fetch(rows)
+        if not (augment and self._pipeline.steps):
+            for start in range(0, len(rows), batch_size):
+                yield self._model_layout(self._scaled(x[start : start + batch_size])), y[start : start + batch_size]
+            return
+        height, width, channels = self._store.input_shape
+        drawn = self._pipeline.draw(len(rows), batch_size, (height, width, channels), rng)
+        draws = None if drawn is None else to_device(drawn, self._device)
         for start in range(0, len(rows), batch_size):
-            batch = self._scaled(x[start : start + batch_size])
-            for augmentation in self._augment:
-                batch = augmentation(batch, rng)
-            yield self._model_layout(batch), y[start : start + batch_size]
+            part = slice(start, start + batch_size)
+            of_batch = None if draws is None else draws[:, part]
+            batch = self._scaled(self._pipeline.on_pixels(x[part], of_batch, rng))
+            yield self._model_layout(self._pipeline.on_values(batch, of_batch, rng)), y[part]
 
     def test_batch(self, rows: np.ndarray | slice) -> tuple[torch.Tensor, torch.Tensor]:
-        """Test examples, as they are: not augmented."""
-        x = to_tensor(self._store.test.x, rows, self._device)
-        y = to_tensor(self._store.test.y, rows, self._device).long()
+        """Some test samples in the given order, never augmented: inputs and labels."""
+        x, y = self._test.fetch(rows)
         return self._model_layout(self._scaled(x)), y
 
     def _scaled(self, x: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What a source of data returns: examples, and, where the data has them, the clients they come from."""
+"""What a source of data returns: samples, and, where the data has them, the clients they come from."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import numpy as np
 
 from rayfl.errors import DataError
 
+MAX_CLASSES = 1_000_000
+"""More are taken for a mistake: labels that were meant to be something else."""
+
 
 @dataclass(frozen=True)
 class TextWindows:
@@ -16,12 +19,13 @@ class TextWindows:
 
     Overlapping windows of a text share its memory: a window costs its start.
 
-    text: [m] uint8, symbols.
-    starts: [n] int32 or int64, where in the text each window begins.
-    length: symbols per window.
+    Attributes:
+        text: [m] uint8, symbols.
+        starts: [n] int32 or int64, where in the text each window begins.
+        length: Symbols per window.
 
     Raises:
-        DataError: a window that is not all inside the text.
+        DataError: A window that is not all inside the text.
     """
 
     text: np.ndarray
@@ -58,12 +62,13 @@ class TextWindows:
 
 
 @dataclass(frozen=True)
-class Examples:
+class Samples:
     """Inputs and labels, row by row.
 
-    x: [n, height, width, channels] uint8 for images (0..255); anything else is given to the model as it is,
-        floating point as float32, integers as int64.
-    y: [n] class labels, int64 or a smaller integer.
+    Attributes:
+        x: [n, height, width, channels] uint8 for images (0..255); anything else is given to the model as it is,
+            floating point as float32, integers as int64.
+        y: [n] class labels, int64 or a smaller integer.
     """
 
     x: np.ndarray | TextWindows
@@ -72,19 +77,20 @@ class Examples:
     def __len__(self) -> int:
         return len(self.y)
 
-    def take(self, rows: np.ndarray) -> Examples:
-        """Some of the examples, in the order of `rows`; the text of windows is shared, not copied."""
+    def take(self, rows: np.ndarray) -> Samples:
+        """Some of the samples, in the order of `rows`; the text of windows is shared, not copied."""
         if isinstance(self.x, TextWindows):
-            return Examples(replace(self.x, starts=self.x.starts[rows]), self.y[rows])
-        return Examples(self.x[rows], self.y[rows])
+            return Samples(replace(self.x, starts=self.x.starts[rows]), self.y[rows])
+        return Samples(self.x[rows], self.y[rows])
 
 
 @dataclass(frozen=True)
 class Shards:
     """Rows by client: client c owns `rows[offsets[c]:offsets[c + 1]]`. 4 or 8 bytes a row and 8 a client.
 
-    rows: [n] int32 or int64, each row at most once.
-    offsets: [clients + 1] int64, from 0 to n, not decreasing.
+    Attributes:
+        rows: [n] int32 or int64, each row at most once.
+        offsets: [clients + 1] int64, from 0 to n, not decreasing.
     """
 
     rows: np.ndarray
@@ -141,27 +147,34 @@ class Dataset:
     """A data set as its source returns it, before it is partitioned among clients."""
 
     name: str
-    train: Examples
-    test: Examples
+    train: Samples
+    test: Samples
     num_classes: int
     provenance: Provenance
     natural: NaturalClients | None = None
 
     def __post_init__(self) -> None:
-        for split, examples in (("train", self.train), ("test", self.test)):
-            if len(examples.x) != len(examples.y):
-                raise DataError(f"{self.name}: {split} has {len(examples.x)} inputs but {len(examples.y)} labels")
-            if not len(examples):
+        if not 1 <= self.num_classes <= MAX_CLASSES:
+            raise DataError(f"{self.name}: has {self.num_classes} classes; allowed are 1 to {MAX_CLASSES}")
+        for split, samples in (("train", self.train), ("test", self.test)):
+            if len(samples.x) != len(samples.y):
+                raise DataError(f"{self.name}: {split} has {len(samples.x)} inputs but {len(samples.y)} labels")
+            if not len(samples):
                 raise DataError(f"{self.name}: {split} is empty")
-            low, high = int(examples.y.min()), int(examples.y.max())
+            if samples.y.ndim != 1 or not np.issubdtype(samples.y.dtype, np.integer):
+                raise DataError(
+                    f"{self.name}: {split} labels are {samples.y.dtype}{list(samples.y.shape)}, not a vector of "
+                    "integers"
+                )
+            low, high = int(samples.y.min()), int(samples.y.max())
             if low < 0 or high >= self.num_classes:
                 raise DataError(
                     f"{self.name}: {split} labels run from {low} to {high}, allowed are 0 to {self.num_classes - 1}"
                 )
-        for split, examples in (("train", self.train), ("test", self.test)):
-            if examples.x.dtype.kind not in "uif" or not examples.x.dtype.isnative:
+        for split, samples in (("train", self.train), ("test", self.test)):
+            if samples.x.dtype.kind not in "uif" or not samples.x.dtype.isnative:
                 raise DataError(
-                    f"{self.name}: {split} inputs are {examples.x.dtype}; "
+                    f"{self.name}: {split} inputs are {samples.x.dtype}; "
                     "allowed are integers and floating point numbers in this machine's byte order"
                 )
         kinds = [f"{list(part.x.shape[1:])} {part.x.dtype}" for part in (self.train, self.test)]

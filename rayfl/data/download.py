@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from rayfl.data import femnist_hub
 from rayfl.data.folders import data_folder
+from rayfl.data.formats.written_images import write_prepared
 from rayfl.data.prepare import summary
-from rayfl.data.prepared import write_prepared
+from rayfl.data.sources import femnist_hub
 from rayfl.errors import DataError
 
 
@@ -20,7 +20,7 @@ def download_femnist(data_dir: Path, base_url: str = femnist_hub.HUB) -> Iterato
     """Downloads FEMNIST, checks its digests and prepares `data_dir`/femnist/femnist.parquet; yields what it did.
 
     Raises:
-        DataError: no network, other bytes than the hub states, or a folder that cannot be written to.
+        DataError: No network, other bytes than the hub states, or a folder that cannot be written to.
     """
     written, files = femnist_hub.download(base_url)
     for file in files:
@@ -35,7 +35,7 @@ def download_fashion_mnist(data_dir: Path) -> Iterator[str]:
     """Downloads Fashion-MNIST by torchvision, which checks md5 sums, into `data_dir`/fashion-mnist.
 
     Raises:
-        DataError: no network, files whose md5 differs, or a folder that cannot be written to.
+        DataError: No network, files whose md5 differs, or a folder that cannot be written to.
     """
     # torchvision takes seconds to import, which nobody who only wants FEMNIST should wait for.
     from torchvision.datasets import FashionMNIST
@@ -56,7 +56,7 @@ def download_cifar(name: Literal["cifar10", "cifar100"], data_dir: Path) -> Iter
     """Downloads CIFAR's python version by torchvision, which checks its md5 sum, into `data_dir`/`name`.
 
     Raises:
-        DataError: no network, an archive whose md5 differs, or a folder that cannot be written to.
+        DataError: No network, an archive whose md5 differs, or a folder that cannot be written to.
     """
     from torchvision.datasets import CIFAR10, CIFAR100
     from torchvision.datasets.utils import download_and_extract_archive

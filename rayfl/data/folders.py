@@ -5,12 +5,25 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from rayfl.errors import DataError
+
 _HOME = "~/.cache/rayfl"
 
 
-def data_folder() -> Path:
-    """The folder with real data: `$RAYFL_DATA`, or `~/.cache/rayfl/data`; it need not exist."""
-    return Path(os.environ.get("RAYFL_DATA") or f"{_HOME}/data").expanduser()
+def data_folder(named: str | Path | None = None) -> Path:
+    """The folder with real data.
+
+    Args:
+        named: Where the user says that it is. By default `$RAYFL_DATA`, or `~/.cache/rayfl/data`, which need not exist.
+
+    Raises:
+        DataError: The named folder does not exist.
+    """
+    if named is None:
+        return Path(os.environ.get("RAYFL_DATA") or f"{_HOME}/data").expanduser()
+    if not os.path.isdir(named):  # noqa: PTH112 - unlike Path's, false as well for a name that is too long
+        raise DataError(f"--data-dir: there is no folder '{named}'")
+    return Path(named)
 
 
 def cache_folder() -> Path:

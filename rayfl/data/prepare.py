@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rayfl.data.leaf_json import find_leaf, read_leaf
-from rayfl.data.prepared import WrittenImages, write_prepared
+from rayfl.data.formats.leaf_json import find_leaf, read_leaf
+from rayfl.data.formats.written_images import WrittenImages, write_prepared
 from rayfl.errors import DataError
 
 
@@ -17,7 +17,7 @@ def prepare_femnist(leaf_folder: Path, out: Path) -> str:
     """Writes LEAF's FEMNIST as prepared Parquet; returns one sentence about what was written.
 
     Raises:
-        DataError: no or damaged JSON files, or a file that cannot be written; names it.
+        DataError: No or damaged JSON files, or a file that cannot be written; names it.
     """
     found = find_leaf(leaf_folder)
     if found is None:

@@ -1,57 +1,106 @@
-"""What clients keep from round to round: staged by a visit, kept once its round is committed."""
+"""Client state: staged by a client update, kept once its round is committed."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
+import numpy as np
 import torch
 
+from rayfl.algorithms.state import Scope
 from rayfl.errors import RayflError
 
 State = dict[str, torch.Tensor]
+Snapshot = dict[int, dict[str, np.ndarray]]
+"""Every client's state by its number, then by scope and name: `phase/control`."""
 
 
 class ClientStates:
-    """States of the clients of one host.
+    """The states of one host's clients, in main memory.
 
-    A visit works on a copy; what it leaves is staged, seen by later exchanges of the same round, and replaces the
-    client's state only when the round is committed. A repeated visit therefore never applies twice.
+    A client update works on a copy. What it leaves is staged: later exchanges of the same round see it, and it replaces
+    the client's state only when the round is committed. A repeated update therefore never applies twice.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[int, State] = {}
+        self._kept: dict[str, dict[int, State]] = {"phase": {}, "run": {}}
         self._staged: dict[int, State] = {}
+        self._phase = 0
         self._commits = 0
 
-    def open(self, client: int, commits: int, device: torch.device, again: bool = False) -> State:
-        """A copy of the client's state, on a device.
+    def open(self, client: int, phase: int, commits: int, exchange: int, device: torch.device) -> State:
+        """Returns a copy of the client's state on a device.
 
-        commits: how many rounds must have been committed here. again: the client was visited in this round before.
+        Args:
+            client: The client's number.
+            phase: The current phase; an earlier phase's states of scope `phase` are dropped.
+            commits: Number of rounds that must have been committed here.
+            exchange: Number of the exchange in its round; from the second on, the client must have staged a state here.
+            device: Where the copy goes.
 
         Raises:
-            RayflError: it was not, or they were not, so this host was restarted and has lost the states.
+            RayflError: The host was restarted and has lost the states.
         """
-        if commits != self._commits or (again and client not in self._staged):
+        if phase != self._phase:
+            self._phase, self._kept["phase"] = phase, {}
+        if commits != self._commits or (exchange and client not in self._staged):
             raise _lost(commits)
-        state = self._staged.get(client, self._kept.get(client, {}))
-        return {name: vector.to(device, copy=True) for name, vector in state.items()}
+        kept = {**self._kept["run"].get(client, {}), **self._kept["phase"].get(client, {})}
+        state = self._staged[client] if exchange else kept
+        return {name: tensor.to(device, copy=True) for name, tensor in state.items()}
 
-    def stage(self, client: int, state: State) -> None:
-        # a copy: what an algorithm keeps may be a view of the resident model, which the next visit overwrites; in main
+    def stage(self, client: int, state: Mapping[str, torch.Tensor]) -> None:
+        """Stages a copy of the state that a client update left."""
+        # a copy: what an algorithm keeps may be a view of the resident model, which the next update overwrites; in main
         # memory, since a GPU's would fill up with clients
-        self._staged[client] = {name: vector.detach().to("cpu", copy=True) for name, vector in state.items()}
+        self._staged[client] = {name: tensor.detach().to("cpu", copy=True) for name, tensor in state.items()}
 
-    def commit(self, clients: Collection[int]) -> None:
-        """Keeps what the round's visits to these clients of this host left.
+    def commit(self, clients: Collection[int], scopes: Mapping[str, Scope]) -> None:
+        """Replaces the kept states of this host's clients by those that the round staged.
+
+        Args:
+            clients: The host's clients that took part.
+            scopes: The scope of every name that the phase declares; state of scope `round` is dropped.
 
         Raises:
-            RayflError: one of them left nothing here, so this host was restarted since.
+            RayflError: One of them has staged nothing, so this host was restarted.
         """
         if not self._staged.keys() >= set(clients):
             raise _lost(self._commits)
-        self._kept.update(self._staged)
+        for client, state in self._staged.items():
+            for scope, kept in self._kept.items():
+                # what this phase does not declare, an earlier one keeps through the run
+                own = {name: tensor for name, tensor in state.items() if scopes.get(name, "run") == scope}
+                if own:
+                    kept[client] = own
+                else:
+                    kept.pop(client, None)
         self._staged = {}
         self._commits += 1
+
+    def snapshot(self) -> Snapshot:
+        """The committed states, as plain data."""
+        result: Snapshot = {}
+        for scope, kept in self._kept.items():
+            for client, state in kept.items():
+                named = {f"{scope}/{name}": tensor.numpy().copy() for name, tensor in state.items()}
+                result.setdefault(client, {}).update(named)
+        return result
+
+    def restore(self, states: Snapshot, phase: int, commits: int) -> None:
+        """Replaces everything by a snapshot's states.
+
+        Args:
+            states: The states of this host's clients.
+            phase: The phase that they are from.
+            commits: Number of rounds that had been committed.
+        """
+        self._kept, self._staged = {"phase": {}, "run": {}}, {}
+        self._phase, self._commits = phase, commits
+        for client, state in states.items():
+            for key, values in state.items():
+                scope, _, name = key.partition("/")
+                self._kept[scope].setdefault(client, {})[name] = torch.from_numpy(np.array(values))
 
 
 def _lost(commits: int) -> RayflError:

@@ -1,4 +1,4 @@
-"""Who takes part in a round, and in which order a relay visits them."""
+"""Draws the clients of a round, in the order in which a relay trains them."""
 
 from __future__ import annotations
 
@@ -6,50 +6,73 @@ import math
 
 import numpy as np
 
-from rayfl.config.phase import Bernoulli, BySize, Given, Phase
-from rayfl.engine.turn import Turn
+from rayfl.config.phase import Bernoulli, BySize, Explicit, Phase, RelayPhase
+from rayfl.engine.round_index import RoundIndex
 from rayfl.errors import ScenarioError
 from rayfl.streams import stream
 
+BERNOULLI_TRIES = 100
+"""Draws of a round before the clients are drawn given that somebody takes part."""
+
 
 def check_cohort(phase: Phase, where: str, num_clients: int) -> None:
-    """Raises ScenarioError where a phase asks for clients that there are not; `where` is its key path."""
+    """Checks that a phase asks for clients that exist.
+
+    Args:
+        phase: Any phase.
+        where: Its key path, for error messages.
+        num_clients: How many clients the data has.
+
+    Raises:
+        ScenarioError: The phase asks for more clients than there are, names one that does not exist or one twice, or
+            asks for an order that its cohorts cannot have.
+    """
     cohort = phase.cohort
     number = cohort.by_size if isinstance(cohort, BySize) else cohort
     if isinstance(number, int) and number > num_clients:
         raise ScenarioError(f"{where}.cohort: {number} clients per round, but there are {num_clients}")
-    if isinstance(cohort, Given):
-        for index, clients in enumerate(cohort.given):
-            strange = [client for client in clients if not 0 <= client < num_clients]
-            if strange:
+    if isinstance(cohort, Explicit):
+        for index, clients in enumerate(cohort.explicit):
+            unknown = [client for client in clients if not 0 <= client < num_clients]
+            if unknown:
                 raise ScenarioError(
-                    f"{where}.cohort: list {index} names client {strange[0]}; they are 0 to {num_clients - 1}"
+                    f"{where}.cohort: list {index} names client {unknown[0]}; they are 0 to {num_clients - 1}"
                 )
-            if len(clients) == 1 and phase.order == "no_repeat":
+            if len(clients) == 1 and _order(phase) == "no_repeat":
                 raise ScenarioError(
                     f"{where}.order: 'no_repeat' may replace the only client of list {index}; use 'sampled'"
                 )
             if len(set(clients)) != len(clients):
                 raise ScenarioError(f"{where}.cohort: list {index} names a client twice")
-    if phase.order == "no_repeat" and num_clients == 1:
+    if _order(phase) == "no_repeat" and num_clients == 1:
         raise ScenarioError(f"{where}.order: 'no_repeat' needs at least two clients")
 
 
-def cohort_of(phase: Phase, seed: int, turn: Turn, sizes: np.ndarray, previous: int | None = None) -> list[int]:
-    """The clients of a round, in the order of their visits.
+def cohort_of(
+    phase: Phase, seed: int, round_index: RoundIndex, sizes: np.ndarray, previous: int | None = None
+) -> list[int]:
+    """Draws the clients of a round, in the order in which a relay trains them.
 
-    A share is rounded down, to at least one client, as MOON, NIID-Bench and FedExP do. Bernoulli draws are repeated
+    A share is rounded down, to at least one client, as in MOON, NIID-Bench and FedExP. Bernoulli draws are repeated
     until somebody takes part, as in FedDyn and FedBug. Of clients drawn by size, each is drawn in proportion to the
     sizes of those that are left, as in q-FFL's code: the larger tend to come first.
 
-    sizes: [clients] int64, training examples of each client, above 0.
-    previous: the last client of the round before, which `order = "no_repeat"` does not let come first.
+    Args:
+        phase: The round's phase.
+        seed: The scenario's seed.
+        round_index: Position of the round within the scenario.
+        sizes: int64 [clients], the number of training samples of each client, above 0.
+        previous: The last client of the round before, which `order = "no_repeat"` does not let come first.
+
+    Returns:
+        Ids of distinct clients, at least one.
     """
-    rng = stream(seed, "cohort", turn.phase, turn.round)
-    clients = _drawn(phase, rng, turn, sizes)
-    if phase.order == "fixed":
+    rng = stream(seed, "cohort", round_index.phase, round_index.round)
+    clients = _drawn(phase, rng, round_index, sizes)
+    order = _order(phase)
+    if order == "fixed":
         return sorted(clients)
-    if phase.order == "no_repeat" and clients[0] == previous:
+    if order == "no_repeat" and clients[0] == previous:
         if len(clients) > 1:
             other = int(rng.integers(1, len(clients)))
             clients[0], clients[other] = clients[other], clients[0]
@@ -60,20 +83,36 @@ def cohort_of(phase: Phase, seed: int, turn: Turn, sizes: np.ndarray, previous: 
     return clients
 
 
-def _drawn(phase: Phase, rng: np.random.Generator, turn: Turn, sizes: np.ndarray) -> list[int]:
+def _order(phase: Phase) -> str:
+    return phase.order if isinstance(phase, RelayPhase) else "sampled"
+
+
+def _drawn(phase: Phase, rng: np.random.Generator, round_index: RoundIndex, sizes: np.ndarray) -> list[int]:
     cohort, num_clients = phase.cohort, len(sizes)
-    if isinstance(cohort, Given):
-        return list(cohort.given[(turn.round_in_phase - 1) % len(cohort.given)])
+    if isinstance(cohort, Explicit):
+        return list(cohort.explicit[(round_index.round_in_phase - 1) % len(cohort.explicit)])
     if isinstance(cohort, Bernoulli):
-        while True:
-            joined = np.flatnonzero(rng.random(num_clients) < cohort.bernoulli)
-            if len(joined):
-                return [int(client) for client in rng.permutation(joined)]
+        return [int(client) for client in rng.permutation(_joined(cohort.bernoulli, rng, num_clients))]
     if isinstance(cohort, BySize):
         return [int(client) for client in rng.choice(num_clients, cohort.by_size, replace=False, p=_shares(sizes))]
     # the small number keeps 0.29 * 100 = 28.999... at 29
     size = cohort if isinstance(cohort, int) else max(1, math.floor(cohort * num_clients + 1e-9))
     return [int(client) for client in rng.choice(num_clients, size, replace=False)]
+
+
+def _joined(probability: float, rng: np.random.Generator, num_clients: int) -> np.ndarray:
+    """Who takes part, each with this probability, given that somebody does."""
+    for _ in range(BERNOULLI_TRIES):
+        joined = np.flatnonzero(rng.random(num_clients) < probability)
+        if len(joined):
+            return joined
+    # given that somebody joins, the first who does is geometric, cut off at the last client; who follows is free
+    # (below 1e-300, where float64 runs out of digits, it is uniform)
+    log_absent = math.log1p(-max(probability, 1e-300))
+    somebody = -math.expm1(num_clients * log_absent)
+    first = min(int(math.log1p(-rng.random() * somebody) / log_absent), num_clients - 1)
+    followers = first + 1 + np.flatnonzero(rng.random(num_clients - first - 1) < probability)
+    return np.append(first, followers)
 
 
 def _shares(sizes: np.ndarray) -> np.ndarray:

@@ -1,10 +1,10 @@
-"""The model on the test examples: cut into slices that do not depend on the number of hosts."""
+"""Evaluation on the test samples, in slices that do not depend on the number of hosts."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,15 +12,20 @@ from rayfl.config.execution import Evaluation
 from rayfl.data.dataset import Shards
 from rayfl.data.store import ShardStore
 from rayfl.engine.events import ClientScore, Evaluated
-from rayfl.engine.turn import Turn
+from rayfl.engine.round_index import RoundIndex
 from rayfl.errors import ScenarioError
+from rayfl.streams import stream
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Test rows start..stop; client is the one they belong to, or -1 where nobody asked.
+    """A range of test samples.
 
-    personalized: scored after local training on this client's own examples.
+    Attributes:
+        start: Index of the first sample.
+        stop: Index after the last one.
+        client: The client that the samples belong to; -1 unless scores per client are wanted.
+        personalized: Whether to score them after local training on this client's own training samples.
     """
 
     start: int
@@ -31,25 +36,83 @@ class Slice:
 
 @dataclass(frozen=True)
 class Score:
-    """Cross-entropy summed over a slice, and how many of its examples were classified correctly."""
+    """The model's score on a slice.
+
+    Attributes:
+        part: The slice.
+        loss_sum: Cross-entropy, summed over its samples.
+        correct: Number of samples classified correctly.
+    """
 
     part: Slice
     loss_sum: float
     correct: int
 
 
-def cut(config: Evaluation, store: ShardStore) -> list[Slice]:
-    """The slices of one evaluation, at most `evaluation.batch_size` examples each.
+def draw_test_samples(config: Evaluation, store: ShardStore, seed: int) -> ShardStore:
+    """Returns the store with the test samples that all evaluations use.
+
+    If `evaluation.samples` is below their number, samples are drawn without replacement from a stream of their own. If
+    scores per client are wanted, one sample is first drawn from every client that has any, then the rest from all
+    remaining samples, so that large clients still weigh more. The samples keep their order.
+
+    Args:
+        config: The scenario's [evaluation].
+        store: Holds all test samples.
+        seed: The scenario's seed.
+
+    Returns:
+        The store, with the drawn samples as its test samples.
 
     Raises:
-        ScenarioError: scores per client are asked for, but the test examples belong to nobody.
+        ScenarioError: There are fewer samples to draw than clients to score.
     """
-    if not (config.per_client or config.personalize):
+    total = len(store.test)
+    if config.samples is None or config.samples >= total:
+        return store
+    rng = stream(seed, "evaluation")
+    first = np.empty(0, np.int64)
+    if _wants_clients(config) and store.test_shards is not None:
+        sizes = store.test_shards.sizes
+        owners = np.flatnonzero(sizes)
+        if len(owners) > config.samples:
+            raise ScenarioError(
+                f"evaluation.samples: {config.samples} test samples cannot score the {len(owners)} clients that have "
+                "some; ask for more samples, or do without scores per client"
+            )
+        first = store.test_shards.offsets[owners] + rng.integers(sizes[owners])
+    others = np.setdiff1d(np.arange(total), first, assume_unique=True)
+    rest = rng.choice(others, config.samples - len(first), replace=False, shuffle=False)
+    rows = np.sort(np.concatenate([first, rest]))
+    shards = store.test_shards
+    if shards is not None:  # they follow the order of the test samples
+        shards = Shards(np.arange(len(rows)), np.searchsorted(rows, shards.offsets))
+    return replace(store, test=store.test.take(rows), test_shards=shards, test_drawn_from=total)
+
+
+def _wants_clients(config: Evaluation) -> bool:
+    return config.per_client or config.personalize is not None
+
+
+def cut(config: Evaluation, store: ShardStore) -> list[Slice]:
+    """Cuts the test samples into the slices of one evaluation.
+
+    Args:
+        config: The scenario's [evaluation].
+        store: Holds the test samples.
+
+    Returns:
+        Slices of at most `evaluation.batch_size` samples; a personalized slice holds all of a client's.
+
+    Raises:
+        ScenarioError: Scores per client are wanted, but the test samples do not belong to clients.
+    """
+    if not _wants_clients(config):
         return _pieces(0, len(store.test), config.batch_size)
     if store.test_shards is None:
         key = "personalize" if config.personalize else "per_client"
         raise ScenarioError(
-            f"evaluation.{key} needs test examples by client: partition 'natural' has them where the data names its "
+            f"evaluation.{key} needs test samples by client: partition 'natural' has them where the data names its "
             f"clients, and 'shards' ({store.name} here, partitioned otherwise)"
         )
     shards: Shards = store.test_shards
@@ -69,8 +132,14 @@ def _pieces(start: int, stop: int, size: int, client: int = -1) -> list[Slice]:
     return [Slice(first, min(first + size, stop), client) for first in range(start, stop, size)]
 
 
-def summarize(turn: Turn, phase: str, scores: Iterable[Score]) -> Evaluated:
-    """All slices' scores as one result; sums are correctly rounded (math.fsum), so their order does not matter."""
+def summarize(round_index: RoundIndex, phase: str, scores: Iterable[Score]) -> Evaluated:
+    """Combines the scores of all slices; sums are correctly rounded (math.fsum), so their order does not matter.
+
+    Args:
+        round_index: The round whose model was scored.
+        phase: The name of its phase.
+        scores: One score per slice, in any order.
+    """
     scores = list(scores)
     personalized = {score.part.client: _mean([score])[1] for score in scores if score.part.personalized}
     scores = [score for score in scores if not score.part.personalized]
@@ -84,7 +153,7 @@ def summarize(turn: Turn, phase: str, scores: Iterable[Score]) -> Evaluated:
         client_loss, client_accuracy, client_samples = _mean(by_client[client])
         clients.append(ClientScore(client, client_samples, client_loss, client_accuracy, personalized.get(client)))
     mean = math.fsum(personalized.values()) / len(personalized) if personalized else None
-    return Evaluated(phase, turn.round, loss, accuracy, samples, tuple(clients), mean)
+    return Evaluated(phase, round_index.round, loss, accuracy, samples, tuple(clients), mean)
 
 
 def _mean(scores: Sequence[Score]) -> tuple[float, float, int]:

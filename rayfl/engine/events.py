@@ -1,57 +1,121 @@
-"""What the scheduler tells whoever started it, in order, as plain data."""
+"""What the scheduler reports to whoever started it, in order, as plain data."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Model transfers and bytes between server and clients, as the protocol would move them, since the start."""
+    """What the protocol would move between the server and its clients, since the start of the run.
+
+    Attributes:
+        transfers: Model transfers, in both directions.
+        down_values: Numbers sent from the server to clients.
+        up_values: Numbers sent from clients to the server.
+        down_bytes: Bytes sent from the server to clients, as they would be encoded.
+        up_bytes: Bytes sent from clients to the server, as they would be encoded.
+    """
 
     transfers: int = 0
-    bytes: int = 0
+    down_values: int = 0
+    up_values: int = 0
+    down_bytes: int = 0
+    up_bytes: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes in both directions."""
+        return self.down_bytes + self.up_bytes
 
     def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(self.transfers + other.transfers, self.bytes + other.bytes)
+        return Traffic(
+            self.transfers + other.transfers,
+            self.down_values + other.down_values,
+            self.up_values + other.up_values,
+            self.down_bytes + other.down_bytes,
+            self.up_bytes + other.up_bytes,
+        )
+
+
+@dataclass(frozen=True)
+class ClientScalars:
+    """What one client reported in a round, by name.
+
+    Attributes:
+        client: The client's id.
+        values: Named numbers; they may be infinite or NaN.
+    """
+
+    client: int
+    values: Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class RoundDone:
     """A round was committed.
 
-    round counts from 1 through the whole scenario, round_in_phase from 1 in its phase; train_loss is the mean
-    over the round's local steps; visits and steps are of this round alone; seconds since the scheduler started.
+    Attributes:
+        phase: Name of the phase.
+        round: Counts from 1 through the whole scenario.
+        round_in_phase: Counts from 1 in its phase.
+        train_loss: Mean over the local steps of this round.
+        client_updates: Number of client updates in this round.
+        steps: Number of local steps in this round.
+        traffic: Since the start of the run.
+        seconds: Since the scheduler started.
+        scalars: Named numbers that the algorithm, the server and the clients reported, aggregated over the round.
+        client_scalars: The same for single clients, where they are wanted.
     """
 
     phase: str
     round: int
     round_in_phase: int
     train_loss: float
-    visits: int
+    client_updates: int
     steps: int
     traffic: Traffic
     seconds: float
+    scalars: Mapping[str, float] = field(default_factory=dict)
+    client_scalars: tuple[ClientScalars, ...] = ()
 
 
 @dataclass(frozen=True)
 class ClientScore:
-    """One client's own test examples under the model of an evaluated round, and, if asked, after personalisation."""
+    """The model of an evaluated round on the test samples of one client.
+
+    Attributes:
+        client: The client's id.
+        samples: Number of its test samples that were scored.
+        loss: Mean loss over them.
+        accuracy: Share of them classified correctly, 0 to 1.
+        personalized_accuracy: The same after personalization, where `evaluation.personalize` asks for it.
+        scalars: Further named scores of this client.
+    """
 
     client: int
     samples: int
     loss: float
     accuracy: float
     personalized_accuracy: float | None = None
+    scalars: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The model after a round, on the whole test set; comes later than that round's RoundDone.
+    """The model of a round on the test samples; follows that round's RoundDone, other events may come in between.
 
-    loss: mean cross-entropy; accuracy in 0..1; clients is empty unless `evaluation.per_client` or
-        `evaluation.personalize` asks for it.
-    personalized_accuracy: the mean over clients, each of weight 1, where `evaluation.personalize` asks for it.
+    Attributes:
+        phase: Name of the phase.
+        round: Counts from 1 through the whole scenario.
+        loss: Mean loss over the test samples.
+        accuracy: Share of the test samples classified correctly, 0 to 1.
+        samples: Number of test samples that were scored.
+        clients: Empty unless `evaluation.per_client` or `evaluation.personalize` asks for it.
+        personalized_accuracy: Mean over clients, all of one weight, where `evaluation.personalize` asks for it.
+        scalars: Further named scores of the model.
     """
 
     phase: str
@@ -61,11 +125,19 @@ class Evaluated:
     samples: int
     clients: tuple[ClientScore, ...] = ()
     personalized_accuracy: float | None = None
+    scalars: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """The watchdog: nothing came back for `seconds`; `outstanding` says which visits on which host are awaited."""
+    """The watchdog reports that nothing has come back for a while.
+
+    Attributes:
+        phase: Name of the phase.
+        round: Counts from 1 through the whole scenario.
+        seconds: For how long nothing has come back.
+        outstanding: Which client updates are awaited, and from which host.
+    """
 
     phase: str
     round: int
@@ -74,3 +146,10 @@ class Waiting:
 
 
 Event = RoundDone | Evaluated | Waiting
+
+
+class EventConsumer(Protocol):
+    """Whatever follows a run: records, progress, the summary, callbacks."""
+
+    def add(self, event: Event) -> None:
+        """Takes in one event; events come in the order in which the scheduler reports them."""

@@ -1,4 +1,4 @@
-"""Backend `inline`: a host and the server in this process, every call at once. The reference for bit-equality."""
+"""Backend `inline`: one host and the server in this process, every call run at once; the reference for bit-equality."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import torch
 
 from rayfl.engine.backend import Ref
+from rayfl.engine.device import settings_restored
 from rayfl.engine.evaluation import cut
 from rayfl.engine.events import Event
 from rayfl.engine.host import Host
+from rayfl.engine.initial_model import TORCH_GLOBALS
+from rayfl.engine.job import Job, Session
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
-from rayfl.engine.session import Job, Session
 
 
 class _Value:
-    """A reference whose value is there."""
+    """A reference to a value that already exists."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -36,20 +37,37 @@ class _InlineWorker:
 
 
 class InlineBackend:
-    """Hosts and server as plain objects."""
+    """Hosts and server as plain objects in this process.
+
+    Args:
+        hosts: The hosts.
+        server: The server.
+    """
 
     def __init__(self, hosts: Sequence[Host], server: Server) -> None:
         self.hosts = [_InlineWorker(host) for host in hosts]
         self.server = _InlineWorker(server)
 
     def wait(self, refs: Sequence[Ref], timeout_s: float) -> Sequence[Ref]:
+        """Returns all references: every call has already finished."""
         return refs
 
+    def detached(self, ref: Ref) -> Ref:
+        """Returns the reference itself: an inline reference has no history."""
+        return ref
+
     def get(self, ref: Ref) -> Any:
+        """Returns the value of a reference."""
         return ref.value
 
 
 class InlineSession:
+    """A run in this process; see `Session`.
+
+    Attributes:
+        hosts: What the only host says of itself.
+    """
+
     def __init__(self, job: Job) -> None:
         host = Host(0, job.scenario, job.store)
         self._server = Server(job.scenario, job.initial, job.num_params, job.store.num_clients)
@@ -59,18 +77,26 @@ class InlineSession:
         self.hosts = [host.describe()]
 
     def events(self) -> Iterator[Event]:
+        """Runs the scenario to its end, event by event."""
         return self._scheduler.run()
 
-    def model(self) -> np.ndarray:
-        return self._server.model()
+    def committed(self) -> tuple[int, np.ndarray]:
+        """Returns the number of the last committed round and the model to evaluate."""
+        return self._server.committed()
 
 
 @contextmanager
 def inline_session(job: Job) -> Iterator[Session]:
-    """Runs in this process, and leaves its thread count and random state as they were."""
-    threads = torch.get_num_threads()
-    try:
-        with torch.random.fork_rng():
-            yield InlineSession(job)
-    finally:
-        torch.set_num_threads(threads)
+    """Opens a session in this process, and restores PyTorch's settings and random state afterwards.
+
+    PyTorch's random generator and thread count belong to the whole process, so only one thread can hold a session at a
+    time; others wait for it to close.
+
+    Args:
+        job: What to run.
+
+    Yields:
+        The session.
+    """
+    with TORCH_GLOBALS, settings_restored(job.scenario.resources):
+        yield InlineSession(job)

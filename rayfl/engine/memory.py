@@ -1,4 +1,4 @@
-"""The C library's memory in a process that trains."""
+"""Tunes the C library's allocator for training."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 KEPT_BYTES = 256 * 2**20
 LARGEST_KEPT_BYTES = 32 * 2**20
-"""Of one allocation; larger ones go back to the kernel when they are freed."""
+"""Size of a single allocation; larger ones return to the kernel when they are freed."""
 
 
 def keep_freed_memory() -> None:
-    """Lets this process keep up to 256 MiB that it freed, for its next allocations.
+    """Lets this process keep up to 256 MiB of freed memory for later allocations.
 
-    A training step frees and allocates the same large tensors again and again. By default glibc gives their memory
-    back in between and the kernel hands it out anew, page by page and zeroed; see docs/benchmarks.md for what that
-    costs. Does nothing where the C library is not glibc.
+    A training step frees and allocates the same large tensors again and again. By default glibc returns their memory to
+    the kernel in between, which hands it out again page by page, zeroed; docs/benchmarks.md says what that costs. Does
+    nothing if the C library is not glibc.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:

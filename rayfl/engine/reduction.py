@@ -2,67 +2,114 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from rayfl.algorithms.exchange import Answer, Answers
 from rayfl.engine.exact_sum import ExactSum, PartialSum, combine
+from rayfl.engine.maximum import Maximum, combine_maxima
 from rayfl.errors import RayflError
 
 
 @dataclass(frozen=True)
 class HostAnswers:
-    """What one host sends to the server for its part of the cohort: a sum per name, however many clients it had."""
+    """What one host sends to the server for its part of the cohort: a vector per name, however many clients it had.
 
+    Attributes:
+        count: How many clients answered here.
+        weight: The sum of their weights.
+        totals: Weighted sums.
+        sums: Plain sums, those of diagnostics among them.
+        maxima: Largest values, float64.
+    """
+
+    count: int
     weight: PartialSum
     totals: dict[str, PartialSum]
     sums: dict[str, PartialSum]
+    maxima: dict[str, np.ndarray]
 
 
 class Reduction:
     """Adds up the answers of one host's clients."""
 
     def __init__(self, fraction_bits: int) -> None:
-        self._bits = fraction_bits
+        self._bits, self._count = fraction_bits, 0
         self._weight = ExactSum("weight", fraction_bits)
-        self._totals: dict[str, ExactSum] | None = None
+        self._totals: dict[str, ExactSum] = {}
         self._sums: dict[str, ExactSum] = {}
+        self._maxima: dict[str, Maximum] = {}
 
     def add(self, answer: Answer) -> None:
-        """Raises SumRangeError where a value does not fit the exact sum."""
-        # a user's own code may return anything
-        if not (getattr(answer, "values", None) or getattr(answer, "sums", None)):
-            raise RayflError("it must return an Answer with at least one named vector")
-        if both := answer.sums.keys() & answer.asides.keys():
-            raise RayflError(f"it answered with {sorted(both)} both in sums and in asides")
-        plain = answer.sums | answer.asides
-        if self._totals is None:
+        """Takes one client's answer in.
+
+        Raises:
+            RayflError: It is no answer, or of other names or lengths than those before it.
+            SumRangeError: A value cannot be summed.
+        """
+        if not isinstance(answer, Answer):  # a user's own code may return anything
+            raise RayflError(f"its client update must return an Answer, not a {type(answer).__name__}")
+        if both := answer.sums.keys() & answer.diagnostics.keys():
+            raise RayflError(f"it answered with {sorted(both)} both in sums and in diagnostics")
+        plain = answer.sums | answer.diagnostics
+        vectors = {**answer.values, **plain, **answer.maxima}
+        if not vectors:
+            raise RayflError("its Answer must hold at least one named vector")
+        if not self._count:
             self._totals = {name: ExactSum(name, self._bits) for name in answer.values}
             self._sums = {name: ExactSum(name, self._bits) for name in plain}
-        if self._totals.keys() != answer.values.keys() or self._sums.keys() != plain.keys():
-            mine, others = [*answer.values, *plain], [*self._totals, *self._sums]
-            raise RayflError(f"it answered with {sorted(mine)}, others with {sorted(others)}")
-        first = next(iter([*answer.values.values(), *plain.values()]))
+            self._maxima = {name: Maximum(name) for name in answer.maxima}
+        for mine, others in ((answer.values, self._totals), (plain, self._sums), (answer.maxima, self._maxima)):
+            if mine.keys() != others.keys():
+                known = [*self._totals, *self._sums, *self._maxima]
+                raise RayflError(f"it answered with {sorted(vectors)}, others with {sorted(known)}")
+        if not 0 <= answer.weight < math.inf:  # also when it is not a number
+            raise RayflError(f"its answer has the weight {answer.weight}; weights are finite and not negative")
+        first = next(iter(vectors.values()))
         self._weight.add(first.new_ones(1), answer.weight)
         for name, values in answer.values.items():
             self._totals[name].add(values.flatten(), answer.weight)
         for name, values in plain.items():
             self._sums[name].add(values.flatten(), 1.0)
+        for name, values in answer.maxima.items():
+            self._maxima[name].add(values.flatten())
+        self._count += 1
 
     def result(self) -> HostAnswers:
-        totals = {name: total.partial() for name, total in (self._totals or {}).items()}
-        return HostAnswers(self._weight.partial(), totals, {name: s.partial() for name, s in self._sums.items()})
+        """What goes to the server."""
+        return HostAnswers(
+            self._count,
+            self._weight.partial(),
+            {name: total.partial() for name, total in self._totals.items()},
+            {name: total.partial() for name, total in self._sums.items()},
+            {name: largest.partial() for name, largest in self._maxima.items()},
+        )
 
 
 def reduce_hosts(parts: Sequence[HostAnswers], fraction_bits: int) -> Answers:
-    """The cohort's answers from those of the hosts, in any order."""
-    names = {(frozenset(part.totals), frozenset(part.sums)) for part in parts}
+    """The cohort's answers from those of the hosts, in any order.
+
+    Raises:
+        RayflError: Clients answered with different names, or their weights do not add up to a positive number.
+    """
+    names = {(frozenset(part.totals), frozenset(part.sums), frozenset(part.maxima)) for part in parts}
     if len(names) != 1:
-        listed = sorted(sorted([*totals, *sums]) for totals, sums in names)
+        listed = sorted(sorted(name for group in groups for name in group) for groups in names)
         raise RayflError(f"clients answered one exchange with different names: {listed}")
     weight = float(combine("weight", [part.weight for part in parts], fraction_bits)[0])
     if weight <= 0:
         raise RayflError(f"the weights of a cohort's answers add up to {weight}, not to something above 0")
-    totals = {name: combine(name, [part.totals[name] for part in parts], fraction_bits) for name in parts[0].totals}
-    sums = {name: combine(name, [part.sums[name] for part in parts], fraction_bits) for name in parts[0].sums}
-    return Answers(weight, totals, sums)
+
+    def combined(sums: Sequence[Mapping[str, PartialSum]]) -> dict[str, np.ndarray]:
+        return {name: combine(name, [part[name] for part in sums], fraction_bits) for name in sums[0]}
+
+    return Answers(
+        count=sum(part.count for part in parts),
+        weight=weight,
+        totals=combined([part.totals for part in parts]),
+        sums=combined([part.sums for part in parts]),
+        maxima={name: combine_maxima(name, [part.maxima[name] for part in parts]) for name in parts[0].maxima},
+    )

@@ -1,90 +1,240 @@
-"""The server: holds the global model and the algorithm's memory, and aggregates. Works on vectors alone."""
+"""The server: holds the global model and the algorithm's state, and aggregates. Works on vectors alone."""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from rayfl.algorithms.building import build_algorithms
-from rayfl.algorithms.exchange import Answers, Exchange, ServerState
+from rayfl.algorithms.algorithm import Round
+from rayfl.algorithms.eval_model import Trained
+from rayfl.algorithms.exchange import Exchange
+from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.config.scenario import Scenario
+from rayfl.engine.phase_plan import PhasePlan, plan_phases
 from rayfl.engine.reduction import HostAnswers, reduce_hosts
-from rayfl.engine.turn import Turn
-from rayfl.errors import RayflError
+from rayfl.engine.round_index import RoundIndex
+from rayfl.errors import DivergenceError, RayflError
+from rayfl.streams import stream
+
+BEFORE = RoundIndex(0, 0, 0)
+"""Position before the first round."""
+
+
+@dataclass
+class _RoundUnderWay:
+    """A round in progress: the algorithm's generator and its working copy of the state."""
+
+    index: RoundIndex
+    state: ServerState
+    steps: Round
+    before: Mapping[str, Any]
+    received: int = 0
+    sent: np.ndarray | None = None
+    trained: list[Trained] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ServerSnapshot:
+    """The server after a committed round, as plain data.
+
+    Attributes:
+        index: The round.
+        model: The global model.
+        eval_model: The model to evaluate, if not the global one.
+        state: The algorithm's state, by name.
+    """
+
+    index: RoundIndex
+    model: np.ndarray
+    eval_model: np.ndarray | None
+    state: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 class Server:
-    """Runs the rounds of an algorithm, exchange by exchange.
+    """Runs the rounds of the phases' algorithms, exchange by exchange.
 
-    initial: float32 vector of the initial model; num_params: the length of its parameters' part.
+    A round works on a copy of the latest state, which replaces the kept state when the round is committed. Rounds may
+    begin before earlier ones are committed.
+
+    Args:
+        scenario: The scenario.
+        initial: float32 [length of the model], the initial model.
+        num_params: Length of its parameters' part.
+        num_clients: Number of all clients.
     """
 
     def __init__(self, scenario: Scenario, initial: np.ndarray, num_params: int, num_clients: int) -> None:
         self._scenario = scenario
-        self._algorithms = build_algorithms(scenario)
-        self._phase = 0
-        self._state = ServerState(np.array(initial), num_params, num_clients, {})
-        self._round: Generator[Exchange, Answers, None]
-        self._received = 0
+        self._plans = plan_phases(scenario)
+        self._kept = (BEFORE, ServerState(np.array(initial), num_params, num_clients))
+        self._waiting: dict[int, tuple[RoundIndex, ServerState]] = {}
+        self._round: _RoundUnderWay
 
-    def begin(self, turn: Turn, cohort: Sequence[int]) -> Exchange:
-        """Starts a parallel round; returns its first exchange."""
-        if turn.phase != self._phase:
-            self._phase = turn.phase
-            self._state.model, self._state.memory, self._state.reported = self.model(), {}, None
-        self._round, self._received = self._algorithms[turn.phase].round(self._state, cohort), 0
-        first = self._step(lambda: next(self._round))
+    def begin(self, round_index: RoundIndex, cohort: Sequence[int]) -> Exchange:
+        """Starts a parallel round.
+
+        Args:
+            round_index: Position of the round within the scenario.
+            cohort: The clients that take part, in the order drawn.
+
+        Returns:
+            The round's first exchange.
+
+        Raises:
+            RayflError: The algorithm raised, or yielded no exchange.
+        """
+        plan, state = self._plans[round_index.phase], self._staged(round_index)
+        context = RoundContext(
+            cohort=cohort,
+            round=round_index.round,
+            round_in_phase=round_index.round_in_phase,
+            lr=round_index.lr(self._scenario),
+            stream=stream(self._scenario.seed, "server", round_index.phase, round_index.round),
+        )
+        if plan.algorithm.reads_first_model() and "first_model" not in state.state:
+            state.keep("first_model", state.model.copy())
+        before = plan.evaluated.before_round(state)
+        steps = plan.algorithm.round(state, context)
+        if not isinstance(steps, Generator):  # an algorithm of a user's own may return anything
+            raise RayflError(
+                f"algorithm {_name(plan)}: its round must be a generator that yields an Exchange, not return a "
+                f"{type(steps).__name__}"
+            )
+        self._round = _RoundUnderWay(round_index, state, steps, before)
+        first = self._step(lambda: next(self._round.steps))
         self._check(first)
         assert first is not None
         return first
 
-    def receive(self, *parts: HostAnswers) -> tuple[bool, Exchange | None]:
-        """Takes the hosts' answers; returns whether the round goes on, and its next exchange.
+    def receive(self, *parts: HostAnswers) -> tuple[Mapping[str, float], Exchange | None]:
+        """Passes the hosts' answers to the round.
+
+        Args:
+            parts: The answers to the latest exchange, one part per host.
+
+        Returns:
+            The scalars that the round has reported so far, and its next exchange; None at its end.
 
         Raises:
-            RayflError: the sum of the answers is out of the exact sum's range.
+            RayflError: The answers do not match each other or the model, or the algorithm raised.
+            DivergenceError: The server's step left values that are not finite.
         """
+        running = self._round
         answers = reduce_hosts(parts, self._scenario.numerics.fraction_bits)
-        following = self._step(lambda: self._round.send(answers))
-        self._received += 1
+        sent = running.sent
+        following = self._step(lambda: running.steps.send(answers))
+        running.received += 1
+        if sent is not None and self._plans[running.index.phase].evaluated.reads(answers):
+            running.trained.append((sent, answers))
         self._check(following)
-        if following is None and not np.isfinite(self.model()).all():
-            raise RayflError(
-                f"algorithm {type(self._algorithms[self._phase]).__name__}: the server's step left a model with values "
-                "that are not finite"
+        if following is None:
+            self._finish(running)
+        else:
+            following.number = running.received
+        return dict(running.state.scalars), following
+
+    def adopt(self, round_index: RoundIndex, model: np.ndarray) -> None:
+        """Makes a relay round's model the global one, once the round is committed."""
+        state = self._staged(round_index)
+        state.model, state.eval_model = np.array(model), None
+        self._waiting[round_index.round] = (round_index, state)
+
+    def commit(self, round_index: RoundIndex) -> None:
+        """Keeps the state that the round left, now that it is over."""
+        self._kept = self._waiting.pop(round_index.round)
+
+    def committed(self) -> tuple[int, np.ndarray]:
+        """Returns the number of the last committed round and its model to evaluate, float32 [length of the model]."""
+        index, state = self._kept
+        return index.round, np.array(state.evaluated())
+
+    def model_after(self, round_index: RoundIndex) -> np.ndarray:
+        """float32 [length of the model]: the model to evaluate after a round, committed or not."""
+        return np.array(self._state_after(round_index.round).evaluated())
+
+    def latest_model(self) -> np.ndarray:
+        """float32 [length of the model]: the model to evaluate after the last round that was run."""
+        return np.array(self._latest()[1].evaluated())
+
+    def snapshot(self) -> ServerSnapshot:
+        """The state after the last committed round."""
+        index, state = self._kept
+        eval_model = None if state.eval_model is None else state.eval_model.copy()
+        return ServerSnapshot(index, state.model.copy(), eval_model, dict(state.state))
+
+    def restore(self, snapshot: ServerSnapshot) -> None:
+        """Continues after the round of a snapshot."""
+        _, state = self._kept
+        kept = ServerState(
+            np.array(snapshot.model), state.num_params, state.num_clients, dict(snapshot.state),
+            dict(self._plans[snapshot.index.phase].server_state), snapshot.eval_model,
+        )  # fmt: skip
+        self._kept, self._waiting = (snapshot.index, kept), {}
+
+    def _latest(self) -> tuple[RoundIndex, ServerState]:
+        return self._waiting[max(self._waiting)] if self._waiting else self._kept
+
+    def _state_after(self, round: int) -> ServerState:
+        return self._waiting[round][1] if round in self._waiting else self._kept[1]
+
+    def _staged(self, round_index: RoundIndex) -> ServerState:
+        """A working copy of the latest state; a phase begins with the previous phase's evaluated model."""
+        before, latest = self._latest()
+        state, plan = latest.staged(), self._plans[round_index.phase]
+        if before.phase != round_index.phase:
+            state.model, state.eval_model = np.array(latest.evaluated()), None
+            declared = self._plans[before.phase].server_state  # lacks what an earlier phase keeps through the run
+            state.state = {name: value for name, value in state.state.items() if declared.get(name, "run") == "run"}
+        state.declared = dict(plan.server_state)
+        return state
+
+    def _finish(self, running: _RoundUnderWay) -> None:
+        state, plan = running.state, self._plans[running.index.phase]
+        plan.evaluated.after_round(state, running.trained, running.index.round_in_phase == 1, **running.before)
+        if not np.isfinite(state.model).all() or not np.isfinite(state.evaluated()).all():
+            raise DivergenceError(
+                f"algorithm {_name(plan)}: the server's step in round {running.index.round} left a model with values "
+                "that are not finite; use a smaller learning rate"
             )
-        if following is not None:
-            following.number = self._received
-        return following is not None, following
+        state.state = {name: value for name, value in state.state.items() if state.declared.get(name) != "round"}
+        self._waiting[running.index.round] = (running.index, state)
 
     def _step(self, run: Callable[[], Exchange]) -> Exchange | None:
         """The round's next exchange, None at its end."""
+        plan = self._plans[self._round.index.phase]
         try:
-            return run()
+            following = run()
         except StopIteration:
             return None
         except RayflError:
             raise
-        except Exception:  # an algorithm of a user's own may raise anything
-            name = type(self._algorithms[self._phase]).__name__
-            raise RayflError(f"algorithm {name}: its round raised on the server\n{traceback.format_exc()}") from None
+        except Exception:  # a user's algorithm may raise anything
+            raise RayflError(
+                f"algorithm {_name(plan)}: its round raised on the server\n{traceback.format_exc()}"
+            ) from None
+        if not isinstance(following, Exchange):
+            raise RayflError(
+                f"algorithm {_name(plan)}: its round must yield an Exchange, not a {type(following).__name__}"
+            )
+        # a copy, since the algorithm steps the model in place when the answers are in
+        reads = plan.evaluated.reads_trained and following.send
+        self._round.sent = np.array(following.send[0]) if reads else None
+        following.first_model = self._round.state.state.get("first_model")
+        return following
 
     def _check(self, following: Exchange | None) -> None:
-        """The scheduler relies on how many exchanges a round is said to have."""
-        algorithm = self._algorithms[self._phase]
-        if (following is not None) != (self._received < algorithm.exchanges):
+        """The scheduler submits as many exchanges as the algorithm declares, before it sees any."""
+        plan, received = self._plans[self._round.index.phase], self._round.received
+        if (following is not None) != (received < plan.algorithm.exchanges):
             raise RayflError(
-                f"algorithm {type(algorithm).__name__}: a round must yield {algorithm.exchanges} exchanges (its "
-                f"`exchanges`), this one yields {'more' if following else f'only {self._received}'}"
+                f"algorithm {_name(plan)}: a round must yield {plan.algorithm.exchanges} exchanges (its `exchanges`), "
+                f"this one yields {'more' if following else f'only {received}'}"
             )
 
-    def adopt(self, model: np.ndarray) -> None:
-        """The model that a relay left becomes the global one."""
-        self._state.model, self._state.reported = np.array(model), None
 
-    def model(self) -> np.ndarray:
-        """float32 vector of the model to evaluate and to return: the global one, unless the algorithm has another."""
-        reported = self._state.reported
-        return np.array(self._state.model if reported is None else reported)
+def _name(plan: PhasePlan) -> str:
+    return type(plan.algorithm).__name__

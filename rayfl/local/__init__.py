@@ -1,1 +1,1 @@
-"""What happens inside a visit: the client an algorithm sees, and its local training."""
+"""A client update: the context an algorithm sees, what it requests, and local training."""

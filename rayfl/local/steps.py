@@ -1,4 +1,4 @@
-"""How many steps a visit takes: known from the client's number of samples alone, so it can also be planned with."""
+"""How many steps a client update takes: known from the number of samples alone, so it can also be planned with."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from rayfl.config.phase import Local
 
 
 def batch_size(local: Local, num_samples: int) -> int:
+    """Samples of a whole batch."""
     return num_samples if local.batch_size == "full" else min(local.batch_size, num_samples)
 
 
@@ -15,8 +16,8 @@ def steps_per_epoch(local: Local, num_samples: int) -> int:
     return max(1, num_samples // size) if local.drop_last else -(-num_samples // size)
 
 
-def visit_steps(local: Local, num_samples: int) -> int:
-    """Steps of one visit: the epochs' batches, at most `local.steps`."""
+def update_steps(local: Local, num_samples: int) -> int:
+    """Steps of one client update: the epochs' batches, at most `local.steps`."""
     steps = local.epochs * steps_per_epoch(local, num_samples)
     return steps if local.steps is None else min(steps, local.steps)
 

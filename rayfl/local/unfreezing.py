@@ -1,4 +1,4 @@
-"""FedBug's gradual unfreezing: which modules train at which of a visit's steps.
+"""FedBug's gradual unfreezing: which modules train at which step of a client update.
 
 Kao et al., "FedBug: A Bottom-Up Gradual Unfreezing Framework for Federated Learning", alg. 1.
 """
@@ -22,13 +22,17 @@ T = TypeVar("T")
 def training_stages(
     local: Local, fixed_last: int, network: nn.Module, steps: int
 ) -> list[tuple[int, Sequence[str] | None]]:
-    """The stages of a visit: (number of steps, names of the modules that train in them); None stands for all.
+    """The stages of a client update: (number of steps, names of the modules that train in them); None stands for all.
 
-    fixed_last: how many of the last ordered modules the algorithm never trains; `local` may fix more.
+    Args:
+        local: How clients train.
+        fixed_last: How many of the last ordered modules the algorithm never trains; `local` may fix more.
+        network: The network.
+        steps: Of the client update.
 
     Raises:
-        ScenarioError: the network declares no modules, or no such grouping, or too few of them for what is asked; or
-            the visit is too short for the code's schedule.
+        ScenarioError: The network declares no modules, or no such grouping, or too few of them for what is asked; or
+            the client update is too short for the code's schedule.
     """
     fixed_last = max(fixed_last, local.fixed_last)
     if local.unfreeze is None and not fixed_last:
@@ -43,8 +47,21 @@ def training_stages(
     return [(sum(1 for _ in run), [name for unit in units[:count] for name in unit]) for count, run in groupby(thawed)]
 
 
+def never_trained(local: Local, fixed_last: int, network: nn.Module) -> tuple[str, ...]:
+    """Names of the modules that no client update trains.
+
+    Args:
+        local: How clients train.
+        fixed_last: How many of the last ordered modules the algorithm never trains.
+        network: The network; without ordered modules everything trains.
+    """
+    fixed = max(fixed_last, local.fixed_last)
+    modules = network.ordered_modules if isinstance(network, Network) else ()
+    return tuple(modules[len(modules) - fixed :]) if fixed else ()
+
+
 def thawed_units(unfreeze: Unfreezing, step: int, steps: int, units: int) -> int:
-    """m: how many units train at `step` (from 1) of a visit of K = `steps`, when there are M = `units`.
+    """m: how many of M = `units` train at `step` (from 1) of a client update of K = `steps`.
 
     paper: m = min(M, ceil(k M / (P K))). code: m = min(M, floor((k - 1) / phi) + 1) with phi = floor(P K / M).
     In exact fractions: a product such as 0.3 * 50 may fall just below an integer.
@@ -70,7 +87,7 @@ def trained_units(local: Local, fixed_last: int, network: nn.Module) -> list[tup
     """The units that thaw one after another, from input to output, without the modules that are never trained.
 
     Raises:
-        ScenarioError: the network declares no modules, or no such grouping, or all of its modules would be fixed.
+        ScenarioError: The network declares no modules, or no such grouping, or all of its modules would be fixed.
     """
     kind = type(network).__name__
     if not isinstance(network, Network):

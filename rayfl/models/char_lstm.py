@@ -20,16 +20,21 @@ class CharLSTM(Network):
     `forward` maps [n, length] int64 to [n, num_classes] logits. 819 920 parameters for the 80 characters of LEAF,
     293 584 with `layers = 1`, 133 520 with `hidden = 100` (FedDyn's).
 
-    num_classes: size of the vocabulary, read and predicted. input_shape: (length,); texts of other lengths work too.
-    hidden: units per layer. embedding: numbers per character. biases: how many bias vectors a layer trains. PyTorch
-    has 2, whose sum acts, so their sum learns at twice the rate; with 1 the second stays zero, untrained, for the
-    817 872 parameters of LEAF's TensorFlow code. The default is PyTorch's, as in the code of FedDyn.
+    From Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018, and its code. CyclicFL only says "LSTM-256",
+    FPS two layers of 256.
+
+    Args:
+        num_classes: Size of the vocabulary that is read and predicted.
+        input_shape: (length,). Texts of other lengths work too.
+        layers: Number of LSTM layers.
+        hidden: Units per layer.
+        embedding: Numbers per character.
+        biases: Bias vectors per layer that are trained. PyTorch has 2, which are added up, so that their sum learns at
+            twice the rate; FedDyn's code uses these. With 1 the second stays at zero, which gives the 817 872
+            parameters of LEAF's TensorFlow code.
 
     Raises:
-        ScenarioError: inputs that are no sequences.
-
-    Source: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018, and its code. CyclicFL has "LSTM-256"
-    without more, FPS two layers of 256.
+        ScenarioError: The inputs are not sequences.
     """
 
     def __init__(
@@ -64,17 +69,18 @@ class CharLSTM(Network):
 
 
 class LSTM(nn.LSTM):
-    """torch.nn.LSTM whose weights stay where they are, in the flat vector, on CUDA too.
+    """torch.nn.LSTM whose weights stay in the flat vector on CUDA too.
 
-    There PyTorch's moves them into a chunk of memory of cuDNN's whenever it finds others than before, or else cuDNN
-    copies them at every call (3 MB for two layers of 256) and warns of it. Here it copies and is silent.
+    There, PyTorch moves the weights into one chunk of memory for cuDNN whenever it finds that they have changed place;
+    otherwise cuDNN copies them at every call (3 MB for two layers of 256) and warns about it. This one lets it copy,
+    without the warning.
     """
 
     def flatten_parameters(self) -> None:
-        """Moves nothing."""
+        """Leaves the weights where they are."""
 
     def forward(self, *inputs: Any) -> Any:
-        """As torch.nn.LSTM."""
+        """Computes what torch.nn.LSTM computes."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
             return super().forward(*inputs)

@@ -20,12 +20,15 @@ class CNNFashionMNIST(Network):
     21 840 parameters for 28 x 28 x 1 inputs and ten classes: conv - pool - ReLU - conv - channel dropout - pool -
     ReLU - 320 to 50 - ReLU - dropout - 10.
 
-    input_shape: (height, width, channels). dropout: probability in both places, in training mode only.
+    This is PyTorch's first MNIST example; CyclicFL gives no sizes.
+
+    Args:
+        num_classes: Width of the output.
+        input_shape: (height, width, channels).
+        dropout: Probability in both places, in training mode only.
 
     Raises:
-        ScenarioError: images smaller than 16 x 16.
-
-    Source: the MNIST example of PyTorch's first years; CyclicFL gives no sizes.
+        ScenarioError: The images are smaller than 16 x 16.
     """
 
     ordered_modules = ("conv1", "conv2", "fc1", "fc2")
@@ -47,7 +50,7 @@ class CNNFashionMNIST(Network):
         self.fc2 = nn.Linear(50, num_classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = pooled(self.conv1, x)
+        x = pooled(self.conv1(x))
         x = functional.dropout2d(self.conv2(x), self.dropout, self.training)
         x = functional.relu(functional.max_pool2d(x, 2))
         x = functional.relu(self.fc1(x.flatten(1)))
@@ -60,12 +63,14 @@ class CNNFashionMNISTLarge(Network):
 
     1 199 882 parameters for 28 x 28 x 1 inputs and ten classes.
 
-    input_shape: (height, width, channels).
+    This is the EMNIST network in the code of FedExP (Jhunjhunwala et al., ICLR 2023).
+
+    Args:
+        num_classes: Width of the output.
+        input_shape: (height, width, channels).
 
     Raises:
-        ScenarioError: images smaller than 6 x 6.
-
-    Source: the EMNIST network in the code of FedExP (Jhunjhunwala et al., ICLR 2023).
+        ScenarioError: The images are smaller than 6 x 6.
     """
 
     ordered_modules = ("conv1", "conv2", "fc1", "fc2")
@@ -81,7 +86,7 @@ class CNNFashionMNISTLarge(Network):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = functional.relu(self.conv1(x))
-        x = pooled(self.conv2, x)
+        x = pooled(self.conv2(x))
         x = functional.dropout(x, 0.25, self.training)
         x = functional.relu(self.fc1(x.flatten(1)))
         logits: torch.Tensor = self.fc2(functional.dropout(x, 0.5, self.training))

@@ -14,15 +14,17 @@ from rayfl.models.network import Network, image_shape
 class CNNFedBABU(Network):
     """Four blocks of a 3x3 "same" convolution with 64 filters, batch norm, ReLU and 2x2 max pooling, then the classes.
 
-    115 658 parameters for 32 x 32 x 3 inputs and ten classes. Batch norm keeps no running statistics: in evaluation
-    too it normalises by the batch at hand, so a prediction depends on the examples that share its batch.
+    115 658 parameters for 32 x 32 x 3 inputs and ten classes. Batch norm keeps no running statistics: it normalises by
+    the current batch in evaluation too, so a prediction depends on the samples that share its batch.
 
-    input_shape: (height, width, channels).
+    From Oh et al., "FedBABU: Toward Enhanced Representation for Federated Image Classification", ICLR 2022.
+
+    Args:
+        num_classes: Width of the output.
+        input_shape: (height, width, channels).
 
     Raises:
-        ScenarioError: images smaller than 16 x 16.
-
-    Source: Oh et al., "FedBABU: Toward Enhanced Representation for Federated Image Classification", ICLR 2022.
+        ScenarioError: The images are smaller than 16 x 16.
     """
 
     ordered_modules = ("block1", "block2", "block3", "block4", "classifier")
@@ -47,7 +49,7 @@ def _block(channels: int) -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(channels, 64, 3, padding=1),
         nn.BatchNorm2d(64, track_running_stats=False),
-        # Max pooling commutes with ReLU, values and gradients to the bit; this way ReLU sees a quarter of the values.
+        # The order of rayfl.models.pooled: it changes no bit, and ReLU sees a quarter of the values.
         nn.MaxPool2d(2),
         nn.ReLU(),
     )

@@ -20,13 +20,16 @@ class CNNFedDyn(Network):
     797 962 parameters for 32 x 32 x 3 inputs and ten classes, 815 332 for a hundred; FedExP's, with
     `widths = [32, 64]`, has 744 330 and 761 700.
 
-    input_shape: (height, width, channels). widths: filters of the two convolutions.
+    From Acar et al., "Federated Learning Based on Dynamic Regularization", ICLR 2021, and its code; also in the code of
+    FedBug (Kao et al., 2023) and FedExP (Jhunjhunwala et al., ICLR 2023).
+
+    Args:
+        num_classes: Width of the output.
+        input_shape: (height, width, channels).
+        widths: Filters of the two convolutions.
 
     Raises:
-        ScenarioError: images smaller than 16 x 16.
-
-    Source: Acar et al., "Federated Learning Based on Dynamic Regularization", ICLR 2021, and its code; also in that
-    of FedBug (Kao et al., 2023) and FedExP (Jhunjhunwala et al., ICLR 2023).
+        ScenarioError: The images are smaller than 16 x 16.
     """
 
     ordered_modules = ("conv1", "conv2", "fc1", "fc2", "fc3")
@@ -48,8 +51,8 @@ class CNNFedDyn(Network):
         self.fc3 = nn.Linear(192, num_classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = pooled(self.conv1, x)
-        x = pooled(self.conv2, x)
+        x = pooled(self.conv1(x))
+        x = pooled(self.conv2(x))
         x = functional.relu(self.fc1(x.flatten(1)))
         x = functional.relu(self.fc2(x))
         logits: torch.Tensor = self.fc3(x)
@@ -57,17 +60,19 @@ class CNNFedDyn(Network):
 
 
 class CNNFedBugTiny(Network):
-    """The one for Tiny-ImageNet: three convolutions of 64 filters, pooled alike, then 256, 128 and the classes.
+    """The one for Tiny-ImageNet: three pooled convolutions of 64 filters, then 256, 128 and the classes.
 
-    530 888 parameters for 64 x 64 x 3 inputs and 200 classes.
+    530 888 parameters for 64 x 64 x 3 inputs and 200 classes. The grouping "code" unfreezes as FedBug's code does: in
+    five periods, the third convolution together with the first. The paper's percentages fit the six modules one by one.
 
-    input_shape: (height, width, channels). Grouping "code" is how FedBug's code unfreezes it: in five periods, the
-    third convolution from the first on. Its paper's percentages fit the six modules, one by one.
+    From Kao et al., "FedBug: A Bottom-Up Gradual Unfreezing Framework for Federated Learning", 2023, and its code.
+
+    Args:
+        num_classes: Width of the output.
+        input_shape: (height, width, channels).
 
     Raises:
-        ScenarioError: images smaller than 36 x 36.
-
-    Source: Kao et al., "FedBug: A Bottom-Up Gradual Unfreezing Framework for Federated Learning", 2023, and its code.
+        ScenarioError: The images are smaller than 36 x 36.
     """
 
     ordered_modules = ("conv1", "conv2", "conv3", "fc1", "fc2", "fc3")
@@ -86,7 +91,7 @@ class CNNFedBugTiny(Network):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for convolution in (self.conv1, self.conv2, self.conv3):
-            x = pooled(convolution, x)
+            x = pooled(convolution(x))
         x = functional.relu(self.fc1(x.flatten(1)))
         x = functional.relu(self.fc2(x))
         logits: torch.Tensor = self.fc3(x)

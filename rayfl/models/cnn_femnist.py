@@ -18,14 +18,17 @@ class CNNFemnist(Network):
 
     246 590 parameters for 28 x 28 x 1 inputs and 62 classes; 6 603 710, LEAF's, with `hidden = 2048`.
 
-    input_shape: (height, width, channels). widths: filters of the two convolutions. hidden: units of a dense ReLU
-    layer before the last; None has no such layer.
+    From Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018, and its code. CyclicFL has "two convolutions
+    and one fully connected layer" without sizes; the default is LEAF's convolutions with the last layer alone.
+
+    Args:
+        num_classes: Width of the output.
+        input_shape: (height, width, channels).
+        widths: Filters of the two convolutions.
+        hidden: Units of a dense ReLU layer before the last; None for no such layer.
 
     Raises:
-        ScenarioError: images smaller than 4 x 4.
-
-    Source: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018, and its code. CyclicFL has "two
-    convolutions and one fully connected layer" without sizes, hence LEAF's convolutions and the last layer alone.
+        ScenarioError: The images are smaller than 4 x 4.
     """
 
     def __init__(
@@ -52,8 +55,8 @@ class CNNFemnist(Network):
         self.feature_layer = "classifier"
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = pooled(self.conv1, x)
-        x = pooled(self.conv2, x).flatten(1)
+        x = pooled(self.conv1(x))
+        x = pooled(self.conv2(x)).flatten(1)
         if self.hidden is not None:
             x = functional.relu(self.hidden(x))
         logits: torch.Tensor = self.classifier(x)

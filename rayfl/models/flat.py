@@ -2,40 +2,51 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch import nn
 
-from rayfl.errors import DataError, ScenarioError
+from rayfl.errors import ScenarioError
+from rayfl.models.frozen_copy import FrozenCopy, freeze
 from rayfl.models.layout import Slot, layout_of
 from rayfl.models.network import Network
+from rayfl.models.transfer import transfer
 
 
 class FlatModel:
-    """Takes a module over: its tensors become views into one float32 vector, so that models travel as vectors.
+    """A module whose tensors are views into one float32 vector, so that models travel as vectors.
 
     Loading a model is one copy, a delta one subtraction, a step of SGD one `model.params.add_(model.gradient,
-    alpha=-lr)`. The module is used as ever: `model.module(x)`, `loss.backward()`, `train()`, `eval()`.
+    alpha=-lr)`. The module is used as usual: `model.module(x)`, `loss.backward()`, `train()`, `eval()`.
 
-    module: what was given, now on `device`. Its parameters must from now on be changed in place only; moving,
-        casting or replacing them breaks the views, which `load` and `check` notice.
-    vector: [slots and padding] float32 on `device`: first the parameters that are trained, then what is carried
-        along: frozen parameters (`requires_grad=False`) and persistent floating-point buffers. Slots start at multiples
-        of 64 bytes. Padding between them is zero, and whoever writes vectors keeps it so.
-    params, buffers: the two parts of `vector`, as views. Module order is vector order: the first modules are a prefix.
-    gradient: [length of params] float32; every `param.grad` is a view into it, to which `backward` adds.
-    layout: the slots, in order. num_params, num_buffer_values: how many values both parts hold, padding not counted.
+    Buffers that no vector carries, integers (`num_batches_tracked`) and those that are not persistent, are reset to
+    their initial values by every `load`, so that nothing of a client update stays behind in them.
 
-    With `channels_last`, 4-D tensors are stored output-height-width-input, which is faster for convolutions on
-    CPUs; shapes and names stay PyTorch's. Buffers that no vector carries, integers (`num_batches_tracked`) and those
-    that are not persistent, get their initial values with every `load`: nothing of a visit is left behind in them.
+    Attributes:
+        module: The given module, now on `device`. Its parameters must only be changed in place from now on; moving,
+            casting or replacing them breaks the views, which `load` and `check` notice.
+        vector: [slots and padding] float32 on `device`. The parameters that are trained come first, followed by what
+            is carried along: frozen parameters (`requires_grad=False`) and persistent floating-point buffers. Slots
+            start at multiples of 64 bytes. The padding between them is zero and must stay so.
+        params: The first part of `vector`, as a view. Module order is vector order: the first modules are a prefix.
+        buffers: The second part of `vector`, as a view.
+        gradient: [length of params] float32. Every `param.grad` is a view into it, to which `backward` adds.
+        layout: The slots, in order.
+        names: The names of the state dict, in its order.
+        num_params: Number of values in `params`, without padding.
+        num_buffer_values: Number of values in `buffers`, without padding.
+
+    Args:
+        module: It is taken over, not copied.
+        device: Where vector and module go.
+        channels_last: Store 4-D tensors output-height-width-input, which is faster for convolutions on CPUs; shapes
+            and names stay PyTorch's.
 
     Raises:
-        ScenarioError: the module cannot be flattened (`layout_of` says when), or it is a `Network` that declares
-            something else than it holds.
+        ScenarioError: The module cannot be flattened (`layout_of` says when), or it is a `Network` whose declaration
+            does not match what it holds.
     """
 
     def __init__(self, module: nn.Module, device: torch.device, channels_last: bool = True) -> None:
@@ -51,10 +62,10 @@ class FlatModel:
         self.params = self.vector[: trained[-1].end]
         self.buffers = self.vector[trained[-1].end :]
         self.gradient = torch.zeros_like(self.params)
-        self._owners = {slot.name: _owner(module, slot.name) for slot in self.layout}
+        self._owners = {name: _owner(module, name) for slot in self.layout for name in slot.names}
         self._gradients: list[tuple[Slot, nn.Parameter, torch.Tensor]] = []
         for slot in self.layout:
-            tensor = self._tensor(slot)
+            tensor = self._tensor(slot.name)
             view = slot.view(self.vector)
             with torch.no_grad():
                 view.copy_(tensor)
@@ -62,31 +73,48 @@ class FlatModel:
             if slot.is_parameter:
                 assert isinstance(tensor, nn.Parameter)
                 self._gradients.append((slot, tensor, slot.view(self.gradient)))
-        in_vector = {slot.name for slot in self.layout}
+        in_vector = {name for slot in self.layout for name in slot.names}
         self._fixed = {
             name: buffer.detach().clone() for name, buffer in module.named_buffers() if name not in in_vector
         }
-        self._exported = list(module.state_dict())
-        self._twins: list[nn.Module] = []
+        self.names = tuple(module.state_dict())
+        self._frozen_pool: list[nn.Module] = []
         self.zero_gradient()
 
     def zero_gradient(self) -> None:
-        """Sets the gradient to zero, and attaches again what `zero_grad(set_to_none=True)` detached."""
+        """Sets the gradient to zero, and reattaches what `zero_grad(set_to_none=True)` detached."""
         self.gradient.zero_()
         for _, parameter, view in self._gradients:
             if parameter.grad is not view:
                 parameter.grad = view
 
+    def dot(self, gradients: Sequence[torch.Tensor], vector: torch.Tensor) -> torch.Tensor:
+        """The scalar product of gradients, one per trained parameter in order, with a vector [length of params]."""
+        views = [slot.view(vector) for slot, _, _ in self._gradients]
+        return torch.stack([(own * view).sum() for own, view in zip(gradients, views, strict=True)]).sum()
+
+    @property
+    def trained_parameters(self) -> list[nn.Parameter]:
+        """The parameters that are trained, in vector order."""
+        return [parameter for _, parameter, _ in self._gradients]
+
     @contextmanager
     def training_only(self, modules: Collection[str]) -> Iterator[list[slice]]:
-        """Within it, only the parameters of these submodules get gradients; autograd computes no others.
+        """Restricts gradients to the parameters of some submodules; autograd computes no others.
 
-        Yields the parts of `params` and `gradient` that they make up, in order; neighbours are one part.
+        Args:
+            modules: Names of submodules.
+
+        Yields:
+            The parts of `params` and `gradient` that they make up, in order; adjacent ones are merged.
+
+        Raises:
+            ScenarioError: A tied parameter belongs both to a module that trains and to one that does not.
         """
         parts: list[slice] = []
         try:
             for slot, parameter, _ in self._gradients:
-                trains = any(slot.name.startswith(f"{module}.") for module in modules)
+                trains = _trains(slot, modules)
                 parameter.requires_grad_(trains)
                 if trains and parts and parts[-1].stop == slot.offset:
                     parts[-1] = slice(parts[-1].start, slot.end)
@@ -97,26 +125,32 @@ class FlatModel:
             for _, parameter, _ in self._gradients:
                 parameter.requires_grad_(True)
 
-    def frozen(self, vector: torch.Tensor, number: int = 0) -> nn.Module:
-        """The module's twin in evaluation mode, without gradients, whose tensors are views into `vector`.
+    def frozen_copy(self, vector: torch.Tensor) -> FrozenCopy:
+        """Makes a network with the values of another vector, in evaluation mode and without gradients.
 
-        number: there is one twin for each, 0, 1, ..., made once; asking for it again is what changes its tensors.
-        """
-        while len(self._twins) <= number:
-            self._twins.append(copy.deepcopy(self.module).requires_grad_(False).eval())
-            self._twins[-1].zero_grad(set_to_none=True)
-        twin = self._twins[number]
-        tensors: dict[str, torch.Tensor] = {**dict(twin.named_parameters()), **dict(twin.named_buffers())}
-        for slot in self.layout:
-            tensors[slot.name].data = slot.view(vector)
-        return twin
+        Args:
+            vector: [length of self.vector] float32 on the model's device. It is not copied.
 
-    def load(self, vector: torch.Tensor) -> None:
-        """Copies `vector`, [length of self.vector] float32 on any device, into the model.
+        Returns:
+            A handle. Release it, by `with` or `release()`, so that its network is used again.
 
         Raises:
-            ValueError: another length.
-            ScenarioError: as `check`, gradients apart.
+            ValueError: The vector has another length.
+        """
+        module = self._frozen_pool.pop() if self._frozen_pool else freeze(self.module)
+        frozen = FrozenCopy(module, self.layout, self._fixed, self._frozen_pool)
+        frozen.load(vector)
+        return frozen
+
+    def load(self, vector: torch.Tensor) -> None:
+        """Copies a vector into the model.
+
+        Args:
+            vector: [length of self.vector] float32 on any device.
+
+        Raises:
+            ValueError: The vector has another length.
+            ScenarioError: As `check`, gradients aside.
         """
         if vector.shape != self.vector.shape:
             raise ValueError(f"the vector has shape {tuple(vector.shape)}, the model's {tuple(self.vector.shape)}")
@@ -126,10 +160,10 @@ class FlatModel:
             self.module.get_buffer(name).copy_(initial)
 
     def check(self) -> None:
-        """Finds out whether the module still is what the vectors say.
+        """Checks that the module's tensors are still views into the vectors.
 
         Raises:
-            ScenarioError: a parameter, buffer or gradient was replaced by another tensor; it is named.
+            ScenarioError: A parameter, buffer or gradient was replaced by another tensor; the message names it.
         """
         self._check_views()
         for slot, parameter, view in self._gradients:
@@ -141,57 +175,55 @@ class FlatModel:
                 )
 
     def state_dict(self, vector: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-        """A copy for export: PyTorch's names, order, shapes and dtypes, contiguous, on the CPU.
+        """Copies a vector for export: PyTorch's names, order, shapes and dtypes, contiguous, on the CPU.
 
-        vector: [length of self.vector] float32, on any device; the model's own by default.
+        Args:
+            vector: [length of self.vector] float32, on any device; the model's own by default.
         """
         source = (self.vector if vector is None else vector).cpu()
-        values = self._fixed | {slot.name: slot.view(source) for slot in self.layout}
+        values = self._fixed | {name: slot.view(source) for slot in self.layout for name in slot.names}
         return {
-            name: torch.empty(values[name].shape, dtype=values[name].dtype).copy_(values[name])
-            for name in self._exported
+            name: torch.empty(values[name].shape, dtype=values[name].dtype).copy_(values[name]) for name in self.names
         }
 
+    def shapes(self) -> dict[str, torch.Size]:
+        """Returns the shape of every tensor of the state dict, by name and in its order."""
+        shapes = {name: torch.Size(slot.shape) for slot in self.layout for name in slot.names}
+        return {name: shapes[name] if name in shapes else self._fixed[name].shape for name in self.names}
+
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """The inverse of `state_dict`; nothing is changed where it raises.
+        """Loads what `state_dict` exported; where it raises, nothing has changed. `transfer` offers laxer rules.
 
         Raises:
-            DataError: names are missing or unexpected, or a tensor has another shape.
-            ScenarioError: as `load`.
+            DataError: Names are missing or unexpected, or a tensor has another shape.
+            ScenarioError: As `load`.
         """
-        if missing := [name for name in self._exported if name not in state]:
-            raise DataError(f"state dict: lacks {_listed(missing)} of this model")
-        if unexpected := [name for name in state if name not in self._exported]:
-            raise DataError(f"state dict: has {_listed(unexpected)}, which this model has not")
-        vector = torch.zeros(self.vector.shape)
-        known = self._fixed | {slot.name: slot.view(vector) for slot in self.layout}
-        for name, tensor in state.items():
-            if tensor.shape != known[name].shape:
-                raise DataError(
-                    f"state dict: '{name}' has shape {tuple(tensor.shape)}, this model's has {tuple(known[name].shape)}"
-                )
-        for name, tensor in state.items():
-            known[name].copy_(tensor.detach())
-        self.load(vector)
+        taken = transfer(state, self)
+        self._check_views()
+        for name, value in taken.constants.items():
+            self._fixed[name].copy_(value)
+        self.load(taken.vector)
 
-    def _tensor(self, slot: Slot) -> torch.Tensor:
-        """The module's tensor of this name as it is now; asked anew, since a module may replace its buffers."""
-        owner, name = self._owners[slot.name]
-        tensor = owner._parameters.get(name) if name in owner._parameters else owner._buffers.get(name)
+    def _tensor(self, name: str) -> torch.Tensor:
+        """Looks the module's tensor up each time, since a module may replace its buffers."""
+        owner, attribute = self._owners[name]
+        held = owner._parameters if attribute in owner._parameters else owner._buffers
+        tensor = held.get(attribute)
         if tensor is None:
-            raise ScenarioError(f"model: '{slot.name}' was removed from the module")
+            raise ScenarioError(f"model: '{name}' was removed from the module")
         return tensor
 
     def _check_views(self) -> None:
         start = self.vector.data_ptr()
         for slot in self.layout:
-            tensor = self._tensor(slot)
-            in_place = tensor.data_ptr() == start + 4 * slot.offset and tensor.stride() == slot.strides
-            if slot.size and not in_place:
-                raise ScenarioError(
-                    f"model: '{slot.name}' was replaced by another tensor, which training would change in vain; change "
-                    "parameters and buffers in place (copy_, add_), and do not move or cast the module"
-                )
+            for name in slot.names:
+                tensor = self._tensor(name)
+                in_place = tensor.data_ptr() == start + 4 * slot.offset and tensor.stride() == slot.strides
+                if slot.size and not in_place:
+                    raise ScenarioError(
+                        f"model: '{name}' was replaced by another tensor, which training would change in vain; change "
+                        "parameters and buffers in place (copy_, add_), and do not move or cast the module"
+                    )
 
 
 def _owner(module: nn.Module, name: str) -> tuple[nn.Module, str]:
@@ -199,6 +231,13 @@ def _owner(module: nn.Module, name: str) -> tuple[nn.Module, str]:
     return module.get_submodule(path), attribute
 
 
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(f"'{name}'" for name in sorted(names)[:5])
-    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
+def _trains(slot: Slot, modules: Collection[str]) -> bool:
+    """Whether the slot belongs to one of the modules, where a tied one must with all its names."""
+    among = [name for name in slot.names if any(name.startswith(f"{module}.") for module in modules)]
+    if among and len(among) < len(slot.names):
+        other = next(name for name in slot.names if name not in among)
+        raise ScenarioError(
+            f"model: '{among[0]}' is to train and '{other}' is not, but they are one tensor (tied weights); train or "
+            "freeze both"
+        )
+    return bool(among)

@@ -19,9 +19,13 @@ ALIGNMENT = 16
 class Slot:
     """The place of one parameter or buffer in the flat vector.
 
-    name: PyTorch's (`conv1.weight`). offset: in floats from the start of the vector, a multiple of 16. shape:
-    PyTorch's. strides: in floats, of the tensor as it lies in the vector. is_parameter: trained by gradient; False for
-    buffers and frozen parameters.
+    Attributes:
+        name: PyTorch's (`conv1.weight`).
+        offset: In floats from the start of the vector, a multiple of 16.
+        shape: PyTorch's.
+        strides: In floats, of the tensor as it lies in the vector.
+        is_parameter: Trained by gradient; False for buffers and frozen parameters.
+        aliases: The other names of a tied tensor, which has several.
     """
 
     name: str
@@ -29,32 +33,39 @@ class Slot:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     is_parameter: bool
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names, the first one included."""
+        return (self.name, *self.aliases)
 
     @property
     def size(self) -> int:
-        """How many values it holds."""
+        """Number of values."""
         return math.prod(self.shape)
 
     @property
     def end(self) -> int:
-        """Where the next slot may start: offset and size, rounded up."""
+        """Where the next slot starts: offset plus size, rounded up to the alignment."""
         return self.offset + -(-self.size // ALIGNMENT) * ALIGNMENT
 
     def view(self, vector: torch.Tensor) -> torch.Tensor:
-        """The slot's values in `vector` ([length of the flat vector], contiguous), in PyTorch's shape; no copy."""
+        """Returns the slot's values in PyTorch's shape, as a view into `vector` ([length of the flat vector])."""
         return vector[self.offset : self.offset + self.size].as_strided(self.shape, self.strides)
 
 
 def layout_of(module: nn.Module, channels_last: bool) -> tuple[Slot, ...]:
-    """The slots of all parameters that are trained, then of all that is carried along: frozen parameters and buffers.
+    """Lays out all parameters that are trained, then all that is carried along: frozen parameters and buffers.
 
-    Each part is in the order of `named_parameters()` and `named_buffers()`. Buffers without a slot: integers and
-    booleans (`num_batches_tracked`), which no mean over clients makes sense of, and those that are not persistent.
+    Each part is in the order of `named_parameters()` and `named_buffers()`; a tied tensor lies where its first name
+    does. Buffers without a slot: integers and booleans (`num_batches_tracked`), which no mean over clients makes sense
+    of, and those that are not persistent.
 
     Raises:
-        ScenarioError: the module has nothing to train, or a tensor that cannot lie in one float32 vector: it is tied
-            or shares memory, is not float32 (parameters, floating-point buffers), has no shape yet; or a module keeps
-            extra state.
+        ScenarioError: The module has nothing to train, or a tensor that cannot lie in one float32 vector: it shares
+            memory with another without being the same, is not float32 (parameters, floating-point buffers), has no
+            shape or no values yet; or a module keeps extra state.
     """
     persistent = module.state_dict(keep_vars=True).keys()
     for name in persistent:
@@ -67,35 +78,41 @@ def layout_of(module: nn.Module, channels_last: bool) -> tuple[Slot, ...]:
         if name in persistent and (buffer.is_floating_point() or buffer.is_complex())
     }
     for name, parameter in parameters.items():
-        _check_dtype("parameter", name, parameter)
+        _check_values("parameter", name, parameter)
     for name, buffer in buffers.items():
-        _check_dtype("buffer", name, buffer)
-    _check_not_shared({**parameters, **buffers})
-    trained = {name: p for name, p in parameters.items() if p.requires_grad}
+        _check_values("buffer", name, buffer)
+    names: dict[int, list[str]] = {}
+    for name, tensor in {**parameters, **buffers}.items():
+        names.setdefault(id(tensor), []).append(name)
+    tensors = {same[0]: {**parameters, **buffers}[same[0]] for same in names.values()}
+    _check_not_shared(tensors)
+    trained = {name: p for name, p in tensors.items() if p.requires_grad and name in parameters}
     if not trained:
         raise ScenarioError(f"model: {type(module).__name__} has no parameters to train")
     slots: list[Slot] = []
-    for name, tensor in trained.items():
-        slots.append(_next_slot(slots, name, tensor, channels_last, is_parameter=True))
-    for name, tensor in {**parameters, **buffers}.items():
-        if name not in trained:
-            slots.append(_next_slot(slots, name, tensor, channels_last, is_parameter=False))
+    for name, tensor in (*trained.items(), *(item for item in tensors.items() if item[0] not in trained)):
+        offset, shape = slots[-1].end if slots else 0, tuple(tensor.shape)
+        aliases = tuple(names[id(tensor)][1:])
+        slots.append(Slot(name, offset, shape, _strides(shape, channels_last), name in trained, aliases))
     return tuple(slots)
 
 
-def _next_slot(before: list[Slot], name: str, tensor: torch.Tensor, channels_last: bool, is_parameter: bool) -> Slot:
-    shape = tuple(tensor.shape)
+def _strides(shape: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:
     # Of empty tensors of the wanted format, since that is where PyTorch decides strides, on a device without memory.
     memory_format = torch.channels_last if channels_last and len(shape) == 4 else torch.contiguous_format
-    strides = torch.empty(shape, device="meta", memory_format=memory_format).stride()
-    return Slot(name, before[-1].end if before else 0, shape, strides, is_parameter)
+    return torch.empty(shape, device="meta", memory_format=memory_format).stride()
 
 
-def _check_dtype(kind: str, name: str, tensor: torch.Tensor) -> None:
+def _check_values(kind: str, name: str, tensor: torch.Tensor) -> None:
     if nn.parameter.is_lazy(tensor):
         raise ScenarioError(
             f"model: {kind} '{name}' has no shape yet (a lazy module); give its sizes, or run one batch "
             "through the model before it is used"
+        )
+    if tensor.is_meta:
+        raise ScenarioError(
+            f"model: {kind} '{name}' is on the meta device, without values; build the model on the CPU, or give it "
+            "values with .to_empty(device='cpu') and an initialisation"
         )
     if tensor.dtype != torch.float32:
         raise ScenarioError(
@@ -105,7 +122,7 @@ def _check_dtype(kind: str, name: str, tensor: torch.Tensor) -> None:
 
 
 def _check_not_shared(tensors: dict[str, torch.Tensor]) -> None:
-    """Refuses tied tensors: in the flat vector each has its own place, and training would part them."""
+    """Refuses tensors that are parts of one another: in the flat vector each has its own place."""
     ranges = []
     for name, tensor in tensors.items():
         if tensor.numel():
@@ -118,6 +135,6 @@ def _check_not_shared(tensors: dict[str, torch.Tensor]) -> None:
         if device == next_device and start < end:
             first, second = sorted((name, next_name), key=list(tensors).index)
             raise ScenarioError(
-                f"model: '{first}' and '{second}' share memory (tied weights); give each its own tensor, or "
-                "compute one from the other in forward"
+                f"model: '{first}' and '{second}' share memory but are two tensors; make both the same Parameter "
+                "(tied weights), give each its own memory, or compute one from the other in forward"
             )

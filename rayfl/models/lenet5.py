@@ -16,15 +16,17 @@ from rayfl.models.pooled import pooled
 class LeNet5(Network):
     """Two 5x5 convolutions (6, 16 filters), each with ReLU and 2x2 max pooling, then 120, 84 and the classes.
 
-    62 006 parameters for 32 x 32 x 3 inputs and ten classes. The first dense layer fits the size of the input.
+    62 006 parameters for 32 x 32 x 3 inputs and ten classes. The first dense layer adapts to the size of the input.
 
-    input_shape: (height, width, channels).
+    From LeCun et al., "Gradient-Based Learning Applied to Document Recognition", 1998, in the form of MOON's code (Li
+    et al., CVPR 2021). CyclicFL names LeNet-5 without sizes.
+
+    Args:
+        num_classes: Width of the output.
+        input_shape: (height, width, channels).
 
     Raises:
-        ScenarioError: images smaller than 16 x 16.
-
-    Source: LeCun et al., "Gradient-Based Learning Applied to Document Recognition", 1998, in the form of the code
-    of MOON (Li et al., CVPR 2021); CyclicFL names LeNet-5 without sizes.
+        ScenarioError: The images are smaller than 16 x 16.
     """
 
     ordered_modules = ("conv1", "conv2", "fc1", "fc2", "fc3")
@@ -40,8 +42,8 @@ class LeNet5(Network):
         self.fc3 = nn.Linear(84, num_classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = pooled(self.conv1, x)
-        x = pooled(self.conv2, x)
+        x = pooled(self.conv1(x))
+        x = pooled(self.conv2(x))
         x = functional.relu(self.fc1(x.flatten(1)))
         x = functional.relu(self.fc2(x))
         logits: torch.Tensor = self.fc3(x)

@@ -20,9 +20,12 @@ class MLP(Network):
     199 210 parameters for 28 x 28 x 1 inputs and ten classes (FedDyn's MNIST, and the "2NN" of FedAvg's paper);
     89 610 with `hidden = [100, 100]` (FedDyn's EMNIST).
 
-    hidden: units of the layers before the last, from input to output; none leaves a linear classifier.
+    From Acar et al., "Federated Learning Based on Dynamic Regularization", ICLR 2021, and its code.
 
-    Source: Acar et al., "Federated Learning Based on Dynamic Regularization", ICLR 2021, and its code.
+    Args:
+        num_classes: Width of the output.
+        input_shape: Any shape.
+        hidden: Units of the layers before the last, from input to output; an empty list gives a linear classifier.
     """
 
     def __init__(

@@ -11,18 +11,21 @@ from rayfl.errors import ScenarioError
 
 
 class Network(nn.Module):
-    """A classifier whose layers lie in a declared order; `forward` maps a batch of inputs ([n, C, H, W] float for
-    images, [n, length] int64 for text) to [n, classes] logits.
+    """A classifier that declares the order of its layers.
 
-    ordered_modules: names of the submodules that hold the parameters, from input to output. Together they hold
-        all parameters, and `named_parameters()` yields them in this order, so that the first modules are a prefix
-        of the flat parameter vector (gradual unfreezing trains prefixes). A name may be dotted (`stage1.block0`).
-    feature_layer: name of the submodule that *reads* the features: the vector that enters it is the sample's
-        feature vector (the penultimate representation), what it returns are the logits.
-    groupings: named ways to put the ordered modules together into units that thaw at once in gradual unfreezing (the
-        stages or blocks of a ResNet); each holds every ordered module once, units from input to output.
+    `forward` maps a batch of inputs ([n, C, H, W] float for images, [n, length] int64 for text) to [n, classes] logits.
+    It calls every layer that has parameters as a module, so that forward hooks see all of them.
 
-    Class attributes, or set in the constructor where an option changes the layers.
+    The attributes are set on the class, or in the constructor where an option changes the layers.
+
+    Attributes:
+        ordered_modules: Names of the submodules that hold the parameters, from input to output. Together they hold all
+            parameters, and `named_parameters()` yields them in this order, so that the first modules are a prefix of
+            the flat parameter vector (gradual unfreezing trains prefixes). A name may be dotted (`stage1.block0`).
+        feature_layer: Name of the submodule that reads the features: its input is the sample's feature vector (the
+            penultimate representation), its output the logits.
+        groupings: Named ways to divide the ordered modules into units that thaw together in gradual unfreezing (the
+            stages or blocks of a ResNet). Each contains every ordered module once, with units from input to output.
     """
 
     ordered_modules: tuple[str, ...]
@@ -33,8 +36,8 @@ class Network(nn.Module):
         """Compares what the network declares with what it holds.
 
         Raises:
-            ScenarioError: an attribute is missing, names no submodule, or does not match `named_parameters()`; or a
-                grouping does not hold every ordered module once.
+            ScenarioError: An attribute is missing, names no submodule, or does not match `named_parameters()`; or a
+                grouping does not contain every ordered module once.
         """
         kind = type(self).__name__
         if not hasattr(self, "ordered_modules") or not hasattr(self, "feature_layer"):
@@ -43,11 +46,12 @@ class Network(nn.Module):
         for name in (*self.ordered_modules, self.feature_layer):
             if name not in submodules:
                 raise ScenarioError(f"model {kind}: declares '{name}', which is not one of its submodules")
-        declared = [
-            f"{module}.{parameter}"
-            for module in self.ordered_modules
-            for parameter, _ in submodules[module].named_parameters()
-        ]
+        declared: list[str] = []
+        first_names: dict[int, str] = {}  # named_parameters() gives a tied parameter under its first name alone
+        for module in self.ordered_modules:
+            for name, parameter in submodules[module].named_parameters(module):
+                if first_names.setdefault(id(parameter), name) == name:
+                    declared.append(name)
         held = [name for name, _ in self.named_parameters()]
         if declared != held:
             raise ScenarioError(
@@ -61,10 +65,18 @@ class Network(nn.Module):
 
 
 def image_shape(model: str, input_shape: Sequence[int], smallest: int) -> tuple[int, int, int]:
-    """`input_shape` as (height, width, channels), after a check that the model's layers leave something of it.
+    """Checks that inputs are images that the model's layers leave something of.
+
+    Args:
+        model: The model's name, for messages.
+        input_shape: Shape of one input.
+        smallest: Fewest pixels that height and width may have.
+
+    Returns:
+        (height, width, channels).
 
     Raises:
-        ScenarioError: not three numbers, no channels, or an image of fewer than `smallest` pixels in height or width.
+        ScenarioError: The shape is not three numbers, has no channels, or is smaller.
     """
     shape = tuple(int(size) for size in input_shape)
     if len(shape) != 3 or min(shape[:2]) < smallest or shape[2] < 1:
@@ -76,7 +88,7 @@ def image_shape(model: str, input_shape: Sequence[int], smallest: int) -> tuple[
 
 
 def after_convolutions(size: int, convolutions: int) -> int:
-    """What is left of an image's side after 5x5 convolutions without padding, each followed by 2x2 pooling."""
+    """Computes the side of an image after 5x5 convolutions without padding, each followed by 2x2 pooling."""
     for _ in range(convolutions):
         size = (size - 4) // 2
     return size

@@ -10,9 +10,8 @@ from pydantic import PositiveInt
 from torch import nn
 
 from rayfl.errors import ScenarioError
-from rayfl.models import models
+from rayfl.models.building import build_module
 from rayfl.models.network import Network
-from rayfl.registry import call_with_options
 
 
 def projected(
@@ -22,26 +21,31 @@ def projected(
     width: PositiveInt = 256,
     hidden: PositiveInt | None = None,
 ) -> Network:
-    """The network of that name, with a head in its last layer's place: d - `hidden` - ReLU - `width` - classes.
+    """Builds a network with a head in place of its last layer: d - `hidden` - ReLU - `width` - classes.
 
     Head and classifier are in series: the head is part of the predictor, and the features are the projected vector.
     92 626 parameters on LeNet-5 with ten classes.
 
-    network: "lenet5", say, or a table of its name and options: { name = "resnet8", width = 32 }. hidden: units of the
-    head's ReLU layer, by default as many as the vector that enters it (d) has; FedDecorr's head has half.
+    From Li et al., "Model-Contrastive Federated Learning", CVPR 2021, and its code.
+
+    Args:
+        network: A name ("lenet5"), or a table of name and options: { name = "resnet8", width = 32 }.
+        num_classes: Width of the output.
+        input_shape: Shape of one input, which goes to the network.
+        width: Length of the projected vector.
+        hidden: Units of the head's ReLU layer; by default as many as the vector that enters it (d) has. FedDecorr's
+            head has half.
 
     Raises:
-        ScenarioError: the network is unknown or an option wrong; or it declares no feature layer (it is no
-            `Network`), or one that is not torch.nn.Linear.
-
-    Source: Li et al., "Model-Contrastive Federated Learning", CVPR 2021, and its code.
+        ScenarioError: The network is unknown, an option is wrong, or it declares no feature layer (it is no
+            `Network`) or one that is not torch.nn.Linear.
     """
     options = {"name": network} if isinstance(network, str) else dict(network)
     name = options.pop("name", None)
     if not isinstance(name, str):
         raise ScenarioError('model.network: needs a name: "lenet5", or { name = "resnet8", width = 32 }')
     known = {"num_classes": num_classes, "input_shape": input_shape}
-    module = call_with_options(models.resolve(name), options, known, "model.network")
+    module = build_module(name, options, known, "model.network")
     if not isinstance(module, Network):
         raise ScenarioError(
             f"model.network: '{name}' made a {type(module).__name__}, which declares no feature layer to project; "
@@ -74,5 +78,5 @@ def projected(
 
 
 def _replace(names: Sequence[str], replaced: str, by: Sequence[str]) -> tuple[str, ...]:
-    """`names` with those of the head in the place of the layer that it replaces."""
+    """Puts the names of the head in the place of the layer that it replaces."""
     return tuple(new for name in names for new in (by if name == replaced else (name,)))

@@ -16,12 +16,19 @@ Norm = Literal["batch", "group"]
 
 
 def norm_layer(model: str, norm: Norm, groups: int, narrowest: int) -> Callable[[int], nn.Module]:
-    """From a number of channels to its batch norm, or to its group norm with `groups` groups.
+    """Chooses the normalisation of a network.
 
-    narrowest: the smallest number of channels in the network, of which the others are multiples.
+    Args:
+        model: The model's name, for messages.
+        norm: Batch norm or group norm.
+        groups: Number of groups of a group norm.
+        narrowest: Smallest number of channels in the network, of which the others are multiples.
+
+    Returns:
+        A function from a number of channels to a layer.
 
     Raises:
-        ScenarioError: the groups do not divide the channels.
+        ScenarioError: The groups do not divide the channels.
     """
     if norm == "batch":
         return nn.BatchNorm2d
@@ -31,7 +38,7 @@ def norm_layer(model: str, norm: Norm, groups: int, narrowest: int) -> Callable[
 
 
 def declare(network: Network, blocks_per_stage: Sequence[int]) -> None:
-    """Declares a network with torchvision's names: `conv1`, `bn1`, blocks `layer1.0` and so on, `fc`.
+    """Sets the declaration of a network with torchvision's names: `conv1`, `bn1`, blocks `layer1.0` and so on, `fc`.
 
     Two groupings: "stages" and "blocks", FedBug's "Module" and "Block". In both the stem thaws together with what
     follows it, and the classifier with what precedes it.

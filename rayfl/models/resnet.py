@@ -18,16 +18,20 @@ class ResNet(Network, resnet.ResNet):  # type: ignore[misc]
 
     Names, initialisation and forward pass are torchvision's, so its weights fit where stem and norm are the default.
 
-    input_shape: (height, width, channels). stem: "imagenet" is a 7x7 convolution with stride 2 and 3x3 max pooling
-    with stride 2 (FedBug, FPS), "cifar" a 3x3 convolution with stride 1 alone (FedExP, FedDecorr, MOON). norm: after
-    every convolution, "batch" or "group" with `groups` groups (two: FedDyn, FedBug, FedExP).
+    From He et al., "Deep Residual Learning for Image Recognition", CVPR 2016. FedExP's code ends with a 3x3 average
+    pooling, which reads one corner of the 4 x 4 map that is left of a CIFAR image; here the pooling reads all of it.
+
+    Args:
+        num_classes: Width of the output.
+        input_shape: (height, width, channels).
+        stem: "imagenet" is a 7x7 convolution with stride 2 and 3x3 max pooling with stride 2 (FedBug, FPS), "cifar" a
+            single 3x3 convolution with stride 1 (FedExP, FedDecorr, MOON).
+        norm: Normalisation after every convolution.
+        groups: Number of groups of a group norm (two: FedDyn, FedBug, FedExP).
 
     Raises:
-        ScenarioError: images smaller than 17 x 17 (stem "cifar": 5 x 5), in which the last stride would find one
-            pixel; or groups that do not divide 64.
-
-    Source: He et al., "Deep Residual Learning for Image Recognition", CVPR 2016. FedExP's code ends with a 3x3 average
-    pooling, which reads one corner of the 4 x 4 map that CIFAR leaves; here the pooling reads all of it.
+        ScenarioError: The images are smaller than 17 x 17 (stem "cifar": 5 x 5), so that the last stride would see one
+            pixel; or the groups do not divide 64.
     """
 
     name: ClassVar[str]

@@ -21,15 +21,20 @@ class CIFARResNet(Network):
     The second and the third stage halve the image and double the channels. Weights of convolutions and dense layers
     are drawn from He's normal distribution.
 
-    input_shape: (height, width, channels). width: channels of the first stage; FPS's expansion e is a width of 16 e.
-    shortcut: where a stage begins, "A" leaves out every second pixel and pads with channels of zeros, "B" is a 1x1
-    convolution with normalisation. norm: after every convolution, "batch" or "group" with `groups` groups.
+    From He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, section 4.2, in the form of FPS's code
+    (Chen et al., ICLR 2023), which pads with half of the zeros before and half after.
+
+    Args:
+        num_classes: Width of the output.
+        input_shape: (height, width, channels).
+        width: Channels of the first stage; FPS's expansion e is a width of 16 e.
+        shortcut: Where a stage begins, "A" drops every second pixel and pads with channels of zeros, "B" is a 1x1
+            convolution with normalisation.
+        norm: Normalisation after every convolution.
+        groups: Number of groups of a group norm.
 
     Raises:
-        ScenarioError: images smaller than 4 x 4, or groups that do not divide the width.
-
-    Source: He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, section 4.2, in the form of FPS's
-    code (Chen et al., ICLR 2023), which pads with half of the zeros before and half after.
+        ScenarioError: The images are smaller than 4 x 4, or the groups do not divide the width.
     """
 
     name: ClassVar[str]
@@ -80,11 +85,11 @@ def _stage(
 
 
 class ShortcutA(nn.Module):
-    """Every second row and column of [n, C, H, W], between C // 2 channels of zeros before and C - C // 2 after."""
+    """Keeps every second row and column of [n, C, H, W], and adds C // 2 channels of zeros before, C - C // 2 after."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         channels = x.shape[1]
-        # A pooling of single pixels, for in both directions it stays channels-last, which a slice's gradient does not.
+        # Pooling of single pixels, because its gradient stays channels-last, which that of a slice does not.
         x = functional.avg_pool2d(x, 1, stride=2)
         return functional.pad(x, (0, 0, 0, 0, channels // 2, channels - channels // 2))
 

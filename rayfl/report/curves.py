@@ -1,8 +1,12 @@
-"""Learning curves of a run as a picture: accuracy and losses against the round, phases marked."""
+"""Learning curves of a run as a picture: accuracy and losses over the rounds, phases marked.
+
+Titles, names and descriptions are drawn as they are written: dollar signs do not begin formulas.
+"""
 
 from __future__ import annotations
 
 import textwrap
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,10 +18,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from rayfl.data.dataset import Provenance
-from rayfl.durable import written_whole
+from rayfl.durable import atomic_write
 
 PHASE_COLOURS = ("#b35806", "#2166ac", "#1b7837", "#762a83")
 TEST, TRAIN = "#222222", "#8c8c8c"
+
+_DRAWING = threading.Lock()
+"""matplotlib draws in one thread at a time, and two runs may end at once."""
 
 
 class PhaseSpan(NamedTuple):
@@ -30,11 +37,22 @@ class PhaseSpan(NamedTuple):
 
 
 def draw_curves(metrics: pa.Table, phases: Sequence[PhaseSpan], title: str, provenance: Provenance, path: Path) -> None:
-    """Writes a PNG of test accuracy, and of test and training loss, against the round.
+    """Writes a PNG of test accuracy, and of test and training loss, over the rounds.
 
-    metrics: columns as in `rayfl.report.records.METRICS`, sorted by round; null where a value was not finite.
-    provenance: what the data was stands below the curves; that it was generated, in red.
+    Args:
+        metrics: Columns as in `rayfl.report.columns.METRICS`, sorted by round; null where a value was not finite.
+        phases: In order.
+        title: Stands above the curves.
+        provenance: What the data was stands below the curves; that it was generated, in red.
+        path: The file to write.
     """
+    with _DRAWING:
+        figure = _figure(metrics, phases, title, provenance)
+        with atomic_write(path) as temporary:
+            figure.savefig(temporary, format="png")
+
+
+def _figure(metrics: pa.Table, phases: Sequence[PhaseSpan], title: str, provenance: Provenance) -> Figure:
     figure = Figure(figsize=(8, 6.4), dpi=150, layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     rounds, accuracy = _column(metrics, "round"), _column(metrics, "test_accuracy")
@@ -45,7 +63,7 @@ def draw_curves(metrics: pa.Table, phases: Sequence[PhaseSpan], title: str, prov
     upper.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))
     upper.set_ylim(bottom=0)
     upper.set_ylabel("test accuracy")
-    lower.plot(rounds, train_loss, color=TRAIN, linewidth=1.0, label="training loss of the round", **point)
+    lower.plot(rounds, train_loss, color=TRAIN, linewidth=1.0, label="training loss in the round", **point)
     lower.plot(rounds, test_loss, color=TEST, linewidth=1.6, label=_loss_label(test_loss), **point)
     lower.set_ylabel("loss")
     lower.set_xlabel("round")
@@ -57,7 +75,7 @@ def draw_curves(metrics: pa.Table, phases: Sequence[PhaseSpan], title: str, prov
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(loc="best", fontsize=9, framealpha=0.9)
 
-    figure.suptitle(textwrap.fill(title, 68), fontsize=13, fontweight="bold")
+    figure.suptitle(textwrap.fill(title, 68), fontsize=13, fontweight="bold", parse_math=False)
     generated = provenance.source == "generated"
     caption = (
         f"GENERATED DATA, no real data set: {provenance.description}"
@@ -69,10 +87,10 @@ def draw_curves(metrics: pa.Table, phases: Sequence[PhaseSpan], title: str, prov
         fontsize=9,
         color="#c00000" if generated else "#555555",
         fontweight="bold" if generated else "normal",
+        parse_math=False,
     )
     _name_phases(figure, upper, phases)
-    with written_whole(path) as temporary:
-        figure.savefig(temporary, format="png")
+    return figure
 
 
 def _column(metrics: pa.Table, name: str) -> np.ndarray:
@@ -84,12 +102,12 @@ def _accuracy_label(rounds: np.ndarray, accuracy: np.ndarray) -> str:
     if not np.isfinite(accuracy).any():
         return "test accuracy"
     best = int(np.nanargmax(accuracy))
-    return f"test accuracy, at best {100 * accuracy[best]:.1f} % in round {rounds[best]:.0f}"
+    return f"test accuracy (best {100 * accuracy[best]:.1f} % in round {rounds[best]:.0f})"
 
 
 def _loss_label(loss: np.ndarray) -> str:
     lost = int((~np.isfinite(loss)).sum())
-    return f"test loss, not finite in {lost} of {len(loss)} evaluated rounds" if lost else "test loss"
+    return f"test loss (not finite in {lost} of {len(loss)} evaluated rounds)" if lost else "test loss"
 
 
 def _shade_phases(axes: Axes, phases: Sequence[PhaseSpan]) -> None:
@@ -113,6 +131,7 @@ def _name_phases(figure: Figure, axes: Axes, phases: Sequence[PhaseSpan]) -> Non
             xytext=(2, 4),
             textcoords="offset points",
             fontsize=10,
+            parse_math=False,
             color=PHASE_COLOURS[index % len(PHASE_COLOURS)],
         )
         extent = label.get_window_extent()

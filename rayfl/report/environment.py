@@ -8,13 +8,19 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from rayfl.engine.session import Job
+from rayfl.engine.job import Job
 
 PACKAGES = ("rayfl", "torch", "torchvision", "numpy", "ray", "pydantic", "pyarrow")
 
 
 def describe_environment(job: Job, backend: str, hosts: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-    """Facts beside the scenario that a result can depend on, and where it was made."""
+    """Returns the facts beside the scenario that a result can depend on, and where it was made.
+
+    Args:
+        job: What is run.
+        backend: `ray` or `inline`.
+        hosts: What each host says of itself: its node and device, and what of PyTorch decides the last bits there.
+    """
     provenance = job.store.provenance
     return {
         "seed": job.scenario.seed,
@@ -23,6 +29,7 @@ def describe_environment(job: Job, backend: str, hosts: Sequence[Mapping[str, st
         "driver": {"node": platform.node(), "platform": platform.platform(), "cpus": os.cpu_count()},
         "python": platform.python_version(),
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "numerics": job.scenario.numerics.model_dump(mode="json"),
         "data": {
             "name": job.store.name,
             "source": provenance.source,
@@ -30,6 +37,8 @@ def describe_environment(job: Job, backend: str, hosts: Sequence[Mapping[str, st
             "files": [{"path": path, "sha256": digest} for path, digest in provenance.files],
             "clients": job.store.num_clients,
             "summary": job.store.summary(),
+            "test_samples": job.store.num_test_samples,
+            "evaluated_samples": len(job.store.test),
         },
         "model": {"name": job.scenario.model.name, "vector_length": len(job.initial)},
     }

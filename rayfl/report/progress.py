@@ -10,50 +10,59 @@ from itertools import accumulate
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
+from rich.progress import TextColumn
 from rich.text import Text
 
 from rayfl.engine.events import Evaluated, Event, RoundDone, Waiting
-from rayfl.report.duration import duration
+from rayfl.report.bar import bar_on
+from rayfl.report.formatting import duration, percent
 
 LINE_EVERY_S = 10.0
-VISITS_NAMED = 5
+UPDATES_NAMED = 5
 
 
 class Pace:
-    """Visits per second and seconds per round, over the last 32 rounds of the present phase."""
+    """Client updates per second and seconds per round, over the last 32 rounds of the current phase."""
 
     def __init__(self) -> None:
         self._phase: str | None = None
-        self._visits = 0
+        self._client_updates = 0
         self._marks: deque[tuple[float, int]] = deque([(0.0, 0)], maxlen=33)
 
     def add(self, done: RoundDone) -> None:
+        """Takes in a committed round."""
         if done.phase != self._phase:
             self._phase = done.phase
             self._marks = deque([self._marks[-1]], maxlen=self._marks.maxlen)
-        self._visits += done.visits
-        self._marks.append((done.seconds, self._visits))
+        self._client_updates += done.client_updates
+        self._marks.append((done.seconds, self._client_updates))
 
     def describe(self, rounds_left: int) -> str:
-        """`42.0 visits/s, 3 min 20 s left`; the time that is left is that of so many rounds at the present pace."""
-        (since, visits_before), (now, visits) = self._marks[0], self._marks[-1]
+        """Returns `42 client updates/s, 3 min 20 s left`.
+
+        Args:
+            rounds_left: Rounds still to come; they are taken to last as long as those of the current phase.
+        """
+        (since, updates_before), (now, updates) = self._marks[0], self._marks[-1]
         if now <= since:
-            return "– visits/s"
+            return "– client updates/s"
         per_round = (now - since) / (len(self._marks) - 1)
-        rate = (visits - visits_before) / (now - since)
-        return f"{rate:.3g} visits/s, {duration(rounds_left * per_round)} left"
+        rate = (updates - updates_before) / (now - since)
+        left = f", {duration(rounds_left * per_round)} left" if rounds_left else ""
+        return f"{rate:.3g} client updates/s{left}"
 
 
 class Progress:
-    """Shows a run's events while it lasts; a context manager.
+    """Shows how far a run is; a context manager.
 
-    On a terminal, a bar with phase, round, accuracy, visits per second and time left. Elsewhere a line for every
-    evaluated round, and one for a committed round after `LINE_EVERY_S` seconds without a line.
+    On a terminal this is a bar with phase, round, accuracy, client updates per second and time left. Elsewhere it is a
+    line for every evaluated round, and one for a committed round after `LINE_EVERY_S` seconds without a line.
 
-    phases: (name, rounds) in order; rounds of events count from 1 through all of them.
-    clock: seconds that only grow.
+    Args:
+        phases: (name, rounds) in order; rounds of events count from 1 through all of them.
+        console: Where it goes.
+        clock: Returns seconds that only grow.
     """
 
     def __init__(
@@ -70,15 +79,12 @@ class Progress:
         self._bar: Bar | None = None
 
     def __enter__(self) -> Progress:
-        if self._console.is_terminal and not self._console.is_dumb_terminal:
-            self._bar = Bar(
-                TextColumn("{task.description}", markup=False, style="bold"),
-                BarColumn(bar_width=None),
-                TextColumn("accuracy {task.fields[accuracy]}", markup=False, style="green"),
-                TextColumn("{task.fields[pace]}", markup=False),
-                console=self._console,
-                expand=True,
-            )
+        self._bar = bar_on(
+            self._console,
+            TextColumn("accuracy {task.fields[accuracy]}", markup=False, style="green"),
+            TextColumn("{task.fields[pace]}", markup=False),
+        )
+        if self._bar is not None:
             self._task = self._bar.add_task(
                 self._place(1), total=self._last_rounds[-1], accuracy=self._accuracy, pace="starting"
             )
@@ -100,7 +106,7 @@ class Progress:
                 if self._bar is None and self._clock() - self._line_at >= LINE_EVERY_S:
                     self._print_line(event.round, f"training loss {event.train_loss:.4g}")
             case Evaluated():
-                self._accuracy = f"{100 * event.accuracy:.2f} %"
+                self._accuracy = percent(event.accuracy)
                 if self._bar is None:
                     self._print_line(event.round, f"test accuracy {self._accuracy}, test loss {event.loss:.4g}")
             case Waiting():
@@ -129,10 +135,10 @@ class Progress:
         self._console.print(Text(f"{place}: {news}, {self._pace_now()}"), soft_wrap=True)
 
     def _warn(self, waiting: Waiting) -> None:
-        named = ", ".join(waiting.outstanding[:VISITS_NAMED])
-        more = len(waiting.outstanding) - VISITS_NAMED
+        named = ", ".join(waiting.outstanding[:UPDATES_NAMED])
+        more = len(waiting.outstanding) - UPDATES_NAMED
         text = (
-            f"warning: nothing came back for {duration(waiting.seconds)} in {self._place(waiting.round)}; "
-            f"outstanding: {named}" + (f" and {more} more" if more > 0 else "")
+            f"warning: no answer for {duration(waiting.seconds)} in {self._place(waiting.round)}; "
+            f"still waiting for {named}" + (f" and {more} more" if more > 0 else "")
         )
         self._console.print(Text(text, style="yellow"), soft_wrap=True)

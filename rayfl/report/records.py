@@ -6,56 +6,33 @@ import itertools
 import json
 import math
 import tempfile
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import safetensors.torch
 from torch import Tensor
 
-from rayfl.durable import written_whole
+from rayfl.durable import atomic_write, write_json
 from rayfl.engine.events import Evaluated, Event, RoundDone
 from rayfl.errors import ResourceError
+from rayfl.report.client_records import ClientRecords
+from rayfl.report.columns import METRICS, joined
+from rayfl.report.status import MODEL
 
-METRICS = pa.schema(
-    [
-        ("phase", pa.string()),
-        ("round", pa.int64()),
-        ("round_in_phase", pa.int64()),
-        ("test_loss", pa.float64()),
-        ("test_accuracy", pa.float64()),
-        ("personalized_accuracy", pa.float64()),
-        ("train_loss", pa.float64()),
-        ("seconds", pa.float64()),
-        ("bytes", pa.int64()),
-        ("transfers", pa.int64()),
-    ]
-)
-CLIENTS = pa.schema(
-    [
-        ("phase", pa.string()),
-        ("round", pa.int64()),
-        ("client", pa.int64()),
-        ("samples", pa.int64()),
-        ("loss", pa.float64()),
-        ("accuracy", pa.float64()),
-        ("personalized_accuracy", pa.float64()),
-    ]
-)
 ROUNDS_HELD = 4096
-"""Committed rounds that wait for their evaluation; more of them is a scheduler that lost one."""
+"""Committed rounds that wait for their evaluation; more of them means that the scheduler lost one."""
 
 
 def check_writable(out: Path) -> None:
-    """Makes the folder `out`, and a file in it for a moment.
+    """Creates the folder `out`, and a file in it for a moment.
 
     Raises:
-        ResourceError: nothing can be written there.
+        ResourceError: Nothing can be written there.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -67,26 +44,36 @@ def check_writable(out: Path) -> None:
 
 
 class Records:
-    """What a run leaves in its folder; close it, or use it as a context manager, to complete `clients.parquet`.
+    """What a run leaves in its folder.
 
-    metrics.jsonl: a line for every evaluated round, written as soon as the evaluation is in; a value that is not
-        finite is null; `seconds`, `bytes` and `transfers` are totals since the run's start.
-    clients.parquet: a row per client and evaluated round; there only if evaluations carry per-client scores.
+    - metrics.jsonl: A line for every evaluated round, written as soon as the evaluation is in, with the columns of
+      `METRICS` and, under their own names, the scalars that were reported in the round or by its evaluation. A value
+      that is not finite is null; `seconds`, `bytes` and `transfers` are totals since the start of the run.
+    - clients.parquet: See `ClientRecords`; there only if events carry anything about single clients.
+    - scenario.toml, environment.json, model.safetensors: As they are handed over.
+
+    Close it, or use it as a context manager, to complete clients.parquet. Whatever cannot be written is a ResourceError
+    that names the file.
+
+    Args:
+        folder: Exists, and holds no records yet.
+
+    Raises:
+        FileExistsError: The folder holds a run's records already.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._rounds: dict[int, RoundDone] = {}
-        self._open = ExitStack()
-        self._metrics = self._open.enter_context((folder / "metrics.jsonl").open("x", encoding="utf-8"))
-        self._clients: pq.ParquetWriter | None = None
+        self._metrics = (folder / "metrics.jsonl").open("x", encoding="utf-8")
+        self._clients = ClientRecords(folder / "clients.parquet")
 
     @classmethod
     def create(cls, out: Path, name: str, now: datetime) -> Records:
-        """A new folder `<out>/<name>-<time>`; a second one of the same second ends in -2, and so on.
+        """Makes a new folder `<out>/<name>-<time>`; a second one of the same second ends in -2, and so on.
 
         Raises:
-            ResourceError: nothing can be written to `out`.
+            ResourceError: Nothing can be written to `out`.
         """
         check_writable(out)
         stem = f"{name}-{now:%Y%m%d-%H%M%S}"
@@ -100,10 +87,10 @@ class Records:
 
     @classmethod
     def within(cls, folder: Path) -> Records:
-        """In this very folder, which is made where it is missing.
+        """Keeps records in this very folder, which is made where it is missing.
 
         Raises:
-            ResourceError: nothing can be written there, or a run's records are there already.
+            ResourceError: Nothing can be written there, or a run's records are there already.
         """
         check_writable(folder)
         try:
@@ -122,77 +109,93 @@ class Records:
         self.close()
 
     def close(self) -> None:
-        """Completes the files, of a run that failed as well."""
-        self._open.close()
+        """Completes the files, of a run that failed as well. Closing twice is closing once.
+
+        Raises:
+            ResourceError: They cannot be written.
+        """
+        with self._writing("metrics.jsonl"):
+            self._metrics.close()
+        with self._writing("clients.parquet"):
+            self._clients.close()
 
     def write_scenario(self, toml: str) -> None:
-        """scenario.toml: the resolved scenario, so that it can be run again."""
-        with written_whole(self.folder / "scenario.toml") as path:
+        """Writes scenario.toml: the resolved scenario, so that it can be run again."""
+        with self._writing("scenario.toml"), atomic_write(self.folder / "scenario.toml") as path:
             path.write_text(toml, encoding="utf-8")
 
     def write_environment(self, facts: Mapping[str, Any]) -> None:
-        """environment.json: versions, devices, hosts, data digests, the seed; strings, numbers, lists and mappings."""
-        with written_whole(self.folder / "environment.json") as path:
-            path.write_text(json.dumps(facts, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        """Writes environment.json: strings, numbers, lists and mappings."""
+        with self._writing("environment.json"):
+            write_json(self.folder / "environment.json", facts)
 
     def write_model(self, state_dict: Mapping[str, Tensor]) -> None:
-        """model.safetensors: tensors under PyTorch's names; views into one storage are stored each by itself."""
+        """Writes model.safetensors: tensors under PyTorch's names; views into one storage are stored separately."""
         tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state_dict.items()}
-        with written_whole(self.folder / "model.safetensors") as path:
-            safetensors.torch.save_file(tensors, path)
+        with self._writing(MODEL), atomic_write(self.folder / MODEL) as path:
+            try:
+                safetensors.torch.save_file(tensors, path)
+            except safetensors.SafetensorError as error:  # also what it makes of a full disk
+                raise OSError(str(error)) from error
 
     def add(self, event: Event) -> None:
-        """Takes in what the scheduler tells; an evaluated round becomes a line of metrics.jsonl."""
+        """Takes in one event; an evaluated round becomes a line of metrics.jsonl.
+
+        Raises:
+            RayflError: A reported scalar has the name of another column.
+            ResourceError: The records cannot be written.
+        """
         match event:
             case RoundDone():
                 self._rounds[event.round] = event
                 if len(self._rounds) > ROUNDS_HELD:
                     del self._rounds[next(iter(self._rounds))]
+                with self._writing("clients.parquet"):
+                    self._clients.add_reports(event)
             case Evaluated():
                 self._add_metrics(self._rounds.pop(event.round), event)
-                if event.clients:
-                    self._add_clients(event)
+                with self._writing("clients.parquet"):
+                    self._clients.add_scores(event)
 
     def metrics_table(self) -> pa.Table:
-        """The metrics so far, sorted by round: columns as in `METRICS`, null where a value was not finite."""
+        """Returns the metrics so far, sorted by round.
+
+        The columns are those of `METRICS`, then a float64 column for every reported scalar; null stands where a
+        value was not finite or not reported.
+        """
         lines = (self.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        table = pa.Table.from_pylist([json.loads(line) for line in lines], schema=METRICS)
-        return table.sort_by("round")
+        rows = [json.loads(line) for line in lines]
+        scalars = dict.fromkeys(name for row in rows for name in row if name not in METRICS.names)
+        schema = pa.schema([*METRICS, *((name, pa.float64()) for name in scalars)])
+        return pa.Table.from_pylist(rows, schema=schema).sort_by("round")
 
     def _add_metrics(self, done: RoundDone, evaluated: Evaluated) -> None:
-        row = {
+        fixed = {
             "phase": done.phase,
             "round": done.round,
             "round_in_phase": done.round_in_phase,
-            "test_loss": _finite(evaluated.loss),
-            "test_accuracy": _finite(evaluated.accuracy),
+            "test_loss": evaluated.loss,
+            "test_accuracy": evaluated.accuracy,
             "personalized_accuracy": evaluated.personalized_accuracy,
-            "train_loss": _finite(done.train_loss),
+            "train_loss": done.train_loss,
             "seconds": done.seconds,
             "bytes": done.traffic.bytes,
             "transfers": done.traffic.transfers,
+            "bytes_down": done.traffic.down_bytes,
+            "bytes_up": done.traffic.up_bytes,
         }
-        self._metrics.write(json.dumps(row, allow_nan=False) + "\n")
-        self._metrics.flush()
+        row = {name: _finite(value) for name, value in joined(fixed, done.scalars, evaluated.scalars).items()}
+        with self._writing("metrics.jsonl"):
+            self._metrics.write(json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n")
+            self._metrics.flush()
 
-    def _add_clients(self, evaluated: Evaluated) -> None:
-        if self._clients is None:
-            path = self._open.enter_context(written_whole(self.folder / "clients.parquet"))
-            self._clients = self._open.enter_context(pq.ParquetWriter(path, CLIENTS))
-        scores = evaluated.clients
-        columns: list[list[Any]] = [
-            [evaluated.phase] * len(scores),
-            [evaluated.round] * len(scores),
-            [score.client for score in scores],
-            [score.samples for score in scores],
-            [score.loss for score in scores],
-            [score.accuracy for score in scores],
-            [score.personalized_accuracy for score in scores],
-        ]
-        self._clients.write_table(
-            pa.Table.from_arrays([pa.array(c, t) for c, t in zip(columns, CLIENTS.types, strict=True)], schema=CLIENTS)
-        )
+    @contextmanager
+    def _writing(self, file: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise ResourceError(f"cannot write '{self.folder / file}': {error.strerror or error}") from error
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _finite(value: object) -> object:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

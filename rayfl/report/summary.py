@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich import box
@@ -12,7 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from rayfl.engine.events import Evaluated, Event, RoundDone, Traffic
-from rayfl.report.duration import duration
+from rayfl.report.formatting import duration, percent
+
+ABSENT = "–"
 
 
 @dataclass
@@ -20,58 +23,69 @@ class _Phase:
     last_round: RoundDone | None = None
     last: Evaluated | None = None
     best: Evaluated | None = None
+    scalars: dict[str, float] = field(default_factory=dict)
+    """Reported scalars, each as it was reported last."""
 
 
 class Summary:
-    """Collects the events of a run, a few of each phase, and renders the result."""
+    """Collects a few events of each phase and renders the result."""
 
     def __init__(self) -> None:
         self._phases: dict[str, _Phase] = {}
 
     def add(self, event: Event) -> None:
-        """Takes in what the scheduler tells."""
+        """Takes in one event."""
         match event:
             case RoundDone():
-                self._phases.setdefault(event.phase, _Phase()).last_round = event
+                phase = self._phases.setdefault(event.phase, _Phase())
+                phase.last_round = event
+                phase.scalars.update(event.scalars)
             case Evaluated():
                 phase = self._phases.setdefault(event.phase, _Phase())
                 if phase.last is None or event.round > phase.last.round:
                     phase.last = event
+                    phase.scalars.update(event.scalars)
                 if phase.best is None or event.accuracy > phase.best.accuracy:
                     phase.best = event
 
     def show(self, console: Console, folder: Path) -> None:
         """Prints a column for every phase that committed a round, and below them where the records are.
 
-        Transfers (of models), traffic and time are the phase's own; the best test accuracy stands with the first
-        round that reached it, counted through the whole scenario.
+        Model transfers, traffic and time are the phase's own. The best test accuracy comes with the first round that
+        reached it, counted through the whole scenario. Reported scalars follow, each as it was reported last.
+
+        Args:
+            console: Where it goes.
+            folder: The run's own.
         """
-        table = Table(box=box.SIMPLE_HEAD, header_style="bold")
-        table.add_column("")
-        rows: dict[str, list[str]] = {}
-        before = Traffic()
-        started = 0.0
+        columns = dict(self._columns())
+        labels = dict.fromkeys(label for cells in columns.values() for label in cells)
+        table = Table("", box=box.SIMPLE_HEAD, header_style="bold")
+        for name in columns:
+            table.add_column(Text(name), justify="right")
+        for label in labels:
+            table.add_row(Text(label), *(cells.get(label, ABSENT) for cells in columns.values()))
+        console.print(table)
+        console.print(Text.assemble("records: ", (str(folder), "bold")), soft_wrap=True)
+
+    def _columns(self) -> Iterator[tuple[str, dict[str, str]]]:
+        """Every phase that committed a round, with its cells by label."""
+        before, started = Traffic(), 0.0
         for name, phase in self._phases.items():
             done, last, best = phase.last_round, phase.last, phase.best
             if done is None:
                 continue
-            table.add_column(Text(name), justify="right")
             cells = {
                 "rounds": f"{done.round_in_phase:,}",
-                "test accuracy": f"{100 * last.accuracy:.2f} %" if last else "–",
-                "best test accuracy": f"{100 * best.accuracy:.2f} %" if best else "–",
-                "reached in round": f"{best.round:,}" if best else "–",
-                "test loss": f"{last.loss:.4g}" if last else "–",
+                "test accuracy": percent(last.accuracy) if last else ABSENT,
+                "best test accuracy": percent(best.accuracy) if best else ABSENT,
+                "reached in round": f"{best.round:,}" if best else ABSENT,
+                "test loss": f"{last.loss:.4g}" if last else ABSENT,
                 "model transfers": f"{done.traffic.transfers - before.transfers:,}",
                 "traffic": decimal(done.traffic.bytes - before.bytes),
                 "time": duration(done.seconds - started),
             }
             if last and last.personalized_accuracy is not None:
-                cells["personalized accuracy"] = f"{100 * last.personalized_accuracy:.2f} %"
-            for label, cell in cells.items():
-                rows.setdefault(label, []).append(cell)
+                cells["personalized accuracy"] = percent(last.personalized_accuracy)
+            yield name, cells | {scalar: f"{value:.4g}" for scalar, value in phase.scalars.items()}
             before, started = done.traffic, done.seconds
-        for label, row in rows.items():
-            table.add_row(label, *row)
-        console.print(table)
-        console.print(Text.assemble("records: ", (str(folder), "bold")), soft_wrap=True)

@@ -1,6 +1,6 @@
 """Federated learning in a few lines of float64, with which rayfl is compared.
 
-It shares with rayfl the data, the initial weights, and the stream that a visit draws its samples' order from.
+It shares with rayfl the data, the initial weights, and the stream that a client update draws its samples' order from.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from rayfl.streams import stream
+from rayfl.streams import client_stream
 from tests.algorithms.scene import CLASSES, FIRST, INPUTS, SECOND, SEED, SIZES, Setting, people
 
 Vector = torch.Tensor
@@ -51,16 +51,16 @@ def linear(slope: Vector, quadratic: float = 0.0, centre: Vector | float = 0.0) 
     return lambda y: slope + quadratic * (y - centre)
 
 
-class Visit:
-    """A client in a round (from 1). n: its samples; lr: this round's; K: its local steps."""
+class PlainUpdate:
+    """A client in a round (from 1) and exchange (from 0). n: its samples; lr: this round's; K: its local steps."""
 
-    def __init__(self, setting: Setting, client: int, round: int) -> None:
+    def __init__(self, setting: Setting, client: int, round: int, exchange: int = 0) -> None:
         self.client, self._local, self._loudness = client, setting.local, setting.loudness
         self.n, self.mean_n = SIZES[client], sum(SIZES[: setting.clients]) / setting.clients
         self.lr = self._local["lr"] * self._local.get("lr_decay", 1.0) ** (round - 1)
         start = sum(SIZES[:client])
         self.x, self.y = X[start : start + self.n], Y[start : start + self.n]
-        order, size = stream(SEED, "order", 0, round, client), self._local["batch_size"]
+        order, size = client_stream(SEED, "order", 0, round, client, exchange), self._local["batch_size"]
         passes = [order.permutation(self.n) for _ in range(self._local["epochs"])]
         size = self.n if size == "full" else size
         self.batches = [rows[first : first + size] for rows in passes for first in range(0, self.n, size)]
@@ -104,11 +104,11 @@ class Visit:
         return gradient(cross_entropy, w, self.x, self.y)
 
 
-def rounds(setting: Setting) -> Iterator[list[Visit]]:
-    """The cohort's visits, round by round."""
+def rounds(setting: Setting, exchange: int = 0) -> Iterator[list[PlainUpdate]]:
+    """The cohort's client updates, round by round; exchange: in which of each round clients train."""
     for number in range(setting.rounds):
         cohort = setting.cohorts[number % len(setting.cohorts)]
-        yield [Visit(setting, client, number + 1) for client in cohort]
+        yield [PlainUpdate(setting, client, number + 1, exchange) for client in cohort]
 
 
 def mean(vectors: Sequence[Vector], weights: Sequence[float] | None = None) -> Vector:
@@ -117,15 +117,15 @@ def mean(vectors: Sequence[Vector], weights: Sequence[float] | None = None) -> V
     return sum((p * v for p, v in zip(weights, vectors, strict=True)), torch.zeros(())) / sum(weights)
 
 
-def sizes(cohort: Sequence[Visit]) -> list[float]:
-    return [float(visit.n) for visit in cohort]
+def sizes(cohort: Sequence[PlainUpdate]) -> list[float]:
+    return [float(update.n) for update in cohort]
 
 
 def fedavg(setting: Setting, *, uniform: bool = False, server_lr: float = 1.0) -> Vector:
     """w <- w + eta_g sum_i p_i (w_i - w)."""
     w = setting.initial()
     for cohort in rounds(setting):
-        change = mean([visit.sgd(w) - w for visit in cohort], None if uniform else sizes(cohort))
+        change = mean([update.sgd(w) - w for update in cohort], None if uniform else sizes(cohort))
         w = w + server_lr * change
     return w
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,8 @@ import torch
 from torch import nn
 
 from rayfl.config.scenario import Scenario
-from rayfl.data.dataset import Dataset, Examples, NaturalClients, Provenance, Shards
-from rayfl.engine.session import Job
+from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
+from rayfl.engine.job import Job
 from rayfl.models.flat import FlatModel
 from rayfl.models.network import Network
 from rayfl.simulation import prepare
@@ -46,9 +47,9 @@ def people(number: int = len(SIZES)) -> Dataset:
     return Dataset("people", train, test, CLASSES, Provenance("arrays", "points"), shards)
 
 
-def _labelled(rng: np.random.Generator, owners: np.ndarray, taste: np.ndarray) -> Examples:
+def _labelled(rng: np.random.Generator, owners: np.ndarray, taste: np.ndarray) -> Samples:
     x = rng.normal(size=(len(owners), INPUTS)).astype(np.float32)
-    return Examples(x, np.einsum("ni,nic->nc", x, taste[owners]).argmax(axis=1))
+    return Samples(x, np.einsum("ni,nic->nc", x, taste[owners]).argmax(axis=1))
 
 
 class TanhNet(Network):
@@ -107,29 +108,40 @@ EVERYTHING = PLAIN.with_local(momentum=0.6, weight_decay=0.02, clip_norm=0.4)
 LOUD = replace(PLAIN, loudness=1.7)
 """The network behaves otherwise in training than in evaluation mode."""
 FULL = Setting(EVERYBODY, rounds=3, local=USUAL)
+RATE = Setting(local={"lr": 0.3, "lr_decay": 0.9})
+"""For clients that do not train: the rate of `PLAIN`, which is all that they heed."""
 
 
-def prepared(algorithm: str | Mapping[str, Any], setting: Setting, **changes: Any) -> tuple[Job, FlatModel]:
-    """A job whose only phase is of this algorithm."""
-    phase = {
+def prepared(
+    algorithm: str | Mapping[str, Any],
+    setting: Setting,
+    phase: Mapping[str, Any] = MappingProxyType({}),
+    **changes: Any,
+) -> tuple[Job, FlatModel]:
+    """A job whose only phase is of this algorithm.
+
+    phase: more keys of the phase. changes: other tables of the scenario.
+    """
+    federated = {
         "name": "federated",
         "algorithm": dict(algorithm) if isinstance(algorithm, Mapping) else algorithm,
         "rounds": setting.rounds,
-        "cohort": {"given": [list(cohort) for cohort in setting.cohorts]},
+        "cohort": {"explicit": [list(cohort) for cohort in setting.cohorts]},
         "local": dict(setting.local),
+        **phase,
     }
     tables = {
         "seed": SEED,
         "data": {"name": f"{__name__}:people", "options": {"number": setting.clients}},
         "model": {"name": f"{__name__}:TanhNet", "loudness": setting.loudness},
-        "phases": [phase],
+        "phases": [federated],
         "evaluation": {"every": 1000},
     }
     return prepare(Scenario.from_tables(tables | changes), Path("no-data-here"))
 
 
-def trained(algorithm: str | Mapping[str, Any], setting: Setting) -> torch.Tensor:
-    """float64 [parameters], no padding: the model that rayfl reports in the end."""
-    job, model = prepared(algorithm, setting)
+def trained(algorithm: str | Mapping[str, Any], setting: Setting, **phase: Any) -> torch.Tensor:
+    """float64 [parameters], no padding: the model to evaluate in the end; phase: more keys of the phase."""
+    job, model = prepared(algorithm, setting, phase)
     vector, _ = run_on_hosts(job, 1)
     return torch.cat([part.flatten() for part in model.state_dict(torch.from_numpy(vector)).values()]).double()

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from rayfl.errors import ScenarioError
-from tests.algorithms.scene import PLAIN, Setting, prepared
+from tests.algorithms.scene import PLAIN, RATE, Setting, prepared
 
 FOREIGN = "tests.user_code:Linear"
 """A network that declares nothing."""
@@ -24,9 +24,10 @@ def failure(algorithm: str | dict[str, Any], setting: Setting = PLAIN, **changes
 @pytest.mark.parametrize(
     ("name", "option", "value", "complaint"),
     [
-        ("fedavg", "server_lr", 0, "must be greater than 0 (got 0)"),
+        ("fedavg", "server_lr", 0, "is now called phases.federated.algorithm.server_optimizer.lr"),
         ("fedavg", "weighting", "sizes", "must be 'samples' or 'uniform' (got 'sizes')"),
-        ("fedavg", "buffers", "drop", "must be 'average' or 'keep' (got 'drop')"),
+        ("fedavg", "buffers", "drop", "must be 'average', 'keep' or 'reset' (got 'drop')"),
+        ("fedavgm", "lr", 0, "must be greater than 0 (got 0)"),
         ("fedavgm", "momentum", 1.0, "must be less than 1 (got 1.0)"),
         ("fedavgm", "momentum", -0.1, "must be greater than or equal to 0 (got -0.1)"),
         ("fedadagrad", "beta_2", 0.5, "unknown key; did you mean 'beta_1'?"),
@@ -35,26 +36,26 @@ def failure(algorithm: str | dict[str, Any], setting: Setting = PLAIN, **changes
         ("fedyogi", "beta_2", -1, "must be greater than or equal to 0 (got -1)"),
         ("fedprox", "mu", -1, "must be greater than or equal to 0 (got -1)"),
         ("fedprox", "mu", float("nan"), "must be a finite number (got nan)"),
-        ("fedprox", "proximal", 1, "unknown key; known: buffers, mu, report, server_lr, weighting"),
+        ("fedprox", "proximal", 1, "unknown key; known: buffers, mu, penalties, server_optimizer, weighting"),
         ("scaffold", "option", "III", "must be 'I' or 'II' (got 'III')"),
         ("scaffold", "correction", "loss", "must be 'gradient' or 'step' (got 'loss')"),
         ("moon", "tau", 0, "must be greater than 0 (got 0)"),
         ("moon", "mu", -5, "must be greater than or equal to 0 (got -5)"),
-        ("moon", "first", "random", "must be 'skip' or 'initial' (got 'random')"),
+        ("moon", "first", "last", "must be 'skip', 'initial' or 'random' (got 'last')"),
         ("feddyn", "alpha", 0, "must be greater than 0 (got 0)"),
-        ("feddyn", "report", "server", "must be 'participants', 'all' or 'cloud' (got 'server')"),
+        ("feddyn", "report", "all", "is now called phases.federated.eval_model"),
         ("feddyn", "penalty", "loss", "must be 'gradient' or 'decay' (got 'loss')"),
-        ("feddyn", "weighting", "samples", "must be 'uniform' (got 'samples')"),
+        ("feddyn", "weighting", "samples", "unknown key; known: alpha, buffers, penalties, penalty, scale_alpha"),
         ("fedexp", "epsilon", -1, "must be greater than or equal to 0 (got -1)"),
         ("fedexp", "decay", 0, "must be greater than 0 (got 0)"),
         ("fedexp", "decay", 1.1, "must be less than or equal to 1 (got 1.1)"),
         ("fedexp", "form", "scaffold", "must be 'paper', 'code', 'feddecorr' or 'fedbug' (got 'scaffold')"),
         ("feddecorr", "beta", -0.1, "must be greater than or equal to 0 (got -0.1)"),
         ("feddecorr", "scaling", "batch", "must be 'correlation' or 'code' (got 'batch')"),
-        ("fednova", "rho", 0.9, "unknown key; known: buffers, report, server_lr, weighting"),
+        ("fednova", "rho", 0.9, "unknown key; known: buffers, penalties, server_optimizer, weighting"),
         ("qfedavg", "q", -1, "must be greater than or equal to 0 (got -1)"),
         ("qfedsgd", "q", -1, "must be greater than or equal to 0 (got -1)"),
-        ("fedbabu", "head", "read_out", "unknown key; known: buffers, report, server_lr, weighting"),
+        ("fedbabu", "head", "read_out", "unknown key; known: buffers, penalties, server_optimizer, weighting"),
     ],
 )
 def test_hyper_parameters_are_named_with_what_is_allowed(name: str, option: str, value: Any, complaint: str) -> None:
@@ -63,9 +64,17 @@ def test_hyper_parameters_are_named_with_what_is_allowed(name: str, option: str,
     assert f".algorithm.{option}: {complaint}" in message
 
 
-def test_feddyn_has_no_server_rate_to_set() -> None:
-    """Its server goes to the mean and to the clients' corrections: a rate that nobody reads must not pass."""
-    assert ".algorithm.server_lr: " in failure({"name": "feddyn", "server_lr": 0.5})
+@pytest.mark.parametrize("name", ["feddyn", "fedexp", "qfedavg", "qfedsgd"])
+def test_algorithms_with_a_server_step_of_their_own_have_no_server_optimizer_to_set(name: str) -> None:
+    """FedDyn's server goes to the mean and to the clients' corrections: a rate that nobody reads must not pass."""
+    options = {"name": name, "server_optimizer": {"name": "sgd", "lr": 0.5}}
+    assert ".algorithm.server_optimizer: unknown key" in failure(options, RATE if name == "qfedsgd" else PLAIN)
+
+
+def test_which_model_is_evaluated_is_one_of_four() -> None:
+    assert "phases.0.eval_model: must be 'global', 'average', 'participants' or 'all' (got 'server')" in failure(
+        "feddyn", phase={"eval_model": "server"}
+    )
 
 
 @pytest.mark.parametrize("name", ["moon", "feddecorr"])
@@ -104,13 +113,12 @@ class HeadOnly(nn.Module):
         return logits
 
 
+@pytest.mark.parametrize("buffers", ["keep", "reset"])
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "feddyn", "fedexp", "fedadam"])
-def test_running_statistics_that_nobody_averages_are_refused(name: str) -> None:
-    message = failure({"name": name, "buffers": "keep"}, model=f"{__name__}:HeadOnly")
-    assert message == (
-        f"phase 'federated' ({name}) has buffers = 'keep', so the running statistics of model HeadOnly ('norm', ...) "
-        "would stay as they were made; use group norm, or buffers = 'average'"
-    )
+def test_an_option_for_buffers_is_refused_where_the_network_has_none(name: str, buffers: str) -> None:
+    message = failure({"name": name, "buffers": buffers})
+    assert message == (f"phase 'federated' ({name}): 'buffers' has no effect, for model TanhNet has none; leave it out")
+    prepared({"name": name, "buffers": buffers}, PLAIN, model=f"{__name__}:HeadOnly")
 
 
 def test_units_are_those_that_the_network_declares() -> None:
@@ -121,7 +129,7 @@ def test_units_are_those_that_the_network_declares() -> None:
     )
 
 
-def test_the_codes_schedule_needs_a_step_for_every_unit_of_the_shortest_visit() -> None:
+def test_the_codes_schedule_needs_a_step_for_every_unit_of_the_shortest_client_update() -> None:
     """The smallest client has 4 samples: one step an epoch, two in all."""
     message = failure("fedavg", PLAIN.with_local(unfreeze={"share": 1.0, "schedule": "code"}))
     assert message == (

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from rayfl.engine.events import RoundDone, Traffic
 from rayfl.models.network import Network
 from rayfl.streams import torch_seed
-from tests.algorithms.reference import Visit
+from tests.algorithms.reference import PlainUpdate
 from tests.algorithms.scene import CLASSES, INPUTS, SEED, SIZES, Setting, prepared
 from tests.engine.scenes import run_on_hosts
 
@@ -84,11 +86,11 @@ def close(ours: torch.Tensor, expected: torch.Tensor) -> bool:
 
 def test_a_client_trains_batch_norm_as_pytorch_does() -> None:
     net = _network().double()
-    visit = Visit(Setting(((4,),), 1, LOCAL), 4, 1)
-    optimizer = torch.optim.SGD(net.parameters(), lr=visit.lr)
-    for rows in visit.batches:
+    update = PlainUpdate(Setting(((4,),), 1, LOCAL), 4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=update.lr)
+    for rows in update.batches:
         optimizer.zero_grad()
-        F.cross_entropy(net(visit.x[rows]), visit.y[rows]).backward()  # type: ignore[no-untyped-call]
+        F.cross_entropy(net(update.x[rows]), update.y[rows]).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     params, buffers = state("fedavg", (4,))
     expected_params, expected_buffers = _split(net.state_dict())
@@ -100,7 +102,8 @@ def test_a_client_trains_batch_norm_as_pytorch_does() -> None:
 @pytest.mark.parametrize(("weighting", "weights"), [("samples", BY_SIZE), ("uniform", PLAIN)])
 def test_statistics_are_averaged_whatever_the_servers_rate(weighting: str, weights: list[float]) -> None:
     moved, shifted = changes()
-    params, buffers = state({"name": "fedavg", "server_lr": 0.3, "weighting": weighting}, COHORT)
+    algorithm = {"name": "fedavg", "server_optimizer": {"name": "sgd", "lr": 0.3}, "weighting": weighting}
+    params, buffers = state(algorithm, COHORT)
     assert close(params, initial()[0] + 0.3 * weighted(moved, weights))
     assert close(buffers, initial()[1] + weighted(shifted, weights))
 
@@ -136,3 +139,75 @@ def test_fedexp_counts_statistics_only_in_feddecorrs_form(form: str) -> None:
     params, buffers = state({"name": "fedexp", "form": form}, COHORT)
     assert close(params, initial()[0] + rate * weighted(moved, PLAIN))
     assert (buffers - initial()[1]).norm() > 0.1
+
+
+RETURNING = ((0, 3, 4), (2, 4, 7), (4, 0, 11))
+"""Some clients come back."""
+
+
+def plain_loop(buffers: str, cohorts: tuple[tuple[int, ...], ...]) -> tuple[torch.Tensor, torch.Tensor]:
+    """FedAvg with PyTorch's own batch norm: what a client starts from is the global model, but for its statistics."""
+    model = {name: value.double() for name, value in _network().state_dict().items()}
+    initial, own = dict(model), dict[int, dict[str, torch.Tensor]]()
+    for number, cohort in enumerate(cohorts, start=1):
+        returned = []
+        for client in cohort:
+            net = _network().double()
+            net.load_state_dict(model)
+            if buffers == "keep":
+                net.load_state_dict(own.get(client, {}), strict=False)
+            elif buffers == "reset":
+                net.load_state_dict({name: value for name, value in initial.items() if "running" in name}, strict=False)
+            update = PlainUpdate(Setting(cohorts, len(cohorts), LOCAL), client, number)
+            optimizer = torch.optim.SGD(net.parameters(), lr=update.lr)
+            for rows in update.batches:
+                optimizer.zero_grad()
+                torch.autograd.backward(F.cross_entropy(net(update.x[rows]), update.y[rows]))
+                optimizer.step()
+            state = {name: value.double().clone() for name, value in net.state_dict().items()}
+            own[client] = {name: value for name, value in state.items() if "running" in name}
+            returned.append(state)
+        weights = [float(SIZES[client]) for client in cohort]
+        model = {name: weighted([state[name] for state in returned], weights) for name in model}
+    return _split(model)
+
+
+@pytest.mark.parametrize("buffers", ["average", "keep", "reset"])
+def test_a_client_starts_from_averaged_kept_or_initial_statistics(buffers: str) -> None:
+    """The server averages what comes back in all cases, so that the global model can be evaluated."""
+    params, statistics = state({"name": "fedavg", "buffers": buffers}, *RETURNING)
+    expected_params, expected_statistics = plain_loop(buffers, RETURNING)
+    assert close(params, expected_params)
+    assert close(statistics, expected_statistics)
+    for other in {"average", "keep", "reset"} - {buffers}:
+        assert not close(statistics, plain_loop(other, RETURNING)[1])
+
+
+@pytest.mark.parametrize("buffers", ["keep", "reset"])
+def test_clients_statistics_keep_the_bits_on_any_number_of_hosts(buffers: str) -> None:
+    setting = Setting(RETURNING, len(RETURNING), LOCAL)
+    job, _ = prepared({"name": "scaffold", "buffers": buffers}, setting, model=f"{__name__}:NormNet")
+    expected, _ = run_on_hosts(job, 1)
+    assert np.array_equal(run_on_hosts(job, 3)[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "down", "up", "transfers"),
+    [
+        ("fedavg", 75, 75, 2),
+        ({"name": "fedavg", "buffers": "keep"}, 63, 63, 2),
+        ({"name": "fedavg", "buffers": "reset"}, 63, 63, 2),
+        ("scaffold", 75 + 63, 75 + 63, 4),
+        ({"name": "scaffold", "buffers": "keep"}, 63 + 63, 63 + 63, 4),
+        ({"name": "moon", "first": "initial"}, 75 + 75, 75, 3),
+        ({"name": "moon", "first": "random"}, 75, 75, 2),
+    ],
+    ids=str,
+)
+def test_statistics_that_stay_with_a_client_are_not_sent(algorithm: Any, down: int, up: int, transfers: int) -> None:
+    """4 * 6 + 6, 2 * 6, 6 * 3 + 3 parameters, 2 * 6 statistics; control variates have none."""
+    job, _ = prepared(algorithm, Setting((COHORT,), 1, LOCAL), model=f"{__name__}:NormNet")
+    _, events = run_on_hosts(job, 2)
+    moved = next(event for event in events if isinstance(event, RoundDone)).traffic
+    number = len(COHORT)
+    assert moved == Traffic(transfers * number, down * number, up * number, 4 * down * number, 4 * up * number)

@@ -14,7 +14,7 @@ BODY = torch.from_numpy(MODULE_OF < 2)
 def fedbabu(setting: Setting, *, uniform: bool = True) -> Vector:
     w = setting.initial()
     for cohort in rounds(setting):
-        models = [visit.sgd(w, trains=lambda _: BODY.double()) for visit in cohort]
+        models = [update.sgd(w, trains=lambda _: BODY.double()) for update in cohort]
         w = mean(models, None if uniform else sizes(cohort))
     return w
 

@@ -19,16 +19,16 @@ MANY = Setting(EVERYBODY, 2, {**USUAL, "lr": 0.5, "epochs": 8})
 def fedexp(
     setting: Setting,
     form: str = "paper",
-    report: str = "average",
+    eval_model: str = "average",
     epsilon: float = 1e-3,
     decay: float = 0.998,
     weighting: str = "uniform",
 ) -> tuple[Vector, list[float]]:
-    """The reported model, and eta_g of every round."""
+    """The evaluated model, and eta_g of every round."""
     w, rates = setting.initial(), []
     for t, cohort in enumerate(rounds(setting)):
         before, p = w, sizes(cohort) if weighting == "samples" else [1.0] * len(cohort)
-        changes = [visit.sgd(w) - w for visit in cohort]
+        changes = [update.sgd(w) - w for update in cohort]
         squared = sum(p_i * float(d.square().sum()) for p_i, d in zip(p, changes, strict=True)) / sum(p)
         change, number = mean(changes, p), len(cohort)
         if form in ("paper", "feddecorr"):
@@ -40,17 +40,16 @@ def fedexp(
             rate = squared / (float(change.square().sum()) + number)
         rates.append(max(1.0, rate))
         w = w + rates[-1] * change
-    return (w + before) / 2 if report == "average" and setting.rounds > 1 else w, rates
+    return (w + before) / 2 if eval_model == "average" and setting.rounds > 1 else w, rates
 
 
-@pytest.mark.parametrize("report", ["average", "global"])
+@pytest.mark.parametrize("eval_model", ["average", "global"])
 @pytest.mark.parametrize("weighting", ["samples", "uniform"])
 @pytest.mark.parametrize("form", ["paper", "code", "feddecorr", "fedbug"])
-def test_fedexp(form: str, weighting: str, report: str) -> None:
-    options = {"form": form, "weighting": weighting, "report": report}
-    expected, rates = fedexp(FEW, **options)  # type: ignore[arg-type]
+def test_fedexp(form: str, weighting: str, eval_model: str) -> None:
+    expected, rates = fedexp(FEW, form, eval_model, weighting=weighting)
     assert min(rates) >= 1 < max(rates) - 0.2
-    ours = trained({"name": "fedexp", **options}, FEW)
+    ours = trained({"name": "fedexp", "form": form, "weighting": weighting}, FEW, eval_model=eval_model)
     assert_equal_and_unlike(ours, expected, fedavg(FEW, uniform=weighting == "uniform"), FEW)
 
 
@@ -63,37 +62,37 @@ def test_full_participation(form: str) -> None:
 
 
 def test_many_participants_turn_fedbugs_form_off() -> None:
-    ours = trained({"name": "fedexp", "form": "fedbug", "report": "global"}, MANY)
+    ours = trained({"name": "fedexp", "form": "fedbug"}, MANY, eval_model="global")
     assert_equal(ours, fedavg(MANY, uniform=True), MANY)
 
 
 @pytest.mark.parametrize("form", ["paper", "feddecorr", "code"])
 def test_epsilon_holds_the_extrapolation_back(form: str) -> None:
-    options: dict[str, Any] = {"form": form, "epsilon": 0.1, "report": "global"}
-    expected, rates = fedexp(FEW, **options)
+    options: dict[str, Any] = {"form": form, "epsilon": 0.1}
+    expected, rates = fedexp(FEW, eval_model="global", **options)
     assert max(rates) > 1.2
-    ours = trained({"name": "fedexp", **options}, FEW)
-    assert_equal_and_unlike(ours, expected, fedexp(FEW, **(options | {"epsilon": 0.05}))[0], FEW)
+    ours = trained({"name": "fedexp", **options}, FEW, eval_model="global")
+    assert_equal_and_unlike(ours, expected, fedexp(FEW, eval_model="global", **(options | {"epsilon": 0.05}))[0], FEW)
 
 
 def test_the_codes_epsilon_shrinks_from_the_first_round_on() -> None:
     """With a fast decay, so that a round more or less of it is plain to see: from 0.5^2 epsilon in the first round."""
-    options: dict[str, Any] = {"form": "code", "epsilon": 0.3, "decay": 0.5, "report": "global"}
-    expected, rates = fedexp(FEW, **options)
+    options: dict[str, Any] = {"form": "code", "epsilon": 0.3, "decay": 0.5}
+    expected, rates = fedexp(FEW, eval_model="global", **options)
     assert max(rates) > 1.2
-    ours = trained({"name": "fedexp", **options}, FEW)
-    assert_equal_and_unlike(ours, expected, fedexp(FEW, **(options | {"epsilon": 0.075}))[0], FEW)
+    ours = trained({"name": "fedexp", **options}, FEW, eval_model="global")
+    assert_equal_and_unlike(ours, expected, fedexp(FEW, eval_model="global", **(options | {"epsilon": 0.075}))[0], FEW)
 
 
-def test_the_first_round_has_no_average_to_report() -> None:
+def test_the_first_round_has_no_average() -> None:
     setting = replace(FEW, rounds=1)
-    assert_equal(trained("fedexp", setting), fedexp(setting, report="global")[0], setting)
+    assert_equal(trained("fedexp", setting), fedexp(setting, eval_model="global")[0], setting)
 
 
 def test_training_goes_on_from_the_last_model_not_from_the_average() -> None:
     twice = replace(FEW, rounds=2)
-    last, average = (trained({"name": "fedexp", "report": report}, twice) for report in ("global", "average"))
-    first = trained({"name": "fedexp", "report": "global"}, replace(FEW, rounds=1))
+    last, average = (trained("fedexp", twice, eval_model=rule) for rule in ("global", "average"))
+    first = trained("fedexp", replace(FEW, rounds=1), eval_model="global")
     assert torch.allclose(average, (first + last) / 2, rtol=0, atol=1e-6)
     assert (last - first).norm() > 0.1
 
@@ -102,7 +101,7 @@ def test_training_goes_on_from_the_last_model_not_from_the_average() -> None:
 def test_where_clients_agree_nothing_is_extrapolated(form: str) -> None:
     """One participant a round: ||delta||^2 over twice itself is below one, or, with FedBug's form, over more."""
     alone = Setting([[3], [7], [3]], 3, FEW.local)
-    ours = trained({"name": "fedexp", "form": form, "report": "global"}, alone)
+    ours = trained({"name": "fedexp", "form": form}, alone, eval_model="global")
     assert_equal(ours, fedavg(alone), alone)
 
 

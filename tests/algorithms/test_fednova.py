@@ -19,8 +19,8 @@ def fednova(setting: Setting, *, uniform: bool = False, server_lr: float = 1.0) 
     w = setting.initial()
     for cohort in rounds(setting):
         weights = [1.0] * len(cohort) if uniform else sizes(cohort)
-        tau = [sum(coefficients(visit.K, setting.local.get("momentum", 0.0))) for visit in cohort]
-        directions = [(w - visit.sgd(w)) / tau_i for visit, tau_i in zip(cohort, tau, strict=True)]
+        tau = [sum(coefficients(update.K, setting.local.get("momentum", 0.0))) for update in cohort]
+        directions = [(w - update.sgd(w)) / tau_i for update, tau_i in zip(cohort, tau, strict=True)]
         tau_eff = float(mean([torch.tensor(tau_i, dtype=torch.float64) for tau_i in tau], weights))
         w = w - server_lr * tau_eff * mean(directions, weights)
     return w
@@ -36,14 +36,14 @@ def test_with_momentum_steps_count_by_their_coefficients(momentum: float) -> Non
     setting = PLAIN.with_local(momentum=momentum)
     w = setting.initial()
     for cohort in rounds(setting):
-        change = mean([(visit.sgd(w) - w) / visit.K for visit in cohort], sizes(cohort))
-        w = w + change * sum(visit.n * visit.K for visit in cohort) / sum(sizes(cohort))
+        change = mean([(update.sgd(w) - w) / update.K for update in cohort], sizes(cohort))
+        w = w + change * sum(update.n * update.K for update in cohort) / sum(sizes(cohort))
     by_number = w
     assert_equal_and_unlike(trained("fednova", setting), fednova(setting), by_number, setting)
 
 
 def test_weights_and_server_rate() -> None:
-    ours = trained({"name": "fednova", "weighting": "uniform", "server_lr": 0.7}, PLAIN)
+    ours = trained({"name": "fednova", "weighting": "uniform", "server_optimizer": {"name": "sgd", "lr": 0.7}}, PLAIN)
     assert_equal_and_unlike(ours, fednova(PLAIN, uniform=True, server_lr=0.7), fednova(PLAIN), PLAIN)
 
 

@@ -20,7 +20,7 @@ Server = Callable[[Vector], Vector]
 def federated(setting: Setting, server: Server, *, uniform: bool = False) -> Vector:
     w = setting.initial()
     for cohort in rounds(setting):
-        change = mean([visit.sgd(w) - w for visit in cohort], None if uniform else sizes(cohort))
+        change = mean([update.sgd(w) - w for update in cohort], None if uniform else sizes(cohort))
         w = w + server(change)
     return w
 
@@ -70,7 +70,7 @@ def adaptive_server(kind: str, rate: float, tau: float, beta_1: float, beta_2: f
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
 @pytest.mark.parametrize(("momentum", "server_lr"), [(0.9, 1.0), (0.5, 0.7)])
 def test_fedavgm(momentum: float, server_lr: float, setting: Setting) -> None:
-    ours = trained({"name": "fedavgm", "momentum": momentum, "server_lr": server_lr}, setting)
+    ours = trained({"name": "fedavgm", "momentum": momentum, "lr": server_lr}, setting)
     expected = federated(setting, momentum_server(momentum, server_lr))
     assert_equal_and_unlike(ours, expected, fedavg(setting), setting)
 
@@ -87,7 +87,7 @@ def test_fedavgm_dampened_as_in_moons_code(momentum: float) -> None:
     assert_equal_and_unlike(ours, expected, federated(PLAIN, momentum_server(momentum, 1.0)), PLAIN)
 
 
-ADAPTIVE: list[dict[str, Any]] = [{"server_lr": 0.1, "tau": 0.03}, {"server_lr": 0.3, "tau": 0.1, "beta_1": 0.5}]
+ADAPTIVE: list[dict[str, Any]] = [{"lr": 0.1, "tau": 0.03}, {"lr": 0.3, "tau": 0.1, "beta_1": 0.5}]
 
 
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
@@ -95,14 +95,14 @@ ADAPTIVE: list[dict[str, Any]] = [{"server_lr": 0.1, "tau": 0.03}, {"server_lr":
 @pytest.mark.parametrize("name", ["fedadagrad", "fedadam", "fedyogi"])
 def test_adaptive_servers(name: str, options: dict[str, Any], setting: Setting) -> None:
     beta_1 = options.get("beta_1", 0.0 if name == "fedadagrad" else 0.9)
-    server = adaptive_server(name, options["server_lr"], options["tau"], beta_1)
+    server = adaptive_server(name, options["lr"], options["tau"], beta_1)
     ours = trained({"name": name, **options}, setting)
     assert_equal_and_unlike(ours, federated(setting, server), fedavg(setting), setting)
 
 
 @pytest.mark.parametrize("name", ["fedadam", "fedyogi"])
 def test_beta_2_is_the_memory_of_the_second_moment(name: str) -> None:
-    options = {"server_lr": 0.2, "tau": 0.05, "beta_1": 0.7}
+    options = {"lr": 0.2, "tau": 0.05, "beta_1": 0.7}
     ours = trained({"name": name, "beta_2": 0.6, **options}, PLAIN)
     expected = federated(PLAIN, adaptive_server(name, 0.2, 0.05, 0.7, 0.6))
     other = federated(PLAIN, adaptive_server(name, 0.2, 0.05, 0.7, 0.7))
@@ -113,7 +113,7 @@ def test_adam_and_yogi_part_where_the_second_moment_falls() -> None:
     """Long steps, then short ones: Yogi forgets more slowly."""
     setting = PLAIN.with_local(lr_decay=0.2)
     adam, yogi = (federated(setting, adaptive_server(name, 0.2, 0.01, 0.9, 0.5)) for name in ("fedadam", "fedyogi"))
-    options = {"server_lr": 0.2, "tau": 0.01, "beta_2": 0.5}
+    options = {"lr": 0.2, "tau": 0.01, "beta_2": 0.5}
     assert_equal_and_unlike(trained({"name": "fedadam", **options}, setting), adam, yogi, setting)
     assert_equal_and_unlike(trained({"name": "fedyogi", **options}, setting), yogi, adam, setting)
 
@@ -128,7 +128,7 @@ def test_the_defaults_are_those_of_the_paper() -> None:
 
 
 def test_means_may_be_plain() -> None:
-    options = {"server_lr": 0.2, "tau": 0.05}
+    options = {"lr": 0.2, "tau": 0.05}
     ours = trained({"name": "fedyogi", "weighting": "uniform", **options}, PLAIN)
     expected, weighted = (
         federated(PLAIN, adaptive_server("fedyogi", 0.2, 0.05, 0.9), uniform=uniform) for uniform in (True, False)

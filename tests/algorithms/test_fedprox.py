@@ -16,7 +16,7 @@ def fedprox(setting: Setting, mu: float, *, uniform: bool = False) -> Vector:
         def objective(y: Vector, x: torch.Tensor, labels: torch.Tensor, received: Vector = w) -> torch.Tensor:
             return cross_entropy(y, x, labels) + mu / 2 * (y - received).square().sum()
 
-        w = mean([visit.sgd(w, objective) for visit in cohort], None if uniform else sizes(cohort))
+        w = mean([update.sgd(w, objective) for update in cohort], None if uniform else sizes(cohort))
     return w
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from rayfl.algorithms.exchange import Answer, Answers, Exchange, ServerState
+from rayfl.algorithms.algorithm import Round
+from rayfl.algorithms.exchange import Answer
 from rayfl.algorithms.scaffold import SCAFFOLD
-from rayfl.local.client import Client
-from tests.algorithms.reference import Visit, assert_equal, distance, mean, rounds
+from rayfl.algorithms.server_state import RoundContext, ServerState
+from rayfl.local.context import ClientContext
+from rayfl.local.requests import ClientUpdate
+from tests.algorithms.reference import PlainUpdate, assert_equal, distance, mean, rounds
 from tests.algorithms.scene import EVERYBODY, EVERYTHING, FULL, PLAIN, Setting, trained
 
 PLAIN_MEAN = {"name": "fedavg", "weighting": "uniform"}
@@ -70,7 +73,7 @@ def test_one_step_on_everything_is_gradient_descent_on_all_samples() -> None:
     setting = FULL.with_local(**ONE_STEP)
     w = setting.initial()
     for cohort in rounds(setting):
-        w = w - cohort[0].lr * mean([visit.full_gradient(w) for visit in cohort], [visit.n for visit in cohort])
+        w = w - cohort[0].lr * mean([update.full_gradient(w) for update in cohort], [update.n for update in cohort])
     for name in ("fedavg", "fednova"):
         assert_equal(trained(name, setting), w, setting)
 
@@ -90,13 +93,13 @@ def test_moon_at_a_high_temperature_tends_to_fedavg() -> None:
 
 def test_fedexp_of_one_participant_is_fedavg() -> None:
     alone = Setting([[3], [7], [3]], 3, PLAIN.local)
-    assert_equal(trained({"name": "fedexp", "report": "global"}, alone), trained("fedavg", alone), alone)
+    assert_equal(trained("fedexp", alone, eval_model="global"), trained("fedavg", alone), alone)
 
 
 def test_fedadam_without_memory_takes_steps_of_its_rate() -> None:
     """beta_1 = beta_2 = 0 and a tiny tau: every parameter moves by the rate, in the direction of the mean change."""
     once = Setting(PLAIN.cohorts, 1, PLAIN.local)
-    options = {"server_lr": 0.25, "beta_1": 0.0, "beta_2": 0.0, "tau": 1e-9}
+    options = {"lr": 0.25, "beta_1": 0.0, "beta_2": 0.0, "tau": 1e-9}
     moved = trained({"name": "fedadam", **options}, once) - once.initial()
     change = trained("fedavg", once) - once.initial()
     assert change.abs().min() > 1e-6
@@ -110,12 +113,14 @@ SERVER_CONTROLS: list[np.ndarray] = []
 class WatchedSCAFFOLD(SCAFFOLD):
     """Shows what it keeps."""
 
-    def round(self, server: ServerState, cohort: Sequence[int]) -> Generator[Exchange, Answers, None]:
-        yield from super().round(server, cohort)
-        SERVER_CONTROLS.append(server.memory["control"])
+    def round(self, server: ServerState, context: RoundContext) -> Round:
+        yield from super().round(server, context)
+        SERVER_CONTROLS.append(server.state["control"])
 
-    def fit_controlled(self, client: Client, model: torch.Tensor, control: torch.Tensor) -> Answer:
-        answer = super().fit_controlled(client, model, control)
+    def controlled_update(
+        self, client: ClientContext, model: torch.Tensor, control: torch.Tensor
+    ) -> ClientUpdate[Answer]:
+        answer = yield from super().controlled_update(client, model, control)
         CONTROLS[client.id] = client.state["control"].clone()
         return answer
 
@@ -141,8 +146,8 @@ LONG = Setting((tuple(range(4)),), 60, {"batch_size": "full", "epochs": 3, "lr":
 
 def slope(w: torch.Tensor) -> float:
     """The norm of the gradient of what all clients minimise together, each counting alike."""
-    visits = [Visit(LONG, client, 1) for client in range(LONG.clients)]
-    return float((mean([visit.full_gradient(w) for visit in visits]) + LONG.local["weight_decay"] * w).norm())
+    updates = [PlainUpdate(LONG, client, 1) for client in range(LONG.clients)]
+    return float((mean([update.full_gradient(w) for update in updates]) + LONG.local["weight_decay"] * w).norm())
 
 
 def test_corrected_algorithms_reach_a_common_minimum_from_which_fedavg_drifts() -> None:

@@ -8,13 +8,23 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from rayfl.streams import client_torch_seed
 from tests.algorithms.reference import Vector, assert_equal_and_unlike, fedavg, forward, mean, rounds, sizes
-from tests.algorithms.scene import EVERYTHING, FULL, LOUD, PLAIN, Setting, trained
+from tests.algorithms.scene import CLASSES, EVERYTHING, FULL, LOUD, PLAIN, SEED, Setting, TanhNet, trained
 
 
 def cosine(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     similarity: torch.Tensor = (a * b).sum(dim=1) / (a.norm(dim=1) * b.norm(dim=1))
     return similarity
+
+
+def stand_in(first: str, setting: Setting, client: int) -> Vector | None:
+    """For the previous model of a client that has none; a random one is drawn as any first model, for the client."""
+    if first == "random":
+        with torch.random.fork_rng():
+            torch.manual_seed(client_torch_seed(SEED, "moon", 0, 0, client))
+            return torch.cat([p.detach().flatten() for p in TanhNet(CLASSES).parameters()]).double()
+    return setting.initial() if first == "initial" else None
 
 
 def moon(setting: Setting, mu: float = 1.0, tau: float = 0.5, first: str = "skip") -> Vector:
@@ -23,8 +33,8 @@ def moon(setting: Setting, mu: float = 1.0, tau: float = 0.5, first: str = "skip
     previous: dict[int, Vector] = {}
     for cohort in rounds(setting):
         received, trained_models = w, []
-        for visit in cohort:
-            old = previous.get(visit.client, setting.initial() if first == "initial" else None)
+        for update in cohort:
+            old = previous.get(update.client, stand_in(first, setting, update.client))
 
             def objective(
                 y: Vector,
@@ -41,8 +51,8 @@ def moon(setting: Setting, mu: float = 1.0, tau: float = 0.5, first: str = "skip
                 far = torch.exp(cosine(z, forward(old, x)[0]) / tau)
                 return loss + mu * -torch.log(near / (near + far)).mean()
 
-            previous[visit.client] = visit.sgd(w, objective)
-            trained_models.append(previous[visit.client])
+            previous[update.client] = update.sgd(w, objective)
+            trained_models.append(previous[update.client])
         w = mean(trained_models, sizes(cohort))
     return w
 
@@ -80,3 +90,13 @@ def test_the_initial_global_model_may_stand_for_a_previous_one() -> None:
     """It makes the term log 2, without a gradient, in round 1; a client that comes later first moves away from it."""
     ours = trained({"name": "moon", "mu": 5.0, "first": "initial"}, PLAIN)
     assert_equal_and_unlike(ours, moon(PLAIN, mu=5.0, first="initial"), moon(PLAIN, mu=5.0), PLAIN)
+
+
+def test_a_random_network_of_the_clients_own_may_stand_for_a_previous_one() -> None:
+    """Another one for every client; the same whenever it is asked for."""
+    ours = trained({"name": "moon", "mu": 5.0, "first": "random"}, PLAIN)
+    assert_equal_and_unlike(ours, moon(PLAIN, mu=5.0, first="random"), moon(PLAIN, mu=5.0, first="initial"), PLAIN)
+    models = [stand_in("random", PLAIN, client) for client in (0, 3)]
+    assert models[0] is not None
+    assert models[1] is not None
+    assert not torch.equal(models[0], models[1])

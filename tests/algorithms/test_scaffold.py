@@ -17,22 +17,23 @@ def scaffold(
     correction: str = "gradient",
     weighting: str = "uniform",
     server_lr: float = 1.0,
+    plain_steps: bool = False,
 ) -> Vector:
     w = setting.initial()
     c, c_i = torch.zeros_like(w), {client: torch.zeros_like(w) for client in range(setting.clients)}
     for cohort in rounds(setting):
         changes, control_changes = [], []
-        for visit in cohort:
-            own, drift = c_i[visit.client], c - c_i[visit.client]
-            y = visit.sgd(w, penalty=linear(drift)) if correction == "gradient" else visit.sgd(w, drift=drift)
-            rho = setting.local.get("momentum", 0.0) if correction == "gradient" else 0.0
+        for update in cohort:
+            own, drift = c_i[update.client], c - c_i[update.client]
+            y = update.sgd(w, penalty=linear(drift)) if correction == "gradient" else update.sgd(w, drift=drift)
+            rho = setting.local.get("momentum", 0.0) if correction == "gradient" and not plain_steps else 0.0
             steps = sum(
-                rho**age for step in range(visit.K) for age in range(visit.K - step)
+                rho**age for step in range(update.K) for age in range(update.K - step)
             )  # a constant's, momentum's
-            new = own - c + (w - y) / (steps * visit.lr) if option == "II" else visit.full_gradient(w)
+            new = own - c + (w - y) / (steps * update.lr) if option == "II" else update.full_gradient(w)
             changes.append(y - w)
             control_changes.append(new - own)
-            c_i[visit.client] = new
+            c_i[update.client] = new
         w = w + server_lr * mean(changes, sizes(cohort) if weighting == "samples" else None)
         c = c + sum(control_changes, torch.zeros(())) / setting.clients
     return w
@@ -57,7 +58,9 @@ def test_scaffold(setting: Setting, option: str, correction: str) -> None:
 )
 def test_the_servers_mean_and_rate(options: dict[str, Any]) -> None:
     """The server control variate is a plain sum over N in each case."""
-    ours = trained({"name": "scaffold", **options}, PLAIN)
+    rate = {"server_optimizer": {"name": "sgd", "lr": options.get("server_lr", 1.0)}}
+    chosen = {key: value for key, value in options.items() if key != "server_lr"}
+    ours = trained({"name": "scaffold", **chosen, **rate}, PLAIN)
     assert_equal_and_unlike(ours, scaffold(PLAIN, **options), scaffold(PLAIN), PLAIN)
 
 
@@ -72,6 +75,17 @@ def test_where_the_correction_enters_matters_with_momentum_or_clipping(local: di
 
 def test_the_full_gradient_of_option_one_is_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of different sizes, so that a mean of their means would be wrong."""
-    monkeypatch.setattr("rayfl.local.client.EXAMPLES_AT_ONCE", 3)
+    monkeypatch.setattr("rayfl.engine.executors.one_by_one.SAMPLES_AT_ONCE", 3)
     ours = trained({"name": "scaffold", "option": "I"}, PLAIN)
     assert_equal_and_unlike(ours, scaffold(PLAIN, "I"), scaffold(PLAIN, "II"), PLAIN)
+
+
+@pytest.mark.parametrize("momentum", [0.3, 0.8])
+def test_steps_may_be_counted_plainly_whatever_the_momentum(momentum: float) -> None:
+    setting = PLAIN.with_local(momentum=momentum)
+    ours = trained({"name": "scaffold", "steps": "plain"}, setting)
+    assert_equal_and_unlike(ours, scaffold(setting, plain_steps=True), scaffold(setting), setting)
+
+
+def test_without_momentum_both_ways_to_count_steps_are_one() -> None:
+    assert torch.equal(trained({"name": "scaffold", "steps": "plain"}, PLAIN), trained("scaffold", PLAIN))

@@ -5,42 +5,71 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rayfl.algorithms.fedavg import FedAvg
+from rayfl.local.requests import LocalTraining
 
 if TYPE_CHECKING:
     import torch
 
-    from rayfl.local.client import Client
+    from rayfl.local.context import ClientContext
+
+    Training = Generator[LocalTraining, torch.Tensor, torch.Tensor]
 
 
 class Raising(FedAvg):
     """Client 5's code raises in every round."""
 
-    def local_update(self, client: Client, received: torch.Tensor) -> torch.Tensor:
+    def train(self, client: ClientContext, model: torch.Tensor, *terms: Any, **named: Any) -> Training:
         if client.id == 5:
             raise KeyError("no such column")
-        return super().local_update(client, received)
+        return (yield from super().train(client, model, *terms, **named))
 
 
 class Killed(FedAvg):
-    """The host of client 5 dies in the middle of a visit, once: `mark` says whether it did."""
+    """The host of client 5 dies in the middle of a client update, once: `mark` says whether it did."""
 
     mark: str
 
-    def local_update(self, client: Client, received: torch.Tensor) -> torch.Tensor:
+    def train(self, client: ClientContext, model: torch.Tensor, *terms: Any, **named: Any) -> Training:
         if client.id == 5 and not Path(self.mark).exists():
             Path(self.mark).touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().local_update(client, received)
+        return (yield from super().train(client, model, *terms, **named))
+
+
+class LosesNode(FedAvg):
+    """The first client update on the node with this address takes the whole node down: `mark` says that it did."""
+
+    mark: str
+    node: str
+
+    def train(self, client: ClientContext, model: torch.Tensor, *terms: Any, **named: Any) -> Training:
+        import ray
+
+        if ray.util.get_node_ip_address() == self.node and not Path(self.mark).exists():
+            Path(self.mark).touch()
+            os.kill(int(os.environ["RAY_RAYLET_PID"]), signal.SIGKILL)
+            time.sleep(60)  # this process follows its raylet
+        return (yield from super().train(client, model, *terms, **named))
+
+
+class Exiting(FedAvg):
+    """Client 5's code ends its process every time."""
+
+    def train(self, client: ClientContext, model: torch.Tensor, *terms: Any, **named: Any) -> Training:
+        if client.id == 5:
+            os._exit(1)
+        return (yield from super().train(client, model, *terms, **named))
 
 
 class Slow(FedAvg):
     """Client 5 takes its time."""
 
-    def local_update(self, client: Client, received: torch.Tensor) -> torch.Tensor:
+    def train(self, client: ClientContext, model: torch.Tensor, *terms: Any, **named: Any) -> Training:
         if client.id == 5:
             time.sleep(2)
-        return super().local_update(client, received)
+        return (yield from super().train(client, model, *terms, **named))

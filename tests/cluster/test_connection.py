@@ -1,27 +1,86 @@
 from __future__ import annotations
 
+import http.server
 import socket
+import threading
+from collections.abc import Iterator
 
 import pytest
+import ray
 
+from rayfl.cluster import connection
 from rayfl.cluster.connection import attached
 from rayfl.errors import ResourceError
+
+
+def error_at(address: str) -> str:
+    with pytest.raises(ResourceError) as caught, attached(address):
+        pass
+    return str(caught.value)
+
+
+@pytest.fixture
+def http_port() -> Iterator[int]:
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+        thread.join()
 
 
 def test_an_address_nobody_answers_at_is_said_at_once() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, but nobody listens
         port = taken.getsockname()[1]
-        with (
-            pytest.raises(ResourceError, match=f"no Ray cluster answers at 127.0.0.1:{port}"),
-            attached(f"127.0.0.1:{port}"),
-        ):
-            pass
+        assert f"no Ray cluster answers at 127.0.0.1:{port}" in error_at(f"127.0.0.1:{port}")
+
+
+def test_a_server_that_never_answers_is_no_ray_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "REACH_TIMEOUT_S", 1.0)
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        assert f"something listens at {address}, but it does not answer like the head" in error_at(address)
+
+
+def test_a_web_server_is_no_ray_cluster(http_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "REACH_TIMEOUT_S", 1.0)
+    said = error_at(f"127.0.0.1:{http_port}")
+    assert "does not answer like the head of a Ray cluster: check the port" in said
+
+
+def test_another_answer_is_awaited_for_ten_seconds_at_most() -> None:
+    assert 2 * connection.REACH_TIMEOUT_S <= 10
 
 
 def test_ray_client_is_refused_with_what_to_do_instead() -> None:
-    with (
-        pytest.raises(ResourceError, match=r"too slow for models: run on the cluster with --address auto"),
-        attached("ray://127.0.0.1:10001"),
-    ):
+    assert "too slow for models: run on the cluster with --address auto" in error_at("ray://127.0.0.1:10001")
+
+
+def test_the_dashboards_address_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "is the address of Ray's dashboard, which takes jobs: submit the run there (ray job submit --address"
+    assert said in error_at("http://127.0.0.1:8265")
+    monkeypatch.setenv("RAY_ADDRESS", "http://127.0.0.1:8265")
+    with pytest.raises(ResourceError, match="Ray's dashboard"), attached(None):
         pass
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+def test_the_cluster_that_is_connected_may_be_named_in_several_ways() -> None:
+    host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+    for named in (None, "auto", f"{host}:{port}", f"localhost:{port}", f"127.0.0.1:{port}"):
+        with attached(named):
+            assert ray.is_initialized()
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_real_head_node_answers_like_one() -> None:
+    assert connection._answers_like_ray(ray.get_runtime_context().gcs_address)

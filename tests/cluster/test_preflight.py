@@ -2,47 +2,87 @@ from __future__ import annotations
 
 import pytest
 
-from rayfl.cluster.preflight import hosts_that_fit
+from rayfl.cluster.preflight import Room, check_device, hosts_that_fit
 from rayfl.config.execution import Resources
 from rayfl.errors import ResourceError
-
-NODES = [{"CPU": 4.0, "GPU": 1.0}, {"CPU": 2.0}]
-FREE = {"CPU": 6.0, "GPU": 1.0}
 
 
 def resources(**values: object) -> Resources:
     return Resources.model_validate(values)
 
 
+def idle(cpus: float, gpus: float = 0.0) -> Room:
+    return Room({"CPU": cpus, "GPU": gpus}, {"CPU": cpus, "GPU": gpus})
+
+
+NODES = [idle(4, 1), idle(2)]
+BUSY = [Room({"CPU": 4.0, "GPU": 1.0}, {"GPU": 1.0}), Room({"CPU": 2.0}, {"CPU": 2.0})]
+
+
 def test_auto_is_one_host_for_every_cpu() -> None:
-    assert hosts_that_fit(resources(), 100, NODES, FREE) == 6
+    assert hosts_that_fit(resources(), 100, NODES) == 6
 
 
 def test_auto_starts_no_more_hosts_than_there_are_clients() -> None:
-    assert hosts_that_fit(resources(), 5, NODES, FREE) == 5
+    assert hosts_that_fit(resources(), 5, NODES) == 5
 
 
 def test_a_host_does_not_straddle_nodes() -> None:
-    assert hosts_that_fit(resources(cpus_per_host=3), 100, NODES, FREE) == 1
+    assert hosts_that_fit(resources(cpus_per_host=3), 100, NODES) == 1
 
 
 def test_tenths_of_a_gpu_fit_ten_times() -> None:
-    assert hosts_that_fit(resources(gpus_per_host=0.1, cpus_per_host=0.1), 100, NODES, FREE) == 10
+    assert hosts_that_fit(resources(gpus_per_host=0.1, cpus_per_host=0.1), 100, NODES) == 10
+
+
+@pytest.mark.parametrize(
+    ("share", "gpus", "hosts"),
+    [(0.6, 2, 2), (0.4, 4, 8), (0.3, 2, 6), (1, 2, 2), (2, 3, 1), (0.5, 1.5, 3), (0.6, 1.5, 1), (1, 1.5, 1)],
+)
+def test_a_share_of_a_gpu_lies_on_one_gpu(share: float, gpus: float, hosts: int) -> None:
+    asked = resources(gpus_per_host=share, cpus_per_host=0.1)
+    assert hosts_that_fit(asked, 100, [idle(64, gpus)]) == hosts
 
 
 def test_what_others_use_is_not_counted() -> None:
-    assert hosts_that_fit(resources(), 100, NODES, {"CPU": 2.0, "GPU": 1.0}) == 2
+    assert hosts_that_fit(resources(), 100, BUSY) == 2
+
+
+def test_free_cpus_of_a_node_do_not_help_hosts_of_another() -> None:
+    with pytest.raises(ResourceError, match="is busy"):
+        hosts_that_fit(resources(gpus_per_host=1), 100, BUSY)
+
+
+def test_a_busy_cluster_is_called_busy_with_what_is_free_and_what_fits_now() -> None:
+    with pytest.raises(ResourceError) as caught:
+        hosts_that_fit(resources(hosts=5), 100, BUSY)
+    assert str(caught.value) == (
+        "the Ray cluster of 2 nodes is busy: 5 hosts with 1 CPU each would fit it, but not now, while 2 of 6 CPUs and "
+        "1 of 1 GPU are free: wait until others have finished (see `ray status`); set resources.hosts=2, which fits now"
+    )
+
+
+def test_a_cluster_without_any_room_now_is_called_busy_with_automatic_hosts_too() -> None:
+    with pytest.raises(ResourceError, match=r"is busy: 1 host with 1 CPU would fit it, .* nothing fits now"):
+        hosts_that_fit(resources(), 100, [Room({"CPU": 4.0}, {})])
 
 
 def test_too_many_hosts_are_refused_with_what_there_is_and_the_largest_that_fits() -> None:
     with pytest.raises(ResourceError) as caught:
-        hosts_that_fit(resources(hosts=9), 100, NODES, FREE)
+        hosts_that_fit(resources(hosts=9), 100, NODES)
     assert str(caught.value) == (
-        "9 hosts with 1 CPU each do not fit the Ray cluster of 2 nodes (4 CPUs, 1 GPUs; 2 CPUs, 0 GPUs; "
-        "free: 6 CPUs, 1 GPUs): the largest resources.hosts that fits is 6"
+        "9 hosts with 1 CPU each do not fit the Ray cluster of 2 nodes (4 CPUs, 1 GPU; 2 CPUs; "
+        "6 of 6 CPUs and 1 of 1 GPU are free): the largest resources.hosts that fits is 6"
     )
 
 
 def test_where_not_even_one_fits_it_says_what_to_ask_less_of() -> None:
     with pytest.raises(ResourceError, match=r"not even one fits: ask for less with resources\.cpus_per_host"):
-        hosts_that_fit(resources(gpus_per_host=2), 100, NODES, FREE)
+        hosts_that_fit(resources(gpus_per_host=2), 100, NODES)
+
+
+def test_cuda_without_a_share_of_a_gpu_is_refused_with_the_remedy() -> None:
+    with pytest.raises(ResourceError, match=r"every host on GPU 0: set resources\.gpus_per_host"):
+        check_device(resources(device="cuda"))
+    check_device(resources(device="cuda", gpus_per_host=0.5))
+    check_device(resources())

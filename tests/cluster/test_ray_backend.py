@@ -1,32 +1,35 @@
-"""The Ray backend against the inline one: the same bits, wherever visits run and whatever dies."""
+"""The Ray backend against the inline one: the same bits, wherever client updates run and whatever dies."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rayfl.cluster.session import ray_session
+from rayfl.cluster.ray_log import RayLog
+from rayfl.cluster.ray_session import ray_session
+from rayfl.engine.backend import LONGEST_CHAIN
 from rayfl.engine.events import Evaluated, Event, RoundDone, Waiting
-from rayfl.errors import ClientError, ResourceError
+from rayfl.errors import ClientError, ResourceError, ScenarioError
 from tests.engine.scenes import FEDERATED, PRETRAIN, prepared, run_on_hosts, without_clock
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
 
-def run_on_ray(**changes: Any) -> tuple[np.ndarray, list[Event], list[dict[str, str]]]:
-    with ray_session(prepared(**changes), None) as session:
+def run_on_ray(log: Path = Path(os.devnull), **changes: Any) -> tuple[np.ndarray, list[Event], list[dict[str, str]]]:
+    with ray_session(prepared(**changes), None, RayLog(log)) as session:
         events = list(session.events())
-        return session.model(), events, list(session.hosts)
+        return session.committed()[1], events, list(session.hosts)
 
 
 def with_resources(**resources: Any) -> dict[str, Any]:
     return {"resources": {"relay": "spread", **resources}}
 
 
-@pytest.mark.parametrize("hosts", [1, 2, 3])
+@pytest.mark.parametrize("hosts", [1, 3])
 def test_bits_and_metrics_are_those_of_the_inline_backend(hosts: int) -> None:
     expected, expected_events = run_on_hosts(prepared(), 1)
     model, events, described = run_on_ray(**with_resources(hosts=hosts))
@@ -51,7 +54,7 @@ def test_client_states_stay_with_their_hosts() -> None:
 
 
 @pytest.mark.parametrize("schedule", ["relay", "parallel"])
-def test_a_host_that_dies_in_a_visit_is_restarted_and_the_bits_are_the_same(schedule: str, tmp_path: Path) -> None:
+def test_a_host_that_dies_in_a_client_update_is_restarted_with_the_same_bits(schedule: str, tmp_path: Path) -> None:
     killed = {"name": "tests.cluster.broken:Killed", "mark": str(tmp_path / "killed")}
     phase = {"name": "p", "schedule": schedule, "rounds": 2, "cohort": 1.0, "local": {"batch_size": 16}}
     model, _, _ = run_on_ray(phases=[phase | {"algorithm": killed}], **with_resources(hosts=2))
@@ -60,18 +63,25 @@ def test_a_host_that_dies_in_a_visit_is_restarted_and_the_bits_are_the_same(sche
     assert np.array_equal(model, expected)
 
 
-def test_a_host_that_dies_too_often_ends_the_run_and_is_named(tmp_path: Path) -> None:
-    killed = {"name": "tests.cluster.broken:Killed", "mark": str(tmp_path / "missing" / "never")}
-    phase = {"name": "p", "rounds": 1, "cohort": {"given": [[5]]}, "algorithm": killed}
-    (tmp_path / "missing").mkdir()
-    (tmp_path / "missing").chmod(0o500)
-    with pytest.raises(ResourceError, match="host 0 died"):
-        run_on_ray(phases=[phase], **with_resources(hosts=1, restarts=0))
+def test_a_host_that_dies_too_often_ends_the_run_and_is_named_and_rays_text_is_in_the_log(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "ray.log"
+    phase = {"name": "p", "rounds": 1, "cohort": {"explicit": [[5]]}, "algorithm": "tests.cluster.broken:Exiting"}
+    with pytest.raises(ResourceError) as caught:
+        run_on_ray(log, phases=[phase], **with_resources(hosts=1, restarts=0))
+    assert str(caught.value) == (
+        "while waiting for host 0: clients 5, phase 'p', round 1: host 0 died, and may not be started again "
+        "(resources.restarts): its process was killed (by the system when memory ran out?), crashed in native code, or "
+        "called os._exit; see ray.log"
+    )
+    assert "The actor died unexpectedly before finishing this task" in log.read_text()
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("schedule", ["relay", "parallel"])
 def test_a_client_whose_code_raises_is_named_with_the_remote_traceback(schedule: str) -> None:
-    phase = {"name": "fragile", "schedule": schedule, "rounds": 50, "cohort": {"given": [[1, 2], [5, 3]]}}
+    phase = {"name": "fragile", "schedule": schedule, "rounds": 50, "cohort": {"explicit": [[1, 2], [5, 3]]}}
     phase |= {"algorithm": "tests.cluster.broken:Raising"}
     with pytest.raises(ClientError) as caught:
         run_on_ray(phases=[phase], **with_resources(hosts=2))
@@ -80,9 +90,9 @@ def test_a_client_whose_code_raises_is_named_with_the_remote_traceback(schedule:
     assert "broken.py" in str(caught.value)
 
 
-def test_the_watchdog_names_the_visits_that_are_awaited() -> None:
-    phase = {"name": "p", "rounds": 1, "cohort": {"given": [[5]]}, "algorithm": "tests.cluster.broken:Slow"}
-    _, events, _ = run_on_ray(phases=[phase], **with_resources(hosts=1, patience_s=0.5))
+def test_the_watchdog_names_the_client_updates_that_are_awaited() -> None:
+    phase = {"name": "p", "rounds": 1, "cohort": {"explicit": [[5]]}, "algorithm": "tests.cluster.broken:Slow"}
+    _, events, _ = run_on_ray(phases=[phase], **with_resources(hosts=1, watchdog_s=0.5))
     waiting = [event for event in events if isinstance(event, Waiting)]
     assert waiting
     assert any("host 0: clients 5" in what for what in waiting[0].outstanding)
@@ -106,7 +116,8 @@ def test_a_share_of_a_gpu_that_pytorch_cannot_see_is_said() -> None:
     if torch.cuda.is_available():
         pytest.skip("PyTorch sees a GPU here")
     with pytest.raises(
-        ResourceError, match=r"host 0 could not start[\s\S]*sees no CUDA device[\s\S]*resources.device=cpu"
+        ResourceError,
+        match=r"^host 0 could not start on node 127\.0\.0\.2: .* sees no CUDA device.*resources.device=cpu$",
     ):
         run_on_ray(resources={"hosts": 1, "gpus_per_host": 0.5})
 
@@ -114,6 +125,33 @@ def test_a_share_of_a_gpu_that_pytorch_cannot_see_is_said() -> None:
 def test_another_address_than_the_one_the_program_is_connected_to_is_refused() -> None:
     with (
         pytest.raises(ResourceError, match=r"is connected to the Ray cluster at .*, not to 127\.0\.0\.9:6379"),
-        ray_session(prepared(), "127.0.0.9:6379"),
+        ray_session(prepared(), "127.0.0.9:6379", RayLog(Path(os.devnull))),
     ):
         pass
+
+
+def test_a_users_module_that_a_node_does_not_have_is_named_before_any_text_of_rays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "only_here.py").write_text("from rayfl.algorithms.fedavg import FedAvg")
+    monkeypatch.syspath_prepend(tmp_path)
+    phase = FEDERATED | {"algorithm": "only_here:FedAvg"}
+    with pytest.raises(ScenarioError) as caught:
+        run_on_ray(tmp_path / "ray.log", phases=[phase], **with_resources(hosts=1))
+    first, *_ = str(caught.value).splitlines()
+    assert first.startswith("host 0 could not start on node 127.0.0.2: cannot import 'only_here:FedAvg'")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_events_of_no_steps_reach_the_metrics() -> None:
+    model, _, _ = run_on_ray(phases=[FEDERATED | {"algorithm": "qfedsgd", "local": {}}], **with_resources(hosts=1))
+    assert np.isfinite(model).all()
+
+
+def test_a_relay_longer_than_the_longest_chain_of_references_gives_the_same_bits() -> None:
+    local = {"steps": 1, "batch_size": 1}
+    phase = {"name": "long", "schedule": "relay", "rounds": LONGEST_CHAIN // 8 + 4, "cohort": 1.0, "local": local}
+    changes: dict[str, Any] = {"phases": [phase], "evaluation": {"every": 1000}}
+    expected, _ = run_on_hosts(prepared(**changes), 1)
+    model, _, _ = run_on_ray(**changes, **with_resources(hosts=2))
+    assert np.array_equal(model, expected)

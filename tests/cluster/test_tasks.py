@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 
-from rayfl.cells import LOG, Cell, Outcome, cells_of, run_cells
 from rayfl.cluster.tasks import Returned, Task, nodes_that_miss, run_tasks
 from rayfl.config.execution import Resources
 from rayfl.errors import RayflError, ResourceError
-from tests.test_cells import NO_DATA, write_grid
+from rayfl.grid.cells import LOG, Cell, Outcome, cells_of, run_cells
+from tests.grid.test_cells import NO_DATA, write_grid
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
@@ -79,10 +80,31 @@ def test_a_worker_that_dies_is_the_result_of_its_task_alone(tmp_path: Path) -> N
 
 
 def test_a_task_that_never_fits_is_refused_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ResourceError, match=r"1 host with 64 CPU each do not fit .* not even one fits"):
+    with pytest.raises(ResourceError, match=r"1 host with 64 CPUs does not fit .* not even one fits"):
         next(run_tasks(answer, [Task((1,), Resources(cpus_per_host=64))], None, tmp_path, NO_DATA))
 
 
 def test_nodes_that_do_not_see_a_folder_are_named(tmp_path: Path) -> None:
     assert nodes_that_miss(tmp_path) == []
     assert len(nodes_that_miss(tmp_path / "elsewhere")) == 1
+
+
+def own_process(number: int) -> int:
+    return os.getpid()
+
+
+def test_a_task_with_a_gpu_takes_its_process_with_it(tmp_path: Path) -> None:
+    on_gpu = Resources(gpus_per_host=1, device="cpu")
+    tasks = [Task((number,), on_gpu) for number in range(2)]
+    results = run_tasks(own_process, tasks, None, tmp_path, NO_DATA)
+    processes = [result.value for result in results if isinstance(result, Returned)]
+    assert len(set(processes)) == 2  # one GPU, hence one after another
+
+
+def test_tasks_wait_on_a_busy_cluster(tmp_path: Path) -> None:
+    group = ray.util.placement_group([{"CPU": 3}])
+    ray.get(group.ready())
+    results = run_tasks(answer, [Task((1,), Resources())], None, tmp_path, NO_DATA)
+    assert next(results) is None
+    ray.util.remove_placement_group(group)
+    assert Returned(0, 10) in results

@@ -149,6 +149,27 @@ def test_a_file_that_is_no_toml_is_named_with_the_place(folder: Path) -> None:
         load_scenario("broken")
 
 
+def test_a_name_too_long_for_a_file_is_named(folder: Path) -> None:
+    for name, where in (("a" * 300 + ".toml", "cannot look for 'aaa"), ("a" * 300, "no scenario 'aaa")):
+        with pytest.raises(ScenarioError, match=where):
+            load_scenario(name)
+    path = write(folder / "mine.toml")
+    path.write_text(f'base = "{"a" * 300}"\n')
+    with pytest.raises(ScenarioError, match=r"scenarios/mine.toml: cannot look for '.*': File name too long"):
+        load_scenario("mine")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("x = " + "[" * 5000, "nested more than 50 levels deep"), ("seed = " + "9" * 5000, "5000 digits")],
+    ids=["nested", "digits"],
+)
+def test_a_file_that_would_break_the_parser_is_named(text: str, reason: str, folder: Path) -> None:
+    (folder / "odd.toml").write_text(text)
+    with pytest.raises(ScenarioError, match=rf"cannot read scenario file 'scenarios/odd.toml': .*{reason}"):
+        load_scenario("odd")
+
+
 def test_a_file_in_another_encoding_is_named(folder: Path) -> None:
     path = folder / "latin.toml"
     path.write_bytes('title = "é"\n'.encode("latin-1"))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rayfl.config import Scenario, load_scenario
-from rayfl.config.phase import Bernoulli, Given
+from rayfl.config.phase import Bernoulli, Explicit
 from rayfl.config.section import Named
 from rayfl.errors import ScenarioError
 
@@ -69,7 +69,7 @@ def value_at(scenario: Scenario, path: str) -> Any:
         ("phases.0.cohort=0.1", 0.1),
         ("phases.0.cohort=1.0", 1.0),
         ("phases.0.cohort={bernoulli=0.2}", Bernoulli(bernoulli=0.2)),
-        ("phases.0.cohort={given=[[0, 2], [1]]}", Given(given=((0, 2), (1,)))),
+        ("phases.0.cohort={explicit=[[0, 2], [1]]}", Explicit(explicit=((0, 2), (1,)))),
         ("data.normalize={mean=[0.1], std=[0.2]}", None),
         ("data.augment=[]", ()),
         ('data.augment=["crop"]', (named("crop"),)),
@@ -169,7 +169,14 @@ def test_only_the_named_key_changes() -> None:
         ("phases.0.rounds.more=3", r"phases.0.rounds.more: 'phases.0.rounds' is a value, not a table"),
         ("phases.0.cohort.bernoulli=0.5", r"'phases.0.cohort' is a value, not a table"),
         ("title.x=3", r"title"),
+        ("data.options.x=" + "[" * 5000, r"data.options.x: tables and lists are nested more than 50 levels deep"),
+        ("title=" + "{a=" * 5000, r"title: tables and lists are nested more than 50 levels deep"),
+        ("data.options.x=" + "[" * 51 + "]" * 51, r"data.options.x: tables and lists are nested more than 50 levels"),
+        ("data.options." + "a." * 5000 + "b=3", r"scenario 'scenario': tables and lists are nested more than 50"),
+        ("seed=" + "9" * 5000, r"seed: a number has too many digits"),
+        ("seed=" + "x" * 5000, r"seed: must be a valid integer.* \(got 'x{199}…\)"),
     ],
+    ids=lambda text: text[:60],
 )
 def test_what_cannot_be_overridden_is_said(override: str, message: str) -> None:
     with pytest.raises(ScenarioError, match=message):

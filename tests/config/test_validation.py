@@ -9,8 +9,10 @@ import pydantic
 import pytest
 
 from rayfl.algorithms.building import with_algorithm_defaults
+from rayfl.algorithms.fedavg import FedAvg
 from rayfl.config import Scenario, load_scenario
 from rayfl.config.overrides import apply_override
+from rayfl.config.renamed import RENAMED
 from rayfl.config.validation import annotation_at
 from rayfl.errors import ScenarioError
 
@@ -24,7 +26,7 @@ TABLES: dict[str, Any] = {
 }
 COHORT = (
     "allowed are a number of clients (1, 2, ...), a share of them (0.0 < share <= 1.0), "
-    "{ bernoulli = probability }, { by_size = number }, or { given = [[client, ...], ...] }"
+    "{ bernoulli = probability }, { by_size = number }, or { explicit = [[client, ...], ...] }"
 )
 
 
@@ -46,15 +48,15 @@ def message_for(path: str, value: Any) -> str:
         ("phases.0.local.lr_decay", 1.5, "phases.0.local.lr_decay: must be less than or equal to 1 (got 1.5)"),
         ("phases.0.local.momentum", 1, "phases.0.local.momentum: must be less than 1 (got 1)"),
         ("phases.0.local.lr", float("nan"), "phases.0.local.lr: must be a finite number (got nan)"),
-        ("phases.1.schedule", "ring", "phases.1.schedule: must be 'relay' or 'parallel' (got 'ring')"),
+        ("phases.1.schedule", "ring", "phases.1: schedule must be 'parallel' or 'relay'"),
         ("phases.1.cohort", 0, f"phases.1.cohort: {COHORT} (got 0)"),
         ("phases.1.cohort", 1.5, f"phases.1.cohort: {COHORT} (got 1.5)"),
         ("phases.1.cohort", "all", f"phases.1.cohort: {COHORT} (got 'all')"),
         ("phases.1.cohort", True, f"phases.1.cohort: {COHORT} (got True)"),
         ("phases.1.cohort", {"bernoulli": 0}, f"phases.1.cohort: {COHORT}"),
-        ("phases.1.cohort", {"given": [[]]}, f"phases.1.cohort: {COHORT}"),
-        ("phases.1.cohort", {"given": []}, f"phases.1.cohort: {COHORT}"),
-        ("phases.1.order", "fixed", "phases.1: order is an option of schedule = 'relay'"),
+        ("phases.1.cohort", {"explicit": [[]]}, f"phases.1.cohort: {COHORT}"),
+        ("phases.1.cohort", {"explicit": []}, f"phases.1.cohort: {COHORT}"),
+        ("phases.1.order", "fixed", "phases.1.order: has no effect with this schedule; leave it out (got 'fixed')"),
         ("resources.hosts", 0, "resources.hosts: must be greater than 0 or must be 'auto' (got 0)"),
         ("resources.gpus_per_host", 1.5, "resources: gpus_per_host above 1 must be a whole number"),
         ("numerics.fraction_bits", 60, "numerics.fraction_bits: must be less than or equal to 48 (got 60)"),
@@ -110,6 +112,35 @@ def test_an_unknown_key_without_a_near_one_lists_what_there_is() -> None:
     assert "evaluation.zzz: unknown key; known: batch_size, every, per_client" in message_for("evaluation.zzz", 1)
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("resources.patience_s", 5, "resources.patience_s: is now called resources.watchdog_s"),
+        ("phases.1.cohort", {"given": [[1]]}, "phases.1.cohort.given: is now called phases.1.cohort.explicit"),
+    ],
+)
+def test_an_old_key_is_refused_with_the_new_ones_name(path: str, value: Any, message: str) -> None:
+    assert message_for(path, value) == message
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_every_renamed_key_is_unknown_and_its_new_name_is_known(old: str, new: str) -> None:
+    def known(key: str) -> bool:
+        """Whether the schema, one of a cohort's forms or FedAvg's options have it."""
+        *parents, last = (int(part) if part.isdecimal() else part for part in key.replace("*", "0").split("."))
+        if parents[-1] == "cohort":
+            return last in {"bernoulli", "by_size", "explicit"}
+        if parents[-1] == "algorithm":
+            return str(last) in FedAvg.model_fields
+        try:
+            annotation_at(Scenario, (*parents, last))
+        except KeyError:
+            return False
+        return True
+
+    assert (known(old), known(new)) == (False, True)
+
+
 def test_all_missing_keys_are_told_at_once() -> None:
     with pytest.raises(ScenarioError, match=r"data: is missing\nmodel: is missing\nphases: is missing"):
         load_scenario({})
@@ -149,13 +180,24 @@ def test_an_import_path_to_nothing_is_told(name: str, message: str) -> None:
     assert message in message_for("phases.1.algorithm", name)
 
 
-@pytest.mark.parametrize("name", ["a/b", "", "..", "a\nb"])
+@pytest.mark.parametrize("name", ["a/b", "", "..", "a\nb", "a" * 201, "ä" * 101])
 def test_a_name_that_cannot_name_a_folder_is_refused(name: str) -> None:
     assert "name: " in message_for("name", name)
 
 
 def test_options_that_no_file_can_hold_are_refused() -> None:
     assert "data.options" in message_for("data.options", {"rows": object()})
+
+
+def test_tables_that_contain_themselves_are_refused() -> None:
+    endless: list[Any] = []
+    endless += [endless, endless]
+    for tables, overrides in (
+        ({**TABLES, "data": {"name": "femnist", "options": {"rows": endless}}}, {}),
+        (TABLES, {"data.options.rows": endless}),
+    ):
+        with pytest.raises(ScenarioError, match="nested more than 50 levels deep"):
+            load_scenario(tables, overrides)
 
 
 def test_scenarios_cannot_be_changed() -> None:

@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfl.data.dataset import Dataset, Examples, Provenance, Shards
+from rayfl.data.dataset import Dataset, Provenance, Samples, Shards
 from rayfl.errors import DataError
 
 Y = np.array([0, 1])
 
 
 def dataset(train: Any, test: Any) -> Dataset:
-    return Dataset("d", Examples(np.asarray(train), Y), Examples(np.asarray(test), Y), 2, Provenance("arrays", "test"))
+    return Dataset("d", Samples(np.asarray(train), Y), Samples(np.asarray(test), Y), 2, Provenance("arrays", "test"))
 
 
 @pytest.mark.parametrize("x", [["a", "b"], [1j, 2j], np.array([1, 2], ">f4"), [True, False]])

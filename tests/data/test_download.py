@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from rayfl.data import cifar, download, fashion_mnist, femnist, femnist_hub
+from rayfl.data import download
+from rayfl.data.sources import cifar, fashion_mnist, femnist, femnist_hub
 from rayfl.errors import DataError
 
 LISTING = "/api/datasets/flwrlabs/femnist/tree/main/data"

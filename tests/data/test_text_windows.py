@@ -12,7 +12,7 @@ import torch
 from rayfl.config.data import Data, Normalization
 from rayfl.config.section import Named
 from rayfl.data.batches import BatchSource
-from rayfl.data.dataset import Dataset, Examples, NaturalClients, Provenance, Shards, TextWindows
+from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards, TextWindows
 from rayfl.data.store import build_store
 from rayfl.errors import DataError, ScenarioError
 
@@ -33,7 +33,7 @@ def _dataset() -> Dataset:
         Shards(np.array([0, 2, 3, 1]), np.array([0, 3, 4])),
         Shards(np.array([1, 0, 2]), np.array([0, 1, 3])),
     )
-    trained, tested = (Examples(part, TEXT[part.starts + 4]) for part in (train, test))
+    trained, tested = (Samples(part, TEXT[part.starts + 4]) for part in (train, test))
     return Dataset("windows", trained, tested, 80, Provenance("arrays", "test"), natural)
 
 
@@ -47,7 +47,7 @@ def test_windows_are_cut_out_of_the_text() -> None:
 
 
 def test_taking_some_examples_shares_the_text() -> None:
-    taken = Examples(_windows(), np.arange(4)).take(np.array([3, 1]))
+    taken = Samples(_windows(), np.arange(4)).take(np.array([3, 1]))
     assert isinstance(taken.x, TextWindows)
     assert taken.x.text is TEXT
     np.testing.assert_array_equal(np.asarray(taken.x), WRITTEN_OUT[[3, 1]])
@@ -76,7 +76,7 @@ def test_batches_of_windows_are_int64_and_follow_the_order(monkeypatch: pytest.M
     store = build_store(Data(name="tests.data.test_text_windows:DATA"), 0, tmp_path, tmp_path)
     assert store.input_shape == (4,)
     source = BatchSource(store, torch.device("cpu"))
-    batches = list(source.training_batches(0, np.array([2, 0, 1]), 2, 2, np.random.default_rng(0)))
+    batches = list(source.training_batches(source.shard(0)[[2, 0, 1]], 2, np.random.default_rng(0)))
     starts = STARTS[[0, 2, 3]][[2, 0, 1]]
     assert [len(x) for x, _ in batches] == [2, 1]
     x, y = torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])

@@ -13,9 +13,9 @@ from rayfl.engine.evaluation import cut
 from rayfl.engine.events import Event
 from rayfl.engine.host import Host
 from rayfl.engine.inline import InlineBackend
+from rayfl.engine.job import Job
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
-from rayfl.engine.session import Job
 from rayfl.simulation import prepare
 
 PRETRAIN = {"name": "cyclic", "schedule": "relay", "rounds": 3, "cohort": 4, "local": {"steps": 3, "batch_size": 8}}
@@ -40,14 +40,20 @@ def prepared(**changes: Any) -> Job:
     return job
 
 
-def run_on_hosts(job: Job, hosts: int) -> tuple[np.ndarray, list[Event]]:
-    """The final model and the events of a run on several hosts, all of them in this process."""
+def cast(job: Job, hosts: int) -> tuple[Scheduler, Server]:
+    """A scheduler on several hosts and a server, all of them new and in this process."""
     server = Server(job.scenario, job.initial, job.num_params, job.store.num_clients)
     workers: Sequence[Host] = [Host(index, job.scenario, job.store) for index in range(hosts)]
     backend = InlineBackend(workers, server)
     slices = cut(job.scenario.evaluation, job.store)
-    events = list(Scheduler(job.scenario, backend, job.store.train_shards.sizes, slices).run())
-    return server.model(), events
+    return Scheduler(job.scenario, backend, job.store.train_shards.sizes, slices), server
+
+
+def run_on_hosts(job: Job, hosts: int) -> tuple[np.ndarray, list[Event]]:
+    """The final model and the events of a run on several hosts, all of them in this process."""
+    scheduler, server = cast(job, hosts)
+    events = list(scheduler.run())
+    return server.committed()[1], events
 
 
 def without_clock(events: Sequence[Event]) -> list[dict[str, Any]]:

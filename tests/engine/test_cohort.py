@@ -1,69 +1,95 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from rayfl.config.phase import Phase
+from rayfl.engine import cohort as cohort_module
 from rayfl.engine.cohort import check_cohort, cohort_of
-from rayfl.engine.turn import Turn
+from rayfl.engine.round_index import RoundIndex
 from rayfl.errors import ScenarioError
 
 
 def phase(cohort: Any, order: str = "sampled") -> Phase:
-    return Phase.model_validate({"name": "p", "schedule": "relay", "rounds": 50, "cohort": cohort, "order": order})
+    tables = {"name": "p", "schedule": "relay", "rounds": 50, "cohort": cohort, "order": order}
+    result: Phase = TypeAdapter(Phase).validate_python(tables)
+    return result
 
 
 def alike(clients: int) -> np.ndarray:
     return np.full(clients, 10)
 
 
-def turn(round: int) -> Turn:
-    return Turn(phase=0, round=round, round_in_phase=round)
+def at(round: int) -> RoundIndex:
+    return RoundIndex(phase=0, round=round, round_in_phase=round)
 
 
 @given(st.integers(1, 40), st.integers(0, 2**32), st.integers(1, 1000))
 def test_a_fixed_number_of_distinct_clients_depends_on_seed_and_round_alone(size: int, seed: int, round: int) -> None:
-    cohort = cohort_of(phase(size), seed, turn(round), alike(40))
+    cohort = cohort_of(phase(size), seed, at(round), alike(40))
     assert len(cohort) == len(set(cohort)) == size
     assert all(0 <= client < 40 for client in cohort)
-    assert cohort == cohort_of(phase(size), seed, turn(round), alike(40))
+    assert cohort == cohort_of(phase(size), seed, at(round), alike(40))
 
 
 @pytest.mark.parametrize(("share", "clients", "size"), [(0.25, 190, 47), (0.29, 100, 29), (1.0, 7, 7), (0.001, 10, 1)])
 def test_a_share_is_rounded_down_to_at_least_one(share: float, clients: int, size: int) -> None:
-    assert len(cohort_of(phase(share), 0, turn(1), alike(clients))) == size
+    assert len(cohort_of(phase(share), 0, at(1), alike(clients))) == size
 
 
 def test_sampling_is_uniform() -> None:
-    counts = Counter(client for round in range(1, 2001) for client in cohort_of(phase(3), 0, turn(round), alike(10)))
+    counts = Counter(client for round in range(1, 2001) for client in cohort_of(phase(3), 0, at(round), alike(10)))
     # 600 expected for each, with a standard deviation of sqrt(2000 * 0.3 * 0.7) = 20.5
     assert all(abs(counts[client] - 600) < 5 * 20.5 for client in range(10))
 
 
 def test_bernoulli_draws_until_somebody_takes_part() -> None:
-    sizes = [len(cohort_of(phase({"bernoulli": 0.02}), 0, turn(round), alike(20))) for round in range(1, 2001)]
+    sizes = [len(cohort_of(phase({"bernoulli": 0.02}), 0, at(round), alike(20))) for round in range(1, 2001)]
     assert min(sizes) == 1
     # the mean of a binomial that is not zero: n p / (1 - (1 - p)^n) = 1.2034
     assert np.mean(sizes) == pytest.approx(0.4 / (1 - 0.98**20), abs=0.05)
 
 
+@pytest.mark.parametrize("probability", [1e-300, 5e-324, 1e-17, 1e-6])
+def test_a_bernoulli_draw_ends_however_small_the_probability(probability: float) -> None:
+    drawn = Counter(cohort_of(phase({"bernoulli": probability}), 0, at(round), alike(4))[0] for round in range(1, 801))
+    # one of four alike: 200 expected for each, with a standard deviation of sqrt(800 * 3 / 16) = 12.2
+    assert all(abs(drawn[client] - 200) < 4 * 12.2 for client in range(4))
+
+
+def test_cohorts_drawn_after_many_empty_tries_are_distributed_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of the 7 cohorts of three clients that are not empty, as often as independent draws give it."""
+    monkeypatch.setattr(cohort_module, "BERNOULLI_TRIES", 0)
+    probability, rounds = 0.4, 4000
+    drawn = Counter(
+        tuple(sorted(cohort_of(phase({"bernoulli": probability}), 0, at(round), alike(3))))
+        for round in range(1, rounds + 1)
+    )
+    for size in (1, 2, 3):
+        expected = probability**size * (1 - probability) ** (3 - size) / (1 - (1 - probability) ** 3)
+        error = (expected * (1 - expected) / rounds) ** 0.5
+        for members in combinations(range(3), size):
+            assert drawn[members] / rounds == pytest.approx(expected, abs=4.5 * error)
+
+
 def test_clients_drawn_by_size_are_distinct_and_repeat_with_the_seed() -> None:
     sizes = np.arange(1, 41)
-    cohort = cohort_of(phase({"by_size": 40}), 3, turn(1), sizes)
+    cohort = cohort_of(phase({"by_size": 40}), 3, at(1), sizes)
     assert sorted(cohort) == list(range(40))
-    assert cohort == cohort_of(phase({"by_size": 40}), 3, turn(1), sizes)
-    assert cohort != cohort_of(phase({"by_size": 40}), 3, turn(2), sizes)
+    assert cohort == cohort_of(phase({"by_size": 40}), 3, at(1), sizes)
+    assert cohort != cohort_of(phase({"by_size": 40}), 3, at(2), sizes)
 
 
 def test_a_draw_by_size_takes_each_client_in_proportion_to_the_sizes_of_those_left() -> None:
     drawn = Counter(
-        tuple(cohort_of(phase({"by_size": 2}), 0, turn(round), np.array([1, 2, 5]))) for round in range(1, 4001)
+        tuple(cohort_of(phase({"by_size": 2}), 0, at(round), np.array([1, 2, 5]))) for round in range(1, 4001)
     )
     expected = {(i, j): si / 8 * sj / (8 - si) for i, si in enumerate([1, 2, 5]) for j, sj in enumerate([1, 2, 5])}
     for pair, probability in expected.items():
@@ -74,7 +100,7 @@ def test_a_draw_by_size_takes_each_client_in_proportion_to_the_sizes_of_those_le
 
 def test_one_client_drawn_by_size_that_may_not_repeat_gives_way_to_another_by_size() -> None:
     alone = phase({"by_size": 1}, "no_repeat")
-    drawn = Counter(cohort_of(alone, 0, turn(round), np.array([100, 1, 3]), 0)[0] for round in range(1, 2001))
+    drawn = Counter(cohort_of(alone, 0, at(round), np.array([100, 1, 3]), 0)[0] for round in range(1, 2001))
     assert drawn[0] == 0
     assert drawn[2] / 2000 == pytest.approx(0.75, abs=5 * (0.75 * 0.25 / 2000) ** 0.5)
 
@@ -85,25 +111,25 @@ def test_a_draw_by_size_needs_a_number_of_clients(number: Any) -> None:
         phase({"by_size": number})
 
 
-def test_given_lists_are_repeated_in_order() -> None:
-    lists = phase({"given": [[3, 1], [2]]})
-    assert [cohort_of(lists, 0, turn(round), alike(5)) for round in (1, 2, 3)] == [[3, 1], [2], [3, 1]]
+def test_explicit_cohorts_are_repeated_in_order() -> None:
+    lists = phase({"explicit": [[3, 1], [2]]})
+    assert [cohort_of(lists, 0, at(round), alike(5)) for round in (1, 2, 3)] == [[3, 1], [2], [3, 1]]
 
 
-def test_fixed_order_visits_by_client_id() -> None:
-    cohort = cohort_of(phase(5, "fixed"), 0, turn(1), alike(20))
-    assert cohort == sorted(cohort_of(phase(5), 0, turn(1), alike(20)))
+def test_fixed_order_is_that_of_client_ids() -> None:
+    cohort = cohort_of(phase(5, "fixed"), 0, at(1), alike(20))
+    assert cohort == sorted(cohort_of(phase(5), 0, at(1), alike(20)))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_no_repeat_never_visits_a_client_twice_in_a_row_across_rounds(size: int) -> None:
+def test_no_repeat_never_trains_a_client_twice_in_a_row_across_rounds(size: int) -> None:
     last = None
     repeats = 0
     for round in range(1, 200):
-        cohort = cohort_of(phase(size, "no_repeat"), 0, turn(round), alike(4), last)
+        cohort = cohort_of(phase(size, "no_repeat"), 0, at(round), alike(4), last)
         assert len(set(cohort)) == size
         assert cohort[0] != last
-        repeats += cohort_of(phase(size), 0, turn(round), alike(4))[0] == last
+        repeats += cohort_of(phase(size), 0, at(round), alike(4))[0] == last
         last = cohort[-1]
     assert repeats > 10, "the plain order would have repeated clients"
 
@@ -113,8 +139,8 @@ def test_no_repeat_never_visits_a_client_twice_in_a_row_across_rounds(size: int)
     [
         (11, "sampled", "phases.0.cohort: 11 clients per round, but there are 10"),
         ({"by_size": 11}, "sampled", "phases.0.cohort: 11 clients per round, but there are 10"),
-        ({"given": [[1], [2, 10]]}, "sampled", "phases.0.cohort: list 1 names client 10; they are 0 to 9"),
-        ({"given": [[1, 1]]}, "sampled", "phases.0.cohort: list 0 names a client twice"),
+        ({"explicit": [[1], [2, 10]]}, "sampled", "phases.0.cohort: list 1 names client 10; they are 0 to 9"),
+        ({"explicit": [[1, 1]]}, "sampled", "phases.0.cohort: list 0 names a client twice"),
     ],
 )
 def test_a_cohort_that_cannot_be_is_refused(cohort: Any, order: str, message: str) -> None:
@@ -127,6 +153,6 @@ def test_no_repeat_needs_two_clients() -> None:
         check_cohort(phase(1, "no_repeat"), "phases.0", 1)
 
 
-def test_no_repeat_does_not_go_with_a_given_single_client() -> None:
+def test_no_repeat_does_not_go_with_an_explicit_cohort_of_one() -> None:
     with pytest.raises(ScenarioError, match="'no_repeat' may replace the only client of list 1"):
-        check_cohort(phase({"given": [[1, 2], [3]]}, "no_repeat"), "phases.0", 10)
+        check_cohort(phase({"explicit": [[1, 2], [3]]}, "no_repeat"), "phases.0", 10)

@@ -1,4 +1,4 @@
-"""Training on CUDA, on the inline backend: these tests need no Ray."""
+"""Training on a real GPU, on the inline backend; tests/pretend_cuda shows on any machine what needs none."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from rayfl.engine.events import Evaluated
+from rayfl.engine.exact_sum import ExactSum, combine
 from tests.engine.scenes import prepared, run_on_hosts
 
 pytestmark = [
@@ -22,6 +23,19 @@ def test_a_scenario_trains_on_cuda_with_the_same_bits_on_any_number_of_hosts() -
     model, _ = run_on_hosts(job, 1)
     assert np.array_equal(model, run_on_hosts(job, 1)[0])
     assert np.array_equal(model, run_on_hosts(job, 3)[0])
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e9, 1e30])
+def test_sums_on_cuda_have_the_bits_of_those_on_the_cpu(scale: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    vectors = [torch.randn(70_001, generator=generator) * scale for _ in range(4)]
+    sums = []
+    for device in ("cpu", "cuda"):
+        total = ExactSum("delta", 32)
+        for weight, vector in enumerate(vectors, start=1):
+            total.add(vector.to(device), weight / 3)
+        sums.append(combine("delta", [total.partial()] * 3, 32))
+    assert np.array_equal(sums[0], sums[1])
 
 
 def test_cuda_learns_what_the_cpu_learns() -> None:

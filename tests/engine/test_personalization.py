@@ -1,4 +1,4 @@
-"""Personalised accuracy: the global model, trained on a client's own examples, scored on its own test examples."""
+"""Personalised accuracy: the global model, trained on a client's own samples, scored on its own test samples."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def last_evaluation(hosts: int = 1, **evaluation: object) -> tuple[np.ndarray, S
 
 
 def rows(store: ShardStore, split: str, client: int) -> tuple[torch.Tensor, torch.Tensor]:
-    examples, shards = (store.train, store.train_shards) if split == "train" else (store.test, store.test_shards)
+    samples, shards = (store.train, store.train_shards) if split == "train" else (store.test, store.test_shards)
     assert shards is not None
     chosen = shards[client]
-    x = torch.from_numpy(np.asarray(examples.x)[chosen]).permute(0, 3, 1, 2).float() / 255
-    return x, torch.from_numpy(examples.y[chosen])
+    x = torch.from_numpy(np.asarray(samples.x)[chosen]).permute(0, 3, 1, 2).float() / 255
+    return x, torch.from_numpy(samples.y[chosen])
 
 
-def test_every_client_is_scored_after_training_on_its_own_examples() -> None:
+def test_every_client_is_scored_after_training_on_its_own_samples() -> None:
     vector, store, evaluated = last_evaluation(personalize=FINE_TUNING)
     plain = LeNet5(store.num_classes, store.input_shape)
     state = FlatModel(LeNet5(store.num_classes, store.input_shape), torch.device("cpu")).state_dict(
@@ -84,5 +84,5 @@ def test_the_head_of_fedbabu_stays_as_it_was_drawn_and_its_body_does_not() -> No
 
 def test_personalisation_needs_test_examples_by_client() -> None:
     scene = tables(data={"name": "handwriting", "clients": 8, "partition": "iid"}, evaluation={"personalize": {}})
-    with pytest.raises(ScenarioError, match=r"evaluation\.personalize needs test examples by client"):
+    with pytest.raises(ScenarioError, match=r"evaluation\.personalize needs test samples by client"):
         prepare(Scenario.from_tables(scene), Path("no-data-here"))

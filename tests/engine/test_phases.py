@@ -14,10 +14,19 @@ STANDING_STILL = {"lr": 1e-30, "batch_size": 16}
 
 @pytest.mark.parametrize("following", [PRETRAIN, FEDERATED | {"name": "next"}], ids=["relay", "parallel"])
 @pytest.mark.parametrize(
-    "algorithm", ["feddyn", {"name": "feddyn", "report": "all"}, "fedexp", {"name": "fedavg", "report": "all"}], ids=str
+    "first",
+    [
+        {"algorithm": "feddyn"},
+        {"algorithm": "feddyn", "eval_model": "all"},
+        {"algorithm": "fedexp"},
+        {"algorithm": "fedavg", "eval_model": "all"},
+    ],
+    ids=lambda first: "-".join(first.values()),
 )
-def test_the_next_phase_starts_from_the_model_that_was_reported(algorithm: Any, following: dict[str, Any]) -> None:
-    first = FEDERATED | {"algorithm": algorithm}
-    reported, _ = run_on_hosts(prepared(phases=[first]), 1)
-    after, _ = run_on_hosts(prepared(phases=[first, following | {"rounds": 1, "local": STANDING_STILL}]), 2)
-    assert np.array_equal(after, reported)
+def test_the_next_phase_starts_from_the_model_that_was_evaluated(
+    first: dict[str, Any], following: dict[str, Any]
+) -> None:
+    evaluated, _ = run_on_hosts(prepared(phases=[FEDERATED | first]), 1)
+    phases = [FEDERATED | first, following | {"rounds": 1, "local": STANDING_STILL}]
+    after, _ = run_on_hosts(prepared(phases=phases), 2)
+    assert np.array_equal(after, evaluated)

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-
 import pytest
 import torch
 
-from rayfl.algorithms.algorithm import Algorithm
-from rayfl.algorithms.exchange import Answer, Answers, Exchange, ServerState
+from rayfl.algorithms.algorithm import Algorithm, Round
+from rayfl.algorithms.exchange import Answer, Exchange
+from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.errors import RayflError
-from rayfl.local.client import Client
+from rayfl.local.context import ClientContext
 from tests.engine.scenes import FEDERATED, prepared, run_on_hosts
 
 
@@ -17,11 +16,11 @@ class Asking(Algorithm):
 
     really: int
 
-    def round(self, server: ServerState, cohort: Sequence[int]) -> Generator[Exchange, Answers, None]:
+    def round(self, server: ServerState, context: RoundContext) -> Round:
         for _ in range(self.really):
             yield Exchange(self.ask, server.model)
 
-    def ask(self, client: Client, model: torch.Tensor) -> Answer:
+    def ask(self, client: ClientContext, model: torch.Tensor) -> Answer:
         return Answer(1.0, same=model)
 
 

@@ -20,9 +20,19 @@ PEOPLE: dict[str, Any] = {
 }
 PEOPLES_PARAMS = 83
 """4 -> 6 -> 5 -> 3: 4 * 6 + 6 + 6 * 5 + 5 + 5 * 3 + 3."""
+BODY_PARAMS = 65
+"""The same without the last layer, which FedBABU never trains and never sends."""
 
-NUMBERS_SENT_UP = {"fedexp": 1, "fednova": 1, "qfedavg": 1, "qfedsgd": 1}
-"""Beside models: the change's norm, the number of steps, h_k."""
+NUMBERS_SENT_UP = {"fedexp": 1, "fednova": 1, "qfedavg": 2, "qfedsgd": 2}
+"""Beside models: the change's norm, the number of steps, F_k and h_k."""
+NUMBERS_SENT_DOWN = {"qfedavg": 1, "qfedsgd": 1}
+"""Beside models: the largest loss of the cohort."""
+
+
+def both_ways(models: int, num_params: int, numbers_up: int = 0, numbers_down: int = 0) -> Traffic:
+    """Half of the models go down and half of them up, as float32."""
+    down, up = models // 2 * num_params + numbers_down, models // 2 * num_params + numbers_up
+    return Traffic(models, down, up, 4 * down, 4 * up)
 
 
 def total(phases: list[dict[str, Any]], hosts: int = 2, **changes: Any) -> Traffic:
@@ -30,36 +40,51 @@ def total(phases: list[dict[str, Any]], hosts: int = 2, **changes: Any) -> Traff
     return [event for event in events if isinstance(event, RoundDone)][-1].traffic
 
 
-def test_cyclic_then_fedavg_moves_two_models_per_visit() -> None:
+def test_cyclic_then_fedavg_moves_two_models_per_client_update() -> None:
     moved = total([PRETRAIN | {"rounds": 3, "cohort": 4}, FEDERATED | {"rounds": 2, "cohort": 5}])
     models = 2 * (4 * 3 + 5 * 2)
-    assert moved == Traffic(models, models * 4 * NUM_PARAMS)
+    assert moved == both_ways(models, NUM_PARAMS)
 
 
-def test_fedavg_moves_two_models_per_visit() -> None:
+def test_fedavg_moves_two_models_per_client_update() -> None:
     moved = total([FEDERATED | {"rounds": 3, "cohort": 5}], hosts=1)
-    assert moved == Traffic(2 * 5 * 3, 2 * 5 * 3 * 4 * NUM_PARAMS)
+    assert moved == both_ways(2 * 5 * 3, NUM_PARAMS)
 
 
 @pytest.mark.parametrize("name", list(algorithms))
-def test_a_visit_moves_two_models_and_with_scaffold_four(name: str) -> None:
-    moved = total([FEDERATED | {"rounds": 3, "cohort": 5, "algorithm": name}], **PEOPLE)
+def test_a_client_update_moves_two_models_and_with_scaffold_four(name: str) -> None:
+    local = {"local": {} if name == "qfedsgd" else FEDERATED["local"]}
+    moved = total([FEDERATED | local | {"rounds": 3, "cohort": 5, "algorithm": name}], **PEOPLE)
     models = 3 * 5 * (4 if name == "scaffold" else 2)
-    assert moved == Traffic(models, 4 * (models * PEOPLES_PARAMS + 3 * 5 * NUMBERS_SENT_UP.get(name, 0)))
+    num_params = BODY_PARAMS if name == "fedbabu" else PEOPLES_PARAMS
+    up, down = (3 * 5 * sent.get(name, 0) for sent in (NUMBERS_SENT_UP, NUMBERS_SENT_DOWN))
+    assert moved == both_ways(models, num_params, up, down)
 
 
-@pytest.mark.parametrize("report", ["all", "cloud"])
-def test_what_feddyn_reports_costs_its_clients_nothing(report: str) -> None:
-    """The server could keep each client's last model itself: two models a visit, as in CyclicFL's table."""
-    algorithm = {"name": "feddyn", "report": report}
-    assert total([FEDERATED | {"rounds": 3, "cohort": 5, "algorithm": algorithm}], **PEOPLE).transfers == 3 * 5 * 2
+@pytest.mark.parametrize("eval_model", ["all", "global", "average", "participants"])
+@pytest.mark.parametrize("algorithm", ["feddyn", "fednova"])
+def test_which_model_is_evaluated_costs_clients_nothing(algorithm: str, eval_model: str) -> None:
+    """The server could keep each client's last model itself: two models a client update, as in CyclicFL's table."""
+    phase = FEDERATED | {"rounds": 3, "cohort": 5, "algorithm": algorithm}
+    assert total([phase | {"eval_model": eval_model}], **PEOPLE) == total([phase], **PEOPLE)
 
 
 def test_scaffold_after_a_relay_moves_what_cyclicfl_says() -> None:
     """2 [S_c T_cyc + 2 S_p (T - T_cyc)] X: a relay needs no control variates."""
-    scaffold = {"algorithm": "scaffold"}
-    moved = total(
-        [PRETRAIN | scaffold | {"rounds": 3, "cohort": 4}, FEDERATED | scaffold | {"rounds": 2, "cohort": 5}], **PEOPLE
-    )
+    scaffold = FEDERATED | {"rounds": 2, "cohort": 5, "algorithm": "scaffold"}
+    moved = total([PRETRAIN | {"rounds": 3, "cohort": 4}, scaffold], **PEOPLE)
     models = 2 * (4 * 3 + 2 * 5 * 2)
-    assert moved == Traffic(models, models * 4 * PEOPLES_PARAMS)
+    assert moved == both_ways(models, PEOPLES_PARAMS)
+
+
+@pytest.mark.parametrize(("fixed_last", "num_params"), [(1, BODY_PARAMS), (2, 4 * 6 + 6)])
+@pytest.mark.parametrize("schedule", ["parallel", "relay"])
+def test_modules_that_a_phase_never_trains_are_not_sent(schedule: str, fixed_last: int, num_params: int) -> None:
+    local = {"batch_size": 16, "fixed_last": fixed_last}
+    moved = total([FEDERATED | {"schedule": schedule, "rounds": 2, "cohort": 5, "local": local}], **PEOPLE)
+    assert moved == both_ways(2 * 5 * 2, num_params)
+
+
+def test_modules_that_thaw_later_are_sent() -> None:
+    local = {"batch_size": 4, "epochs": 3, "unfreeze": {"share": 1.0}}
+    assert total([FEDERATED | {"rounds": 2, "cohort": 5, "local": local}], **PEOPLE) == both_ways(20, PEOPLES_PARAMS)

@@ -9,74 +9,55 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from rayfl.algorithms.fedavg import FedAvg
-from rayfl.algorithms.feddyn import FedDyn
-from rayfl.algorithms.fedprox import FedProx
-from rayfl.algorithms.moon import MOON
-from rayfl.algorithms.scaffold import SCAFFOLD
-from rayfl.config.phase import Local
-from rayfl.data.batches import BatchSource
-from rayfl.local.client import Client
-from tests.algorithms.scene import EVERYTHING, PLAIN, TanhNet, prepared, trained
+from rayfl.local.context import ClientContext
+from rayfl.local.requests import ClientUpdate, LocalTraining
+from rayfl.local.training_batch import TrainingBatch
+from tests.algorithms.scene import EVERYTHING, PLAIN, TanhNet, prepared
 from tests.engine.scenes import run_on_hosts
+from tests.local.bench import Bench
 
 State = dict[str, torch.Tensor]
-VISITS: list[list[State]] = []
-"""Of each visit, the parameters of the modules before every step."""
+STEPS: list[State] = []
+"""The parameters of the modules before every step of all client updates."""
 
 
-class Watching(FedAvg):
-    """Keeps what the network holds before each step."""
+class WatchedNet(TanhNet):
+    """TanhNet, which keeps what it holds before each step."""
 
-    def local_update(self, client: Client, received: torch.Tensor) -> torch.Tensor:
-        VISITS.append([])
-        return super().local_update(client, received)
-
-    def loss(self, client: Client, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        network = client.model.module
-        VISITS[-1].append(
-            {
-                name: torch.cat([p.detach().flatten() for p in network.get_submodule(name).parameters()])
-                for name in TanhNet.ordered_modules
-            }
-        )
-        return super().loss(client, x, y)
-
-
-class WatchingFedProx(Watching, FedProx): ...
-
-
-class WatchingFedDyn(Watching, FedDyn): ...
-
-
-class WatchingSCAFFOLD(Watching, SCAFFOLD): ...
-
-
-class WatchingMOON(Watching, MOON): ...
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            STEPS.append(
+                {
+                    name: torch.cat([p.detach().flatten() for p in self.get_submodule(name).parameters()])
+                    for name in self.ordered_modules
+                }
+            )
+        return super().forward(x)
 
 
 @pytest.mark.parametrize("order", ["bottom_up", "top_down"])
 @pytest.mark.parametrize(
     "algorithm",
     [
-        {"name": "WatchingFedProx", "mu": 0.5},
-        {"name": "WatchingFedDyn", "alpha": 0.2},
-        {"name": "WatchingFedDyn", "alpha": 0.2, "penalty": "decay"},
-        {"name": "WatchingSCAFFOLD", "correction": "gradient"},
-        {"name": "WatchingSCAFFOLD", "correction": "step"},
-        {"name": "WatchingMOON"},
+        {"name": "fedprox", "mu": 0.5},
+        {"name": "feddyn", "alpha": 0.2},
+        {"name": "feddyn", "alpha": 0.2, "penalty": "decay"},
+        {"name": "scaffold", "correction": "gradient"},
+        {"name": "scaffold", "correction": "step"},
+        {"name": "moon"},
     ],
     ids=lambda algorithm: "-".join(map(str, algorithm.values())),
 )
 def test_nothing_moves_what_is_frozen(algorithm: dict[str, Any], order: str) -> None:
     """With weight decay, momentum and clipping; clients come back, so that penalties have what to remember."""
-    VISITS.clear()
+    STEPS.clear()
     setting = EVERYTHING.with_local(batch_size="full", epochs=6, unfreeze={"share": 1.0, "order": order})
-    trained(algorithm | {"name": f"{__name__}:{algorithm['name']}"}, setting)
+    job, _ = prepared(algorithm, setting, model=f"{__name__}:WatchedNet")
+    run_on_hosts(job, 1)
     modules = TanhNet.ordered_modules if order == "bottom_up" else TanhNet.ordered_modules[::-1]
-    assert len(VISITS) == 12
-    for steps in VISITS:
-        assert len(steps) == 6
+    assert len(STEPS) == 12 * 6
+    for start in range(0, 12 * 6, 6):
+        steps = STEPS[start : start + 6]
         for unit, name in enumerate(modules):
             thaws = 2 * unit
             for step in range(1, thaws + 1):
@@ -143,35 +124,36 @@ def test_only_gradients_that_are_needed_are_computed(
         "fedavg",
         setting,
         model=f"{__name__}:CountingNet",
-        phases=[{"name": "p", "rounds": 1, "cohort": {"given": [[3]]}, "local": dict(setting.local)}],
+        phases=[{"name": "p", "rounds": 1, "cohort": {"explicit": [[3]]}, "local": dict(setting.local)}],
     )
     run_on_hosts(job, 1)
     for what, expected in (("weight", weights), ("bias", weights), ("input", inputs), ("reached", reached)):
         assert [COMPUTED[name, what] for name in TanhNet.ordered_modules] == expected
 
 
-class Failing(FedAvg):
-    """Its third step raises."""
-
-    def loss(self, client: Client, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        client.scratch["steps"] = client.scratch.get("steps", torch.zeros(())) + 1
-        if client.scratch["steps"] == 3:
-            raise RuntimeError("out of paper")
-        return super().loss(client, x, y)
-
-
-@pytest.mark.parametrize("algorithm", [FedAvg(), Failing()], ids=["well", "error"])
+@pytest.mark.parametrize("fails", [False, True], ids=["well", "error"])
 @pytest.mark.parametrize("order", ["bottom_up", "top_down"])
 @pytest.mark.parametrize("fixed_last", [0, 1])
-def test_after_a_visit_everything_requires_gradients_again(algorithm: FedAvg, order: str, fixed_last: int) -> None:
-    job, model = prepared("fedavg", PLAIN)
-    local = Local.model_validate({"batch_size": 4, "unfreeze": {"share": 1.0, "order": order}, "epochs": 3})
-    source = BatchSource(job.store, torch.device("cpu"))
-    client = Client(3, source, model, local, lr=0.1, seed=0, phase=0, round=1, state={})
-    if isinstance(algorithm, Failing):
+def test_after_a_client_update_everything_requires_gradients_again(fails: bool, order: str, fixed_last: int) -> None:
+    steps = 0
+
+    def third_step_fails(batch: TrainingBatch) -> torch.Tensor:
+        nonlocal steps
+        steps += 1
+        if fails and steps == 3:
+            raise RuntimeError("out of paper")
+        return batch.logits.new_zeros(())
+
+    def update(client: ClientContext) -> ClientUpdate[torch.Tensor]:
+        trained: torch.Tensor = yield LocalTraining(bench.initial, terms=(third_step_fails,), fixed_last=fixed_last)
+        return trained
+
+    bench = Bench()
+    client = bench.client(3, {"batch_size": 4, "unfreeze": {"share": 1.0, "order": order}, "epochs": 3})
+    if fails:
         with pytest.raises(RuntimeError, match="out of paper"):
-            client.train(model.vector.clone(), algorithm, fixed_last)
+            bench.run(client, update)
     else:
-        client.train(model.vector.clone(), algorithm, fixed_last)
-    assert all(parameter.requires_grad for parameter in model.module.parameters())
-    model.check()
+        bench.run(client, update)
+    assert all(parameter.requires_grad for parameter in bench.model.module.parameters())
+    bench.model.check()

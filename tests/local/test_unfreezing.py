@@ -1,4 +1,4 @@
-"""Visits that thaw modules one after another, against ordinary modules and torch.optim.SGD in float64."""
+"""Client updates that thaw modules one after another, against ordinary modules and torch.optim.SGD in float64."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from rayfl.models.network import Network
 from tests.algorithms.reference import (
     MODULE_OF,
+    PlainUpdate,
     Vector,
-    Visit,
     assert_equal,
     assert_equal_and_unlike,
     fedavg,
@@ -38,8 +38,8 @@ def thawed_modules(k: int, steps: int, units: Sequence[Sequence[int]], share: fl
 UNITS = {"modules": [[0], [1], [2]], "halves": [[0], [1, 2]]}
 
 
-def plain_visit(
-    setting: Setting, w: Vector, visit: Visit, units: Sequence[Sequence[int]], share: float, order: str
+def torch_update(
+    setting: Setting, w: Vector, update: PlainUpdate, units: Sequence[Sequence[int]], share: float, order: str
 ) -> Vector:
     """FedBug's algorithm 1 with PyTorch's own optimiser, for which a frozen parameter has no gradient at all."""
     net = TanhNet(CLASSES).double()
@@ -48,16 +48,16 @@ def plain_visit(
     local = setting.local
     optimizer = torch.optim.SGD(
         net.parameters(),
-        lr=visit.lr,
+        lr=update.lr,
         momentum=local.get("momentum", 0.0),
         weight_decay=local.get("weight_decay", 0.0),
     )
-    for k, rows in enumerate(visit.batches, start=1):
-        thawed = thawed_modules(k, visit.K, units, share, order)
+    for k, rows in enumerate(update.batches, start=1):
+        thawed = thawed_modules(k, update.K, units, share, order)
         for index, module in enumerate(modules):
             module.requires_grad_(index in thawed)
         optimizer.zero_grad(set_to_none=True)
-        F.cross_entropy(net(visit.x[rows]), visit.y[rows]).backward()  # type: ignore[no-untyped-call]
+        F.cross_entropy(net(update.x[rows]), update.y[rows]).backward()  # type: ignore[no-untyped-call]
         if "clip_norm" in local:
             torch.nn.utils.clip_grad_norm_([p for p in net.parameters() if p.grad is not None], local["clip_norm"])
         optimizer.step()
@@ -71,19 +71,19 @@ def fedbug(
     left = [unit for unit in left if unit]
     w = setting.initial()
     for cohort in rounds(setting):
-        w = mean([plain_visit(setting, w, visit, left, share, order) for visit in cohort], sizes(cohort))
+        w = mean([torch_update(setting, w, update, left, share, order) for update in cohort], sizes(cohort))
     return w
 
 
-def masks(visit: Visit, share: float, order: str) -> Callable[[int], torch.Tensor]:
+def masks(update: PlainUpdate, share: float, order: str) -> Callable[[int], torch.Tensor]:
     """By step, ones for the parameters that train."""
     return lambda k: torch.from_numpy(
-        np.isin(MODULE_OF, list(thawed_modules(k, visit.K, UNITS["modules"], share, order)))
+        np.isin(MODULE_OF, list(thawed_modules(k, update.K, UNITS["modules"], share, order)))
     ).double()
 
 
 ROOMY = {"epochs": 3, "batch_size": 4}
-"""Visits of 3 to 12 steps."""
+"""Client updates of 3 to 12 steps."""
 SETTINGS = {"plain": PLAIN.with_local(**ROOMY), "everything": EVERYTHING.with_local(**ROOMY, momentum=0.9)}
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -145,8 +145,8 @@ def test_fedprox_thaws_with_its_penalty(setting: Setting, order: str) -> None:
     w, other = setting.initial(), trained({"name": "fedprox", "mu": 0.5}, setting)
     for cohort in rounds(setting):
         models = [
-            visit.sgd(w, penalty=linear(torch.zeros_like(w), 0.5, w), trains=masks(visit, 0.9, order))
-            for visit in cohort
+            update.sgd(w, penalty=linear(torch.zeros_like(w), 0.5, w), trains=masks(update, 0.9, order))
+            for update in cohort
         ]
         w = mean(models, sizes(cohort))
     ours = trained({"name": "fedprox", "mu": 0.5}, setting.with_local(unfreeze={"share": 0.9, "order": order}))
@@ -165,19 +165,19 @@ def test_feddyn_thaws_with_its_penalties_and_remembers_the_whole_change(
     quadratic = alpha if penalty == "gradient" else 0.0
     for cohort in rounds(setting):
         models = []
-        for visit in cohort:
-            y = visit.sgd(
+        for update in cohort:
+            y = update.sgd(
                 w,
-                penalty=linear(alpha * (table[visit.client] - w), quadratic),
+                penalty=linear(alpha * (table[update.client] - w), quadratic),
                 decay=alpha - quadratic,
-                trains=masks(visit, 0.9, order),
+                trains=masks(update, 0.9, order),
             )
-            table[visit.client] += y - w
+            table[update.client] += y - w
             models.append(y)
         w = mean(models) + table.mean(dim=0)
-    algorithm = {"name": "feddyn", "alpha": alpha, "penalty": penalty, "report": "cloud"}
-    ours = trained(algorithm, setting.with_local(unfreeze={"share": 0.9, "order": order}))
-    assert_equal_and_unlike(ours, w, trained(algorithm, setting), setting)
+    algorithm = {"name": "feddyn", "alpha": alpha, "penalty": penalty}
+    ours = trained(algorithm, setting.with_local(unfreeze={"share": 0.9, "order": order}), eval_model="global")
+    assert_equal_and_unlike(ours, w, trained(algorithm, setting, eval_model="global"), setting)
 
 
 def test_the_network_declares_what_the_reference_assumes() -> None:

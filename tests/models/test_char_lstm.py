@@ -80,7 +80,8 @@ def test_the_weights_stay_in_the_flat_vector_when_others_are_used_for_once(devic
     model = FlatModel(CharLSTM(20, (12,), hidden=16), torch.device(device))
     x, y = torch.randint(20, (5, 12), device=device), torch.randint(20, (5,), device=device)
     before = model.module(x)
-    assert (model.frozen(torch.zeros_like(model.vector))(x) == 0).all()
+    with model.frozen_copy(torch.zeros_like(model.vector)) as zeros:
+        assert (zeros.module(x) == 0).all()
     assert torch.equal(model.module(x), before)
     torch.autograd.backward(functional.cross_entropy(model.module(x), y))
     model.check()

@@ -324,12 +324,12 @@ def test_a_vector_of_another_length_is_refused() -> None:
         flat.load(flat.vector[:-1])
 
 
-class Tied(nn.Module):
+class Aliased(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embedding = nn.Embedding(5, 3)
         self.decoder = nn.Linear(3, 5, bias=False)
-        self.decoder.weight = self.embedding.weight
+        self.decoder.weight = nn.Parameter(self.embedding.weight.data)
 
 
 class Overlapping(nn.Module):
@@ -366,7 +366,7 @@ class ExtraState(nn.Linear):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (Tied, r"'embedding\.weight' and 'decoder\.weight' share memory \(tied weights\)"),
+        (Aliased, r"'embedding\.weight' and 'decoder\.weight' share memory but are two tensors; make both the same"),
         (Overlapping, "'first' and 'second' share memory"),
         (lambda: nn.Linear(2, 2).double(), r"parameter 'weight' is torch\.float64"),
         (lambda: nn.Linear(2, 2).half(), r"parameter 'weight' is torch\.float16.*\.float\(\)"),
@@ -376,6 +376,8 @@ class ExtraState(nn.Linear):
         (nn.Flatten, "Flatten has no parameters to train"),
         (lambda: nn.Linear(2, 2).requires_grad_(False), "Linear has no parameters to train"),
         (lambda: nn.LazyLinear(2), "parameter 'weight' has no shape yet"),
+        (lambda: nn.Linear(2, 2, device="meta"), "parameter 'weight' is on the meta device, without values"),
+        (lambda: WithBuffer(torch.zeros(2, device="meta")), "buffer 'extra' is on the meta device, without values"),
         (lambda: ExtraState(2, 2), "'_extra_state' is extra state"),
     ],
 )
@@ -411,7 +413,7 @@ def test_a_network_whose_declaration_is_wrong_is_refused() -> None:
     ("change", "message"),
     [
         (lambda state: state.pop("fc3.bias"), r"lacks 'fc3\.bias' of this model"),
-        (lambda state: state.update(head=torch.zeros(1)), "has 'head', which this model has not"),
+        (lambda state: state.update(head=torch.zeros(1)), "has 'head', which this model does not have"),
         (
             lambda state: state.update({"fc3.bias": torch.zeros(3)}),
             r"'fc3\.bias' has shape \(3,\), this model's has \(10,\)",

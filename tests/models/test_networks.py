@@ -11,6 +11,7 @@ from rayfl.errors import ScenarioError
 from rayfl.models import models
 from rayfl.models.char_lstm import CharLSTM
 from rayfl.models.cnn_fashion_mnist import CNNFashionMNIST
+from rayfl.models.fast_kernels import use_fast_kernels
 from rayfl.models.network import Network
 from rayfl.registry import call_with_options
 
@@ -156,6 +157,58 @@ def test_declared_modules_hold_all_parameters_in_order_and_the_feature_layer_ret
     network.get_submodule(network.feature_layer).register_forward_hook(lambda _, __, output: seen.append(output))
     logits = network(batch_for(network, classes, shape))
     assert torch.equal(seen[0], logits)
+
+
+SMALL: dict[str, tuple[int, tuple[int, ...], dict[str, Any]]] = {
+    "lenet5": (10, (32, 32, 3), {}),
+    "mlp": (10, (28, 28, 1), {}),
+    "cnn_femnist": (62, (28, 28, 1), {"hidden": 32}),
+    "cnn_fashion_mnist": (10, (28, 28, 1), {}),
+    "cnn_fashion_mnist_large": (10, (28, 28, 1), {}),
+    "cnn_feddyn": (10, (32, 32, 3), {"widths": [3, 5]}),
+    "cnn_fedbug_tiny": (5, (36, 50, 1), {}),
+    "cnn_fedbabu": (10, (32, 32, 3), {}),
+    "resnet8": (10, (32, 32, 3), {"shortcut": "B"}),
+    "resnet20": (10, (16, 16, 3), {}),
+    "resnet32": (10, (16, 16, 3), {}),
+    "resnet44": (10, (16, 16, 3), {}),
+    "resnet56": (10, (16, 16, 3), {}),
+    "resnet18": (10, (32, 32, 3), {}),
+    "resnet34": (10, (32, 32, 3), {}),
+    "char_lstm": (80, (80,), {"hidden": 16}),
+    "projected": (10, (32, 32, 3), {"network": "lenet5"}),
+}
+"""Every registered network, with its number of classes, the shape of its inputs and its options."""
+
+
+def test_no_registered_network_is_missing_here() -> None:
+    assert sorted(SMALL) == sorted(models)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_layer_with_parameters_is_called_as_a_module(name: str) -> None:
+    classes, shape, options = SMALL[name]
+    network = build(name, classes, shape, **options)
+    layers = {path: module for path, module in network.named_modules() if list(module.parameters(recurse=False))}
+    called: set[str] = set()
+    for path, module in layers.items():
+        module.register_forward_hook(lambda *_, path=path: called.add(path))
+    network(batch_for(network, classes, shape))
+    assert called == set(layers)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_fast_kernels_change_neither_names_nor_initial_values_nor_outputs(name: str) -> None:
+    classes, shape, options = SMALL[name]
+    torch.manual_seed(0)
+    plain = build(name, classes, shape, **options).eval()
+    torch.manual_seed(0)
+    fast = build(name, classes, shape, **options).eval()
+    use_fast_kernels(fast)
+    assert list(fast.state_dict()) == list(plain.state_dict())
+    torch.testing.assert_close(fast.state_dict(), plain.state_dict(), rtol=0, atol=0)
+    x = batch_for(plain, classes, shape)
+    torch.testing.assert_close(fast(x), plain(x), rtol=1e-6, atol=1e-6)
 
 
 RESNETS = [

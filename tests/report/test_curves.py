@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from rayfl.data.dataset import Provenance
+from rayfl.report.columns import METRICS
 from rayfl.report.curves import PhaseSpan, draw_curves
-from rayfl.report.records import METRICS
 
 FILES = Provenance("files", "FEMNIST of 190 writers")
 GENERATED = Provenance("generated", "handwriting of 40 writers")
@@ -55,7 +55,7 @@ def test_lines_hold_the_metrics_as_they_are(tmp_path: Path, figures: list[Figure
     upper, lower = figures[0].axes
     assert np.array_equal(upper.lines[0].get_xydata(), [[1, 0.1], [5, 0.4], [10, 0.3]])
     assert np.array_equal(lower.lines[1].get_ydata(), [3.0, 2.0, 1.0])
-    assert upper.lines[0].get_label() == "test accuracy, at best 40.0 % in round 5"
+    assert upper.lines[0].get_label() == "test accuracy (best 40.0 % in round 5)"
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_few_rounds_and_losses_that_are_not_finite_are_drawn(
 ) -> None:
     draw_curves(metrics(rounds, accuracy, loss), ONE_PHASE, "title", FILES, tmp_path / "c.png")
     lost = loss.count(None)
-    label = f"test loss, not finite in {lost} of {len(loss)} evaluated rounds" if lost else "test loss"
+    label = f"test loss (not finite in {lost} of {len(loss)} evaluated rounds)" if lost else "test loss"
     assert figures[0].axes[1].lines[1].get_label() == label
 
 

@@ -18,9 +18,9 @@ class Clock:
         return self.now
 
 
-def done(phase: str, round: int, seconds: float, visits: int = 10) -> RoundDone:
+def done(phase: str, round: int, seconds: float, updates: int = 10) -> RoundDone:
     first = 0 if phase == "cyclic" else 2
-    return RoundDone(phase, round, round - first, 2.5, visits, 100, Traffic(), seconds)
+    return RoundDone(phase, round, round - first, 2.5, updates, 100, Traffic(), seconds)
 
 
 def log() -> tuple[Console, io.StringIO]:
@@ -40,7 +40,7 @@ def test_a_log_has_one_unbroken_line_for_each_evaluated_round() -> None:
         progress.add(done("cyclic", 2, 4.0))
         progress.add(Evaluated("cyclic", 2, 1.25, 0.5, 100))
     assert file.getvalue() == (
-        "cyclic 2/2 (round 2 of 100): test accuracy 50.00 %, test loss 1.25, 5 visits/s, 3 min 16 s left\n"
+        "cyclic 2/2 (round 2 of 100): test accuracy 50.00 %, test loss 1.25, 5 client updates/s, 3 min 16 s left\n"
     )
 
 
@@ -53,7 +53,7 @@ def test_a_log_without_evaluations_has_a_line_every_ten_seconds() -> None:
             progress.add(RoundDone("federated", round, round, 2.5, 10, 100, Traffic(), float(round)))
     starts = [line.split(":")[0] for line in file.getvalue().splitlines()]
     assert starts == [f"federated {round}/100 (round {round} of 100)" for round in (10, 20, 30)]
-    assert "training loss 2.5, 10 visits/s, 1 min 30 s left" in file.getvalue()
+    assert "training loss 2.5, 10 client updates/s, 1 min 30 s left" in file.getvalue()
 
 
 def test_pace_is_that_of_the_present_phase() -> None:
@@ -61,9 +61,9 @@ def test_pace_is_that_of_the_present_phase() -> None:
     with Progress(PHASES, console, Clock()) as progress:
         progress.add(done("cyclic", 1, 50.0))
         progress.add(done("cyclic", 2, 100.0))
-        progress.add(done("federated", 3, 101.0, visits=30))
+        progress.add(done("federated", 3, 101.0, updates=30))
         progress.add(Evaluated("federated", 3, 1.0, 0.5, 100))
-    assert "30 visits/s, 1 min 37 s left" in file.getvalue()
+    assert "30 client updates/s, 1 min 37 s left" in file.getvalue()
 
 
 def test_an_evaluation_that_comes_late_stands_with_the_round_it_is_of() -> None:
@@ -75,13 +75,13 @@ def test_an_evaluation_that_comes_late_stands_with_the_round_it_is_of() -> None:
     assert file.getvalue().startswith("cyclic 2/2 (round 2 of 100)")
 
 
-def test_waiting_names_the_outstanding_visits_and_counts_the_rest() -> None:
+def test_waiting_names_the_outstanding_client_updates_and_counts_the_rest() -> None:
     console, file = log()
-    visits = tuple(f"client {client} on host {client % 2}" for client in range(8))
+    outstanding = tuple(f"client {client} on host {client % 2}" for client in range(8))
     with Progress(PHASES, console, Clock()) as progress:
-        progress.add(Waiting("cyclic", 1, 61.0, visits))
+        progress.add(Waiting("cyclic", 1, 61.0, outstanding))
     text = file.getvalue()
-    assert text.startswith("warning: nothing came back for 1 min 1 s in cyclic 1/2; outstanding: client 0 on host 0,")
+    assert text.startswith("warning: no answer for 1 min 1 s in cyclic 1/2; still waiting for client 0 on host 0,")
     assert text.endswith("client 4 on host 0 and 3 more\n")
 
 
@@ -101,7 +101,7 @@ def test_a_terminal_shows_a_bar_with_phase_round_accuracy_pace_and_time_left() -
         progress.add(Evaluated("cyclic", 2, 1.25, 0.5, 100))
         progress.add(Waiting("federated", 3, 60.0, ("client 7 on host 1",)))
     text = file.getvalue()
-    assert "nothing came back for 1 min 0 s in federated 1/98; outstanding: client 7 on host 1" in text
+    assert "no answer for 1 min 0 s in federated 1/98; still waiting for client 7 on host 1" in text
     last = text[text.rindex("cyclic 2/2") :]
-    for part in ("accuracy 50.00 %", "5 visits/s", "3 min 16 s left"):
+    for part in ("accuracy 50.00 %", "5 client updates/s", "3 min 16 s left"):
         assert part in last

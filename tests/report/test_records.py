@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -10,16 +11,27 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rayfl.engine.events import ClientScore, Evaluated, RoundDone, Traffic, Waiting
-from rayfl.errors import ResourceError
+from rayfl.engine.events import ClientScalars, ClientScore, Evaluated, RoundDone, Traffic, Waiting
+from rayfl.errors import RayflError, ResourceError
+from rayfl.report import client_records
 from rayfl.report import records as records_module
-from rayfl.report.records import METRICS, Records
+from rayfl.report.columns import CLIENTS, METRICS
+from rayfl.report.records import Records
 
 NOW = datetime(2026, 2, 3, 4, 5, 6)
 
 
 def done(round: int, phase: str = "federated", train_loss: float = 2.0) -> RoundDone:
-    return RoundDone(phase, round, round, train_loss, 10, 100, Traffic(20 * round, 1000 * round), 0.5 * round)
+    return RoundDone(
+        phase,
+        round,
+        round,
+        train_loss,
+        10,
+        100,
+        Traffic(20 * round, 120 * round, 130 * round, 480 * round, 520 * round),
+        0.5 * round,
+    )
 
 
 def scores(*accuracies: float) -> tuple[ClientScore, ...]:
@@ -58,6 +70,8 @@ def test_an_evaluation_is_joined_with_its_round_though_later_rounds_came_between
         "seconds": 1.0,
         "bytes": 2000,
         "transfers": 40,
+        "bytes_down": 960,
+        "bytes_up": 1040,
     }
 
 
@@ -142,6 +156,66 @@ def test_a_run_that_fails_keeps_the_scores_it_had(tmp_path: Path) -> None:
     (folder,) = tmp_path.iterdir()
     assert {path.name for path in folder.iterdir()} == {"metrics.jsonl", "clients.parquet"}
     assert pq.read_table(folder / "clients.parquet").num_rows == 1
+
+
+def test_reported_scalars_are_columns_of_the_metrics_under_their_own_names(tmp_path: Path) -> None:
+    with Records.create(tmp_path, "x", NOW) as records:
+        records.add(done(1))
+        records.add(Evaluated("federated", 1, 1.0, 0.5, 100, scalars={"macro_f1": 0.25}))
+        records.add(replace(done(2), scalars={"drift": 3.0, "norm": math.inf}))
+        records.add(Evaluated("federated", 2, 1.0, 0.5, 100, scalars={"macro_f1": 0.5}))
+        lines = [json.loads(line) for line in (records.folder / "metrics.jsonl").read_text().splitlines()]
+        table = records.metrics_table()
+    assert (lines[1]["drift"], lines[1]["norm"], lines[1]["macro_f1"]) == (3.0, None, 0.5)
+    assert table.schema.names == [*METRICS.names, "macro_f1", "drift", "norm"]
+    assert table["drift"].to_pylist() == [None, 3.0]
+    assert table["macro_f1"].to_pylist() == [0.25, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("reported", "evaluated"),
+    [({"round": 1.0}, {}), ({}, {"test_accuracy": 1.0}), ({"drift": 1.0}, {"drift": 1.0})],
+)
+def test_a_scalar_with_the_name_of_another_column_is_refused(
+    reported: dict[str, float], evaluated: dict[str, float], tmp_path: Path
+) -> None:
+    with Records.create(tmp_path, "x", NOW) as records:
+        records.add(replace(done(1), scalars=reported))
+        name = next(iter(evaluated | reported))
+        with pytest.raises(
+            RayflError, match=f"reported scalar '{name}': the records have a column of this name; choose another"
+        ):
+            records.add(Evaluated("federated", 1, 1.0, 0.5, 100, scalars=evaluated))
+
+
+def test_what_single_clients_report_has_columns_of_its_own_though_names_come_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_records, "ROWS_HELD", 2)
+    with Records.create(tmp_path, "x", NOW) as records:
+        records.add(done(1))
+        records.add(Evaluated("federated", 1, 1.0, 0.5, 9, scores(0.1, 0.2, 0.3)))
+        reports = (ClientScalars(4, {"drift": 2.0}), ClientScalars(7, {"drift": 1.0, "epsilon": 0.5}))
+        records.add(replace(done(2), client_scalars=reports))
+        worst = ClientScore(0, 10, 1.5, 0.4, scalars={"macro_f1": 0.25})
+        records.add(Evaluated("federated", 2, 1.0, 0.5, 9, (worst,)))
+    assert {path.name for path in records.folder.iterdir()} == {"metrics.jsonl", "clients.parquet"}
+    table = pq.read_table(records.folder / "clients.parquet")
+    assert table.schema.names == [*CLIENTS.names, "drift", "epsilon", "macro_f1"]
+    columns = ("round", "client", "accuracy", "drift", "epsilon", "macro_f1")
+    assert [tuple(row[column] for column in columns) for row in table.to_pylist()] == [
+        (1, 0, 0.1, None, None, None),
+        (1, 1, 0.2, None, None, None),
+        (1, 2, 0.3, None, None, None),
+        (2, 4, None, 2.0, None, None),
+        (2, 7, None, 1.0, 0.5, None),
+        (2, 0, 0.4, None, None, 0.25),
+    ]
+
+
+def test_a_client_scalar_with_the_name_of_a_column_is_refused(tmp_path: Path) -> None:
+    with Records.create(tmp_path, "x", NOW) as records, pytest.raises(RayflError, match="reported scalar 'accuracy'"):
+        records.add(replace(done(1), client_scalars=(ClientScalars(4, {"accuracy": 2.0}),)))
 
 
 def test_views_into_one_vector_are_stored_as_models_of_their_own(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rayfl.config.loading import load_scenario
-from rayfl.engine.assignment import legs
+from rayfl.engine.assignment import segments
 from rayfl.engine.events import RoundDone, Traffic
 from rayfl.models.lenet5 import LeNet5
 from tools.bench import clients, naive, parallel, relay
@@ -18,7 +18,7 @@ from tools.bench.data import images, points
 from tools.bench.processes import anonymous_bytes, descendants
 from tools.bench.table import Row, as_markdown, print_table
 
-ROW = Row("a hop", 2.0, "ms", "<=", 5.0, "visit 3 ms, training 1 ms")
+ROW = Row("a hop", 2.0, "ms", "<=", 5.0, "update 3 ms, training 1 ms")
 
 
 def done(round: int, seconds: float, phase: str = "across", steps: int = 160) -> RoundDone:
@@ -58,9 +58,9 @@ def test_a_hop_is_timed_within_its_own_phase() -> None:
 
 def test_one_relay_changes_host_at_every_hop_and_the_other_never() -> None:
     phases = load_scenario(relay.scenario()).phases
-    given = [phase.model_dump()["cohort"]["given"][0] for phase in phases]
+    given = [phase.model_dump()["cohort"]["explicit"][0] for phase in phases]
     assert [len(cohort) for cohort in given] == [relay.HOPS, relay.HOPS]
-    assert [len(legs(cohort, relay.HOSTS, packed=False)) for cohort in given] == [relay.HOPS, 1]
+    assert [len(segments(cohort, relay.HOSTS, packed=False)) for cohort in given] == [relay.HOPS, 1]
 
 
 def test_the_scenarios_say_what_they_are_compared_with() -> None:
@@ -72,7 +72,7 @@ def test_the_scenarios_say_what_they_are_compared_with() -> None:
     assert (phase.cohort, phase.local.epochs, scenario.resources.hosts) == (10, 1, 2)
 
 
-def test_few_and_many_clients_share_the_same_examples() -> None:
+def test_few_and_many_clients_share_the_same_samples() -> None:
     few, many = (load_scenario(clients.scenario(number)).data for number in (clients.FEW, clients.MANY))
     assert few.options == many.options
     assert (few.clients, many.clients) == (100, 100_000)
@@ -118,7 +118,7 @@ def test_markdown_has_a_line_for_each_row_and_each_fact() -> None:
     assert as_markdown([ROW], ["2 cores"]).splitlines() == [
         "| measurement | figure | target | figure / target | met | from |",
         "| --- | --- | --- | --- | --- | --- |",
-        "| a hop | 2 ms | ≤ 5 ms | 0.40 | yes | visit 3 ms, training 1 ms |",
+        "| a hop | 2 ms | ≤ 5 ms | 0.40 | yes | update 3 ms, training 1 ms |",
         "",
         "- 2 cores",
     ]

@@ -1,7 +1,7 @@
 """What an algorithm's local training costs beside FedAvg's, and what gradual unfreezing saves: seconds per step.
 
-Every contender is a run of the inline backend; they take turns, a round each, so that all see the same machine. Seconds
-are the process' own, of its one thread, which other programs lengthen less than those of the clock.
+Every contender is a run of the inline backend; the runs alternate round by round, so that all see the same machine.
+Seconds are the process' own, of its one thread, which other programs lengthen less than those of the clock.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def scenario(model: str, algorithm: str, local: Mapping[str, Any] = MappingProxy
                 "name": "federated",
                 "algorithm": algorithm,
                 "rounds": ROUNDS + 1,
-                "cohort": {"given": [[0, 1]]},
+                "cohort": {"explicit": [[0, 1]]},
                 "local": {"batch_size": BATCH, **local},
             }
         ],

@@ -1,26 +1,29 @@
 """What idle clients cost: start time, and memory of driver, scheduler and server.
 
-The same examples belong to few clients or to very many, so that what differs is the clients alone.
+The same samples belong to few clients or to very many, so that what differs is the clients alone.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from rayfl.cluster.session import ray_session
+from rayfl.cluster.ray_log import RayLog
+from rayfl.cluster.ray_session import ray_session
 from rayfl.engine.events import RoundDone
 from tools.bench.processes import anonymous_bytes, descendants
 from tools.bench.rounds import NEVER, job_of
 from tools.bench.table import Row
 
 FEW, MANY = 100, 100_000
-EXAMPLES = 2 * MANY
+SAMPLES = 2 * MANY
 REPETITIONS = 3
 ACTORS = {"scheduler": "ray::SchedulerActor", "server": "ray::ServerActor"}
 
@@ -34,14 +37,14 @@ class Cost:
 
 
 def scenario(clients: int) -> dict[str, Any]:
-    """A linear model on four numbers an example: training and data take next to nothing."""
+    """A linear model on four numbers a sample: training and data take next to nothing."""
     return {
         "name": "bench_clients",
         "data": {
             "name": "tools.bench.data:points",
             "clients": clients,
             "partition": "iid",
-            "options": {"train": EXAMPLES},
+            "options": {"train": SAMPLES},
         },
         "model": {"name": "torch.nn:Linear", "in_features": 4, "out_features": 2},
         "phases": [{"name": "federated", "rounds": 3, "cohort": 10, "local": {"steps": 1}}],
@@ -54,7 +57,7 @@ def cost(clients: int) -> Cost:
     """Runs the scenario with this process as its driver, and looks at all of them after the last round."""
     start = time.perf_counter()
     job, _ = job_of(scenario(clients))
-    with ray_session(job, address=None) as session:
+    with ray_session(job, None, RayLog(Path(os.devnull))) as session:
         events = session.events()
         next(event for event in events if isinstance(event, RoundDone))
         seconds = time.perf_counter() - start

@@ -21,7 +21,7 @@ LOAD = Load(clients=100, samples=500, batch_size=32, lr=0.01)
 
 
 def scenario(rounds: int) -> dict[str, Any]:
-    """FedAvg with LeNet-5 on images of 32 x 32 x 3, one epoch a visit."""
+    """FedAvg with LeNet-5 on images of 32 x 32 x 3, one epoch a client update."""
     return {
         "name": "bench_parallel",
         "data": {

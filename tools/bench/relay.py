@@ -16,7 +16,8 @@ import torch
 from rayfl.algorithms.building import build_algorithms
 from rayfl.data.batches import BatchSource
 from rayfl.engine.events import RoundDone
-from rayfl.local.client import Client
+from rayfl.engine.executors.one_by_one import OneByOne
+from rayfl.local.context import ClientContext, ClientState, ClientStreams
 from tools.bench.naive import RAY_NICENESS
 from tools.bench.rounds import NEVER, job_of, run_rounds
 from tools.bench.table import Row
@@ -27,7 +28,7 @@ HOSTS = 2
 
 
 def scenario() -> dict[str, Any]:
-    """Two relays of tiny visits, one step on one image, so that what is not training can be seen.
+    """Two relays of tiny client updates, one step on one image, so that what is not training can be seen.
 
     Client c lives on host c % 2: the first relay changes host at every hop, the second never does.
     """
@@ -38,8 +39,8 @@ def scenario() -> dict[str, Any]:
         "data": {"name": "tools.bench.data:images", "clients": 2 * HOPS, "options": {"train": 20 * HOPS, "test": 10}},
         "model": "lenet5",
         "phases": [
-            {"name": "across", "cohort": {"given": [across]}, **tiny},
-            {"name": "within", "cohort": {"given": [within]}, **tiny},
+            {"name": "across", "cohort": {"explicit": [across]}, **tiny},
+            {"name": "within", "cohort": {"explicit": [within]}, **tiny},
         ],
         "evaluation": {"every": NEVER},
         "resources": {"hosts": HOSTS, "relay": "spread"},
@@ -47,23 +48,43 @@ def scenario() -> dict[str, Any]:
 
 
 def training_seconds() -> float:
-    """The same visits in this process, nothing but local training: seconds a visit, median of the passes."""
+    """The same updates in this process, nothing but local training: seconds an update, median of the passes."""
     job, model = job_of(scenario())
     torch.set_num_threads(job.scenario.numerics.threads)
-    phase, source = job.scenario.phases[0], BatchSource(job.store, torch.device("cpu"))
+    cpu, local = torch.device("cpu"), job.scenario.phases[0].local
+    source = BatchSource(job.store, cpu)
     algorithm, received = build_algorithms(job.scenario)[0], model.vector.clone()
+    executor = OneByOne(model, source, cpu)
+    buffers = model.buffers.clone()
+
+    def context(client: int, round: int) -> ClientContext:
+        samples = source.num_samples(client)
+        return ClientContext(
+            id=client,
+            num_samples=samples,
+            relative_size=samples / source.mean_samples,
+            local=local,
+            lr=local.lr,
+            streams=ClientStreams(job.scenario.seed, 0, round, 0, client),
+            state=ClientState({}, frozenset()),
+            model=model,
+            random_model=lambda seed: received,
+            initial_buffers=buffers,
+            first_model=None,
+            num_values=model.num_params,
+        )
+
     seconds = []
     for number in range(1, ROUNDS + 1):
         start = time.perf_counter()
         for client in range(HOPS):
-            visit = Client(client, source, model, phase.local, phase.local.lr, job.scenario.seed, 0, number, state={})
-            algorithm.local_update(visit, received)
+            list(executor.run([context(client, number)], lambda client: algorithm.relay(client, received)))
         seconds.append((time.perf_counter() - start) / HOPS)
     return statistics.median(seconds)
 
 
 def hop_seconds(rounds: Sequence[RoundDone], phase: str) -> float:
-    """Seconds a visit of one relay takes, the passage to the next included: median of the rounds."""
+    """Seconds a client update of one relay takes, the passage to the next included: median of the rounds."""
     times = [done.seconds for done in rounds if done.phase == phase]
     return statistics.median(later - earlier for earlier, later in pairwise(times)) / HOPS
 
@@ -75,9 +96,9 @@ def measure() -> list[Row]:
     rounds = run_rounds(job)
     rows = []
     for phase, target, what in (("across", 5.0, "from host to host"), ("within", 0.5, "on one host")):
-        visit = hop_seconds(rounds, phase)
-        detail = f"visit and hop {1e3 * visit:.2f} ms, training alone {1e3 * training:.2f} ms"
-        rows.append(Row(f"relay: a hop {what}", 1e3 * (visit - training), "ms", "<=", target, detail))
+        update = hop_seconds(rounds, phase)
+        detail = f"update and hop {1e3 * update:.2f} ms, training alone {1e3 * training:.2f} ms"
+        rows.append(Row(f"relay: a hop {what}", 1e3 * (update - training), "ms", "<=", target, detail))
     return rows
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
-from rayfl.cluster.session import ray_session
+from rayfl.cluster.ray_log import RayLog
+from rayfl.cluster.ray_session import ray_session
 from rayfl.config.loading import load_scenario
 from rayfl.engine.events import RoundDone
-from rayfl.engine.session import Job
+from rayfl.engine.job import Job
 from rayfl.models.flat import FlatModel
 from rayfl.simulation import prepare
 
@@ -23,5 +25,5 @@ def job_of(tables: dict[str, Any]) -> tuple[Job, FlatModel]:
 
 def run_rounds(job: Job) -> list[RoundDone]:
     """All committed rounds; a Ray cluster is started for them and stopped afterwards."""
-    with ray_session(job, address=None) as session:
+    with ray_session(job, None, RayLog(Path(os.devnull))) as session:
         return [event for event in session.events() if isinstance(event, RoundDone)]

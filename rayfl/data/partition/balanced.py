@@ -30,11 +30,12 @@ def dirichlet_balanced(
     unbalanced, or that gives a client nothing, is drawn again, at most `tries` times: with ten classes alpha 0.1
     never needed it, 0.01 did at times for 100 clients and nearly always for ten.
 
-    labels: [n] int64 in 0..num_classes-1.
+    Args:
+        labels: [n] int64 in 0..num_classes-1.
 
     Raises:
-        ScenarioError: no number of clients, or `tries` draws that could not be balanced.
-        DataError: more clients than rows.
+        ScenarioError: No number of clients, or `tries` draws that could not be balanced.
+        DataError: More clients than rows.
 
     Source: Lubana et al., "Orchestra: Unsupervised Federated Learning via Globally Consistent Clustering", ICML
     2022, whose code rounds down too, but leaves out the rows left over.

@@ -14,11 +14,12 @@ def by_domain(natural: NaturalClients | None, clients: PositiveInt | None, rng: 
 
     Clients come domain by domain, in the data's order; those of a domain differ in size by at most one row.
 
-    natural: the domains (cities, styles of drawing), which the data names as it otherwise names its clients.
+    Args:
+        natural: The domains (cities, styles of drawing), which the data names as it otherwise names its clients.
 
     Raises:
-        ScenarioError: no number of clients, or none that the domains can share equally.
-        DataError: the data names no domains, or one has fewer rows than clients.
+        ScenarioError: No number of clients, or none that the domains can share equally.
+        DataError: The data names no domains, or one has fewer rows than clients.
     """
     if natural is None:
         raise DataError("data.partition: 'by_domain' needs data that names its domains, which this does not")

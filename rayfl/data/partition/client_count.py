@@ -9,8 +9,8 @@ def client_count(clients: int | None, rows: int) -> int:
     """`clients`, once it is known to be a number that `rows` rows can be dealt to.
 
     Raises:
-        ScenarioError: no number was given.
-        DataError: there are more clients than rows.
+        ScenarioError: No number was given.
+        DataError: There are more clients than rows.
     """
     if clients is None:
         raise ScenarioError("data.clients: needs a number")

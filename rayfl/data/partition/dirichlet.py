@@ -38,12 +38,13 @@ def dirichlet(
     1.0 one. With 200 clients beta 0.1 took 125 on average, 371 at most; 500 clients at beta 0.1, and 100 at
     beta 0.05, rarely or never succeed, and end in the error within a second.
 
-    labels: [n] int64 in 0..num_classes-1.
+    Args:
+        labels: [n] int64 in 0..num_classes-1.
 
     Raises:
-        ScenarioError: no number of clients, a minimum that the rows cannot meet, or `tries` draws that all
+        ScenarioError: No number of clients, a minimum that the rows cannot meet, or `tries` draws that all
             failed.
-        DataError: more clients than rows.
+        DataError: More clients than rows.
 
     Source: Li et al., "Federated Learning on Non-IID Data Silos: An Experimental Study", ICDE 2022, and its
     code (NIID-Bench), which also has the cap and the minimum.
@@ -76,11 +77,12 @@ def dirichlet_plain(
 ) -> Shards:
     """Class by class, Dir(alpha) proportions among all clients: no cap, no minimum, so shards may be empty.
 
-    labels: [n] int64 in 0..num_classes-1.
+    Args:
+        labels: [n] int64 in 0..num_classes-1.
 
     Raises:
-        ScenarioError: no number of clients.
-        DataError: more clients than rows.
+        ScenarioError: No number of clients.
+        DataError: More clients than rows.
 
     Source: Chen et al., "On the Importance and Applicability of Pre-Training for Federated Learning", ICLR 2023,
     where class c is spread by q_c ~ Dir(alpha * 1).

@@ -13,15 +13,15 @@ from rayfl.data.partition.dealing import shuffled_by_label
 def iid(labels: np.ndarray, clients: PositiveInt | None, rng: np.random.Generator, per_class: bool = False) -> Shards:
     """A random partition whose shards differ in size by at most one row; none is empty.
 
-    per_class: every class is spread evenly too: clients differ by at most one row in each class, and are exactly
-        alike where the classes' sizes are multiples of the number of clients, as the code of FedDyn and FedBug
-        splits CIFAR-100 (500 / N images of every class for each of N clients).
-
-    labels: [n] int64.
+    Args:
+        per_class: Every class is spread evenly too: clients differ by at most one row in each class, and are exactly
+            alike where the classes' sizes are multiples of the number of clients, as the code of FedDyn and FedBug
+            splits CIFAR-100 (500 / N images of every class for each of N clients).
+        labels: [n] int64.
 
     Raises:
-        ScenarioError: no number of clients.
-        DataError: more clients than rows.
+        ScenarioError: No number of clients.
+        DataError: More clients than rows.
     """
     count = client_count(clients, len(labels))
     turns = np.arange(len(labels)) % count

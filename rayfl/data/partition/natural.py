@@ -12,7 +12,7 @@ def natural(natural: NaturalClients | None) -> Shards:
     Clients keep the data's order; one without training rows gets an empty shard.
 
     Raises:
-        DataError: the data names no clients.
+        DataError: The data names no clients.
     """
     if natural is None:
         raise DataError(

@@ -19,11 +19,12 @@ def shards(
     class only where all classes have the same size and the number of pieces is a multiple of theirs. Then this is
     also FedBABU's split, whose "shards per user" is the most classes that a client may hold.
 
-    labels: [n] int64.
+    Args:
+        labels: [n] int64.
 
     Raises:
-        ScenarioError: no number of clients.
-        DataError: fewer rows than pieces.
+        ScenarioError: No number of clients.
+        DataError: Fewer rows than pieces.
 
     Source: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data",
     AISTATS 2017, section 3 (100 clients, 2 shards of 300 rows each); Oh et al., "FedBABU", ICLR 2022 (100 clients,

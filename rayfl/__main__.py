@@ -1,0 +1,61 @@
+"""The command `rayfl`, also `python -m rayfl`: run scenarios and grids, and list what there is."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+
+import rayfl
+from rayfl.command_line.ending import exit_status
+
+EXAMPLES = """\
+examples:
+  rayfl list
+  rayfl run femnist_cyclic --quick
+  rayfl run femnist_cyclic --help
+  rayfl grid cyclicfl_table_2 --out /shared/runs
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a subcommand; `exit_status` explains what is returned."""
+    parser = argparse.ArgumentParser(
+        prog="rayfl",
+        description="Simulate federated learning on Ray.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"rayfl {rayfl.__version__}")
+    commands = parser.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
+    # these two parse their own options, since argparse mixes options and overrides in a parser of their own only
+    commands.add_parser("run", help="run a scenario", add_help=False)
+    commands.add_parser("grid", help="run every cell of a grid, and make its table", add_help=False)
+    commands.add_parser("list", help="list the scenarios and grids that can be run")
+    chosen, rest = parser.parse_known_args(arguments)
+    if chosen.command == "run":
+        from rayfl.scenario import main as run_scenario
+
+        return run_scenario(rest, prog="rayfl run")
+    if chosen.command == "grid":
+        from rayfl.grid.__main__ import main as run_grid
+
+        return run_grid(rest, prog="rayfl grid")
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return exit_status(_list)
+
+
+def _list() -> int:
+    from rayfl.command_line.listing import print_grids, print_scenarios
+
+    print_scenarios()
+    Console().print()
+    print_grids()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""Parts of an algorithm that a scenario chooses by name: penalties, server optimizers, transforms of answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError
+from pydantic_core import to_json
+
+from rayfl.config.section import Named
+from rayfl.config.validation import explain
+from rayfl.errors import ScenarioError
+from rayfl.registry import Registry, nearest
+
+
+class Component(BaseModel):
+    """A part with options of its own: `"adam"` or `{ name = "adam", lr = 0.1 }`.
+
+    Attributes:
+        name: What the scenario calls it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    name: str = ""
+
+
+def build_component(registry: Registry, base: Any, chosen: Any, default: str = "") -> Any:
+    """The component that a scenario chose.
+
+    Args:
+        registry: Of registered names; any other is an import path.
+        base: The class that it must derive from.
+        chosen: A name, or a table with `name` and options.
+        default: What a table without a name stands for; by default it must have one.
+
+    Raises:
+        ScenarioError: The name is unknown or names something else, or an option is unknown or out of range.
+    """
+    if isinstance(chosen, Mapping) and "name" not in chosen:
+        if not default:
+            raise ScenarioError(f"name is missing: which {registry.kind}? {nearest('', list(registry))}")
+        chosen = {"name": default, **chosen}
+    named = chosen if isinstance(chosen, Named) else Named.model_validate(chosen)
+    kind = registry.resolve(named.name)
+    if not (isinstance(kind, type) and issubclass(kind, Component) and issubclass(kind, base)):
+        raise ScenarioError(f"{registry.kind} '{named.name}' does not derive from {base.__module__}.{base.__name__}")
+    options = {"name": named.name, **named.options}
+    try:
+        # strict, so that neither true nor "1" passes for the number 1; as JSON, so that a list passes for a tuple
+        return kind.model_validate_json(to_json(options), strict=True)
+    except ValidationError as error:
+        raise ScenarioError(explain(error, kind, options)) from None
+
+
+def component_field(registry: Registry, base: Any, default: str = "") -> Any:
+    """The annotation of an algorithm's field that holds a component; arguments as for `build_component`."""
+
+    def validate(value: Any) -> Any:
+        if isinstance(value, base):
+            return value
+        try:
+            return build_component(registry, base, value, default)
+        except (ScenarioError, ValidationError) as error:
+            raise ValueError(str(error)) from None
+
+    return Annotated[Any, PlainValidator(validate)]

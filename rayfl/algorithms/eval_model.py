@@ -1,0 +1,116 @@
+"""Which model of a parallel round is evaluated, exported and handed to the next phase (`phases.N.eval_model`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rayfl.algorithms.exchange import Answer, Answers
+from rayfl.algorithms.server_state import ServerState
+from rayfl.algorithms.state import Declaration
+from rayfl.config.phase import EvalModel
+from rayfl.errors import RayflError
+
+if TYPE_CHECKING:
+    import torch
+
+    from rayfl.local.context import ClientContext
+
+
+Trained = tuple[np.ndarray, Answers]
+"""Of an exchange in which clients trained: the model that was sent, float32, and their answers."""
+
+
+class EvaluatedModel:
+    """The rule of one phase, on both sides.
+
+    `participants` and `all` need what clients returned, hence an algorithm whose clients train. A round costs one
+    vector, whatever the number of clients: for `all` the server keeps the sum of all changes since the phase's first
+    model.
+    """
+
+    def __init__(self, rule: EvalModel) -> None:
+        self.rule = rule
+
+    @property
+    def reads_trained(self) -> bool:
+        """Whether it needs the models that clients trained."""
+        return self.rule in ("participants", "all")
+
+    def client_state(self) -> Declaration:
+        """What clients keep for it."""
+        return {"last": "phase"} if self.rule == "all" else {}
+
+    def server_state(self) -> Declaration:
+        """What the server keeps for it."""
+        return {"first": "phase", "change": "phase"} if self.rule == "all" else {}
+
+    def diagnose(
+        self, client: ClientContext, answer: Answer, received: torch.Tensor, trained: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """What the experimenter needs of a client; no protocol sends it.
+
+        Args:
+            client: The client.
+            answer: What it answered.
+            received: [length of the model], what it received.
+            trained: [length of the model], the last model that it trained.
+        """
+        if self.rule == "participants" and "delta" not in answer.values:
+            return {"returned": answer.weight * (trained - received)}
+        if self.rule != "all":
+            return {}
+        delta, last = trained - received, client.state.get("last")
+        client.state["last"] = received + delta
+        change = delta if last is None else client.state["last"] - last
+        return {"change_since_last": change, "newcomers": trained.new_full((1,), float(last is None))}
+
+    def reads(self, answers: Answers) -> bool:
+        """Whether these are answers of clients that trained."""
+        if self.rule == "all":
+            return "change_since_last" in answers.sums
+        return self.rule == "participants" and ("delta" in answers.totals or "returned" in answers.sums)
+
+    def before_round(self, server: ServerState) -> dict[str, Any]:
+        """What `after_round` needs of the server's model before the round."""
+        return {} if self.rule == "global" else {"received": server.model.astype(np.float64)}
+
+    def after_round(
+        self, server: ServerState, trained: Sequence[Trained], first_round: bool, received: np.ndarray | None = None
+    ) -> None:
+        """Sets the model to evaluate.
+
+        Args:
+            server: The server's working copy, after the algorithm's round.
+            trained: The exchanges in which clients trained, in order.
+            first_round: Whether this is the phase's first round.
+            received: float64, the global model before the round.
+
+        Raises:
+            RayflError: No client trained.
+        """
+        if self.reads_trained and not trained:
+            raise RayflError(f"eval_model = '{self.rule}' needs trained models, and no client trained in this round")
+        if received is None:
+            server.eval_model = None
+        elif self.rule == "average":
+            server.eval_model = None if first_round else ((server.model + received) / 2).astype(np.float32)
+        elif self.rule == "participants":
+            sent, last = trained[-1]
+            mean = last.mean("delta") if "delta" in last.totals else last.sums["returned"] / last.weight
+            server.eval_model = np.array(sent)
+            server.eval_model += mean
+        else:
+            server.eval_model = self._mean_of_last(server, trained, received)
+
+    def _mean_of_last(self, server: ServerState, trained: Sequence[Trained], received: np.ndarray) -> np.ndarray:
+        first = server.state.get("first", received)
+        total = server.state.get("change", np.zeros_like(first))
+        for sent, answers in trained:
+            total = total + (answers.sums["change_since_last"] + answers.sums["newcomers"] * (sent - first))
+        server.keep("first", first)
+        server.keep("change", total)
+        mean: np.ndarray = (first + total / server.num_clients).astype(np.float32)
+        return mean

@@ -1,0 +1,97 @@
+"""What an algorithm's round sees and changes on the server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rayfl.algorithms.state import Scope
+from rayfl.errors import RayflError
+
+
+@dataclass(frozen=True)
+class RoundContext:
+    """A round, as the server's part of an algorithm sees it.
+
+    Attributes:
+        cohort: The clients that take part, in the order drawn.
+        round: Number within the whole scenario, from 1.
+        round_in_phase: Number within the phase, from 1.
+        lr: The round's local learning rate.
+        stream: The round's own random generator.
+    """
+
+    cohort: Sequence[int]
+    round: int
+    round_in_phase: int
+    lr: float
+    stream: np.random.Generator
+
+
+@dataclass
+class ServerState:
+    """The global model and what the algorithm keeps; a round works on a copy, kept once the round is committed.
+
+    Attributes:
+        model: [length of the model] float32: parameters, then buffers.
+        num_params: Length of the parameters' part, padding included; `model[:num_params]` is what is trained.
+        num_clients: Number of all clients.
+        state: What the algorithm keeps, by declared name; arrays in it are replaced, never changed in place.
+        declared: The scope of every name that `state` may hold.
+        eval_model: The model to evaluate, export and hand to the next phase, if not the global one.
+        scalars: What the round reported.
+    """
+
+    model: np.ndarray
+    num_params: int
+    num_clients: int
+    state: dict[str, np.ndarray] = field(default_factory=dict)
+    declared: dict[str, Scope] = field(default_factory=dict)
+    eval_model: np.ndarray | None = None
+    scalars: dict[str, float] = field(default_factory=dict)
+
+    def staged(self) -> ServerState:
+        """A copy for a round to work on."""
+        return ServerState(
+            np.array(self.model), self.num_params, self.num_clients, dict(self.state), self.declared, self.eval_model
+        )
+
+    def evaluated(self) -> np.ndarray:
+        """[length of the model] float32: the model to evaluate."""
+        return self.model if self.eval_model is None else self.eval_model
+
+    def apply_update(self, step: np.ndarray, buffers: np.ndarray | None = None) -> None:
+        """Steps the model, in float64 and rounded once.
+
+        Args:
+            step: [num_params] float64, added to the parameters.
+            buffers: [length of the buffers] float64, added to the buffers; None leaves them.
+        """
+        self.model[: self.num_params] += step
+        if buffers is not None:
+            self.model[self.num_params :] += buffers
+
+    def get(self, name: str, initial: float) -> np.ndarray:
+        """The state of a declared name, float64 [num_params]; filled with `initial` until something is kept."""
+        return self.state[name] if name in self.state else np.full(self.num_params, initial)
+
+    def keep(self, name: str, value: np.ndarray) -> None:
+        """Keeps a value under a declared name, read-only from now on.
+
+        Raises:
+            RayflError: The name is not declared.
+        """
+        if name not in self.declared:
+            raise RayflError(
+                f"server state '{name}' is not declared; return it, with its scope, from the algorithm's "
+                f"server_state() (declared: {', '.join(sorted(self.declared)) or 'none'})"
+            )
+        kept = value if value.base is None and value is not self.model else value.copy()
+        kept.setflags(write=False)
+        self.state[name] = kept
+
+    def report(self, **scalars: float) -> None:
+        """Reports named scalars of this round, which reach the metrics."""
+        self.scalars |= {name: float(value) for name, value in scalars.items()}

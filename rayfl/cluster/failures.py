@@ -1,0 +1,85 @@
+"""Ray's failures as rayfl's errors: our sentence, the user's traceback if any, and Ray's own text kept apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ray.exceptions import (
+    ActorDiedError,
+    ActorUnavailableError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayActorError,
+    RayError,
+    RayTaskError,
+    WorkerCrashedError,
+)
+
+from rayfl.cluster.ray_log import NAME
+from rayfl.errors import RayflError, ResourceError
+
+ENDED = "its process was killed (by the system when memory ran out?), crashed in native code, or called os._exit"
+
+
+def as_rayfl_error(error: RayError, names: Mapping[str, str]) -> RayflError:
+    """Translates the error with which a remote call failed.
+
+    Args:
+        error: What `ray.get` raised.
+        names: What to call each actor, by its id in hexadecimal digits.
+
+    Returns:
+        rayfl's own errors as they were raised on the worker. For others a sentence of ours; Ray's own text is its
+        note (`take_ray_text`), and so reaches whoever keeps the log.
+    """
+    cause: BaseException = error
+    while isinstance(cause, RayTaskError) and isinstance(cause.cause, BaseException) and cause.cause is not cause:
+        cause = cause.cause
+    if isinstance(cause, RayflError):
+        return cause
+    told = _told(cause, names)
+    told.add_note(str(cause))
+    return told
+
+
+def take_ray_text(error: RayflError) -> str:
+    """Returns Ray's own text of an error that `as_rayfl_error` made, and removes it from the error."""
+    notes: list[str] = getattr(error, "__notes__", [])
+    text = "\n".join(notes)
+    notes.clear()
+    return text
+
+
+def _told(cause: BaseException, names: Mapping[str, str]) -> RayflError:
+    match cause:
+        case RayTaskError():
+            return RayflError(f"a remote call raised\n{cause}")
+        case OutOfMemoryError():
+            return ResourceError(
+                "a node ran out of memory, and Ray ended a worker there: start fewer hosts (resources.hosts), or use a "
+                f"smaller batch or data set; see {NAME}"
+            )
+        case ObjectLostError():
+            return ResourceError(
+                f"a node was lost, and with it a result that only it held and that cannot be computed again; see {NAME}"
+            )
+        case ActorUnavailableError() | RayActorError():
+            return ResourceError(_of_actor(cause, names.get(cause.actor_id or "", "an actor")))
+        case WorkerCrashedError():
+            return ResourceError(f"a worker died: {ENDED}; see {NAME}")
+        case _:
+            return RayflError(f"{type(cause).__name__}: {_last_line(cause)}; see {NAME}")
+
+
+def _of_actor(cause: RayActorError, name: str) -> str:
+    if isinstance(cause, ActorDiedError) and cause.actor_init_failed:
+        return f"{name} could not start: {_last_line(cause)}; see {NAME}"
+    if "node has died" in str(cause) or "node was terminated" in str(cause):
+        return f"{name} died with its node, and may not be started again elsewhere (resources.restarts); see {NAME}"
+    return f"{name} died, and may not be started again (resources.restarts): {ENDED}; see {NAME}"
+
+
+def _last_line(cause: BaseException) -> str:
+    """What a traceback ends with: the exception itself."""
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    return lines[-1] if lines else type(cause).__name__

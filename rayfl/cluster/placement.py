@@ -1,0 +1,124 @@
+"""Where hosts go: reserved CPUs and GPUs spread over the nodes, or those of the trial that a run is part of."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import ray
+from ray.exceptions import GetTimeoutError
+from ray.util import get_current_placement_group
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from rayfl.cluster.preflight import SETTLE_S, Room, check_device, fitting, plan_hosts
+from rayfl.config.execution import Resources
+from rayfl.errors import ResourceError
+
+PLACEMENT_TIMEOUT_S = 30.0
+
+
+@contextmanager
+def reserved(resources: Resources, num_clients: int) -> Iterator[Sequence[PlacementGroupSchedulingStrategy]]:
+    """Reserves what the hosts need for the duration of the block.
+
+    A program that runs inside a placement group which captures what it starts, such as a trial of Ray Tune, uses the
+    group's bundles if the hosts fit them.
+
+    Args:
+        resources: What the scenario asks for.
+        num_clients: `auto` starts no more hosts than that.
+
+    Yields:
+        The place of each host.
+
+    Raises:
+        ResourceError: The hosts do not fit the cluster, or it did not free what is reserved in time.
+    """
+    check_device(resources)
+    own = _places_in_own_group(resources, num_clients)
+    if own:
+        yield own
+        return
+    try:
+        hosts = plan_hosts(resources, num_clients)
+    except ResourceError as error:
+        raise ResourceError(f"{error}{_hint_for_trials(resources)}") from None
+    with _group(resources, hosts) as group:
+        yield [_place(group, index) for index in range(hosts)]
+
+
+def _places_in_own_group(resources: Resources, num_clients: int) -> list[PlacementGroupSchedulingStrategy]:
+    """Free places in the bundles of the program's own group; none if there is no such group or it is too small."""
+    group = get_current_placement_group()
+    if group is None or not ray.get_runtime_context().should_capture_child_tasks_in_placement_group:
+        return []
+    places = [
+        _place(group, index)
+        for index, bundle in enumerate(_bundles(group))
+        for _ in range(fitting(resources, bundle.free))
+    ]
+    wanted = min(len(places), num_clients) if resources.hosts == "auto" else resources.hosts
+    return places[:wanted] if wanted <= len(places) else []
+
+
+def _bundles(group: PlacementGroup) -> list[Room]:
+    """What the bundles of a group have. Ray counts what is free in a bundle as a resource with a name of its own."""
+    deadline, free = time.monotonic() + SETTLE_S, ray.available_resources()
+    # a young group is not in Ray's figures yet; this resource is there even of a bundle that is all taken
+    while f"bundle_group_{group.id.hex()}" not in free and time.monotonic() < deadline:
+        time.sleep(0.1)
+        free = ray.available_resources()
+    return [
+        Room(bundle, {kind: free.get(f"{kind}_group_{index}_{group.id.hex()}", 0) for kind in bundle})
+        for index, bundle in enumerate(group.bundle_specs)
+    ]
+
+
+def _hint_for_trials(resources: Resources) -> str:
+    if get_current_placement_group() is None:
+        return ""
+    host = _bundle(resources)
+    return (
+        "\nthis program runs inside a placement group, like a trial of Ray Tune, whose own bundles have no room for "
+        "the hosts: reserve it with tune.with_resources(trainable, "
+        f"tune.PlacementGroupFactory([{{'CPU': 1}}, {host}])), one bundle for the trial itself and one for each "
+        "host, or run with backend='inline'"
+    )
+
+
+def _place(group: PlacementGroup, index: int) -> PlacementGroupSchedulingStrategy:
+    return PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
+
+
+def _bundle(resources: Resources) -> dict[str, float]:
+    bundle = {"CPU": resources.cpus_per_host, "GPU": resources.gpus_per_host}
+    return {kind: amount for kind, amount in bundle.items() if amount}
+
+
+@contextmanager
+def _group(resources: Resources, hosts: int) -> Iterator[PlacementGroup]:
+    """A new placement group with one bundle per host, spread over the nodes."""
+    bundle = _bundle(resources)
+    group = placement_group([bundle] * hosts, strategy="SPREAD")
+    try:
+        ray.get(group.ready(), timeout=PLACEMENT_TIMEOUT_S)
+    except GetTimeoutError:
+        remove_placement_group(group)
+        raise ResourceError(
+            f"the cluster did not free {hosts} times {bundle} within {PLACEMENT_TIMEOUT_S:g} s: another program may "
+            "have taken them meanwhile; see `ray status`"
+        ) from None
+    try:
+        yield group
+    finally:
+        remove_placement_group(group)
+        _wait_until_freed(group)
+
+
+def _wait_until_freed(group: PlacementGroup) -> None:
+    """Ray gives reserved resources back a moment later; a run that follows at once must find them free."""
+    deadline = time.monotonic() + PLACEMENT_TIMEOUT_S
+    while time.monotonic() < deadline and any(group.id.hex() in kind for kind in ray.available_resources()):
+        time.sleep(0.1)

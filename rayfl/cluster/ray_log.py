@@ -1,0 +1,85 @@
+"""Ray's own text in a file instead of the terminal."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import ray._private.worker as ray_worker
+from ray._private.ray_logging import global_worker_stdstream_dispatcher as dispatcher
+
+NAME = "ray.log"
+"""The file in a run's folder."""
+
+HANDLER = "ray_print_logs"
+"""Ray's name for what prints the workers' output on the driver's terminal."""
+
+AUTOSCALER = "autoscaler"
+
+
+class RayLog:
+    """The file that receives what Ray says; it is created with the first line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+
+    def write(self, text: str, origin: str = "ray") -> None:
+        """Appends text, every line with the time and where it came from. Called from threads of Ray's."""
+        prefix = f"{datetime.now():%H:%M:%S} ({origin}) "
+        lines = [prefix + line for line in text.splitlines() if line.strip()]
+        if lines:
+            with self._lock, self.path.open("a", encoding="utf-8") as file:
+                file.write("\n".join(lines) + "\n")
+
+    def take(self, data: Mapping[str, Any]) -> None:
+        """Appends a batch of lines as Ray hands them to the driver.
+
+        The autoscaler's are left out: it reports every five seconds, from which Ray itself only shows a few events.
+        """
+        if data["pid"] == AUTOSCALER:
+            return
+        name = data.get("actor_name") or data.get("task_name") or ""
+        origin = f"{name} pid={data['pid']} ip={data['ip']}".strip() if "ip" in data else str(data["pid"])
+        self.write("\n".join(data["lines"]), origin)
+
+
+@contextmanager
+def ray_text_in(log: RayLog, prints: bool = True) -> Iterator[None]:
+    """Sends what Ray prints on this driver's terminal to a file.
+
+    Ray has no setting for it: `log_to_driver=False` silences the workers' own prints with the rest, and not the
+    messages of the raylet. So this replaces the two places of Ray's where it prints.
+
+    Args:
+        log: Receives everything.
+        prints: Whether what workers print on stdout is also shown on the terminal, where the connection shows it.
+    """
+    show_on_terminal = [handler for name, handler in dispatcher.handlers if name == HANDLER]
+    print_message = ray_worker.print_to_stdstream
+
+    def take_output(data: Mapping[str, Any]) -> None:
+        log.take(data)
+        if prints and not data["is_err"] and isinstance(data["pid"], int):
+            for show in show_on_terminal:
+                show(data)
+
+    def take_message(data: Mapping[str, Any], ignore_prefix: bool) -> None:
+        log.take(data)
+
+    if show_on_terminal:
+        dispatcher.remove_handler(HANDLER)
+        dispatcher.add_handler(HANDLER, take_output)
+    ray_worker.print_to_stdstream = take_message
+    try:
+        yield
+    finally:
+        ray_worker.print_to_stdstream = print_message
+        if show_on_terminal:
+            dispatcher.remove_handler(HANDLER)
+            for show in show_on_terminal:
+                dispatcher.add_handler(HANDLER, show)

@@ -1,0 +1,43 @@
+"""Constructors of actors that keep their failure, so that it is told in our words and not in Ray's."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import ray
+
+from rayfl.errors import RayflError, ResourceError
+
+T = TypeVar("T")
+
+
+class Started(Generic[T]):
+    """What an actor's constructor made, or the error with which it failed.
+
+    An exception in an actor's constructor reaches the driver as text inside Ray's own. So constructors do not raise:
+    the error is kept, and raised by the first method that needs what was to be made.
+    """
+
+    def __init__(self, what: str, make: Callable[[], T]) -> None:
+        """Calls `make`.
+
+        Args:
+            what: The actor, as the error calls it.
+            make: Makes the object behind the actor.
+        """
+        self._error: RayflError | None = None
+        where = f"{what} could not start on node {ray.util.get_node_ip_address()}"
+        try:
+            self._made = make()
+        except RayflError as error:
+            self._error = type(error)(f"{where}: {error}")
+        except (Exception, SystemExit):  # a user's module may raise anything when it is imported
+            self._error = ResourceError(f"{where}:\n{traceback.format_exc()}")
+
+    def get(self) -> T:
+        """Returns the object, or raises the error that stood in its way."""
+        if self._error is not None:
+            raise self._error
+        return self._made

@@ -1,0 +1,1 @@
+"""What the command lines share: their options, their lists, and how they end."""

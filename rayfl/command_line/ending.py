@@ -1,0 +1,33 @@
+"""How a command ends: its exit status, and one message instead of a traceback."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from rayfl.errors import RayflError
+from rayfl.interruption import sigterm_as_interrupt
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C: 128 plus the number of SIGINT, as a shell reports it."""
+
+
+def exit_status(command: Callable[[], int], interrupted: str = "interrupted") -> int:
+    """Runs a command and reports on stderr if it fails.
+
+    Args:
+        command: The work; returns the exit status.
+        interrupted: What to say after Ctrl-C or SIGTERM.
+
+    Returns:
+        The command's own status; 1 after an error that is the user's to mend; 130 after Ctrl-C or SIGTERM.
+    """
+    try:
+        with sigterm_as_interrupt():
+            return command()
+    except RayflError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(interrupted, file=sys.stderr)
+        return INTERRUPTED

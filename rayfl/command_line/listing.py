@@ -1,0 +1,46 @@
+"""The scenarios and grids that can be run by name, as tables."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rayfl.config.finding import find_grids, find_scenarios
+from rayfl.config.loading import scenario_title
+from rayfl.grid.schema import load_grid
+
+PIPE_WIDTH = 200
+
+
+def print_scenarios() -> None:
+    """Prints every scenario's name and title.
+
+    Raises:
+        ScenarioError: A file cannot be read, or two share a name.
+    """
+    table = Table("scenario", "title", box=None, pad_edge=False)
+    for name, path in sorted(find_scenarios().items()):
+        table.add_row(Text(name), Text(scenario_title(path)))
+    _print(table)
+
+
+def print_grids() -> None:
+    """Prints every grid's name and title, and the number of its runs.
+
+    Raises:
+        ScenarioError: A file cannot be read, is no valid grid, or two share a name.
+    """
+    table = Table("grid", "title", "runs", box=None, pad_edge=False)
+    for name, path in sorted(find_grids().items()):
+        grid = load_grid(path)
+        cells = len(grid.rows) * len(grid.columns) - len(grid.choose(grid.skip, "skip"))
+        table.add_row(Text(name), Text(grid.title), f"{cells * len(grid.seeds)}")
+    _print(table)
+
+
+def _print(table: Table) -> None:
+    # a pipe has no width of its own: there every row is one line, for `grep`
+    Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)

@@ -1,0 +1,59 @@
+"""The options that running a scenario and running a grid have in common."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Literal
+
+
+def command_parser(prog: str, description: str, examples: str) -> argparse.ArgumentParser:
+    """An argument parser without any options yet.
+
+    Args:
+        prog: The command as the user typed it: `rayfl run`, `python -m rayfl.scenario`.
+        description: One sentence for the top of the help.
+        examples: Command lines for the end of the help; `{prog}` in them stands for the command.
+    """
+    return argparse.ArgumentParser(
+        prog=prog,
+        description=description,
+        epilog=examples.format(prog=prog),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def add_shared_options(parser: argparse.ArgumentParser, kind: Literal["scenario", "grid"]) -> None:
+    """Adds what to run (as `name`), its overrides, and the options for where and on what to run it.
+
+    Overrides may stand anywhere among the options, so parse with `parse_intermixed_args`.
+    """
+    scenario = {"scenario": "the scenario", "grid": "every scenario of the grid"}[kind]
+    run = {"scenario": "run", "grid": "grid"}[kind]
+    quick = {"scenario": "the scenario's [quick] table", "grid": "the scenario's and the grid's [quick] tables"}[kind]
+    parser.add_argument("name", nargs="?", metavar=kind, help=f"a {kind}'s name, or the path of a .toml file")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="key.path=value", help=f"replace a value of {scenario}, as often as needed"
+    )
+    parser.add_argument("--list", action="store_true", help=f"list the {kind}s that can be run, with their titles")
+    parser.add_argument("--quick", action="store_true", help=f"apply {quick}, for a first look in a minute")
+    parser.add_argument(
+        "--backend",
+        choices=["ray", "inline"],
+        default="ray",
+        help="ray (default), or inline: in this process, where a debugger can follow; results are the same",
+    )
+    parser.add_argument(
+        "--address",
+        help="a Ray cluster's address, or auto for the one this machine belongs to (default: $RAY_ADDRESS, else a "
+        "cluster is started on this machine)",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs"), metavar="DIR", help=f"where the {run}'s folder goes (default: runs)"
+    )
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help="where real data lies (default: $RAYFL_DATA, else ~/.cache/rayfl/data)",
+    )

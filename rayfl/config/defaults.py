@@ -1,0 +1,48 @@
+"""Writes out the defaults of what a scenario chooses by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from rayfl.config.section import Named, check_plain
+from rayfl.errors import ScenarioError
+from rayfl.registry import check_options, default_options
+
+
+def with_defaults(chosen: Named, target: Callable[..., Any], known: Iterable[str], where: str) -> Named:
+    """The same choice, its options checked and those that are left to their defaults written out.
+
+    A default is left out where a scenario file cannot hold it (None, or a value that is not plain) or where its own
+    annotation refuses it, so that what is written can always be read again.
+
+    Args:
+        chosen: A name with options.
+        target: The class or function that the name stands for.
+        known: Names of the arguments that rayfl provides, which are no options.
+        where: The key path of the choice, which errors name.
+
+    Raises:
+        ScenarioError: An option that `target` does not take or that does not fit its annotation, or a required one that
+            is missing.
+
+    Example:
+        >>> with_defaults(Named(name="mlp"), MLP, ["num_classes", "input_shape"], "model")
+        Named(name='mlp', hidden=[200, 200])
+    """
+    known = list(known)
+    check_options(target, chosen.options, known, where)
+    options = dict(chosen.options)
+    for key, value in default_options(target, [*known, *options], where).items():
+        if value is None:
+            continue
+        try:
+            plain = to_jsonable_python(value)
+            check_plain({key: plain})
+            check_options(target, {key: plain}, [*known, *options], where)
+        except (PydanticSerializationError, ValueError, ScenarioError):
+            continue
+        options[key] = plain
+    return Named.model_validate({**options, "name": chosen.name})

@@ -1,0 +1,22 @@
+"""Keys that have been renamed: a file that still has an old one is told the new one."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+RENAMED = {
+    "phases.*.algorithm.report": "phases.*.eval_model",
+    "phases.*.algorithm.server_lr": "phases.*.algorithm.server_optimizer.lr",
+    "phases.*.cohort.given": "phases.*.cohort.explicit",
+    "resources.patience_s": "resources.watchdog_s",
+}
+"""The new key path of every old one. `*` stands for a phase, by number or by name."""
+
+
+def new_name(key: str) -> str | None:
+    """What the key path is called now; None where it has never been a key."""
+    for old, new in RENAMED.items():
+        if fnmatchcase(key, old) and key.count(".") == old.count("."):
+            phase = key.split(".")[1]
+            return new.replace("*", phase)
+    return None

@@ -1,0 +1,88 @@
+"""What an augmentation is: random numbers drawn on the CPU, and tensor operations that apply them on any device."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+import torch
+
+
+class Augmentation(ABC):
+    """Changes a batch of training images at random.
+
+    Drawing and applying are separate, so that the draws of many batches reach the device in one copy. All draws come
+    from a numpy generator on the CPU, so that CPU and GPU augment alike.
+
+    Images are [n, height, width, channels], contiguous: float32 in [0, 1], or normalised where the scenario
+    normalises; uint8 in 0..255 for what `needs_pixels`, and for what comes before it.
+    """
+
+    @property
+    def num_draws(self) -> int:
+        """How many numbers are drawn for an image."""
+        return 1
+
+    @property
+    def needs_pixels(self) -> bool:
+        """Whether it works on uint8 alone, before images are scaled and normalised."""
+        return False
+
+    @abstractmethod
+    def draw(self, shape: tuple[int, int, int, int], rng: np.random.Generator) -> np.ndarray:
+        """Draws what one batch needs.
+
+        Args:
+            shape: Of the batch, [n, height, width, channels].
+            rng: Where all draws come from.
+
+        Returns:
+            [num_draws, n] float64.
+        """
+
+    @abstractmethod
+    def apply(self, x: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        """Augments a batch.
+
+        Args:
+            x: The batch; it is not changed.
+            draws: What `draw` returned for a batch of this shape, on the device of `x`.
+
+        Returns:
+            A new tensor with the shape, dtype and device of `x`, contiguous.
+        """
+
+    def __call__(self, x: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
+        """Draws and applies at once."""
+        n, height, width, channels = x.shape
+        return self.apply(x, torch.from_numpy(self.draw((n, height, width, channels), rng)).to(x.device))
+
+
+class Compose(Augmentation):
+    """Augmentations applied one after another.
+
+    Args:
+        steps: In the order in which they draw and apply.
+        normalization: Name of the `data.normalize` whose black the steps fill with; None where they fill with none.
+    """
+
+    def __init__(self, steps: tuple[Augmentation, ...], normalization: str | None = None) -> None:
+        self.steps, self.normalization = steps, normalization
+
+    @property
+    def num_draws(self) -> int:
+        return sum(step.num_draws for step in self.steps)
+
+    @property
+    def needs_pixels(self) -> bool:
+        return any(step.needs_pixels for step in self.steps)
+
+    def draw(self, shape: tuple[int, int, int, int], rng: np.random.Generator) -> np.ndarray:
+        return np.concatenate([step.draw(shape, rng) for step in self.steps])
+
+    def apply(self, x: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        first = 0
+        for step in self.steps:
+            x = step.apply(x, draws[first : first + step.num_draws])
+            first += step.num_draws
+        return x

@@ -1,0 +1,224 @@
+"""AutoAugment's policy for CIFAR-10, vectorised: every image of a batch has operations of its own.
+
+Cubuk et al., "AutoAugment: Learning Augmentation Strategies from Data", CVPR 2019, table 7.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from rayfl.data.augmentation.augmentation import Augmentation
+from rayfl.data.augmentation.geometric import sampled
+
+
+class _Operation(NamedTuple):
+    """An operation, with which probability it is applied, and its level from 0 to 9, where it has one."""
+
+    name: str
+    probability: float
+    level: int = 0
+
+
+_Op = _Operation
+POLICY = (
+    (_Op("Invert", 0.1), _Op("Contrast", 0.2, 6)),
+    (_Op("Rotate", 0.7, 2), _Op("TranslateX", 0.3, 9)),
+    (_Op("Sharpness", 0.8, 1), _Op("Sharpness", 0.9, 3)),
+    (_Op("ShearY", 0.5, 8), _Op("TranslateY", 0.7, 9)),
+    (_Op("AutoContrast", 0.5), _Op("Equalize", 0.9)),
+    (_Op("ShearY", 0.2, 7), _Op("Posterize", 0.3, 7)),
+    (_Op("Color", 0.4, 3), _Op("Brightness", 0.6, 7)),
+    (_Op("Sharpness", 0.3, 9), _Op("Brightness", 0.7, 9)),
+    (_Op("Equalize", 0.6), _Op("Equalize", 0.5)),
+    (_Op("Contrast", 0.6, 7), _Op("Sharpness", 0.6, 5)),
+    (_Op("Color", 0.7, 7), _Op("TranslateX", 0.5, 8)),
+    (_Op("Equalize", 0.3), _Op("AutoContrast", 0.4)),
+    (_Op("TranslateY", 0.4, 3), _Op("Sharpness", 0.2, 6)),
+    (_Op("Brightness", 0.9, 6), _Op("Color", 0.2, 8)),
+    (_Op("Solarize", 0.5, 2), _Op("Invert", 0.0)),
+    (_Op("Equalize", 0.2), _Op("AutoContrast", 0.6)),
+    (_Op("Equalize", 0.2), _Op("Equalize", 0.6)),
+    (_Op("Color", 0.9, 9), _Op("Equalize", 0.6)),
+    (_Op("AutoContrast", 0.8), _Op("Solarize", 0.2, 8)),
+    (_Op("Brightness", 0.1, 3), _Op("Color", 0.7, 0)),
+    (_Op("Solarize", 0.4, 5), _Op("AutoContrast", 0.9)),
+    (_Op("TranslateY", 0.9, 9), _Op("TranslateY", 0.7, 9)),
+    (_Op("AutoContrast", 0.9), _Op("Solarize", 0.8, 3)),
+    (_Op("Equalize", 0.8), _Op("Invert", 0.1)),
+    (_Op("TranslateY", 0.7, 9), _Op("AutoContrast", 0.9)),
+)
+"""25 pairs of operations, of which an image gets one."""
+
+RANGES = {
+    "Rotate": (-30.0, 30.0),
+    "ShearY": (-0.3, 0.3),
+    "TranslateX": (-150 / 331, 150 / 331),
+    "TranslateY": (-150 / 331, 150 / 331),
+    "Posterize": (4.0, 8.0),
+    "Solarize": (0.0, 256.0),
+    "Brightness": (0.1, 1.9),
+    "Color": (0.1, 1.9),
+    "Contrast": (0.1, 1.9),
+    "Sharpness": (0.1, 1.9),
+}
+"""Magnitudes: level k stands for the (k + 1)-th tenth of the range."""
+
+NAMES = ("Identity", "Invert", "AutoContrast", "Equalize", *RANGES)
+_NUMBER = {name: number for number, name in enumerate(NAMES)}
+
+
+@dataclass(frozen=True)
+class AutoAugmentCIFAR10(Augmentation):
+    """Applies one of the policy's 25 pairs of operations to every image.
+
+    Magnitudes follow FedDecorr's code (and that from which it was ported): uniform in a tenth of a range that goes from
+    one extreme to the other, where torchvision takes fixed magnitudes with a random sign; its ShearY moves pixels along
+    rows. Operations are torchvision's; images are moved about their centre by the nearest pixel, uncovered pixels are
+    black, where that code interpolates by splines.
+    """
+
+    @property
+    def num_draws(self) -> int:
+        return 2 * _NUMBERS
+
+    @property
+    def needs_pixels(self) -> bool:
+        return True
+
+    def draw(self, shape: tuple[int, int, int, int], rng: np.random.Generator) -> np.ndarray:
+        n = shape[0]
+        pair = rng.integers(len(POLICY), size=n)
+        chance, within = rng.random((2, n)), rng.random((2, n))
+        return np.concatenate([self._draw_one(pair, place, chance[place], within[place], shape) for place in (0, 1)])
+
+    def _draw_one(
+        self, pair: np.ndarray, place: int, chance: np.ndarray, within: np.ndarray, shape: tuple[int, int, int, int]
+    ) -> np.ndarray:
+        choices = [operations[place] for operations in POLICY]
+        applied = chance < np.array([choice.probability for choice in choices])[pair]
+        number = np.where(applied, np.array([_NUMBER[choice.name] for choice in choices])[pair], 0)
+        low, high = np.array([RANGES.get(choice.name, (0.0, 0.0)) for choice in choices])[pair].T
+        level = np.array([choice.level for choice in choices])[pair]
+        return operation(number, low + (high - low) * (level + within) / 10, shape)
+
+    def apply(self, x: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        if x.dtype != torch.uint8:
+            raise TypeError(f"AutoAugment works on pixels, uint8, not on {x.dtype}")
+        # Of an operation that is not its own, an image gets the identity.
+        for numbers in draws.split(_NUMBERS):  # type: ignore[no-untyped-call]
+            x = _blended(_mapped(_moved(x, numbers[2:]), numbers[0], numbers[1]), numbers[0], numbers[1])
+        return x
+
+
+_NUMBERS = 8
+"""Of one operation: which it is, its magnitude, and where the row and the column of a pixel come from, 3 each."""
+
+
+def operation(number: np.ndarray, magnitude: np.ndarray, shape: tuple[int, int, int, int]) -> np.ndarray:
+    """[8, n] float64: the numbers that stand for one operation on each of n images.
+
+    Args:
+        number: [n] places in `NAMES`.
+        magnitude: [n] in the units of `RANGES`.
+        shape: Of the batch.
+    """
+    _, height, width, _ = shape
+    numbers = np.zeros((_NUMBERS, len(number)))
+    numbers[0], numbers[1], numbers[2], numbers[6] = number, magnitude, 1.0, 1.0
+    turned = number == _NUMBER["Rotate"]
+    cos, sin = np.cos(np.deg2rad(magnitude)), np.sin(np.deg2rad(magnitude))
+    for place, value in ((2, cos), (3, -sin), (5, sin), (6, cos)):
+        numbers[place, turned] = value[turned]
+    for name, place, scale in (("TranslateY", 4, height), ("ShearY", 5, 1), ("TranslateX", 7, width)):
+        chosen = number == _NUMBER[name]
+        numbers[place, chosen] = magnitude[chosen] * scale
+    return numbers
+
+
+def _moved(x: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    """Each image seen through its own affine map from pixels to where they come from, about the centre."""
+    _, height, width, _ = x.shape
+    middle, centre = (height - 1) / 2, (width - 1) / 2
+    down = torch.arange(height, dtype=torch.float64, device=x.device)[:, None] - middle
+    right = torch.arange(width, dtype=torch.float64, device=x.device) - centre
+    row_down, row_right, row, column_down, column_right, column = matrix[..., None, None]
+    rows = (row_down * down + row_right * right + row + middle).round().long()
+    columns = (column_down * down + column_right * right + column + centre).round().long()
+    return sampled(x, rows, columns, (0.0,))
+
+
+def _mapped(x: torch.Tensor, number: torch.Tensor, magnitude: torch.Tensor) -> torch.Tensor:
+    """Operations that are a table from old to new values, of each image or of each of its channels."""
+    n, _, _, channels = x.shape
+    value = torch.arange(256, device=x.device)
+    pixels = x.view(n, -1, channels).long()
+    counts = pixels.new_zeros(n, 256, channels).scatter_add_(1, pixels, torch.ones_like(pixels))
+    number, magnitude = number[:, None, None], magnitude[:, None, None]
+    every = value[None, :, None]
+    table = every.expand(n, 256, channels)
+    table = torch.where(number == _NUMBER["Invert"], 255 - every, table)
+    inverted_above = torch.where(every >= magnitude, 255 - every, every)
+    table = torch.where(number == _NUMBER["Solarize"], inverted_above, table)
+    step = (2.0 ** (8 - magnitude.round())).long().clamp(min=1)
+    table = torch.where(number == _NUMBER["Posterize"], every - every % step, table)
+    table = torch.where(number == _NUMBER["AutoContrast"], _stretched(pixels, every), table)
+    table = torch.where(number == _NUMBER["Equalize"], _equalized(counts, pixels, every), table)
+    return table.gather(1, pixels).to(torch.uint8).view_as(x)
+
+
+def _stretched(pixels: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """[n, 256, channels]: every channel from its darkest to its brightest value stretched to 0..255."""
+    low, high = pixels.amin(1, keepdim=True), pixels.amax(1, keepdim=True)
+    scale = 255 / (high - low).clamp(min=1).float()
+    stretched = ((value.float() - low.float()) * scale).clamp(0, 255).long()
+    return torch.where(high > low, stretched, value)
+
+
+def _equalized(counts: torch.Tensor, pixels: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """[n, 256, channels]: every channel's histogram made as flat as it gets."""
+    brightest = counts.gather(1, pixels.amax(1, keepdim=True))
+    step = (pixels.shape[1] - brightest) // 255
+    before = counts.cumsum(1) - counts
+    table = ((before + step // 2) // step.clamp(min=1)).clamp(0, 255)
+    table[:, 0] = 0
+    return torch.where(step > 0, table, value)
+
+
+def _blended(x: torch.Tensor, number: torch.Tensor, magnitude: torch.Tensor) -> torch.Tensor:
+    """Operations that go from a degenerate image towards x, and beyond where the magnitude is above 1."""
+    number, magnitude = number[:, None, None, None], magnitude[:, None, None, None]
+    grey = _grey(x).float()
+    mean = grey.sum((1, 2, 3), keepdim=True) / grey[0].numel()
+    degenerate = torch.zeros_like(x, dtype=torch.float32)
+    degenerate = torch.where(number == _NUMBER["Color"], grey, degenerate)
+    degenerate = torch.where(number == _NUMBER["Contrast"], mean, degenerate)
+    degenerate = torch.where(number == _NUMBER["Sharpness"], _blurred(x).float(), degenerate)
+    blends = number >= _NUMBER["Brightness"]
+    ratio = torch.where(blends, magnitude, 1.0)
+    return (ratio.float() * x + (1.0 - ratio).float() * degenerate).clamp(0, 255).to(torch.uint8)
+
+
+def _grey(x: torch.Tensor) -> torch.Tensor:
+    """[n, height, width, 1] uint8: luma, rounded down as torchvision does."""
+    if x.shape[3] != 3:
+        return x[..., :1]
+    return (0.2989 * x[..., :1] + 0.587 * x[..., 1:2] + 0.114 * x[..., 2:]).to(torch.uint8)
+
+
+def _blurred(x: torch.Tensor) -> torch.Tensor:
+    """Every pixel but those of the border: the mean of its neighbours, of weight 1, and itself, of weight 5."""
+    _, height, width, _ = x.shape
+    blurred = x.long()
+    if height <= 2 or width <= 2:
+        return blurred
+    whole = blurred.clone()
+    total = 4 * whole[:, 1:-1, 1:-1]
+    for down in range(3):
+        for right in range(3):
+            total = total + whole[:, down : height - 2 + down, right : width - 2 + right]
+    blurred[:, 1:-1, 1:-1] = (2 * total + 13) // 26  # to the nearest; 13 is odd, so there are no halves
+    return blurred

@@ -1,0 +1,164 @@
+"""The augmentations of a scenario, in order, as they are applied to the batches of a pass."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from rayfl.config.section import Named
+from rayfl.data import augmentations
+from rayfl.data.augmentation.augmentation import Augmentation
+from rayfl.errors import RayflError, ScenarioError
+from rayfl.registry import call_with_options, check_options
+from rayfl.user_code import report_as_theirs
+
+_EXPECTED = (
+    "an augmentation is called as augmentation(x, rng) with x, a float32 tensor [n, height, width, channels], and rng, "
+    "a numpy.random.Generator, and returns a new tensor of the same shape, dtype and device"
+)
+
+
+class UserAugmentation:
+    """An augmentation of the user's own: anything that can be called with (x, rng); what it returns is checked.
+
+    Args:
+        target: The callable.
+        where: The key path and the name in the scenario, which errors name.
+    """
+
+    def __init__(self, target: Callable[[torch.Tensor, np.random.Generator], torch.Tensor], where: str) -> None:
+        self._target, self._where = target, where
+
+    def __call__(self, x: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
+        try:
+            found: Any = self._target(x, rng)
+        except RayflError:
+            raise
+        except (Exception, SystemExit) as error:
+            headline, _, traceback = report_as_theirs(error, self._where).partition("\n")
+            raise ScenarioError(f"{headline}; {_EXPECTED}" + (f"\n{traceback}" if traceback else "")) from None
+        if not isinstance(found, torch.Tensor):
+            raise ScenarioError(f"{self._where} returned an object of type {type(found).__name__}; {_EXPECTED}")
+        if (found.shape, found.dtype, found.device) != (x.shape, x.dtype, x.device):
+            raise ScenarioError(f"{self._where} returned {_in_words(found)} for {_in_words(x)}; {_EXPECTED}")
+        return found.contiguous()
+
+
+Step = Augmentation | UserAugmentation
+
+
+class Pipeline:
+    """Augments the batches of a pass.
+
+    The augmentations up to the last one that works on pixels are given uint8; the others are given floating point
+    numbers, normalised where the scenario normalises.
+
+    Args:
+        augment: Names and options, in order.
+
+    Raises:
+        ScenarioError: An unknown name or option, something that is no augmentation, or one of the user's own before
+            one that works on pixels.
+    """
+
+    def __init__(self, augment: Sequence[Named]) -> None:
+        self.steps: list[Step] = [build(chosen, f"data.augment.{index}") for index, chosen in enumerate(augment)]
+        pixels = [
+            index for index, step in enumerate(self.steps) if isinstance(step, Augmentation) and step.needs_pixels
+        ]
+        self._num_on_pixels = pixels[-1] + 1 if pixels else 0
+        for index in range(self._num_on_pixels):
+            if isinstance(self.steps[index], UserAugmentation):
+                raise ScenarioError(
+                    f"data.augment.{index}: '{augment[index].name}' is given normalised images, but "
+                    f"'{augment[pixels[-1]].name}', which comes later, needs pixels; put it after that"
+                )
+
+    def draw(
+        self, num_samples: int, batch_size: int, image_shape: tuple[int, int, int], rng: np.random.Generator
+    ) -> torch.Tensor | None:
+        """Draws for all batches of a pass at once.
+
+        Returns:
+            [draws, num_samples] float64 on the CPU, whose columns are the samples; or None where there is nothing to
+            draw, or where an augmentation of the user's own draws for itself, batch by batch.
+        """
+        steps = [step for step in self.steps if isinstance(step, Augmentation)]
+        if not steps or len(steps) < len(self.steps):
+            return None
+        batches = []
+        for start in range(0, num_samples, batch_size):
+            shape = (min(batch_size, num_samples - start), *image_shape)
+            batches.append(np.concatenate([step.draw(shape, rng) for step in steps]))
+        return torch.from_numpy(np.concatenate(batches, axis=1))
+
+    def on_pixels(self, x: torch.Tensor, draws: torch.Tensor | None, rng: np.random.Generator) -> torch.Tensor:
+        """Applies the augmentations that come before scaling to one batch.
+
+        Args:
+            x: [n, height, width, channels] uint8.
+            draws: The columns of `draw` that belong to the batch, on the device of `x`, if there are any.
+            rng: Where augmentations draw from that have no draws yet.
+        """
+        return _applied(x, self.steps[: self._num_on_pixels], draws, 0, rng)
+
+    def on_values(self, x: torch.Tensor, draws: torch.Tensor | None, rng: np.random.Generator) -> torch.Tensor:
+        """Applies the other augmentations to the batch, scaled and normalised; see `on_pixels`."""
+        used = sum(step.num_draws for step in self.steps[: self._num_on_pixels] if isinstance(step, Augmentation))
+        return _applied(x, self.steps[self._num_on_pixels :], draws, used, rng)
+
+
+def build(chosen: Named, where: str) -> Step:
+    """Builds one augmentation.
+
+    Args:
+        chosen: A registered name or an import path, with options. Your own is an `Augmentation`, a class or factory
+            whose result is called with (x, rng), or a function (x, rng, **options).
+        where: Its key path.
+
+    Raises:
+        ScenarioError: An unknown name or option, or something that is no augmentation.
+    """
+    target = augmentations.resolve(chosen.name)
+    where_named = f"{where}: '{chosen.name}'"
+    if not callable(target):
+        raise ScenarioError(f"{where_named} is an object of type {type(target).__name__}; {_EXPECTED}")
+    if taken := batch_arguments(target, chosen):
+        return UserAugmentation(partial(target, **check_options(target, chosen.options, taken, where)), where_named)
+    built = call_with_options(target, chosen.options, {}, where)
+    if isinstance(built, Augmentation):
+        return built
+    if not callable(built):
+        raise ScenarioError(f"{where_named} gives an object of type {type(built).__name__}; {_EXPECTED}")
+    return UserAugmentation(built, where_named)
+
+
+def batch_arguments(target: Any, chosen: Named) -> tuple[str, ...]:
+    """The names of the first two parameters of a function that is itself the augmentation; else nothing."""
+    if not inspect.isfunction(target):
+        return ()
+    parameters = inspect.signature(target).parameters.values()
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    taken = tuple(p.name for p in positional[:2] if p.default is p.empty and p.name not in chosen.options)
+    return taken if len(taken) == 2 else ()
+
+
+def _applied(
+    x: torch.Tensor, steps: Sequence[Step], draws: torch.Tensor | None, used: int, rng: np.random.Generator
+) -> torch.Tensor:
+    for step in steps:
+        if draws is None or isinstance(step, UserAugmentation):
+            x = step(x, rng)
+        else:
+            x = step.apply(x, draws[used : used + step.num_draws])
+            used += step.num_draws
+    return x
+
+
+def _in_words(x: torch.Tensor) -> str:
+    return f"{str(x.dtype).removeprefix('torch.')}{list(x.shape)} on {x.device}"

@@ -1,0 +1,48 @@
+"""The data section of a scenario as it will run: every name found, every option checked, every default written out."""
+
+from __future__ import annotations
+
+from rayfl.config.data import Data
+from rayfl.config.defaults import with_defaults
+from rayfl.config.section import Named
+from rayfl.data import augmentations, data_sources, partitioners
+from rayfl.data.augmentation.pipeline import batch_arguments
+from rayfl.errors import ScenarioError
+
+_GIVEN_TO_SOURCES = ("source", "data_dir", "cache_dir", "seed", "clients")
+_GIVEN_TO_PARTITIONERS = ("labels", "num_classes", "clients", "rng", "natural")
+
+
+def with_data_defaults(config: Data) -> Data:
+    """The same data section, with every option of its source, partition and augmentations written out.
+
+    No data is loaded. A partition that the scenario leaves open stays open, since the data decides it.
+
+    Raises:
+        ScenarioError: A name that is unknown or stands for something else, or an option that is unknown, missing or
+            out of range.
+    """
+    source = data_sources.resolve(config.name)
+    options = config.options
+    if callable(source):
+        chosen = Named.model_validate({**options, "name": config.name})
+        options = with_defaults(chosen, source, _GIVEN_TO_SOURCES, "data.options").options
+    elif options:
+        raise ScenarioError(f"data.options: '{config.name}' is not a function, and takes none")
+    partition = config.partition
+    if partition:
+        partitioner = partitioners.resolve(partition.name)
+        if not callable(partitioner):
+            kind = type(partitioner).__name__
+            raise ScenarioError(f"data.partition: '{partition.name}' is an object of type {kind}, not a partitioner")
+        partition = with_defaults(partition, partitioner, _GIVEN_TO_PARTITIONERS, "data.partition")
+    augment = tuple(_with_defaults(chosen, f"data.augment.{index}") for index, chosen in enumerate(config.augment))
+    return config.model_copy(update={"options": options, "partition": partition, "augment": augment})
+
+
+def _with_defaults(chosen: Named, where: str) -> Named:
+    target = augmentations.resolve(chosen.name)
+    if not callable(target):
+        kind = type(target).__name__
+        raise ScenarioError(f"{where}: '{chosen.name}' is an object of type {kind}, not an augmentation")
+    return with_defaults(chosen, target, batch_arguments(target, chosen), where)

@@ -1,0 +1,29 @@
+"""From numpy arrays, which may be shared and read-only, to tensors on a device."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from rayfl.data.dataset import TextWindows
+
+
+def to_tensor(array: np.ndarray | TextWindows, rows: np.ndarray | slice, device: torch.device) -> torch.Tensor:
+    """Copies some rows of an array, into memory that PyTorch aligned.
+
+    `torch.from_numpy` on a read-only array would make a writable alias of memory that other processes share.
+    """
+    count = len(rows) if isinstance(rows, np.ndarray) else len(range(*rows.indices(len(array))))
+    tensor = torch.empty((count, *array.shape[1:]), dtype=torch.from_numpy(np.empty(0, array.dtype)).dtype)
+    if isinstance(rows, np.ndarray) and isinstance(array, np.ndarray):
+        np.take(array, rows, axis=0, out=tensor.numpy(), mode="clip")  # other modes go through a second buffer
+    else:
+        tensor.numpy()[...] = array[rows]
+    return to_device(tensor, device)
+
+
+def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Moves a tensor from the CPU; to CUDA from pinned memory, so that the CPU does not wait for the copy."""
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)

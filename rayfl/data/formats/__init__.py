@@ -1,0 +1,1 @@
+"""File formats in which data lies, read and written whole."""

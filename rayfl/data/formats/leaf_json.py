@@ -1,0 +1,123 @@
+"""Data as LEAF's pre-processing leaves it: folders train/ and test/ of JSON files; and FEMNIST in that form.
+
+Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097; a file has `users`, `num_samples`
+and `user_data`: {user: {"x": inputs, "y": labels}}, of FEMNIST 784 numbers in [0, 1] per image. As in LEAF's own
+reader, all files of a folder are merged, clients are the sorted user ids, and train and test must have the same
+users.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from rayfl.data.formats.digested import FileDigest, read_file
+from rayfl.data.formats.written_images import CLASSES, SIDE, WrittenImages
+from rayfl.errors import DataError
+
+T = TypeVar("T")
+
+
+def find_leaf(folder: Path) -> Path | None:
+    """`folder` or its subfolder `data`, whichever has JSON files under train/ or test/; None if neither has."""
+    for candidate in (folder, folder / "data"):
+        if any(next((candidate / split).glob("*.json"), None) for split in ("train", "test")):
+            return candidate
+    return None
+
+
+@dataclass(frozen=True)
+class LeafUsers(Generic[T]):
+    """What a folder of LEAF holds: names sorted, one parsed entry for each name in train and in test.
+
+    Attributes:
+        files: (path, sha256 in hexadecimal) of every file.
+    """
+
+    names: tuple[str, ...]
+    train: list[T]
+    test: list[T]
+    files: tuple[FileDigest, ...]
+
+
+def read_users(folder: Path, parse: Callable[[Path, str, Any], T]) -> LeafUsers[T]:
+    """All users under `folder`/train and `folder`/test; `parse(file, user, data)` reads one user's data of a file.
+
+    Raises:
+        DataError: A folder without files, a damaged file (named), or users that differ between train and test.
+    """
+    digests: list[FileDigest] = []
+    train, test = (_read_split(folder / split, parse, digests) for split in ("train", "test"))
+    only = sorted(set(train) ^ set(test))
+    if only:
+        side = "train" if only[0] in train else "test"
+        raise DataError(f"{folder}: train and test must have the same users, but '{only[0]}' is only in {side}")
+    names = tuple(sorted(train))
+    return LeafUsers(names, [train[name] for name in names], [test[name] for name in names], tuple(digests))
+
+
+def read_leaf(folder: Path) -> tuple[WrittenImages, tuple[FileDigest, ...]]:
+    """FEMNIST's images under `folder`/train and `folder`/test, and (path, sha256) of every file.
+
+    Numbers in [0, 1] become bytes by rounding x * 255; LEAF's polarity stays (white background).
+
+    Raises:
+        DataError: As `read_users`.
+    """
+    users = read_users(folder, _images)
+    counts = [[len(labels) for _, labels in split] for split in (users.train, users.test)]
+    return WrittenImages(
+        names=users.names,
+        writer=np.concatenate([np.repeat(np.arange(len(users.names)), count) for count in counts]),
+        images=np.concatenate([images for split in (users.train, users.test) for images, _ in split]),
+        labels=np.concatenate([labels for split in (users.train, users.test) for _, labels in split]),
+        is_test=np.repeat([False, True], [sum(count) for count in counts]),
+    ), users.files
+
+
+def _read_split(folder: Path, parse: Callable[[Path, str, Any], T], digests: list[FileDigest]) -> dict[str, T]:
+    merged: dict[str, T] = {}
+    files = sorted(folder.glob("*.json"))
+    if not files:
+        raise DataError(f"{folder}: has no .json files; LEAF data needs both train/ and test/")
+    for file in files:
+        content, digest = read_file(file)
+        digests.append(digest)
+        for user, data in _user_data(file, content).items():
+            if user in merged:
+                raise DataError(f"{file}: user '{user}' is in another file of {folder} too")
+            merged[user] = parse(file, user, data)
+    return merged
+
+
+def _user_data(file: Path, content: bytes) -> dict[str, Any]:
+    try:
+        users, data = (json.loads(content)[key] for key in ("users", "user_data"))
+    except ValueError as error:
+        raise DataError(f"{file}: is not valid JSON, truncated? ({error})") from error
+    except (KeyError, TypeError) as error:
+        raise DataError(f"{file}: needs 'users' and 'user_data', as LEAF writes them") from error
+    if not isinstance(data, dict) or sorted(users) != sorted(data):
+        raise DataError(f"{file}: 'users' and the keys of 'user_data' differ")
+    return data
+
+
+def _images(file: Path, user: str, data: Any) -> tuple[np.ndarray, np.ndarray]:
+    """One user's images [n, 28, 28] uint8 and labels [n] int64."""
+    try:
+        x = np.asarray(data["x"], np.float64).reshape(-1, SIDE * SIDE)
+        y = np.asarray(data["y"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{file}: user '{user}' needs 'x' with {SIDE * SIDE} numbers per image, and 'y'") from error
+    if len(x) != len(y):
+        raise DataError(f"{file}: user '{user}' has {len(x)} images but {len(y)} labels")
+    if not ((x >= 0) & (x <= 1)).all():
+        raise DataError(f"{file}: user '{user}' has pixels outside 0..1")
+    if len(y) and not (y.dtype.kind == "i" and y.min() >= 0 and y.max() < CLASSES):
+        raise DataError(f"{file}: user '{user}' has labels other than integers in 0..{CLASSES - 1}")
+    return np.rint(x * 255).astype(np.uint8).reshape(-1, SIDE, SIDE), y.astype(np.int64)

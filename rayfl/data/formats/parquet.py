@@ -1,0 +1,138 @@
+"""Parquet that is checked before it is believed: columns of samples, with images as bytes of one fixed size."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from rayfl.durable import atomic_write
+from rayfl.errors import DataError
+
+
+def only_parquet(folder: Path, name: str) -> Path | None:
+    """The one Parquet file of a folder whose name begins with `name`; None if there is none.
+
+    Raises:
+        DataError: There are several.
+    """
+    files = sorted(folder.glob(f"{name}*.parquet"))
+    if len(files) > 1:
+        raise DataError(f"{folder}: has {', '.join(file.name for file in files)}; leave the one that is meant")
+    return files[0] if files else None
+
+
+def read_table(source: Path, schema: pa.Schema, content: bytes | None = None) -> pa.Table:
+    """The columns of `schema` of a file; `content` are its bytes where the caller has them already.
+
+    Raises:
+        DataError: The file is missing, truncated or corrupt, has no rows, lacks a column, or has one of another type
+            or with empty values; names it.
+    """
+    try:
+        file = pq.ParquetFile(source if content is None else io.BytesIO(content), page_checksum_verification=True)
+        found = file.schema_arrow
+        table = file.read([name for name in schema.names if name in found.names])
+        # Damaged strings come through the reader unless they are looked at.
+        table.validate(full=True)
+    except FileNotFoundError:
+        raise DataError(f"{source}: there is no such file") from None
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{source}: cannot be read as Parquet, truncated or corrupt? ({reason})") from error
+    if not _counts_agree(file.metadata, schema):
+        raise DataError(f"{source}: cannot be read as Parquet, truncated or corrupt? (its counts of rows differ)")
+    for field in schema:
+        if field.name not in table.column_names:
+            raise DataError(f"{source}: has no column '{field.name}'; expected {_in_words(schema)}")
+        column = table[field.name]
+        if column.type != field.type:
+            raise DataError(f"{source}: column '{field.name}' is {column.type}; expected {_in_words(schema)}")
+        if column.null_count:
+            raise DataError(f"{source}: column '{field.name}' has {column.null_count} empty values")
+    if not len(table):
+        raise DataError(f"{source}: has no rows")
+    return table
+
+
+def write_table(table: pa.Table, target: Path) -> None:
+    """Writes a file with checksums, whole or not at all: under a temporary name, synced, then renamed.
+
+    Raises:
+        DataError: The folder cannot be written to; names the file.
+    """
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(target) as temporary:
+            pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+    except OSError as error:
+        raise DataError(f"{target}: cannot be written ({error.strerror or error})") from error
+
+
+def sorted_by_name(ids: pa.Array | pa.ChunkedArray) -> tuple[tuple[str, ...], np.ndarray]:
+    """The different strings of a column, sorted, and for each of its [n] rows the place among them, int64."""
+    column = pa.chunked_array([ids]) if isinstance(ids, pa.Array) else ids
+    names = pc.unique(column)
+    names = names.take(pc.sort_indices(names))
+    return tuple(names.to_pylist()), pc.index_in(column, value_set=names).to_numpy().astype(np.int64)
+
+
+def in_test(table: pa.Table, source: Path) -> np.ndarray:
+    """[n] bool from the column `split`.
+
+    Raises:
+        DataError: The column says anything but "train" and "test".
+    """
+    splits, split = sorted_by_name(table["split"])
+    if not set(splits) <= {"train", "test"}:
+        raise DataError(f"{source}: column 'split' has {', '.join(splits)}; allowed are train and test")
+    is_test: np.ndarray = np.array(splits)[split] == "test"
+    return is_test
+
+
+def class_labels(table: pa.Table, source: Path, classes: int, column: str = "label") -> np.ndarray:
+    """[n] int64 from a column of labels.
+
+    Raises:
+        DataError: Some are not in 0..classes-1.
+    """
+    values: np.ndarray = table[column].to_numpy().astype(np.int64)
+    if values.min() < 0 or values.max() >= classes:
+        raise DataError(
+            f"{source}: {column}s run from {values.min()} to {values.max()}, allowed are 0 to {classes - 1}"
+        )
+    return values
+
+
+def fixed_bytes(column: pa.ChunkedArray) -> np.ndarray:
+    """[n, width] uint8, read-only: a column of fixed-size binary."""
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks)
+    width = array.type.byte_width
+    return np.frombuffer(array.buffers()[1], np.uint8, len(array) * width, array.offset * width).reshape(-1, width)
+
+
+def fixed_bytes_column(values: np.ndarray) -> pa.Array:
+    """Fixed-size binary from uint8 [n, ...]: one value for each first index."""
+    width = int(np.prod(values.shape[1:]))
+    return pa.Array.from_buffers(
+        pa.binary(width), len(values), [None, pa.py_buffer(np.ascontiguousarray(values, np.uint8))]
+    )
+
+
+def _in_words(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)
+
+
+def _counts_agree(metadata: pq.FileMetaData, schema: pa.Schema) -> bool:
+    """Whether every column has as many values as its row group has rows; checksums cover pages, not the footer."""
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    columns = [(group, group.column(index)) for group in groups for index in range(group.num_columns)]
+    return sum(group.num_rows for group in groups) == metadata.num_rows and all(
+        column.num_values == group.num_rows for group, column in columns if column.path_in_schema in schema.names
+    )

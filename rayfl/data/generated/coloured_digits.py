@@ -1,0 +1,77 @@
+"""Generated colour images that stand in for photographs: handwritten digits, with ink and paper of many colours.
+
+Up to 200 classes: class = (digit * 10 + colour of the ink) * 2 + (paper dark or light), of which a data set uses
+as many of the three as it has classes for. What is no part of the class varies at random.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from rayfl.data.dataset import Samples
+from rayfl.data.generated import handwriting
+from rayfl.streams import stream
+
+DIGITS = 10
+WRITERS = 100
+MARGIN = 2
+
+INKS = np.array(
+    [
+        (210, 40, 40),
+        (230, 130, 30),
+        (200, 190, 40),
+        (60, 170, 60),
+        (40, 180, 170),
+        (60, 120, 220),
+        (90, 60, 190),
+        (190, 60, 190),
+        (130, 90, 60),
+        (128, 128, 128),
+    ]
+)
+"""Red, green, blue of the ten inks."""
+
+
+def generate(
+    cache_dir: Path, seed: int, classes: Literal[10, 100, 200], side: Literal[32, 64]
+) -> tuple[Samples, Samples]:
+    """Training and test samples: x [n, side, side, 3] uint8, y [n] int64.
+
+    Args:
+        classes: 10 are the digits; 100 are digit * 10 + ink; 200 are (digit * 10 + ink) * 2 + dark paper.
+
+    Raises:
+        DataError: A cache folder that cannot be written to.
+    """
+    written = handwriting.cached(cache_dir, seed, WRITERS, DIGITS)
+    rng = stream(seed, "generate", WRITERS)
+    n = len(written)
+    ink, dark = rng.integers(len(INKS), size=n), rng.integers(2, size=n)
+    # Dark paper is below 56 in every channel and light paper from 200 up: every ink can be read on both.
+    paper = rng.integers(200, 256, (n, 3)) - dark[:, None] * 200
+    colour = np.clip(INKS[ink] + rng.integers(-20, 21, (n, 3)), 0, 255)
+    x = np.empty((n, side, side, 3), np.uint8)
+    for row in range(0, n, _AT_A_TIME):
+        rows = slice(row, row + _AT_A_TIME)
+        x[rows] = _painted(written.images[rows], paper[rows], colour[rows], side)
+    label = {10: written.labels, 100: written.labels * 10 + ink, 200: (written.labels * 10 + ink) * 2 + dark}[classes]
+    train, test = (Samples(x[rows], label[rows]) for rows in (~written.is_test, written.is_test))
+    return train, test
+
+
+_AT_A_TIME = 500
+"""Images; more would only need more memory."""
+
+
+def _painted(images: np.ndarray, paper: np.ndarray, ink: np.ndarray, side: int) -> np.ndarray:
+    """[n, side, side, 3] uint8 from black on white [n, 28, 28] and the colours [n, 3] of paper and ink."""
+    margin = ((0, 0), (MARGIN, MARGIN), (MARGIN, MARGIN))
+    darkness = 255 - np.pad(images, margin, constant_values=255).astype(np.int32)[..., None]
+    paper, ink = (colour.astype(np.int32)[:, None, None] for colour in (paper, ink))
+    painted = (paper + (ink - paper) * darkness // 255).astype(np.uint8)
+    scale = side // painted.shape[1]
+    return painted.repeat(scale, axis=1).repeat(scale, axis=2)

@@ -1,0 +1,184 @@
+"""Generated handwriting: the embedded data set, always available, with as many writers as one likes.
+
+62 classes in FEMNIST's order of labels, 28x28 grey, FEMNIST's polarity (white paper 255, dark ink towards 0).
+A writer has a style (fonts, slant, pen, size, own shape of every letter, noise), an uneven number of images
+(20 to 400, 150 on average) and an uneven mix of classes (about 70 % digits), as FEMNIST's writers do; about a
+tenth of the images are test images, at least one. A writer's images depend on the seed and the writer's number
+alone. Only additions, multiplications and the like are used per pixel, so that processors agree on every bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field, PositiveInt
+
+from rayfl.data.dataset import Dataset, Provenance
+from rayfl.data.formats.written_images import CLASSES, SIDE, WrittenImages, read_prepared, write_prepared
+from rayfl.data.generated.glyphs import FONTS, SIZE, stroke_distances
+from rayfl.errors import DataError
+from rayfl.streams import stream
+
+FORMAT = 1
+"""Counts up whenever the same seed gives other images, so that no cache from before is taken."""
+
+DEFAULT_WRITERS = 190
+
+_log = logging.getLogger(__name__)
+
+
+def load(
+    cache_dir: Path,
+    seed: int,
+    clients: PositiveInt | None = None,
+    classes: Annotated[int, Field(ge=2, le=CLASSES)] = CLASSES,
+) -> Dataset:
+    """Generated handwriting as a source of data: one writer, one natural client.
+
+    Raises:
+        DataError: A cache folder that cannot be written to.
+    """
+    writers = DEFAULT_WRITERS if clients is None else clients
+    return cached(cache_dir, seed, writers, classes).dataset("handwriting", classes, provenance(seed, writers))
+
+
+def provenance(seed: int, writers: int) -> Provenance:
+    """Says that the data is generated, from what, and its polarity."""
+    return Provenance(
+        "generated",
+        f"generated handwriting, {writers} writers, seed {seed}, format {FORMAT}; white background (255), dark ink",
+    )
+
+
+def cached(cache_dir: Path, seed: int, writers: int, classes: int = CLASSES) -> WrittenImages:
+    """`generate`, or what it returned before, from a file in `cache_dir`; a damaged file is made again."""
+    file = cache_dir / f"handwriting-v{FORMAT}-seed{seed}-writers{writers}-classes{classes}-{_tools()}.parquet"
+    if file.exists():
+        try:
+            return read_prepared(file)
+        except DataError as error:
+            _log.warning("generating again what was in the cache: %s", error)
+    written = generate(seed, writers, classes)
+    write_prepared(written, file)
+    return written
+
+
+def generate(seed: int, writers: int, classes: int = CLASSES) -> WrittenImages:
+    """The images of writers 0..writers-1 (one at least); with fewer classes, the first ones of FEMNIST's order."""
+    parts = [writer_images(seed, writer, classes) for writer in range(writers)]
+    return WrittenImages(
+        names=tuple(f"w{writer:07d}" for writer in range(writers)),
+        writer=np.repeat(np.arange(writers), [len(labels) for _, labels, _ in parts]),
+        images=np.concatenate([images for images, _, _ in parts]),
+        labels=np.concatenate([labels for _, labels, _ in parts]),
+        is_test=np.concatenate([is_test for _, _, is_test in parts]),
+    )
+
+
+def writer_images(seed: int, writer: int, classes: int = CLASSES) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """One writer's images [n, 28, 28] uint8, labels [n] int64, and which are test images, [n] bool."""
+    rng = stream(seed, "generate", writer)
+    labels = _labels(rng, classes)
+    is_test = np.zeros(len(labels), bool)
+    is_test[rng.choice(len(labels), max(1, round(len(labels) / 10)), replace=False)] = True
+    fonts = _fonts(rng)[labels]
+    x, y, scale = _places(rng, labels)
+    ink = _ink(rng, _sampled(fonts, labels, x, y) * scale[:, None, None])
+    noise = rng.standard_normal(ink.shape, np.float32) * np.float32(rng.uniform(0, 8))
+    images = np.clip(255 * (1 - ink) + noise, 0, 255)
+    return np.rint(images).astype(np.uint8), labels, is_test
+
+
+def _labels(rng: np.random.Generator, classes: int) -> np.ndarray:
+    count = 20 + min(380, round(rng.gamma(3, 43)))
+    digits, upper = rng.beta(14, 6), rng.beta(5, 5)
+    mix = np.concatenate(
+        [
+            digits * rng.dirichlet(np.full(10, 8.0)),
+            (1 - digits) * upper * rng.dirichlet(np.full(26, 1.5)),
+            (1 - digits) * (1 - upper) * rng.dirichlet(np.full(26, 1.5)),
+        ]
+    )[:classes]
+    return rng.choice(classes, count, p=mix / mix.sum())
+
+
+def _fonts(rng: np.random.Generator) -> np.ndarray:
+    """[62] which font this writer's shape of each class starts from: mostly one, some borrowed elsewhere."""
+    borrowed = rng.random(CLASSES) < 0.3
+    return np.where(borrowed, rng.integers(len(FONTS), size=CLASSES), rng.integers(len(FONTS)))
+
+
+def _places(rng: np.random.Generator, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Where on its glyph's map each pixel looks, x and y [n, 28, 28], and each image's scale [n]; float32."""
+    n = len(labels)
+    size, width = rng.normal(0.37, 0.045), rng.normal(1.0, 0.12)
+    slant, tilt = rng.normal(0.12, 0.2), rng.normal(0, 0.06)
+    drift = rng.normal(0, 0.5, 2)
+    tall = np.clip(size * rng.normal(1, 0.07, n), 0.25, 0.52)
+    wide = np.clip(tall * width * rng.normal(1, 0.07, n), 0.22, 0.6)
+    slants, tilts = slant + rng.normal(0, 0.07, n), tilt + rng.normal(0, 0.05, n)
+    across, down = (rng.normal(0, 0.6, (2, n)) + drift[:, None])[..., None, None]
+    own_shape = rng.normal(0, 3.6, (CLASSES, 2, _KNOTS, _KNOTS))[labels]
+    bend = _smooth((own_shape + rng.normal(0, 2.2, own_shape.shape)).astype(np.float32))
+    u = (np.arange(SIDE) - (SIDE - 1) / 2)[None, None, :] - across
+    v = (np.arange(SIDE) - (SIDE - 1) / 2)[None, :, None] - down
+    middle = (SIZE - 1) / 2
+    x = middle + (u + slants[:, None, None] * v) / wide[:, None, None] + bend[:, 0]
+    y = middle + (v + tilts[:, None, None] * u) / tall[:, None, None] + bend[:, 1]
+    return x.astype(np.float32), y.astype(np.float32), ((tall + wide) / 2).astype(np.float32)
+
+
+_KNOTS = 6
+_SPACING = 5.0
+
+
+def _spline() -> np.ndarray:
+    """[28, knots] float32: cubic B-spline weights of knots `_SPACING` pixels apart, in the middle of the image."""
+    pixel = (np.arange(SIDE) - (SIDE - 1) / 2) / _SPACING
+    t = np.abs(pixel[:, None] - (np.arange(_KNOTS) - (_KNOTS - 1) / 2))
+    near, far = 2 / 3 - t * t + t * t * t / 2, np.maximum(2 - t, 0)
+    return np.where(t < 1, near, far * far * far / 6).astype(np.float32)
+
+
+def _smooth(knots: np.ndarray) -> np.ndarray:
+    """Displacements at knots [n, 2, knots, knots] to every pixel [n, 2, 28, 28]; no BLAS, whose bits vary."""
+    weights = _spline()
+    rows = np.zeros((*knots.shape[:-1], SIDE), np.float32)
+    bend = np.zeros((*knots.shape[:-2], SIDE, SIDE), np.float32)
+    for k in range(_KNOTS):
+        rows += knots[..., k, None] * weights[:, k]
+    for k in range(_KNOTS):
+        bend += rows[..., k, None, :] * weights[:, k, None]
+    return bend
+
+
+def _sampled(fonts: np.ndarray, labels: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Distance to the stroke at (x, y) of each image's glyph, bilinear; [n, 28, 28] float32."""
+    maps = stroke_distances().reshape(-1)
+    x, y = np.clip(x, 0, SIZE - 1.01), np.clip(y, 0, SIZE - 1.01)
+    left, top = x.astype(np.int32), y.astype(np.int32)
+    x, y = x - np.floor(x), y - np.floor(y)
+    corner = ((fonts * CLASSES + labels) * (SIZE * SIZE))[:, None, None] + top * SIZE + left
+    upper = maps[corner] * (1 - x) + maps[corner + 1] * x
+    lower = maps[corner + SIZE] * (1 - x) + maps[corner + SIZE + 1] * x
+    distance: np.ndarray = upper * (1 - y) + lower * y
+    return distance
+
+
+def _ink(rng: np.random.Generator, distance: np.ndarray) -> np.ndarray:
+    """How dark each pixel is, 0..1, under a pen of this writer's radius; distance in pixels of the image."""
+    radius = np.clip(rng.normal(0.85, 0.22) + rng.normal(0, 0.08, len(distance)), 0.45, 1.5).astype(np.float32)
+    darkness = np.float32(rng.uniform(0.85, 1.0))
+    ink: np.ndarray = np.clip(radius[:, None, None] + np.float32(0.5) - distance, 0, 1) * darkness
+    return ink
+
+
+def _tools() -> str:
+    """Eight hexadecimal digits that change with whatever draws the glyphs and the random numbers."""
+    versions = "/".join(version(tool) for tool in ("matplotlib", "pillow", "numpy"))
+    return hashlib.sha256(versions.encode()).hexdigest()[:8]

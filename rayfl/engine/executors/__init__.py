@@ -1,0 +1,1 @@
+"""How a host carries out what algorithms request of its clients."""

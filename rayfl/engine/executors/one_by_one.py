@@ -1,0 +1,142 @@
+"""The executor that trains one client after another on the host's resident model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from rayfl.data.batches import BatchSource
+from rayfl.engine.device import seed_torch
+from rayfl.errors import RayflError
+from rayfl.local.context import ClientContext
+from rayfl.local.data_view import DataView
+from rayfl.local.peekable_iterator import PeekableIterator
+from rayfl.local.requests import ClientUpdate, Gradient, HessianVectorProduct, LocalTraining, Loss
+from rayfl.local.sgd import train
+from rayfl.local.steps import batch_size, steps_per_epoch, update_steps
+from rayfl.local.unfreezing import training_stages
+from rayfl.models.flat import FlatModel
+from rayfl.models.modes import evaluation_mode
+
+T = TypeVar("T")
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+SAMPLES_AT_ONCE = 256
+"""Batch size of passes over a client's samples that do not train."""
+
+
+class OneByOne:
+    """Carries out every request as it comes."""
+
+    def __init__(self, model: FlatModel, source: BatchSource, device: torch.device) -> None:
+        self._model, self._source, self._device = model, source, device
+
+    def run(
+        self, clients: Iterable[ClientContext], update: Callable[[ClientContext], ClientUpdate[T]]
+    ) -> Iterator[tuple[ClientContext, T]]:
+        """See `Executor.run`."""
+        for client in clients:
+            try:
+                # whatever an algorithm draws from PyTorch's own generator is the client's too
+                seed_torch(client.streams.torch_seed("algorithm"), self._device)
+                yield client, self._finish(client, update(client))
+            finally:
+                client.close()
+
+    def _finish(self, client: ClientContext, update: ClientUpdate[T]) -> T:
+        requests: Counter[str] = Counter()
+        result: Any = None
+        while True:
+            try:
+                request = update.send(result)
+            except StopIteration as end:
+                answer: T = end.value
+                return answer
+            match request:
+                case LocalTraining():
+                    result = self._train(client, request, requests["training"])
+                    requests["training"] += 1
+                case Loss():
+                    result = self._mean_loss(client, request, requests["query"])
+                    requests["query"] += 1
+                case Gradient():
+                    result = self._gradient(client, request, requests["query"])
+                    requests["query"] += 1
+                case HessianVectorProduct():
+                    result = self._hessian_vector_product(client, request, requests["query"])
+                    requests["query"] += 1
+                case _:
+                    raise RayflError(
+                        f"its client update yielded a {type(request).__name__}, not a request of rayfl.local.requests"
+                    )
+
+    def _train(self, client: ClientContext, request: LocalTraining, number: int) -> torch.Tensor:
+        view = client.data if request.data is None else request.data
+        steps = update_steps(client.local, len(view))
+        stages = training_stages(client.local, request.fixed_last, self._model.module, steps)
+        self._model.load(request.start)
+        seed_torch(client.streams.torch_seed("model", number), self._device)
+        batches = PeekableIterator(self._training_batches(client, view, number))
+        client.losses += train(self._model, batches, stages, request, client.local, client.lr)
+        self._model.check()
+        if client.keeps_trained:
+            client.trained = self._model.vector.clone()
+        return self._model.vector.clone()
+
+    def _training_batches(self, client: ClientContext, view: DataView, number: int) -> Iterator[Batch]:
+        """The batches of one training request, in an order and with an augmentation of its own streams."""
+        order, augment = client.streams.numpy("order", number), client.streams.numpy("augment", number)
+        rows = self._source.shard(client.id)[view.places]
+        remaining, size = update_steps(client.local, len(rows)), batch_size(client.local, len(rows))
+        while remaining:
+            steps = min(remaining, steps_per_epoch(client.local, len(rows)))
+            places = order.permutation(len(rows)) if client.local.shuffle else np.arange(len(rows))
+            chosen = rows[places[: steps * size]]
+            yield from self._source.training_batches(chosen, size, augment, view.augment is not False)
+            remaining -= steps
+
+    def _all_batches(self, client: ClientContext, view: DataView, number: int) -> Iterator[Batch]:
+        rows = self._source.shard(client.id)[view.places]
+        if view.augment:
+            rng = client.streams.numpy("augment query", number)
+            return self._source.training_batches(rows, SAMPLES_AT_ONCE, rng)
+        return self._source.plain_batches(rows, SAMPLES_AT_ONCE)
+
+    def _mean_loss(self, client: ClientContext, request: Loss, number: int) -> torch.Tensor:
+        view = client.data if request.data is None else request.data
+        self._model.load(request.at)
+        total = torch.zeros(1, dtype=torch.float64, device=self._device)
+        with evaluation_mode(self._model.module), torch.no_grad():
+            for x, y in self._all_batches(client, view, number):
+                total += F.cross_entropy(self._model.module(x), y, reduction="sum")
+        return (total / len(view)).float()
+
+    def _gradient(self, client: ClientContext, request: Gradient, number: int) -> torch.Tensor:
+        view = client.data if request.data is None else request.data
+        self._model.load(request.at)
+        self._model.zero_gradient()
+        with evaluation_mode(self._model.module):
+            for x, y in self._all_batches(client, view, number):
+                torch.autograd.backward(F.cross_entropy(self._model.module(x), y, reduction="sum") / len(view))
+        self._model.check()
+        return self._model.gradient.clone()
+
+    def _hessian_vector_product(
+        self, client: ClientContext, request: HessianVectorProduct, number: int
+    ) -> torch.Tensor:
+        view = client.data if request.data is None else request.data
+        self._model.load(request.at)
+        self._model.zero_gradient()
+        parameters = self._model.trained_parameters
+        with evaluation_mode(self._model.module):
+            for x, y in self._all_batches(client, view, number):
+                loss = F.cross_entropy(self._model.module(x), y, reduction="sum") / len(view)
+                gradients = torch.autograd.grad(loss, parameters, create_graph=True, materialize_grads=True)
+                torch.autograd.backward(self._model.dot(gradients, request.vector), inputs=parameters)
+        self._model.check()
+        return self._model.gradient.clone()

@@ -1,0 +1,82 @@
+"""The scenario's network, built and checked: the same initial parameters wherever it is built."""
+
+from __future__ import annotations
+
+import threading
+
+import torch
+from torch import nn
+
+from rayfl.config.scenario import Scenario
+from rayfl.data.batches import BatchSource
+from rayfl.data.store import ShardStore
+from rayfl.errors import RayflError, ScenarioError
+from rayfl.models import models
+from rayfl.models.building import build_module
+from rayfl.models.fast_kernels import use_fast_kernels
+from rayfl.models.flat import FlatModel
+from rayfl.registry import asks_for, takes_option
+from rayfl.streams import torch_seed
+from rayfl.user_code import report_as_theirs
+
+TORCH_GLOBALS = threading.RLock()
+"""Held while PyTorch's process-wide random generator or thread count is set: another thread may run a scenario too."""
+
+
+def build_network(scenario: Scenario, store: ShardStore, seed: int | None = None) -> nn.Module:
+    """Builds the network with its initial parameters.
+
+    Layers are replaced by faster ones of the same outputs unless `numerics.kernels` is `plain`.
+
+    Args:
+        scenario: Names the network and its options.
+        store: The data that it is for.
+        seed: Of its initial parameters; by default they are drawn from the scenario's own stream.
+
+    Raises:
+        ScenarioError: The name or an option is unknown, or what it names makes no torch.nn.Module.
+    """
+    with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(torch_seed(scenario.seed, "initial") if seed is None else seed)
+        given = {"num_classes": store.num_classes, "input_shape": store.input_shape}
+        network = build_module(scenario.model.name, scenario.model.options, given, "model")
+    if scenario.numerics.kernels == "fast":
+        use_fast_kernels(network)
+    return network
+
+
+def build_checked(scenario: Scenario, store: ShardStore) -> FlatModel:
+    """Builds the flat initial model on the CPU, and tries it on two test samples.
+
+    Raises:
+        ScenarioError: The network does not take the data's inputs, or does not return one logit per class.
+    """
+    model = FlatModel(build_network(scenario, store), torch.device("cpu"))
+    x, _ = BatchSource(store, torch.device("cpu")).test_batch(slice(0, 2))
+    model.module.eval()
+    where = f"model '{scenario.model.name}' on {store.name}"
+    try:
+        with torch.no_grad():
+            logits = model.module(x)
+    except RayflError:
+        raise
+    except (Exception, SystemExit) as error:  # a user's network may raise anything on inputs it was not made for
+        raise ScenarioError(report_as_theirs(error, f"{where}: a batch of inputs {list(x.shape)}")) from None
+    if not isinstance(logits, torch.Tensor):
+        raise ScenarioError(
+            f"{where}: its forward returns a {type(logits).__name__}; it must return a tensor of logits"
+        )
+    shape = list(logits.shape)
+    if shape != [len(x), store.num_classes]:
+        raise ScenarioError(
+            f"{where}: {len(x)} inputs give an output of shape {shape}, not [{len(x)}, {store.num_classes}]"
+            + _how_to_set_classes(scenario, store.num_classes)
+        )
+    return model
+
+
+def _how_to_set_classes(scenario: Scenario, num_classes: int) -> str:
+    """A hint where the constructor takes the number of classes, and was not told it or was told another one."""
+    target = models.resolve(scenario.model.name)
+    told = asks_for(target, "num_classes") and "num_classes" not in scenario.model.options
+    return f"; set model.num_classes = {num_classes}" if takes_option(target, "num_classes") and not told else ""

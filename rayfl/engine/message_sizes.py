@@ -1,0 +1,57 @@
+"""What the protocol's messages hold: values and bytes of a model, without padding and what a phase never trains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rayfl.algorithms.exchange import Part
+from rayfl.algorithms.transforms import FLOAT_BITS
+from rayfl.engine.events import Traffic
+from rayfl.models.flat import FlatModel
+
+
+class MessageSizes:
+    """Sizes of one phase's messages.
+
+    Attributes:
+        num_params: Values of all parameters that the phase trains.
+        num_buffers: Values of the buffers that are sent.
+    """
+
+    def __init__(self, model: FlatModel, never_trained: Sequence[str], buffers_are_sent: bool) -> None:
+        """Counts the values.
+
+        Args:
+            model: The resident model.
+            never_trained: Names of modules that stay as they are through the whole phase.
+            buffers_are_sent: Whether buffers travel with the parameters.
+        """
+        self.num_params = sum(
+            slot.size
+            for slot in model.layout
+            if slot.is_parameter and not any(slot.name.startswith(f"{module}.") for module in never_trained)
+        )
+        self.num_buffers = model.num_buffer_values if buffers_are_sent else 0
+
+    def values(self, parts: Sequence[Part]) -> int:
+        """Values of a message of these parts."""
+        sizes = {"model": self.num_params + self.num_buffers, "params": self.num_params}
+        return sum(part if isinstance(part, int) else sizes[part] for part in parts)
+
+    def traffic(self, down: Sequence[Part], up: Sequence[Part], saved_values: int = 0, saved_bits: int = 0) -> Traffic:
+        """What one client's part of an exchange moves.
+
+        Args:
+            down: What the server sends.
+            up: What the client answers with.
+            saved_values: Values that transforms left out of the answer.
+            saved_bits: Bits that transforms saved.
+        """
+        down_values, up_values = self.values(down), self.values(up)
+        return Traffic(
+            transfers=sum(not isinstance(part, int) for part in (*down, *up)),
+            down_values=down_values,
+            up_values=up_values - saved_values,
+            down_bytes=down_values * FLOAT_BITS // 8,
+            up_bytes=-(-(up_values * FLOAT_BITS - saved_bits) // 8),
+        )

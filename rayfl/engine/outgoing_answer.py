@@ -1,0 +1,48 @@
+"""What happens to a client's answer before it is summed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from rayfl.algorithms.exchange import Answer
+from rayfl.algorithms.transforms import Encoded
+from rayfl.engine.phase_plan import PhasePlan
+from rayfl.errors import RayflError
+from rayfl.local.context import ClientContext
+from rayfl.models.flat import FlatModel
+
+
+def check_lengths(answer: Answer, sent_vectors: Sequence[str], model: FlatModel) -> None:
+    """Checks the vectors of all parameters in an answer; an algorithm of a user's own may answer with anything.
+
+    Raises:
+        RayflError: One of them is no tensor, or has neither the length of a model vector nor of its parameters' part.
+    """
+    params, whole = len(model.params), len(model.vector)
+    for name in sent_vectors:
+        vector = answer.values.get(name, answer.sums.get(name))
+        if vector is not None and not isinstance(vector, torch.Tensor):
+            raise RayflError(f"it answered with '{name}' as a {type(vector).__name__}, not a torch.Tensor")
+        if vector is not None and vector.numel() not in (params, whole):
+            raise RayflError(
+                f"it answered with '{name}' of {vector.numel()} values; the parameters' part of a model vector has "
+                f"{params}, padding included, and the whole {whole}"
+            )
+
+
+def apply_transforms(plan: PhasePlan, client: ClientContext, answer: Answer) -> tuple[int, int]:
+    """Applies the phase's transforms to an answer, in place; returns the values and bits that they save."""
+    saved_values = saved_bits = 0
+    for name in plan.algorithm.sent_vectors if plan.transforms else ():
+        vectors = answer.values if name in answer.values else answer.sums
+        if name not in vectors:
+            continue
+        whole = message = Encoded(vectors[name][: client.num_params], client.num_values)
+        for transform in plan.transforms:
+            message = transform.transform(client, name, message)
+        vectors[name] = torch.cat([message.values, vectors[name][client.num_params :]])
+        saved_values += whole.count - message.count
+        saved_bits += whole.bits - message.bits
+    return saved_values, saved_bits

@@ -1,0 +1,96 @@
+"""What every part of the engine derives from a phase: its algorithm, what is kept, what is evaluated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from rayfl.algorithms.algorithm import Algorithm
+from rayfl.algorithms.building import build_algorithm, build_transforms
+from rayfl.algorithms.eval_model import EvaluatedModel
+from rayfl.algorithms.state import Scope, merged
+from rayfl.algorithms.transforms import AnswerTransform
+from rayfl.config.phase import ParallelPhase, Phase
+from rayfl.config.scenario import Scenario
+from rayfl.errors import ScenarioError
+
+
+@dataclass(frozen=True)
+class PhasePlan:
+    """One phase of a scenario, built.
+
+    Attributes:
+        phase: As configured.
+        algorithm: Its algorithm.
+        transforms: What happens to answers before they are summed.
+        first_round: The scenario's number of its first round.
+    """
+
+    phase: Phase
+    algorithm: Algorithm
+    transforms: tuple[AnswerTransform, ...]
+    first_round: int
+
+    @cached_property
+    def evaluated(self) -> EvaluatedModel:
+        """Which model is evaluated."""
+        rule = self.phase.eval_model if isinstance(self.phase, ParallelPhase) else "global"
+        return EvaluatedModel(rule or self.algorithm.default_eval_model)
+
+    @cached_property
+    def client_state(self) -> dict[str, Scope]:
+        """The scope of everything that clients keep.
+
+        Raises:
+            ScenarioError: Two parts of the phase keep a state of the same name.
+        """
+        sent = self.algorithm.sent_vectors
+        transforms = [(f"transform '{item.name}'", item.client_state(sent)) for item in self.transforms]
+        try:
+            return merged(
+                [
+                    (f"algorithm '{self.phase.algorithm.name}'", self.algorithm.client_state()),
+                    ("eval_model", self.evaluated.client_state()),
+                    *transforms,
+                ]
+            )
+        except ScenarioError as error:
+            raise ScenarioError(f"phases.{self.phase.name}: {error}") from None
+
+    @cached_property
+    def server_state(self) -> dict[str, Scope]:
+        """The scope of everything that the server keeps.
+
+        Raises:
+            ScenarioError: As `client_state`.
+        """
+        first: dict[str, Scope] = {"first_model": "phase"} if self.algorithm.reads_first_model() else {}
+        try:
+            return merged(
+                [
+                    (f"algorithm '{self.phase.algorithm.name}'", self.algorithm.server_state()),
+                    ("eval_model", self.evaluated.server_state()),
+                    ("the phase's first model", first),
+                ]
+            )
+        except ScenarioError as error:
+            raise ScenarioError(f"phases.{self.phase.name}: {error}") from None
+
+
+def plan_phases(scenario: Scenario) -> list[PhasePlan]:
+    """The phases of a scenario, in order.
+
+    Raises:
+        ScenarioError: As `build_algorithms`.
+    """
+    plans, first = [], 1
+    for phase in scenario.phases:
+        plans.append(PhasePlan(phase, build_algorithm(phase), tuple(build_transforms(phase)), first))
+        first += phase.rounds
+    return plans
+
+
+def commits_before(plans: list[PhasePlan], phase: int, round_in_phase: int) -> int:
+    """How many rounds of phases whose clients keep state lie before a round: what a host must have committed."""
+    earlier = sum(plan.phase.rounds for plan in plans[:phase] if plan.client_state)
+    return earlier + (round_in_phase - 1 if plans[phase].client_state else 0)

@@ -1,0 +1,34 @@
+"""Position of a round within the scenario."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rayfl.config.phase import Phase
+from rayfl.config.scenario import Scenario
+
+
+@dataclass(frozen=True)
+class RoundIndex:
+    """Position of a round within the scenario.
+
+    Attributes:
+        phase: Number of its phase, from 0.
+        round: Number through the whole scenario, from 1.
+        round_in_phase: Number within its phase, from 1.
+    """
+
+    phase: int
+    round: int
+    round_in_phase: int
+
+    def config(self, scenario: Scenario) -> Phase:
+        """The round's phase."""
+        return scenario.phases[self.phase]
+
+    def lr(self, scenario: Scenario) -> float:
+        """The local learning rate of this round."""
+        local = self.config(scenario).local
+        number = self.round if local.lr_decay_from == "scenario" else self.round_in_phase
+        drops = sum(after < number for after in local.lr_drops)
+        return float(local.lr * local.lr_decay ** (number - 1) * local.lr_drop**drops)

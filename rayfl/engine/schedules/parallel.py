@@ -1,0 +1,42 @@
+"""Parallel rounds: from the server to the hosts and back, once for each of the algorithm's exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+from rayfl.engine.assignment import at_home, longest_first
+from rayfl.engine.calls import Call, client_names
+from rayfl.engine.events import Event
+from rayfl.engine.round_index import RoundIndex
+from rayfl.engine.schedules.schedule import Schedule, SubmittedRound
+from rayfl.local.steps import update_steps
+
+
+class Parallel(Schedule):
+    """The cohort trains at once from one model; every host returns one sum."""
+
+    def submit(self, index: RoundIndex, cohort: Sequence[int]) -> Generator[Event, None, SubmittedRound]:
+        """See `Schedule.submit`."""
+        server, hosts = self.backend.server, self.backend.hosts
+        assignments = self._assign(cohort)
+        exchange, reports, server_calls = server.call("begin", index, cohort), [], []
+        for _ in range(self.plan.algorithm.exchanges):
+            parts = []
+            for host, clients in assignments:
+                part, report = hosts[host].call("answer", index, clients, exchange, returns=2)
+                parts.append(part)
+                reports.append(Call(report, f"host {host}: {client_names(clients)}"))
+            scalars, exchange = server.call("receive", *parts, returns=2)
+            server_calls.append(Call(scalars, "server: aggregation"))
+        model = server.call("model_after", index)
+        yield from ()
+        return SubmittedRound(index, assignments, cohort[-1], reports, model, range(len(hosts)), server_calls)
+
+    def _assign(self, cohort: Sequence[int]) -> list[tuple[int, list[int]]]:
+        hosts, local = len(self.backend.hosts), self.plan.phase.local
+        if self.plan.client_state:
+            assigned = at_home(cohort, hosts)
+        else:
+            steps = [update_steps(local, int(self.sizes[client])) for client in cohort]
+            assigned = longest_first(cohort, steps, hosts)
+        return [(host, clients) for host, clients in enumerate(assigned) if clients]

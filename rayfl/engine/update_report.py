@@ -1,0 +1,52 @@
+"""What the client updates of one call on a host gave and cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rayfl.engine.events import Traffic
+
+if TYPE_CHECKING:
+    from rayfl.local.context import ClientContext
+
+
+@dataclass(frozen=True)
+class UpdateReport:
+    """What the client updates of one call on a host gave and cost.
+
+    Attributes:
+        loss_sums: The sum of the step losses of each client update.
+        steps: Of all client updates.
+        traffic: What the protocol would move.
+        scalars: Reported scalars by client and name.
+    """
+
+    loss_sums: tuple[float, ...]
+    steps: int
+    traffic: Traffic
+    scalars: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+
+
+class ReportBuilder:
+    """Adds up what a host's client updates report."""
+
+    def __init__(self) -> None:
+        self._loss_sums: list[float] = []
+        self._steps = 0
+        self._traffic = Traffic()
+        self._scalars: dict[int, dict[str, float]] = {}
+
+    def add(self, client: ClientContext, traffic: Traffic) -> None:
+        """Takes in one client update, and what the protocol would move for it."""
+        self._traffic += traffic
+        self._loss_sums.append(math.fsum(client.losses))
+        self._steps += len(client.losses)
+        if client.scalars:
+            self._scalars[client.id] = client.scalars
+
+    def result(self) -> UpdateReport:
+        """Returns the report of all of them."""
+        return UpdateReport(tuple(self._loss_sums), self._steps, self._traffic, self._scalars)

@@ -1,0 +1,1 @@
+"""Many runs of one scenario: grids, their runs, progress and tables."""

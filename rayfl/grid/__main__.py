@@ -1,0 +1,185 @@
+"""python -m rayfl.grid, also `rayfl grid`: list grids, run their cells, and show the tables that they make."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from rayfl.command_line.ending import exit_status
+from rayfl.command_line.listing import print_grids
+from rayfl.command_line.options import add_shared_options, command_parser
+from rayfl.data.folders import data_folder
+from rayfl.errors import DataError, ScenarioError
+from rayfl.grid.cells import EXCLUDED_KEYS, LOG, Cell, Outcome, alone_in, cells_of, client_updates, run_cells
+from rayfl.grid.progress import GridProgress
+from rayfl.grid.results import CellRun, FailedRun, FinishedRun
+from rayfl.grid.schema import Grid, load_grid
+from rayfl.grid.table import GridTable
+from rayfl.report.formatting import duration, percent
+
+EXAMPLES = """\
+examples:
+  {prog} --list
+  {prog} cyclicfl_table_2                        # again to go on: finished cells are skipped
+  {prog} cyclicfl_table_2 --only 'FedAvg/*' --seed 0
+  {prog} cyclicfl_table_2 --quick data.source=generated --out quick_runs
+  {prog} cyclicfl_table_2 --table-only
+  ray job submit --working-dir . -- python -m rayfl.grid cyclicfl_table_2 --out /shared/runs
+"""
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.grid") -> int:
+    """The command; `exit_status` explains what it returns. Wrong options exit with 2."""
+    parser = command_parser(prog, "Run every cell of a grid, side by side on Ray, and make its table.", EXAMPLES)
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="ROW/COLUMN",
+        help="run these cells only; * stands for any row or column; may be repeated",
+    )
+    parser.add_argument(
+        "--seed", action="append", type=int, metavar="N", help="run this seed only; may be repeated (default: all)"
+    )
+    parser.add_argument("--table-only", action="store_true", help="run nothing: make the table of what is finished")
+    add_shared_options(parser, "grid")
+    options = parser.parse_intermixed_args(arguments)
+    if not (options.list or options.name):
+        parser.error("name a grid, or use --list")
+    return exit_status(
+        lambda: _carry_out(options), "interrupted: the same command goes on with the cells that are left"
+    )
+
+
+def _carry_out(options: argparse.Namespace) -> int:
+    if options.list:
+        print_grids()
+        return 0
+    return _run(options, Console())
+
+
+def _run(options: argparse.Namespace, console: Console) -> int:
+    from rayfl.report.records import check_writable  # PyTorch is loaded only to run
+
+    data_dir = data_folder(options.data_dir).absolute()
+    grid = load_grid(options.name)
+    # absolute paths, since a connection to Ray may change the working directory
+    cells = cells_of(grid, options.out.absolute(), options.overrides, options.quick)
+    folder = options.out.absolute() / grid.name
+    check_writable(folder)
+    with nullcontext() if options.table_only else alone_in(folder):
+        return _run_left(options, console, grid, cells, folder, data_dir)
+
+
+def _run_left(
+    options: argparse.Namespace, console: Console, grid: Grid, cells: Sequence[Cell], folder: Path, data_dir: Path
+) -> int:
+    finished = {cell: _read(cell) for cell in cells if cell.finished()}
+    runs = {cell: run for cell in cells if (run := finished.get(cell) or _read_failure(cell))}
+    _check_same_data(finished)
+    _announce(console, grid, cells, len(finished), folder)
+    changes = _changes(options)
+    failed: list[Outcome] = []
+    left = (
+        []
+        if options.table_only
+        else [cell for cell in _chosen(grid, cells, options.only, options.seed) if cell not in finished]
+    )
+    with GridProgress(len(left), sum(map(client_updates, left)), console) as progress:
+        _write_table(grid, cells, runs, changes, folder)
+        for event in run_cells(left, options.backend, options.address, data_dir, folder) if left else ():
+            if isinstance(event, int):
+                progress.running(event)
+                continue
+            cell, work = event.cell, client_updates(event.cell)
+            if event.error is not None:
+                failed.append(event)
+                failure = _read_failure(cell)
+                progress.failed(str(cell), work, event.error, failure is not None and failure.status == "diverged")
+                if failure is not None:
+                    runs[cell] = failure
+            else:
+                runs[cell] = finished[cell] = run = _read(cell)
+                progress.done(str(cell), work, f"best {percent(run.best / 100)}, {duration(run.seconds)}")
+                _check_same_data(finished)
+            _write_table(grid, cells, runs, changes, folder)
+    _write_table(grid, cells, runs, changes, folder).show(console)
+    console.print(Text.assemble("table and runs: ", (str(folder), "bold")), soft_wrap=True)
+    for outcome in failed:
+        print(f"error: {outcome.cell}: {outcome.error} (see {outcome.cell.folder / LOG})", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _read(cell: Cell) -> FinishedRun:
+    return FinishedRun.read(cell.row, cell.column, cell.seed, cell.folder)
+
+
+def _read_failure(cell: Cell) -> FailedRun | None:
+    return FailedRun.read(cell.row, cell.column, cell.seed, cell.folder)
+
+
+def _chosen(grid: Grid, cells: Sequence[Cell], only: Sequence[str] | None, seeds: Sequence[int] | None) -> list[Cell]:
+    if strange := set(seeds or ()) - set(grid.seeds):
+        raise ScenarioError(f"--seed: {min(strange)} is not among the seeds of this grid: {list(grid.seeds)}")
+    try:
+        chosen = grid.choose(only or ("*/*",), "--only")
+    except ValueError as error:
+        raise ScenarioError(str(error)) from None
+    return [cell for cell in cells if (cell.row, cell.column) in chosen and cell.seed in (seeds or grid.seeds)]
+
+
+def _changes(options: argparse.Namespace) -> list[str]:
+    """Returns what of the command line changes the figures."""
+    keys = [re.split("[.=]", text)[0].strip() for text in options.overrides]
+    given = [text for text, key in zip(options.overrides, keys, strict=True) if key not in EXCLUDED_KEYS]
+    return ["--quick", *given] if options.quick else given
+
+
+def _check_same_data(runs: Mapping[Cell, FinishedRun]) -> None:
+    """Checks that runs that ask for the same data have found the same.
+
+    Raises:
+        DataError: Two of them have not.
+    """
+    first: dict[str, Cell] = {}
+    for cell, run in runs.items():
+        data = cell.scenario.data
+        other = first.setdefault(f"{data.name} {data.source} {data.options}", cell)
+        found, before = run.data_found(), runs[other].data_found()
+        if found != before:
+            raise DataError(
+                f"these did not run on the same data: {other} ({before}) and {cell} ({found}); remove the folder of "
+                f"one, '{other.folder}' or '{cell.folder}', to run it again with the other's --data-dir, or name "
+                "another folder with --out"
+            )
+
+
+def _write_table(
+    grid: Grid, cells: Sequence[Cell], runs: Mapping[Cell, CellRun], changes: Sequence[str], folder: Path
+) -> GridTable:
+    """Writes the table, after every run, so that a grid that is interrupted has one too."""
+    table = GridTable(grid, [runs[cell] for cell in cells if cell in runs], changes)
+    table.write(folder)
+    return table
+
+
+def _announce(console: Console, grid: Grid, cells: Sequence[Cell], finished: int, folder: Path) -> None:
+    skipped = len(grid.choose(grid.skip, "skip"))
+    lines = [
+        f"{grid.title or grid.name} (grid {grid.name})",
+        f"cells    {len(grid.rows)} rows × {len(grid.columns)} columns{f', {skipped} not run' if skipped else ''}",
+        f"runs     {len(cells)}, one for each of {len(grid.seeds)} seeds; {finished} are finished already",
+        f"records  {folder}",
+    ]
+    for number, line in enumerate(lines):
+        console.print(line, style="" if number else "bold", highlight=False, markup=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

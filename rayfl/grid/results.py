@@ -1,0 +1,109 @@
+"""What the runs of a grid left: the figures of those that finished, and why others failed."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rayfl.report.status import read_status
+
+TAIL = 5
+"""Evaluated rounds at the end that `mean_last_5` is the mean of: single rounds jump under skewed partitions."""
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """The figures of a finished run.
+
+    Attributes:
+        row: Label of the run's row in the grid.
+        column: Label of its column.
+        seed: Its seed.
+        best: The best test accuracy of an evaluated round, in percent, as the other accuracies.
+        best_round: The first round that reached it.
+        last: The test accuracy after the last round.
+        mean_last_5: The mean over the last `TAIL` evaluated rounds.
+        rounds: The last evaluated round.
+        test_loss: After the last round, None where it was not finite.
+        seconds: From the first round to the last.
+        data: Name of the data set.
+        data_source: Where it came from: `files`, `generated` or `arrays`.
+        data_description: What it was.
+        data_digests: SHA-256 of the files that were read.
+    """
+
+    row: str
+    column: str
+    seed: int
+    best: float
+    best_round: int
+    last: float
+    mean_last_5: float
+    rounds: int
+    test_loss: float | None
+    seconds: float
+    data: str
+    data_source: str
+    data_description: str
+    data_digests: tuple[str, ...]
+
+    @classmethod
+    def read(cls, row: str, column: str, seed: int, folder: Path) -> FinishedRun:
+        """Reads the records in a run's folder."""
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        lines.sort(key=lambda line: line["round"])
+        accuracy = [100 * line["test_accuracy"] for line in lines]
+        data = json.loads((folder / "environment.json").read_text(encoding="utf-8"))["data"]
+        return cls(
+            row,
+            column,
+            seed,
+            best=max(accuracy),
+            best_round=lines[accuracy.index(max(accuracy))]["round"],
+            last=accuracy[-1],
+            mean_last_5=statistics.fmean(accuracy[-TAIL:]),
+            rounds=lines[-1]["round"],
+            test_loss=lines[-1]["test_loss"],
+            seconds=lines[-1]["seconds"],
+            data=data["name"],
+            data_source=data["source"],
+            data_description=data["description"],
+            data_digests=tuple(file["sha256"] for file in data["files"]),
+        )
+
+    def data_found(self) -> str:
+        """Returns `files, sha256 0a1b2c3d4e5f6071…`: the same for the same data, in whatever folder."""
+        return ", ".join([self.data_source, *(f"sha256 {digest[:16]}…" for digest in self.data_digests)])
+
+
+@dataclass(frozen=True)
+class FailedRun:
+    """A run that failed.
+
+    Attributes:
+        row: Label of the run's row in the grid.
+        column: Label of its column.
+        seed: Its seed.
+        status: `diverged` where training diverged, else `failed`.
+        reason: Why, in one line.
+    """
+
+    row: str
+    column: str
+    seed: int
+    status: Literal["failed", "diverged"]
+    reason: str
+
+    @classmethod
+    def read(cls, row: str, column: str, seed: int, folder: Path) -> FailedRun | None:
+        """Reads the status in a run's folder; returns None where the run did not fail."""
+        status = read_status(folder)
+        if status is None or status["status"] != "failed":
+            return None
+        return cls(row, column, seed, "diverged" if status["diverged"] else "failed", status["reason"])
+
+
+CellRun = FinishedRun | FailedRun

@@ -1,0 +1,170 @@
+"""What an algorithm sees of a client during a client update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from rayfl.config.phase import Local
+from rayfl.errors import RayflError
+from rayfl.local.data_view import DataView
+from rayfl.local.features import features_and_logits
+from rayfl.local.steps import update_steps
+from rayfl.models.flat import FlatModel
+from rayfl.streams import client_stream, client_torch_seed
+
+
+@dataclass(frozen=True)
+class ClientStreams:
+    """Keys of the random streams of one client in one exchange.
+
+    Attributes:
+        seed: The scenario's.
+        phase: Number of the phase, from 0.
+        round: Number of the round in the scenario, from 1.
+        exchange: Number of the exchange in its round, from 0.
+        client: The client's number.
+    """
+
+    seed: int
+    phase: int
+    round: int
+    exchange: int
+    client: int
+
+    def numpy(self, purpose: str, request: int = 0) -> np.random.Generator:
+        """The generator of a purpose; `request` counts the requests of that purpose in the exchange, from 0."""
+        return client_stream(self.seed, purpose, self.phase, self.round, self.client, self.exchange, request)
+
+    def torch_seed(self, purpose: str, request: int = 0) -> int:
+        """A seed of the same kind for PyTorch's generators, 63 bits."""
+        return client_torch_seed(self.seed, purpose, self.phase, self.round, self.client, self.exchange, request)
+
+
+class ClientState(MutableMapping[str, torch.Tensor]):
+    """Named tensors that a client keeps from exchange to exchange; kept for good only once the round is committed.
+
+    The algorithm, or an option of local training, must declare every name with its scope: `round`, `phase` or `run`.
+
+    Args:
+        tensors: The kept tensors, on the client's device; a copy for this client update.
+        declared: The names that may be set.
+    """
+
+    def __init__(self, tensors: dict[str, torch.Tensor], declared: frozenset[str]) -> None:
+        self._tensors, self._declared = tensors, declared
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        if name not in self._tensors:
+            self._check_declared(name)
+        return self._tensors[name]
+
+    def __setitem__(self, name: str, tensor: torch.Tensor) -> None:
+        self._check_declared(name)
+        self._tensors[name] = tensor
+
+    def __delitem__(self, name: str) -> None:
+        del self._tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tensors
+
+    def _check_declared(self, name: str) -> None:
+        if name not in self._declared:
+            raise RayflError(
+                f"client state '{name}' is not declared; return it, with its scope, from the algorithm's "
+                f"client_state() (declared: {', '.join(sorted(self._declared)) or 'none'})"
+            )
+
+
+class ClientContext:
+    """One client in one exchange of a round, or in one hop of a relay.
+
+    Attributes:
+        id: The client's number.
+        data: All of its training samples.
+        num_samples: Number of training samples.
+        relative_size: `num_samples` divided by the mean over all clients.
+        num_params: Length of the parameters' part of a model vector, padding included.
+        num_values: Number of values that the phase trains, and therefore sends.
+        local: The phase's local training.
+        lr: The round's local learning rate.
+        state: The client's state.
+        first_model: The phase's first global model, if the algorithm asked for it.
+        initial_buffers: [length of the buffers] float32, the network's initial buffers.
+        streams: Keys of the client's random streams.
+        scalars: Reported scalars, by name.
+        losses: The loss of every training step so far, in order.
+        keeps_trained: Whether `trained` is wanted.
+        trained: A copy of the result of the last training request, where it is wanted.
+    """
+
+    def __init__(
+        self,
+        id: int,
+        num_samples: int,
+        relative_size: float,
+        local: Local,
+        lr: float,
+        streams: ClientStreams,
+        state: ClientState,
+        model: FlatModel,
+        random_model: Callable[[int], torch.Tensor],
+        initial_buffers: torch.Tensor,
+        first_model: torch.Tensor | None,
+        num_values: int,
+        keeps_trained: bool = False,
+    ) -> None:
+        self.id, self.num_samples, self.relative_size = id, num_samples, relative_size
+        self.local, self.lr, self.streams, self.state = local, lr, streams, state
+        self.initial_buffers, self.first_model = initial_buffers, first_model
+        self.data = DataView(np.arange(num_samples))
+        self.num_params, self.num_values = len(model.params), num_values
+        self.keeps_trained = keeps_trained
+        self.trained: torch.Tensor | None = None
+        self.scalars: dict[str, float] = {}
+        self.losses: list[float] = []
+        self._model, self._random_model = model, random_model
+        self._open = ExitStack()
+
+    @property
+    def steps(self) -> int:
+        """Steps of local training on all samples, as `local` says: K_i."""
+        return update_steps(self.local, self.num_samples)
+
+    def frozen_features(self, vector: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+        """Returns a function from inputs to their features [n, d] under another model, in evaluation mode.
+
+        Args:
+            vector: [length of the model] float32; it must not change during this client update.
+        """
+        frozen = self._open.enter_context(self._model.frozen_copy(vector))
+
+        def features(x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                return features_and_logits(frozen.module, x)[0]
+
+        return features
+
+    def random_model(self, purpose: str) -> torch.Tensor:
+        """Returns a freshly initialised model vector, the client's own and the same in every round of a phase."""
+        streams = self.streams
+        return self._random_model(client_torch_seed(streams.seed, purpose, streams.phase, 0, self.id))
+
+    def report(self, **scalars: float) -> None:
+        """Reports named scalars: the mean over the cohort goes to the metrics, each value to the client's records."""
+        self.scalars |= {name: float(value) for name, value in scalars.items()}
+
+    def close(self) -> None:
+        """Releases the frozen copies that the client update used."""
+        self._open.close()

@@ -1,0 +1,53 @@
+"""A network built by name, or by a user's import path, with the options of a scenario."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from rayfl.errors import ScenarioError
+from rayfl.models import models
+from rayfl.models.memory_limit import within_memory
+from rayfl.registry import call_with_options
+
+
+def build_module(name: str, options: Mapping[str, Any], given: Mapping[str, Any], where: str) -> nn.Module:
+    """Builds a network.
+
+    Args:
+        name: A registered name, or the import path of a class or function of the user's own.
+        options: The constructor's options, from the scenario.
+        given: What rayfl knows and passes where it is asked for: `num_classes` and `input_shape`.
+        where: Key path of the table that holds name and options, for messages.
+
+    Raises:
+        ScenarioError: The name or an option is unknown, what it names is neither a class of networks nor a function
+            (it is then not called), it raises something, it returns something else than a network, or its parameters
+            do not fit into this machine's memory.
+    """
+    target = models.resolve(name)
+    _check_makes_networks(target, name, where)
+    with within_memory(where):
+        network = call_with_options(target, options, given, where)
+    if not isinstance(network, nn.Module):
+        raise ScenarioError(f"{where}.name: '{name}' made a {type(network).__name__}, not a torch.nn.Module")
+    return network
+
+
+def _check_makes_networks(target: Any, name: str, where: str) -> None:
+    if isinstance(target, nn.Module):
+        raise ScenarioError(
+            f"{where}.name: '{name}' is a network already built, whose initial weights would not follow the seed; "
+            "name its class, or a function that builds it"
+        )
+    called = inspect.unwrap(target.func if isinstance(target, partial) else target)
+    if not (inspect.isfunction(called) or (inspect.isclass(called) and issubclass(called, nn.Module))):
+        kind = f"the class {called.__name__}" if inspect.isclass(called) else f"of type {type(called).__name__}"
+        raise ScenarioError(
+            f"{where}.name: '{name}' is {kind}; a model is a class derived from torch.nn.Module, or a function that "
+            "returns one"
+        )

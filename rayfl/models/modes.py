@@ -1,0 +1,31 @@
+"""Evaluation mode in which gradients can still be computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import nn
+
+
+@contextmanager
+def evaluation_mode(network: nn.Module) -> Iterator[None]:
+    """Within it, the network computes as after `eval()`; afterwards every module is in the mode it was in before.
+
+    Recurrent layers stay in training mode, with their dropout set to zero, which computes the same: cuDNN refuses the
+    backward pass of a recurrent layer in evaluation mode.
+    """
+    modes = [(module, module.training) for module in network.modules()]
+    recurrent = [(module, module.dropout) for module in network.modules() if isinstance(module, nn.RNNBase)]
+    try:
+        network.eval()
+        for layer, _ in recurrent:
+            layer.dropout = 0.0
+            layer.train()
+        yield
+    finally:
+        for layer, dropout in recurrent:
+            layer.dropout = dropout
+        # One by one, for train() of a module would change the modes of those inside it.
+        for module, training in modes:
+            module.training = training

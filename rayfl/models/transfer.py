@@ -1,0 +1,161 @@
+"""Weights that pass to another model by parameter name, with explicit rules for what does not match."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from rayfl.errors import DataError, ScenarioError
+from rayfl.models.network import Network
+
+if TYPE_CHECKING:
+    from rayfl.models.flat import FlatModel
+
+Head = Literal["keep", "fresh"]
+"""Whether the feature layer's weights come from the source too, or stay those of the new model."""
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """The outcome of a transfer.
+
+    Attributes:
+        vector: The target's parameters and buffers after it, [length of the flat vector] float32 on the CPU.
+        taken: Names whose values came from the source.
+        fresh: Names of the target that kept its values, because a rule says so.
+        unmatched: Names of the source that the target does not have, which a rule leaves out.
+        mismatched: Of the fresh, those that the source has in another shape.
+        constants: What the source holds for the target's buffers that no vector carries: integers, such as
+            `num_batches_tracked`.
+    """
+
+    vector: torch.Tensor
+    taken: tuple[str, ...]
+    fresh: tuple[str, ...]
+    unmatched: tuple[str, ...]
+    mismatched: tuple[str, ...]
+    constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
+
+    def summary(self) -> str:
+        """One line for whoever runs it: "8 tensors taken, 2 fresh ('fc3.weight', 'fc3.bias')"."""
+        parts = [f"{len(self.taken)} tensors taken"]
+        if self.fresh:
+            parts.append(f"{len(self.fresh)} fresh ({listed(self.fresh)})")
+        if self.unmatched:
+            parts.append(f"{len(self.unmatched)} not used ({listed(self.unmatched)})")
+        return ", ".join(parts)
+
+
+def transfer(
+    source: Mapping[str, Any],
+    target: FlatModel,
+    head: Head = "keep",
+    ignore: Sequence[str] = (),
+    where: str = "state dict",
+) -> Transfer:
+    """Computes the target's vector with the values of a source; changes neither.
+
+    Every name of either side must be in both, with the same shape, unless a rule covers it. Of a tensor that is tied
+    in the target, one of its names is enough.
+
+    Args:
+        source: A state dict: PyTorch's names and layout, floating-point tensors of any precision.
+        target: The model that the vector is for.
+        head: With "fresh", everything in the target's feature layer keeps the target's values.
+        ignore: Shell patterns ("layer3.*") of names that keep the target's values, or are left out of the source.
+        where: What the source is, for messages.
+
+    Raises:
+        DataError: Names that no rule covers are only on one side, differ in shape, or are not tensors of numbers.
+        ScenarioError: A pattern matches no name, the head is to be fresh and the target declares none, the rules
+            cover some names of a tied tensor only, or they leave nothing to take.
+    """
+    covered = _covered([*target.names, *source], target, head, ignore)
+    _check(source, target, covered, where)
+    vector = target.vector.detach().to("cpu", copy=True)
+    for slot in target.layout:
+        for name in slot.names:
+            if name in source and name not in covered:
+                slot.view(vector).copy_(source[name].detach())
+    taken = tuple(name for name in target.names if name not in covered)
+    if not taken:
+        raise ScenarioError(f"{where}: the rules leave nothing to take over; every name of the model is covered")
+    in_vector = {name for slot in target.layout for name in slot.names}
+    shapes = target.shapes()
+    return Transfer(
+        vector,
+        taken,
+        fresh=tuple(name for name in target.names if name in covered),
+        unmatched=tuple(name for name in source if name not in shapes),
+        mismatched=tuple(n for n in target.names if n in covered and n in source and _shape(source[n]) != shapes[n]),
+        constants={name: source[name].detach() for name in taken if name not in in_vector},
+    )
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """Quotes the first few names in alphabetical order, and counts the others."""
+    shown = ", ".join(f"'{name}'" for name in sorted(names)[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def _covered(names: Sequence[str], target: FlatModel, head: Head, ignore: Sequence[str]) -> set[str]:
+    covered: set[str] = set()
+    if head == "fresh":
+        if not isinstance(target.module, Network):
+            raise ScenarioError(
+                f"head = 'fresh': model {type(target.module).__name__} declares no feature layer; derive it from "
+                "rayfl.models.network.Network, or name its last layer's parameters in ignore"
+            )
+        layer = target.module.feature_layer
+        covered |= {name for name in names if name.startswith(f"{layer}.")}
+    for pattern in ignore:
+        matched = {name for name in names if fnmatchcase(name, pattern)}
+        if not matched:
+            raise ScenarioError(f"ignore: '{pattern}' matches no name of the model or of what it starts from")
+        covered |= matched
+    for slot in target.layout:
+        left = [name for name in slot.names if name not in covered]
+        if 0 < len(left) < len(slot.names):
+            one = next(name for name in slot.names if name in covered)
+            raise ScenarioError(
+                f"model: the rules cover '{one}' and not '{left[0]}', but they are one tensor (tied weights); ignore "
+                "both or none"
+            )
+    return covered
+
+
+def _check(source: Mapping[str, Any], target: FlatModel, covered: set[str], where: str) -> None:
+    shapes = target.shapes()
+    slots = {name: slot for slot in target.layout for name in slot.names}
+    problems: list[str] = []
+    needed = [name for name in shapes if name not in covered]
+    missing = [n for n in needed if not any(m in source for m in (slots[n].names if n in slots else (n,)))]
+    if missing:
+        problems.append(f"lacks {listed(missing)} of this model")
+    if unexpected := [name for name in source if name not in shapes and name not in covered]:
+        problems.append(f"has {listed(unexpected)}, which this model does not have")
+    for name in (name for name in needed if name in source):
+        tensor, first = source[name], slots[name].name if name in slots else name
+        if not isinstance(tensor, torch.Tensor):
+            problems.append(f"'{name}' is of type {type(tensor).__name__}, not a tensor")
+        elif tensor.shape != shapes[name]:
+            problems.append(f"'{name}' has shape {tuple(tensor.shape)}, this model's has {tuple(shapes[name])}")
+        elif name in slots and not tensor.is_floating_point():
+            problems.append(f"'{name}' is {tensor.dtype}, this model's is torch.float32")
+        elif not _same(tensor, source.get(first, tensor)):
+            problems.append(f"'{first}' and '{name}' differ, but are one tensor in this model (tied weights)")
+    if problems:
+        more = f"; and {len(problems) - 5} more like these" if len(problems) > 5 else ""
+        raise DataError(f"{where}: " + "; ".join(problems[:5]) + more)
+
+
+def _shape(value: Any) -> Any:
+    return getattr(value, "shape", None)
+
+
+def _same(one: torch.Tensor, other: Any) -> bool:
+    return one is other or (isinstance(other, torch.Tensor) and torch.equal(one, other))

@@ -1,0 +1,111 @@
+"""clients.parquet: scores and reported scalars of single clients."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rayfl.durable import atomic_write
+from rayfl.engine.events import Evaluated, RoundDone
+from rayfl.report.columns import CLIENTS, joined
+
+ROWS_HELD = 50_000
+"""Rows that are collected before they are written together."""
+
+
+class ClientRecords:
+    """Collects rows for single clients and writes them as one Parquet file.
+
+    A row is either a client's score in an evaluated round or what it reported in its client update; the columns of the
+    other kind are null. Every scalar has a column of its own, null where it was not reported. Since a Parquet file has
+    one set of columns, a name that first appears late begins another part, and `close` puts the parts together.
+
+    Args:
+        path: The file, which appears when it is closed, and only if there were any rows.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._stem = f".{path.name}.{uuid.uuid4().hex}"
+        self._rows: list[dict[str, object]] = []
+        self._schema = CLIENTS
+        self._parts: list[Path] = []
+        self._writer: pq.ParquetWriter | None = None
+
+    def add_scores(self, evaluated: Evaluated) -> None:
+        """Adds a row for every client that was scored.
+
+        Raises:
+            RayflError: A scalar has the name of another column.
+        """
+        for score in evaluated.clients:
+            fixed = {
+                "phase": evaluated.phase,
+                "round": evaluated.round,
+                "client": score.client,
+                "samples": score.samples,
+                "loss": score.loss,
+                "accuracy": score.accuracy,
+                "personalized_accuracy": score.personalized_accuracy,
+            }
+            self._add(joined(fixed, score.scalars))
+
+    def add_reports(self, done: RoundDone) -> None:
+        """Adds a row for every client that reported something of its own.
+
+        Raises:
+            RayflError: A scalar has the name of another column.
+        """
+        for reported in done.client_scalars:
+            row: dict[str, object] = dict.fromkeys(CLIENTS.names)
+            row |= {"phase": done.phase, "round": done.round, "client": reported.client}
+            self._add(joined(row, reported.values))
+
+    def close(self) -> None:
+        """Writes what is left and completes the file."""
+        try:
+            if self._rows:
+                self._write()
+            if self._writer is not None:
+                self._writer.close()
+            if self._parts:
+                with atomic_write(self._path) as path:
+                    self._put_together(path)
+        finally:
+            for part in self._parts:
+                part.unlink(missing_ok=True)
+            self._parts, self._writer = [], None
+
+    def _add(self, row: dict[str, object]) -> None:
+        self._rows.append(row)
+        if len(self._rows) >= ROWS_HELD:
+            self._write()
+
+    def _write(self) -> None:
+        new = {name for row in self._rows for name in row} - set(self._schema.names)
+        if new or self._writer is None:
+            if self._writer is not None:
+                self._writer.close()
+            for name in sorted(new):
+                self._schema = self._schema.append(pa.field(name, pa.float64()))
+            self._parts.append(self._path.with_name(f"{self._stem}.{len(self._parts)}"))
+            self._writer = pq.ParquetWriter(self._parts[-1], self._schema)
+        self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
+        self._rows = []
+
+    def _put_together(self, path: Path) -> None:
+        if len(self._parts) == 1:
+            self._parts[0].replace(path)
+            return
+        with pq.ParquetWriter(path, self._schema) as whole:
+            for part in self._parts:
+                with pq.ParquetFile(part) as file:
+                    for number in range(file.num_row_groups):
+                        group = file.read_row_group(number)
+                        missing = [field for field in self._schema if field.name not in group.schema.names]
+                        for field in missing:
+                            group = group.append_column(field, pa.nulls(len(group), field.type))
+                        whole.write_table(group)

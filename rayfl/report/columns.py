@@ -1,0 +1,59 @@
+"""The columns of a run's records, and how reported scalars join them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from rayfl.errors import RayflError
+
+METRICS = pa.schema(
+    [
+        ("phase", pa.string()),
+        ("round", pa.int64()),
+        ("round_in_phase", pa.int64()),
+        ("test_loss", pa.float64()),
+        ("test_accuracy", pa.float64()),
+        ("personalized_accuracy", pa.float64()),
+        ("train_loss", pa.float64()),
+        ("seconds", pa.float64()),
+        ("bytes", pa.int64()),
+        ("transfers", pa.int64()),
+        ("bytes_down", pa.int64()),
+        ("bytes_up", pa.int64()),
+    ]
+)
+"""metrics.jsonl, a line per evaluated round; reported scalars follow under their own names."""
+
+CLIENTS = pa.schema(
+    [
+        ("phase", pa.string()),
+        ("round", pa.int64()),
+        ("client", pa.int64()),
+        ("samples", pa.int64()),
+        ("loss", pa.float64()),
+        ("accuracy", pa.float64()),
+        ("personalized_accuracy", pa.float64()),
+    ]
+)
+"""clients.parquet; reported scalars follow under their own names."""
+
+
+def joined(row: Mapping[str, object], *reported: Mapping[str, float]) -> dict[str, object]:
+    """Returns a row with reported scalars as further columns.
+
+    Args:
+        row: The fixed columns.
+        reported: Scalars by name.
+
+    Raises:
+        RayflError: A scalar has the name of another column.
+    """
+    whole = dict(row)
+    for scalars in reported:
+        for name, value in scalars.items():
+            if name in whole:
+                raise RayflError(f"reported scalar '{name}': the records have a column of this name; choose another")
+            whole[name] = float(value)
+    return whole

@@ -1,0 +1,42 @@
+"""Why something failed, in one line."""
+
+from __future__ import annotations
+
+import traceback
+
+from rayfl.errors import RayflError
+from rayfl.interruption import Terminated
+
+LONGEST = 500
+"""Characters; a network's own error can hold a whole model."""
+
+_TRACEBACK = "Traceback (most recent call last):"
+
+
+def one_line(error: BaseException) -> str:
+    """Returns what happened, without a traceback: the place that rayfl names and the exception behind it.
+
+    Args:
+        error: An error, or the interrupt that ended a run.
+    """
+    match error:
+        case Terminated():
+            text = "SIGTERM"
+        case KeyboardInterrupt():
+            text = "Ctrl-C"
+        case RayflError():
+            text = _without_traceback(str(error))
+        case _:
+            text = "".join(traceback.format_exception_only(error))
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+
+
+def _without_traceback(text: str) -> str:
+    """Leaves out the frames of a traceback within `text`, but not the exception that stands below them."""
+    before, header, after = text.rpartition(_TRACEBACK)
+    if not header:
+        return text
+    exception = " ".join(line for line in after.splitlines() if line and not line.startswith(" "))
+    place = before.partition(_TRACEBACK)[0].strip().removesuffix(":")
+    return place if place.endswith(exception) else f"{place}: {exception}"

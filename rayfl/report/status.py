@@ -1,0 +1,115 @@
+"""How a run is doing, or how it ended: status.json in its folder."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rayfl.durable import write_json
+from rayfl.engine.events import Event, RoundDone
+from rayfl.errors import DivergenceError
+from rayfl.report.reason import one_line
+
+STATUS = "status.json"
+MODEL = "model.safetensors"
+
+
+class Status:
+    """Writes status.json whenever the state of a run changes.
+
+    The file holds
+
+    - `status`: `running`, `finished`, `failed` or `interrupted`. A run whose process was killed outright still says
+      `running`;
+    - `reason`: why it failed or was interrupted, in one line, else null;
+    - `diverged`: whether it failed because training diverged;
+    - `started`, `ended`: times in UTC;
+    - `rounds`, `committed_rounds`: of the whole scenario;
+    - `model`: the file with the model and the round that it is of, null where there is none;
+    - `model_missing`: why the model of the last committed round could not be saved, else null.
+
+    Args:
+        folder: The run's own.
+        rounds: Rounds of the whole scenario.
+    """
+
+    def __init__(self, folder: Path, rounds: int) -> None:
+        self._path = folder / STATUS
+        self._rounds = rounds
+        self._started = _now()
+        self._committed = 0
+
+    def add(self, event: Event) -> None:
+        """Takes in one event."""
+        if isinstance(event, RoundDone):
+            self._committed = event.round
+
+    def running(self) -> None:
+        """Says that the run has begun."""
+        self._write("running")
+
+    def finished(self) -> None:
+        """Says that the run came to its end, and that its records are complete."""
+        self._write("finished", model_round=self._committed)
+
+    def ended_early(
+        self, error: BaseException, model_round: int | None = None, model_missing: str | None = None
+    ) -> None:
+        """Says that the run failed or was interrupted.
+
+        Args:
+            error: What ended it.
+            model_round: The round whose model was saved, None where there is no model.
+            model_missing: Why the model of the last committed round could not be saved, None where it was.
+        """
+        interrupted = isinstance(error, KeyboardInterrupt | SystemExit)
+        self._write(
+            "interrupted" if interrupted else "failed",
+            model_round=model_round,
+            reason=one_line(error),
+            diverged=diverged(error),
+            model_missing=model_missing,
+        )
+
+    def _write(
+        self,
+        status: str,
+        model_round: int | None = None,
+        reason: str | None = None,
+        diverged: bool = False,
+        model_missing: str | None = None,
+    ) -> None:
+        write_json(
+            self._path,
+            {
+                "status": status,
+                "reason": reason,
+                "diverged": diverged,
+                "started": self._started,
+                "ended": None if status == "running" else _now(),
+                "rounds": self._rounds,
+                "committed_rounds": max(self._committed, model_round or 0),
+                "model": None if model_round is None else {"file": MODEL, "round": model_round},
+                "model_missing": model_missing,
+            },
+        )
+
+
+def diverged(error: BaseException) -> bool:
+    """Whether training diverged, rather than anything being wrong with the code or the machines."""
+    return isinstance(error, DivergenceError) or bool(getattr(error, "diverged", False))
+
+
+def read_status(folder: Path) -> dict[str, Any] | None:
+    """The content of a run's status.json, None where there is none."""
+    try:
+        content: dict[str, Any] = json.loads((folder / STATUS).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return content
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

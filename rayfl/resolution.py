@@ -1,0 +1,37 @@
+"""Resolves a scenario: looks up its names, checks their options, and writes out every default."""
+
+from __future__ import annotations
+
+from rayfl.algorithms.building import with_algorithm_defaults
+from rayfl.config.defaults import with_defaults
+from rayfl.config.scenario import Scenario
+from rayfl.data.defaults import with_data_defaults
+from rayfl.models import models
+
+
+def resolve(scenario: Scenario) -> Scenario:
+    """Resolves a scenario before any data is loaded.
+
+    Args:
+        scenario: The scenario as loaded from files and overrides.
+
+    Returns:
+        The same scenario with every default written out.
+
+    Raises:
+        ScenarioError: An algorithm, model, data set, partition or augmentation is unknown, or one of its options is
+            unknown, missing or out of range.
+    """
+    scenario = scenario.model_copy(update={"data": with_data_defaults(scenario.data)})
+    return with_model_defaults(with_algorithm_defaults(scenario))
+
+
+def with_model_defaults(scenario: Scenario) -> Scenario:
+    """Writes out every option of the scenario's model.
+
+    Raises:
+        ScenarioError: The name is unknown, or an option is unknown, missing or out of range.
+    """
+    network = models.resolve(scenario.model.name)
+    model = with_defaults(scenario.model, network, ("num_classes", "input_shape"), "model")
+    return scenario.model_copy(update={"model": model})

@@ -1,0 +1,198 @@
+"""Which model is evaluated, against what clients were seen to receive and to return, whatever the algorithm."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from rayfl.algorithms.algorithm import LocalTrainingAlgorithm, Round
+from rayfl.algorithms.exchange import Answer, Exchange
+from rayfl.algorithms.fedavg import FedAvg
+from rayfl.algorithms.penalty import Penalty
+from rayfl.algorithms.server_state import RoundContext, ServerState
+from rayfl.engine.events import RoundDone
+from rayfl.errors import ClientError, RayflError
+from rayfl.local.context import ClientContext
+from rayfl.local.requests import ClientUpdate, LocalTraining
+from tests.algorithms.reference import mean, rounds, sizes
+from tests.algorithms.scene import PLAIN, SIZES, Setting, prepared
+from tests.engine.scenes import run_on_hosts
+
+SEEN: list[tuple[int, int, torch.Tensor, torch.Tensor]] = []
+"""(round, client, received model, returned model) of every training request, in order."""
+
+
+class Recording(Penalty):
+    """No penalty: it writes down what a client trains from and what it returns."""
+
+    def affine(self, client: ClientContext, start: torch.Tensor) -> None:
+        SEEN.append((client.streams.round, client.id, start.clone(), start))
+
+    def after_training(self, client: ClientContext, trained: torch.Tensor) -> None:
+        SEEN[-1] = (*SEEN[-1][:3], trained.clone())
+
+
+def seen(algorithm: Any, rule: str, setting: Setting = PLAIN) -> np.ndarray:
+    """Runs the algorithm and records its clients; returns the model that rayfl evaluates in the end."""
+    SEEN.clear()
+    named = {"name": algorithm} if isinstance(algorithm, str) else algorithm
+    watched = named | {"penalties": [f"{__name__}:Recording"]}
+    job, _ = prepared(watched, setting, {"eval_model": rule})
+    vector, events = run_on_hosts(job, 2)
+    assert len([event for event in events if isinstance(event, RoundDone)]) == setting.rounds
+    return vector.astype(np.float64)
+
+
+def expected(rule: str, setting: Setting = PLAIN, by_samples: bool = False) -> np.ndarray:
+    """By the rule's definition, from the recorded models."""
+    last_round = max(round for round, *_ in SEEN)
+    initial = next(start for round, _, start, _ in SEEN if round == 1).double().numpy()
+    if rule == "all":
+        latest = dict.fromkeys(range(setting.clients), initial)
+        latest |= {client: trained.double().numpy() for _, client, _, trained in SEEN}
+        mean: np.ndarray = np.mean(list(latest.values()), axis=0)
+        return mean
+    returned = {client: trained.double().numpy() for round, client, _, trained in SEEN if round == last_round}
+    weights = [SIZES[client] if by_samples else 1 for client in returned]
+    return np.average(list(returned.values()), axis=0, weights=weights)
+
+
+def assert_close_for_what_training_did(ours: np.ndarray, theirs: np.ndarray) -> None:
+    moved = np.linalg.norm(theirs - SEEN[0][2].double().numpy())
+    assert moved > 0.05
+    assert np.linalg.norm(ours - theirs) < 1e-5 * moved
+
+
+ALGORITHMS: dict[str, tuple[Any, bool]] = {
+    "fedavg": ("fedavg", True),
+    "fedavg-uniform": ({"name": "fedavg", "weighting": "uniform"}, False),
+    "fednova": ("fednova", True),
+    "fedexp": ("fedexp", False),
+    "feddyn": ({"name": "feddyn", "alpha": 0.2}, False),
+    "scaffold": ("scaffold", False),
+    "scaffold-samples": ({"name": "scaffold", "weighting": "samples"}, True),
+    "fedadam": ("fedadam", True),
+    "qfedavg": ("qfedavg", False),
+}
+"""And whether it weights participants by their samples."""
+
+
+@pytest.mark.parametrize("rule", ["participants", "all"])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_mean_of_what_clients_returned(name: str, rule: str) -> None:
+    """Weighted as the algorithm weights its participants; over all clients, each counts alike."""
+    algorithm, by_samples = ALGORITHMS[name]
+    ours = seen(algorithm, rule)
+    assert_close_for_what_training_did(ours, expected(rule, by_samples=by_samples))
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_mean_of_the_last_two_global_models(name: str) -> None:
+    """What clients receive in a round is the global model after the one before."""
+    algorithm, _ = ALGORITHMS[name]
+    longer = Setting(PLAIN.cohorts, PLAIN.rounds + 1, PLAIN.local)
+    after_last = seen(algorithm, "global")
+    average = seen(algorithm, "average")
+    before_last = SEEN[-1][2].double().numpy()
+    assert_close_for_what_training_did(average, (after_last + before_last) / 2)
+    seen(algorithm, "global", longer)
+    assert np.array_equal(SEEN[-1][2].double().numpy(), after_last), "the next round starts from the global model"
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_training_goes_on_from_the_global_model_whatever_is_evaluated(name: str) -> None:
+    algorithm, _ = ALGORITHMS[name]
+    runs = []
+    for rule in ("global", "average", "participants", "all"):
+        seen(algorithm, rule)
+        runs.append({(round, client): trained for round, client, _, trained in SEEN})
+    for other in runs[1:]:
+        assert other.keys() == runs[0].keys()
+        assert all(torch.equal(trained, other[key]) for key, trained in runs[0].items())
+
+
+def test_participants_of_fedavg_are_its_global_model() -> None:
+    assert np.allclose(seen("fedavg", "participants"), seen("fedavg", "global"), rtol=0, atol=1e-6)
+    w = PLAIN.initial()
+    for cohort in rounds(PLAIN):
+        w = mean([update.sgd(w) for update in cohort], sizes(cohort))
+    job, model = prepared("fedavg", PLAIN, {"eval_model": "participants"})
+    state = model.state_dict(torch.from_numpy(run_on_hosts(job, 1)[0]))
+    assert torch.allclose(torch.cat([part.flatten() for part in state.values()]).double(), w, rtol=0, atol=1e-5)
+
+
+class Reusing(FedAvg):
+    """Changes what it was given in place, since results are the algorithm's own."""
+
+    def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
+        trained = yield from self.train(client, model)
+        trained -= model
+        return Answer(self.weight(client), change=trained)
+
+    def round(self, server: ServerState, context: RoundContext) -> Round:
+        answers = yield Exchange(self.client_update, server.model)
+        self.apply(server, answers.mean("change"))
+
+
+@pytest.mark.parametrize("rule", ["participants", "all"])
+def test_an_algorithm_may_reuse_the_trained_vector(rule: str) -> None:
+    ours = seen(f"{__name__}:Reusing", rule)
+    assert_close_for_what_training_did(ours, expected(rule, by_samples=True))
+
+
+class TrainsTwice(LocalTrainingAlgorithm):
+    """Clients train in the first two of three exchanges, the second time from the mean of the first."""
+
+    exchanges: ClassVar[int] = 3
+
+    def round(self, server: ServerState, context: RoundContext) -> Round:
+        for _ in range(2):
+            answers = yield Exchange(self.client_update, server.model)
+            server.apply_update(answers.mean("delta"))
+        yield Exchange(self.farewell)
+
+    def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
+        return Answer(delta=(yield from self.train(client, model)) - model)
+
+    def farewell(self, client: ClientContext) -> Answer:
+        return Answer(number=torch.ones(1))
+
+
+@pytest.mark.parametrize("rule", ["participants", "all"])
+def test_what_counts_is_the_last_training_of_a_round(rule: str) -> None:
+    ours = seen(f"{__name__}:TrainsTwice", rule)
+    assert len(SEEN) == 2 * sum(len(cohort) for cohort in PLAIN.cohorts)
+    assert_close_for_what_training_did(ours, expected(rule))
+
+
+class Idle(LocalTrainingAlgorithm):
+    """No client trains, though they could."""
+
+    def round(self, server: ServerState, context: RoundContext) -> Round:
+        yield Exchange(self.idle, server.model)
+
+    def idle(self, client: ClientContext, model: torch.Tensor) -> Answer:
+        return Answer(number=torch.ones(1))
+
+
+class TrainsUnasked(LocalTrainingAlgorithm):
+    """Clients train from a model that they were not sent."""
+
+    def round(self, server: ServerState, context: RoundContext) -> Round:
+        answers = yield Exchange(self.own)
+        server.apply_update(answers.mean("delta"))
+
+    def own(self, client: ClientContext) -> ClientUpdate[Answer]:
+        start = torch.zeros(len(client.initial_buffers) + client.num_params)
+        return Answer(delta=0.0 * (yield LocalTraining(start)))
+
+
+def test_trained_models_are_asked_for_where_there_are_none() -> None:
+    with pytest.raises(RayflError, match="eval_model = 'all' needs trained models, and no client trained"):
+        run_on_hosts(prepared(f"{__name__}:Idle", PLAIN, {"eval_model": "all"})[0], 1)
+    with pytest.raises(ClientError, match="eval_model = 'all' needs the model that clients train from; send it first"):
+        run_on_hosts(prepared(f"{__name__}:TrainsUnasked", PLAIN, {"eval_model": "all"})[0], 1)
+    run_on_hosts(prepared(f"{__name__}:TrainsUnasked", PLAIN)[0], 1)

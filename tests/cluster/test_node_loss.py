@@ -1,0 +1,74 @@
+"""A node that dies in the middle of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+from rayfl.cluster.ray_log import RayLog
+from rayfl.cluster.ray_session import ray_session
+from rayfl.errors import ResourceError
+from tests.engine.scenes import prepared, run_on_hosts
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+HEAD, LOST = "127.0.0.2", "127.0.0.3"
+STORE_BYTES = 100 * 2**20
+
+
+@pytest.fixture
+def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The driver's node with 2 CPUs and another with 1; Ray notices a dead node after about 3 s instead of 20."""
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_health_check_period_ms", "1000")
+    monkeypatch.setenv("RAY_health_check_failure_threshold", "3")
+    common: dict[str, Any] = {"object_store_memory": STORE_BYTES, "include_dashboard": False}
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 0, "node_ip_address": HEAD, **common}
+    )
+    try:
+        cluster.add_node(num_cpus=1, num_gpus=0, node_ip_address=LOST, **common)
+        ray.init(address=cluster.address, _node_ip_address=HEAD, log_to_driver=False)
+        yield
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+@pytest.mark.parametrize(("schedule", "cohort"), [("relay", 1.0), ("parallel", 5)])
+@pytest.mark.usefixtures("two_nodes")
+def test_a_run_survives_the_loss_of_a_node_that_held_only_hosts_with_the_same_bits(
+    schedule: str, cohort: float, tmp_path: Path
+) -> None:
+    mark = tmp_path / "lost"
+    phase = {"name": "p", "schedule": schedule, "rounds": 3, "cohort": cohort, "local": {"batch_size": 16}}
+    losing = {"name": "tests.cluster.broken:LosesNode", "mark": str(mark), "node": LOST}
+    job = prepared(phases=[phase | {"algorithm": losing}], resources={"hosts": 2, "relay": "spread", "restarts": 1})
+    with ray_session(job, None, RayLog(tmp_path / "ray.log")) as session:
+        assert sorted(host["node"] for host in session.hosts) == [HEAD, LOST]
+        for _ in session.events():
+            pass
+        model = session.committed()[1]
+    assert mark.exists()
+    assert sum(node["Alive"] for node in ray.nodes()) == 1
+    expected, _ = run_on_hosts(prepared(phases=[phase]), 1)
+    assert np.array_equal(model, expected)
+
+
+@pytest.mark.usefixtures("two_nodes")
+def test_without_restarts_the_loss_of_a_node_ends_the_run_and_is_named(tmp_path: Path) -> None:
+    phase = {"name": "p", "rounds": 1, "cohort": 1.0, "local": {"batch_size": 16}}
+    losing = {"name": "tests.cluster.broken:LosesNode", "mark": str(tmp_path / "lost"), "node": LOST}
+    job = prepared(phases=[phase | {"algorithm": losing}], resources={"hosts": 2, "restarts": 0})
+    with (
+        pytest.raises(ResourceError, match=r"host \d died"),
+        ray_session(job, None, RayLog(tmp_path / "ray.log")) as session,
+    ):
+        for _ in session.events():
+            pass

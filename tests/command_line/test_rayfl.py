@@ -1,0 +1,81 @@
+"""The command `rayfl`: its subcommands are the command lines of scenarios and grids, and it lists both."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import rayfl
+from rayfl.__main__ import EXAMPLES, main
+from tests.test_scenario import TINY
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's project with a scenario and a grid."""
+    (tmp_path / "scenarios").mkdir()
+    (tmp_path / "scenarios" / "tiny.toml").write_text(TINY)
+    (tmp_path / "scenarios" / "small.grid.toml").write_text(
+        'title = "A small grid"\nscenario = "femnist_fedavg"\nseeds = [0, 1]\n'
+        "[rows]\nA = {}\nB.phases.federated.rounds = 3\n[columns]\nC = {}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"rayfl {rayfl.__version__}\n"
+    assert re.fullmatch(r"\d+\.\d+\.\d+", rayfl.__version__)
+
+
+def test_list_shows_scenarios_and_grids_in_a_line_each(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if line.strip()]
+    titles = {name: rest.strip() for name, rest in lines}
+    assert titles["tiny"] == "A tiny run [in brackets]"
+    assert re.fullmatch(r"A small grid +4", titles["small"])
+    assert {"scenario", "femnist_cyclic", "grid", "cyclicfl_table_2"} <= titles.keys()
+
+
+def test_run_shows_and_grid_makes_tables_like_their_modules(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "femnist_fedavg", "--quick", "--show", "seed=7"]) == 0
+    assert tomllib.loads(capsys.readouterr().out)["seed"] == 7
+    assert main(["grid", "small", "--table-only"]) == 0
+    assert "A small grid (grid small)" in capsys.readouterr().out
+    assert (folder / "runs" / "small" / "table.md").is_file()
+
+
+def test_help_leads_to_the_subcommands_and_theirs_names_them_as_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    def help_of(*command: str) -> str:
+        with pytest.raises(SystemExit) as caught:
+            main([*command, "--help"])
+        assert caught.value.code == 0
+        return capsys.readouterr().out
+
+    assert EXAMPLES.strip() in help_of()
+    assert "usage: rayfl run [-h]" in help_of("run")
+    assert "rayfl run femnist_cyclic --quick" in help_of("run")
+    assert "usage: rayfl grid [-h]" in help_of("grid")
+    assert "rayfl grid cyclicfl_table_2 --table-only" in help_of("grid")
+
+
+@pytest.mark.parametrize("arguments", [[], ["frob"], ["list", "scenarios"], ["run"], ["grid", "--colour", "small"]])
+def test_wrong_use_exits_with_2_and_the_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert "usage: rayfl" in capsys.readouterr().err
+
+
+def test_errors_are_one_message_on_stderr_and_exit_1(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "tinny"]) == 1
+    assert capsys.readouterr().err.startswith("error: no scenario 'tinny'; did you mean 'tiny'?")
+    (folder / "scenarios" / "small.grid.toml").write_text("title = ")
+    assert main(["list"]) == 1
+    assert capsys.readouterr().err.startswith("error: cannot read")

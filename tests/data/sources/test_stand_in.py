@@ -1,0 +1,53 @@
+"""One rule for all sources: files where there are any, else what stands in for them, and it says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rayfl.data.dataset import Dataset, Provenance, Samples
+from rayfl.data.sources.stand_in import Source, files_or_generated
+from rayfl.errors import DataError
+
+SAMPLES = Samples(np.zeros((2, 3)), np.arange(2))
+FOUND = Dataset("found", SAMPLES, SAMPLES, 2, Provenance("files", "two rows"))
+MADE = Dataset("made", SAMPLES, SAMPLES, 2, Provenance("generated", "Rows of zeros"))
+
+
+def chosen(source: Source, found: Dataset | None) -> tuple[Dataset, int]:
+    reads = []
+
+    def read() -> Dataset | None:
+        reads.append(1)
+        return found
+
+    folders = [Path("/a"), Path("/b")]
+    get = "get it with a spade"
+    return files_or_generated(source, "Gold", "GENERATED SAND", folders, "nuggets", get, read, lambda: MADE), len(reads)
+
+
+@pytest.mark.parametrize("source", ["auto", "files"])
+def test_files_are_read_where_there_are_any(source: Source) -> None:
+    assert chosen(source, FOUND) == (FOUND, 1)
+
+
+def test_generated_never_looks_for_files() -> None:
+    dataset, reads = chosen("generated", FOUND)
+    assert reads == 0
+    assert dataset.provenance.source == "generated"
+    assert dataset.provenance.description == (
+        "NOT Gold but GENERATED SAND standing in for it (as asked); get the real data with a spade. Rows of zeros"
+    )
+
+
+def test_without_files_the_stand_in_says_where_they_were_missed() -> None:
+    dataset, _ = chosen("auto", None)
+    assert "standing in for it (no files in /a); get the real data with a spade." in dataset.provenance.description
+
+
+def test_files_or_nothing() -> None:
+    with pytest.raises(DataError) as raised:
+        chosen("files", None)
+    assert str(raised.value) == "Gold is not there: looked in /a and /b for nuggets; get it with a spade"

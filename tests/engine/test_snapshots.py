@@ -1,0 +1,113 @@
+"""A snapshot between rounds is the whole truth: a run goes on from it, on any number of hosts, with the same bits."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rayfl.engine.events import Event, RoundDone
+from rayfl.engine.scheduler import RunSnapshot
+from tests.engine.scenes import cast, prepared, run_on_hosts, without_clock
+
+LOCAL = {"epochs": 2, "batch_size": 4, "lr": 0.1, "momentum": 0.5, "lr_decay": 0.9}
+PHASES: list[dict[str, Any]] = [
+    {"name": "cyclic", "schedule": "relay", "rounds": 2, "cohort": 3, "order": "no_repeat", "algorithm": "moon"},
+    {"name": "scaffold", "rounds": 3, "cohort": 5, "algorithm": "scaffold", "eval_model": "all"},
+    {"name": "compressed", "rounds": 2, "cohort": 5, "transforms": [{"name": "top_k", "share": 0.2}]},
+    {"name": "fedadam", "rounds": 3, "cohort": 4, "algorithm": "fedadam", "eval_model": "average"},
+    {"name": "qfedavg", "rounds": 2, "cohort": 4, "algorithm": "qfedavg"},
+    {"name": "again", "schedule": "relay", "rounds": 2, "cohort": 3, "order": "no_repeat"},
+]
+"""Relays, whose clients may keep state; control variates; residuals; moments at the server; states of a round."""
+ROUNDS = sum(phase["rounds"] for phase in PHASES)
+SCENARIO: dict[str, Any] = {
+    "data": {"name": "tests.algorithms.scene:people"},
+    "model": {"name": "tests.algorithms.scene:TanhNet", "dropout": 0.3},
+    "phases": [phase | {"local": LOCAL} for phase in PHASES],
+    "evaluation": {"every": 3},
+}
+
+JOB = prepared(**SCENARIO)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted() -> tuple[np.ndarray, list[dict[str, Any]]]:
+    model, events = run_on_hosts(JOB, 1)
+    return model, rounds_of(events)
+
+
+def rounds_of(events: list[Event]) -> list[dict[str, Any]]:
+    """All that is said of rounds, but for the seconds."""
+    return without_clock([event for event in events if isinstance(event, RoundDone)])
+
+
+def snapshot_after(round: int, hosts: int) -> RunSnapshot:
+    scheduler, _ = cast(JOB, hosts)
+    next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == round)
+    return scheduler.snapshot()
+
+
+@pytest.mark.parametrize("round", range(1, ROUNDS + 1))
+def test_a_run_that_goes_on_from_any_round_on_other_hosts_ends_with_the_same_bits(
+    round: int, uninterrupted: tuple[np.ndarray, list[dict[str, Any]]]
+) -> None:
+    model, rounds = uninterrupted
+    snapshot = snapshot_after(round, hosts=1 + round % 3)
+    scheduler, server = cast(JOB, hosts=1 + (round + 1) % 3)
+    scheduler.restore(snapshot)
+    later = rounds_of(list(scheduler.run()))
+    assert repr(later) == repr(rounds[round:])
+    number, resumed = server.committed()
+    assert number == ROUNDS
+    assert np.array_equal(resumed, model)
+
+
+def test_a_snapshot_is_not_changed_by_what_comes_after_it() -> None:
+    """It may be written to disk while the run goes on, and restored more than once."""
+    scheduler, _ = cast(JOB, 2)
+    events = scheduler.run()
+    next(event for event in events if isinstance(event, RoundDone) and event.round == 4)
+    snapshot = scheduler.snapshot()
+    before = described(snapshot)
+    list(events)
+    assert described(snapshot) == before
+    ends = []
+    for hosts in (1, 3):
+        scheduler, server = cast(JOB, hosts)
+        scheduler.restore(snapshot)
+        list(scheduler.run())
+        ends.append(server.committed()[1])
+        assert described(snapshot) == before
+    assert np.array_equal(ends[0], ends[1])
+
+
+def described(value: Any) -> Any:
+    """The same as nested lists; fails on anything but plain data."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        assert type(value).__dataclass_params__.frozen  # type: ignore[attr-defined]
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return [type(value).__name__, described(fields)]
+    if isinstance(value, dict):
+        assert all(isinstance(key, str | int) for key in value)
+        return [[key, described(item)] for key, item in sorted(value.items(), key=repr)]
+    if isinstance(value, np.ndarray):
+        assert value.dtype.kind in "fiu"
+        return [value.dtype.str, value.tolist()]
+    assert value is None or type(value) in (int, float, str), f"{type(value)} is not plain data"
+    return value
+
+
+@pytest.mark.parametrize("round", [1, 4, 6, 9, 12])
+def test_a_snapshot_is_plain_data(round: int) -> None:
+    """Integers, strings and arrays in dictionaries and frozen records: nothing that needs pickle."""
+    described(snapshot_after(round, 2))
+
+
+def test_states_in_a_snapshot_are_keyed_by_client_whatever_host_they_were_on() -> None:
+    assert described(snapshot_after(4, 1)) == described(snapshot_after(4, 3))
+    clients = snapshot_after(5, 2).clients
+    assert len(clients) > 5
+    assert all(state.keys() == {"phase/control", "phase/last"} for state in clients.values())

@@ -1,0 +1,21 @@
+"""The number of threads that PyTorch computes with."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from rayfl.engine.threads import use_threads
+from rayfl.errors import ResourceError
+
+
+def test_more_threads_than_the_machine_has_cpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    before = torch.get_num_threads()
+    with pytest.raises(ResourceError, match=r"numerics.threads: 5 were asked for, but this machine has 4 CPUs"):
+        use_threads(5)
+    assert torch.get_num_threads() == before
+    use_threads(before)
+    assert torch.get_num_threads() == before

@@ -1,0 +1,62 @@
+"""What a golden run leaves, and the conditions under which its bits are expected again.
+
+`python -m tests.golden.recording` runs every golden scenario anew and writes `recorded.json`; `NAME ...` only those.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+import rayfl
+from tests.golden.scenarios import golden_scenarios
+
+RECORDED = Path(__file__).with_name("recorded.json")
+NOT_COMPARED = ("seconds",)
+SAMPLED = 8
+"""Values of every tensor that are kept, evenly spread over it, for a comparison within a tolerance."""
+
+
+def conditions() -> dict[str, str]:
+    """What decides the bits beside the scenario; glyphs of generated data come from matplotlib and pillow."""
+    tools = {name: version(name) for name in ("torch", "numpy", "matplotlib", "pillow")}
+    return tools | {"cpu": torch.backends.cpu.get_cpu_capability()}
+
+
+def outcome(tables: dict[str, Any]) -> dict[str, Any]:
+    """Runs a scenario on the inline backend: the final model's digest, some of its values, and all metrics."""
+    with tempfile.TemporaryDirectory() as out:
+        result = rayfl.run(tables, backend="inline", out=out, data_dir=Path(out), console=Console(quiet=True))
+        rows = result.metrics.to_pylist()
+    digest = hashlib.sha256()
+    values: dict[str, list[float]] = {}
+    for name, tensor in result.state_dict.items():
+        digest.update(f"{name} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.numpy().tobytes())
+        values[name] = tensor.double().flatten()[:: max(1, tensor.numel() // SAMPLED)].tolist()
+    metrics = [{key: value for key, value in row.items() if key not in NOT_COMPARED} for row in rows]
+    return {"sha256": digest.hexdigest(), "values": values, "metrics": metrics}
+
+
+def main(names: Sequence[str]) -> None:
+    torch.set_num_threads(1)
+    scenarios = golden_scenarios()
+    before = json.loads(RECORDED.read_text()) if names else {"outcomes": {}}
+    if names and before["conditions"] != conditions():
+        raise SystemExit(f"the others were recorded under {before['conditions']}: record them all")
+    outcomes = before["outcomes"] | {name: outcome(scenarios[name]) for name in names or scenarios}
+    kept = {name: outcomes[name] for name in scenarios}
+    RECORDED.write_text(json.dumps({"conditions": conditions(), "outcomes": kept}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,206 @@
+"""A grid file: which scenarios it stands for, and what is said of a wrong one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+from rayfl.config import find_scenarios
+from rayfl.config.finding import find_grids
+from rayfl.errors import ScenarioError
+from rayfl.grid.schema import Grid, folder_name, load_grid
+
+SCENARIO = """\
+model = "lenet5"
+data = { name = "femnist", clients = 10 }
+[[phases]]
+name = "cyclic"
+schedule = "relay"
+rounds = 2
+cohort = 3
+[[phases]]
+name = "federated"
+until = 6
+cohort = 3
+[quick]
+phases.federated.until = 4
+"""
+GRID: dict[str, Any] = {
+    "scenario": "shared",
+    "seeds": [0, 4],
+    "rows": {"FedAvg": {"phases": {"cyclic": {"rounds": 0}}}, "Cyclic + FedAvg": {}},
+    "columns": {"β = 0.1": {"data.clients": 5}, "β = 1.0": {"data.clients": 6}},
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scenarios").mkdir()
+    (tmp_path / "scenarios" / "shared.toml").write_text(SCENARIO)
+    return tmp_path / "scenarios"
+
+
+def write(folder: Path, name: str = "table", **changes: Any) -> Path:
+    path = folder / f"{name}.grid.toml"
+    path.write_text(tomli_w.dumps(GRID | changes))
+    return path
+
+
+def test_a_grid_is_every_row_with_every_column_and_seed(folder: Path) -> None:
+    scenarios = load_grid(write(folder)).scenarios()
+    assert list(scenarios) == [
+        (row, column, seed) for row in GRID["rows"] for column in GRID["columns"] for seed in (0, 4)
+    ]
+    cell = scenarios["FedAvg", "β = 1.0", 4]
+    assert (cell.seed, cell.data.clients, cell.name) == (4, 6, "shared")
+    assert {phase.name: phase.rounds for phase in cell.phases} == {"federated": 6}
+    assert [phase.rounds for phase in scenarios["Cyclic + FedAvg", "β = 0.1", 0].phases] == [2, 4]
+
+
+def test_the_command_line_comes_after_common_overrides_then_rows_and_columns_last(folder: Path) -> None:
+    path = write(
+        folder,
+        overrides={"title": "common", "numerics": {"threads": 2}, "data": {"clients": 1}},
+        rows={"a": {"title": "row", "data.clients": 2}},
+        columns={"b": {"data.clients": 3}},
+        seeds=[0],
+    )
+    (plain,) = load_grid(path).scenarios().values()
+    assert (plain.title, plain.numerics.threads, plain.data.clients) == ("row", 2, 3)
+    (told,) = load_grid(path).scenarios(["title=told", "numerics.threads=4", "data.clients=5"]).values()
+    assert (told.title, told.numerics.threads, told.data.clients) == ("row", 4, 3)
+
+
+def test_of_rounds_and_until_in_row_and_column_the_later_wins(folder: Path) -> None:
+    path = write(
+        folder,
+        overrides={"phases.cyclic.rounds": 3},
+        rows={"a": {"phases.cyclic.until": 1}},
+        columns={"b": {"phases.cyclic.rounds": 4}},
+        seeds=[0],
+    )
+    (cell,) = load_grid(path).scenarios().values()
+    assert [phase.rounds for phase in cell.phases] == [4, 2]
+
+
+def test_quick_shortens_every_cell(folder: Path) -> None:
+    scenarios = load_grid(write(folder)).scenarios(quick=True)
+    assert {sum(phase.rounds for phase in scenario.phases) for scenario in scenarios.values()} == {4}
+
+
+def test_the_grids_own_quick_comes_after_all_else(folder: Path) -> None:
+    quick = {"phases": {"federated": {"rounds": 1}}, "data.clients": 3}
+    grid = load_grid(write(folder, quick=quick, columns={"b": {"data.clients": 5}}))
+    hurried = grid.scenarios(["data.clients=4"], quick=True)
+    assert [cell.data.clients for cell in hurried.values()] == [3, 3, 3, 3]
+    assert {sum(phase.rounds for phase in cell.phases) for cell in hurried.values()} == {1, 3}
+    assert {cell.data.clients for cell in grid.scenarios().values()} == {5}
+
+
+@pytest.mark.parametrize("skip", ["FedAvg/β = 1.0", "FedAvg / β = 1.0", "*/β = 1.0", "FedAvg/*", "*/*"])
+def test_skipped_cells_are_left_out(skip: str, folder: Path) -> None:
+    grid = load_grid(write(folder, skip=[skip]))
+    skipped = {(row, column) for row in GRID["rows"] for column in GRID["columns"]}
+    if not skip.startswith("*"):
+        skipped = {cell for cell in skipped if cell[0] == "FedAvg"}
+    if not skip.endswith("*"):
+        skipped = {cell for cell in skipped if cell[1] == "β = 1.0"}
+    assert grid.choose(grid.skip, "skip") == skipped
+    left = {(row, column) for row, column, _ in grid.scenarios()}
+    assert left.isdisjoint(skipped)
+    assert len(left) + len(skipped) == 4
+
+
+def test_grids_are_found_by_name_and_are_no_scenarios(folder: Path) -> None:
+    write(folder)
+    assert find_grids()["table"] == Path("scenarios/table.grid.toml")
+    assert load_grid("table").name == "table"
+    assert not {"table", "table.grid"} & set(find_scenarios())
+
+
+def test_the_scenario_may_lie_beside_the_grid_wherever_that_is(folder: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "own.toml").write_text(SCENARIO)
+    for scenario in ("own", "own.toml", "../scenarios/shared.toml", "shared"):
+        assert len(load_grid(write(elsewhere, scenario=scenario)).scenarios()) == 8
+
+
+def test_folder_names_keep_letters_of_any_script() -> None:
+    assert folder_name("β = 0.1, Cyclic+") == "β_=_0.1_Cyclic+"
+    assert folder_name("../up") == "up"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"row": {}}, "row: unknown key; did you mean 'rows'"),
+        ({"rows": {}}, "rows: must not be empty"),
+        ({"seeds": []}, "seeds: must not be empty"),
+        ({"seeds": [-1]}, "seeds.0: must be greater than or equal to 0 (got -1)"),
+        ({"seeds": [1, 1]}, "seeds: must not hold the same twice"),
+        ({"metrics": ["top"]}, "metrics.0: must be 'best', 'last' or 'mean_last_5' (got 'top')"),
+        ({"rows": {"a/b": {}}}, "rows: 'a/b' is no label: it needs a letter or a digit, and no slash"),
+        ({"rows": {"..": {}}}, "rows: '..' is no label"),
+        ({"columns": {"a b": {}, "a_b": {}}}, "columns: 'a b' and 'a_b' would share the folder 'a_b'"),
+        ({"published": {"last": {}}}, "published.last: 'last' is not among metrics: best"),
+        ({"published": {"best": {"FedAvgg": {}}}}, "published.best: there is no row 'FedAvgg'; did you mean 'FedAvg'"),
+        (
+            {"published": {"best": {"FedAvg": {"β = 0.2": 3.0}}}},
+            "published.best.FedAvg: there is no column 'β = 0.2'; did you mean 'β = 0.1'",
+        ),
+        ({"published": {"best": {"FedAvg": {"β = 0.1": "high"}}}}, "published.best.FedAvg.β = 0.1: must be a valid"),
+        ({"skip": ["FedAvg"]}, "skip: 'FedAvg' is not row/column (* stands for any)"),
+        ({"skip": ["FedAvgg/*"]}, "skip: there is no row 'FedAvgg'; did you mean"),
+        ({"scenario": "shred"}, "scenario: no scenario 'shred'; did you mean 'shared'"),
+    ],
+)
+def test_what_is_wrong_with_a_grid_is_said_key_by_key(changes: dict[str, Any], message: str, folder: Path) -> None:
+    path = write(folder, **changes)
+    with pytest.raises(ScenarioError) as caught:
+        load_grid(path)
+    assert str(caught.value).startswith("grid 'table':\n")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "overrides", "message"),
+    [
+        (
+            {"rows": {"a": {"data.client": 3}}},
+            [],
+            "grid 'table', a / β = 0.1: scenario 'shared':\ndata.client: unknown",
+        ),
+        ({"rows": {"a": {"phases.cyclik.rounds": 3}}}, [], "a / β = 0.1: phases.cyclik: no phase is called 'cyclik'"),
+        ({"rows": {"a": {"seed": 3}}}, [], "a / β = 0.1: seed: a grid has `seeds` instead"),
+        ({}, ["seed=3"], "FedAvg / β = 0.1: seed: a grid has `seeds` instead"),
+    ],
+)
+def test_what_is_wrong_with_a_cell_is_said_with_its_name(
+    changes: dict[str, Any], overrides: list[str], message: str, folder: Path
+) -> None:
+    grid = load_grid(write(folder, **changes))
+    with pytest.raises(ScenarioError) as caught:
+        grid.scenarios(overrides)
+    assert message in str(caught.value)
+
+
+def test_an_unknown_grid_offers_the_nearest(folder: Path) -> None:
+    write(folder)
+    with pytest.raises(ScenarioError, match=r"no grid 'tabel'; did you mean 'table'"):
+        load_grid("tabel")
+
+
+def test_shipped_grids_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, path in find_grids().items():
+        grid = load_grid(path)
+        assert (grid.name, bool(grid.title), bool(grid.scenarios())) == (name, True, True)
+
+
+def test_a_grid_has_a_name_of_its_own() -> None:
+    assert Grid.model_validate(GRID).name == "grid"

@@ -1,0 +1,221 @@
+"""What training on CUDA does, shown on a machine without a GPU: nothing mixes devices, and no step waits in vain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rayfl.algorithms import algorithms
+from rayfl.engine.exact_sum import ExactSum, combine
+from rayfl.engine.inline import inline_session
+from rayfl.engine.job import Job
+from rayfl.errors import ClientError
+from tests.algorithms.scene import EVERYTHING, Setting
+from tests.algorithms.scene import prepared as prepared_people
+from tests.engine.scenes import prepared, run_on_hosts, without_clock
+from tests.pretend_cuda.device import PretendCuda, pretend_cuda
+
+EVERY = [
+    *({"name": name} for name in algorithms),
+    {"name": "scaffold", "option": "I"},
+    {"name": "scaffold", "correction": "step"},
+    {"name": "moon", "first": "initial"},
+    {"name": "feddyn", "penalty": "decay", "scale_alpha": True},
+    {"name": "feddecorr", "scaling": "code"},
+]
+SETTINGS: dict[str, Setting] = {"qfedsgd": Setting(local={"lr": 0.3})}
+"""Of algorithms that do not take every option of local training."""
+
+COPIES_PER_EPOCH = 2
+"""What a pass over a client's samples takes along: which samples, and how each of them is augmented."""
+
+WAITS_PER_CLIENT_UPDATE = 4
+"""The losses; whether the parameters are finite; the largest value of an answer, and of its weight."""
+
+Outcome = tuple[np.ndarray, list[dict[str, Any]]]
+
+
+class ConvNet(nn.Module):
+    """A convolutional network with what depends on a device: dropout, and the running statistics of batch norm."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.features = nn.Sequential(nn.Conv2d(1, 4, 5, stride=2), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2))
+        self.head = nn.Sequential(nn.Flatten(), nn.Dropout(0.3), nn.Linear(4 * 6 * 6, num_classes))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.head(self.features(x))
+        return logits
+
+
+class LeavesATensorOnTheCpu(ConvNet):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) + torch.zeros(len(x), 1)
+
+
+class LeavesPytorch(ConvNet):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * float(x.detach().numpy().max())
+
+
+class AsksInEveryStep(ConvNet):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * x.detach().max().item()
+
+
+def sequences() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Sixty sequences of twelve tokens for training and six for testing, each with the token that follows."""
+    tokens = np.random.default_rng(5).integers(20, size=(66, 13))
+    tokens[0, 12] = 19  # the labels decide how many tokens there are
+    return tokens[:60, :12], tokens[:60, 12], tokens[60:, :12], tokens[60:, 12]
+
+
+def images(device: str, model: Any = "ConvNet", augment: Any = (), phase: Any = None, **tables: Any) -> Job:
+    """Generated handwriting of 8 writers, and a network of this module or of rayfl."""
+    usual = {"name": "p", "rounds": 1, "cohort": 3, "local": {"steps": 3, "batch_size": 8}}
+    return prepared(
+        data={"name": "handwriting", "clients": 8, "augment": list(augment)},
+        model={"name": f"{__name__}:{model}"} if isinstance(model, str) else model,
+        phases=[usual | (phase or {})],
+        resources={"device": device, "relay": "spread"},
+        **{"evaluation": {"every": 100}} | tables,
+    )
+
+
+def inline(job: Job) -> Outcome:
+    with inline_session(job) as session:
+        events = list(session.events())
+        return session.committed()[1], without_clock(events)
+
+
+def assert_same_on_both(make: Callable[[str], Job], run: Callable[[Job], Outcome] = inline) -> PretendCuda:
+    """Runs a job on the CPU and on the pretended GPU, whose kernels are the CPU's."""
+    model, events = run(make("cpu"))
+    with pretend_cuda() as gpu:
+        model_on_gpu, events_on_gpu = run(make("cuda"))
+    assert gpu.count["kernels"] > 50, "it did not train there"
+    assert np.array_equal(model, model_on_gpu)
+    assert events == events_on_gpu
+    return gpu
+
+
+@pytest.mark.parametrize("algorithm", EVERY, ids=lambda table: "-".join(map(str, table.values())))
+def test_every_algorithm_keeps_to_one_device(algorithm: dict[str, Any]) -> None:
+    setting = replace(SETTINGS.get(algorithm["name"], EVERYTHING.with_local(unfreeze={"share": 0.6})), rounds=2)
+    assert_same_on_both(lambda device: prepared_people(algorithm, setting, resources={"device": device})[0])
+
+
+@pytest.mark.parametrize("hosts", [1, 3])
+def test_a_relay_over_hosts_with_dropout_and_augmentation_keeps_to_one_device(hosts: int) -> None:
+    augment = ["flip", {"name": "crop", "padding": 2, "mode": "reflect"}, {"name": "rotate", "degrees": 10}]
+    relay = {"schedule": "relay", "rounds": 2}
+
+    def run(job: Job) -> Outcome:
+        model, events = run_on_hosts(job, hosts)
+        return model, without_clock(events)
+
+    gpu = assert_same_on_both(lambda device: images(device, augment=augment, phase=relay), run)
+    assert len({*gpu.seeds}) >= 2 * 3, "every client update seeds the GPU's generator too"
+
+
+def test_personalized_evaluation_keeps_to_one_device() -> None:
+    evaluation = {"personalize": {"batch_size": 16, "steps": 2, "lr": 0.05}, "per_client": True}
+    assert_same_on_both(lambda device: images(device, evaluation=evaluation))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e9])
+def test_sums_keep_to_one_device_and_wait_once_for_usual_values(scale: float) -> None:
+    vectors = [torch.randn(50, generator=torch.Generator().manual_seed(seed)) * scale for seed in range(3)]
+    expected = ExactSum("delta", 32)
+    for vector in vectors:
+        expected.add(vector, 7.0)
+    with pretend_cuda() as gpu:
+        found, moved = ExactSum("delta", 32), [vector.cuda() for vector in vectors]
+        before = gpu.count["waits"]
+        for vector in moved:
+            found.add(vector, 7.0)
+        waits = gpu.count["waits"] - before
+        sums = [combine("delta", [total.partial()], 32) for total in (expected, found)]
+    assert np.array_equal(sums[0], sums[1])
+    assert waits == 3 if scale == 1.0 else waits <= 9
+
+
+@pytest.mark.parametrize("norm", ["batch", "group"])
+def test_a_resnet_with_augmentation_keeps_to_one_device(norm: str) -> None:
+    model = {"name": "resnet8", "norm": norm}
+    phase = {"cohort": 1, "local": {"steps": 2, "batch_size": 4}}
+    assert_same_on_both(lambda device: images(device, augment=["flip"], phase=phase, model=model))
+
+
+@pytest.mark.parametrize("algorithm", [{"name": "scaffold", "option": "I"}, {"name": "qfedsgd"}], ids=str)
+def test_the_mean_gradient_of_an_lstm_is_taken_on_cuda(algorithm: dict[str, Any]) -> None:
+    """cuDNN goes backwards through an LSTM in training mode only."""
+
+    def job(device: str) -> Job:
+        return prepared(
+            data={"name": f"{__name__}:sequences", "clients": 3},
+            model={"name": "char_lstm", "hidden": 4},
+            phases=[{"name": "p", "rounds": 1, "cohort": 2, "local": {"lr": 0.1}, "algorithm": algorithm}],
+            evaluation={"every": 9},
+            resources={"device": device},
+        )
+
+    assert_same_on_both(job)
+
+
+# How often the host waits for the device
+
+
+def counted(epochs: int = 1, cohort: int = 1, **changes: Any) -> tuple[PretendCuda, int]:
+    """What the GPU did in a round whose clients take many steps, and how many steps these were."""
+    local = {"epochs": epochs, "batch_size": 4}
+    with pretend_cuda() as gpu:
+        _, events = inline(images("cuda", phase={"cohort": cohort, "local": local}, **changes))
+    return gpu, sum(event.get("steps", 0) for event in events)
+
+
+def of_three_more_epochs(**changes: Any) -> tuple[int, int, int]:
+    """Copies, waits and steps that one client's second to fourth epoch add."""
+    (once, steps), (gpu, all_steps) = counted(1, **changes), counted(4, **changes)
+    assert all_steps == 4 * steps > 40
+    return gpu.count["copies"] - once.count["copies"], gpu.count["waits"] - once.count["waits"], 3 * steps
+
+
+@pytest.mark.parametrize("augment", [[], ["flip", {"name": "crop", "padding": 2}]], ids=["plain", "augmented"])
+def test_steps_neither_copy_nor_wait(augment: Any) -> None:
+    copies, waits, _ = of_three_more_epochs(augment=augment)
+    assert copies <= 3 * COPIES_PER_EPOCH
+    assert waits == 0
+
+
+def test_client_updates_wait_no_more_than_they_are_known_to() -> None:
+    (few, _), (many, _) = counted(cohort=1), counted(cohort=5)
+    sites = many.sites["waits"] - few.sites["waits"]
+    assert many.count["waits"] - few.count["waits"] <= 4 * WAITS_PER_CLIENT_UPDATE, sites
+
+
+def test_a_network_that_asks_for_a_number_in_every_step_is_noticed() -> None:
+    _, waits, steps = of_three_more_epochs(model="AsksInEveryStep")
+    assert waits >= steps
+
+
+# That mistakes are noticed
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("LeavesATensorOnTheCpu", r"expected all tensors to be on the same device, found cuda\[8, \d+\], cpu\[8, 1\]"),
+        ("LeavesPytorch", r"can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu\(\) first"),
+    ],
+)
+def test_a_network_that_leaves_the_device_is_noticed(model: str, message: str) -> None:
+    inline(images("cpu", model))
+    with pretend_cuda(), pytest.raises(ClientError, match=message):
+        inline(images("cuda", model))
