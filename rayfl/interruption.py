@@ -14,21 +14,45 @@ class Terminated(KeyboardInterrupt):
     """The process received SIGTERM."""
 
 
+EXCEPTIONS = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
+
+
+class Interrupts:
+    """The signals that arrived within a block of `interruptible`."""
+
+    def __init__(self) -> None:
+        self._last: signal.Signals | None = None
+
+    def check(self) -> None:
+        """Raises again what has arrived before: a library that was at work then may have swallowed the exception."""
+        if self._last is not None:
+            raise EXCEPTIONS[self._last]
+
+    def _raise(self, number: int, frame: FrameType | None) -> NoReturn:
+        self._last = signal.Signals(number)
+        raise EXCEPTIONS[self._last]
+
+
 @contextmanager
-def sigterm_as_interrupt() -> Iterator[None]:
-    """Raises Terminated when SIGTERM arrives within the block.
+def interruptible() -> Iterator[Interrupts]:
+    """Raises KeyboardInterrupt when SIGINT (Ctrl-C) arrives within the block, and Terminated when SIGTERM does.
 
     A handler that the program has set stays in place; Ray's, which would exit at once, is replaced. Python delivers
     signals only to the main thread, so in any other thread this does nothing.
     """
-    if threading.current_thread() is not threading.main_thread() or not _is_replaceable(_current()):
-        yield
+    interrupts = Interrupts()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupts
         return
-    before = signal.signal(signal.SIGTERM, _terminate)
+    before = {number: signal.getsignal(number) for number in EXCEPTIONS}
+    replaced = {number: handler for number, handler in before.items() if _is_replaceable(handler)}
+    for number in replaced:
+        signal.signal(number, interrupts._raise)
     try:
-        yield
+        yield interrupts
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in replaced.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -37,7 +61,7 @@ def sigterm_handler_kept() -> Iterator[None]:
 
     If the program has none, Ray's stays: it exits, and so stops what Ray has started.
     """
-    before = _current()
+    before: Any = signal.getsignal(signal.SIGTERM)
     try:
         yield
     finally:
@@ -45,14 +69,6 @@ def sigterm_handler_kept() -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
-def _current() -> Any:
-    return signal.getsignal(signal.SIGTERM)
-
-
 def _is_replaceable(handler: Any) -> bool:
     package = str(getattr(handler, "__module__", "")).partition(".")[0]
-    return handler == signal.SIG_DFL or package in ("ray", "rayfl")
-
-
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    raise Terminated
+    return handler in (signal.SIG_DFL, signal.default_int_handler) or package in ("ray", "rayfl")

@@ -25,7 +25,7 @@ from rayfl.engine.job import Job, Session
 from rayfl.engine.platform_facts import differing_hosts
 from rayfl.engine.requirements import check_phases, check_requirements
 from rayfl.errors import ScenarioError
-from rayfl.interruption import sigterm_as_interrupt
+from rayfl.interruption import Interrupts, interruptible
 from rayfl.models.flat import FlatModel
 from rayfl.report.curves import PhaseSpan, draw_curves
 from rayfl.report.environment import describe_environment
@@ -116,7 +116,7 @@ def run(
         records = stack.enter_context(
             Records.within(folder) if folder else Records.create(out, resolved.name, datetime.now())
         )
-        stack.enter_context(sigterm_as_interrupt())
+        interrupts = stack.enter_context(interruptible())
         status = Status(records.folder, sum(phase.rounds for phase in job.scenario.phases))
         session: Session | None = None
         try:
@@ -126,7 +126,7 @@ def run(
             records.write_scenario(job.scenario.to_toml())
             records.write_environment(describe_environment(job, backend, session.hosts))
             with Progress([(phase.name, phase.rounds) for phase in job.scenario.phases], console) as progress:
-                _follow(session, [status, records, summary, progress])
+                _follow(session, [status, records, summary, progress], interrupts)
             _, state = _committed(session, model)
             records.write_model(state)
             records.close()
@@ -178,9 +178,10 @@ def _session(job: Job, backend: Backend, address: str | None, folder: Path) -> A
     return ray_session(job, address, RayLog(folder / NAME))
 
 
-def _follow(session: Session, consumers: Sequence[EventConsumer]) -> None:
+def _follow(session: Session, consumers: Sequence[EventConsumer], interrupts: Interrupts) -> None:
     """Runs the scenario and passes every event to every consumer, in the order of the list."""
     for event in session.events():
+        interrupts.check()
         for consumer in consumers:
             consumer.add(event)
 

@@ -9,6 +9,7 @@ import signal
 import stat
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ import rayfl
 from rayfl.engine.events import Event, RoundDone
 from rayfl.engine.inline import InlineSession
 from rayfl.errors import ClientError, ResourceError
-from rayfl.interruption import Terminated, sigterm_as_interrupt
+from rayfl.interruption import Terminated, interruptible
 from rayfl.report.records import Records
 from rayfl.simulation import Result
 
@@ -126,6 +127,23 @@ def test_a_run_that_ends_early_leaves_the_last_committed_model_and_its_metrics(
     assert all(torch.equal(left[name], value) for name, value in four.state_dict.items())
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert json.loads(lines[0])["round"] == 1
+
+
+@pytest.mark.usefixtures("no_picture")
+@pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)])
+def test_an_interrupt_that_a_library_swallows_ends_the_run_all_the_same(
+    number: signal.Signals, error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pydantic for one: its serializers turn any exception into a warning."""
+
+    def swallowed() -> None:
+        with suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(InlineSession, "events", ends_after(2, swallowed))
+    with pytest.raises(error):
+        run(tmp_path)
+    assert status_in(tmp_path)["status"] == "interrupted"
 
 
 @pytest.mark.usefixtures("no_picture")
@@ -254,7 +272,7 @@ def test_a_programs_own_handler_of_sigterm_stays() -> None:
 
     before = signal.signal(signal.SIGTERM, own)
     try:
-        with sigterm_as_interrupt():
+        with interruptible():
             assert signal.getsignal(signal.SIGTERM) is own
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -266,7 +284,7 @@ def test_rays_handler_of_sigterm_is_replaced_and_put_back() -> None:
     rays.__module__ = "ray._private.worker"
     before = signal.signal(signal.SIGTERM, rays)
     try:
-        with pytest.raises(Terminated), sigterm_as_interrupt():
+        with pytest.raises(Terminated), interruptible():
             os.kill(os.getpid(), signal.SIGTERM)
         assert signal.getsignal(signal.SIGTERM) is rays
     finally:

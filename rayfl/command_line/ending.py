@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 
 from rayfl.errors import RayflError
-from rayfl.interruption import sigterm_as_interrupt
+from rayfl.interruption import interruptible
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C: 128 plus the number of SIGINT, as a shell reports it."""
@@ -23,7 +23,7 @@ def exit_status(command: Callable[[], int], interrupted: str = "interrupted") ->
         The command's own status; 1 after an error that is the user's to mend; 130 after Ctrl-C or SIGTERM.
     """
     try:
-        with sigterm_as_interrupt():
+        with interruptible():
             return command()
     except RayflError as error:
         print(f"error: {error}", file=sys.stderr)
