@@ -16,8 +16,8 @@ setup: $(STAMP) ## Make the virtual environment and install rayfl into it (the o
 run: $(STAMP) ## Run the main job, quick form, on generated data: femnist_cyclic in about a minute
 	$(BIN)/python -m rayfl.scenario femnist_cyclic --quick data.source=generated
 
-test: $(STAMP) ## Run the tests
-	$(BIN)/python -m pytest
+test: $(STAMP) ## Run the tests in two processes
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: $(STAMP) ## Check style, format and types
 	$(BIN)/ruff check .

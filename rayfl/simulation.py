@@ -24,6 +24,7 @@ from rayfl.engine.initial_model import build_checked
 from rayfl.engine.job import Job, Session
 from rayfl.engine.platform_facts import differing_hosts
 from rayfl.engine.requirements import check_phases, check_requirements
+from rayfl.engine.workload import InitialModel, Workload
 from rayfl.errors import ScenarioError
 from rayfl.interruption import Interrupts, interruptible
 from rayfl.models.flat import FlatModel
@@ -161,9 +162,11 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
         check_cohort(phase, f"phases.{phase.name}", store.num_clients)
     store = draw_test_samples(scenario.evaluation, store, scenario.seed)
     cut(scenario.evaluation, store)
-    model = build_checked(scenario, store)
+    model = build_checked(scenario, scenario.model, store)
     check_requirements(scenario, model.module, store)
-    return Job(scenario, store, model.vector.numpy().copy(), len(model.params)), model
+    initial = InitialModel(model.vector.numpy().copy(), model.layout)
+    workload = Workload(scenario.model, initial, store, scenario.evaluation)
+    return Job(scenario, [workload] * len(scenario.phases)), model
 
 
 def _session(job: Job, backend: Backend, address: str | None, folder: Path) -> AbstractContextManager[Session]:
@@ -220,7 +223,7 @@ def _end_early(
 def _draw(metrics: pa.Table, job: Job, path: Path, console: Console) -> None:
     """Draws the curves; a run whose records are complete does not fail because drawing does."""
     try:
-        draw_curves(metrics, _spans(job.scenario), _title(job.scenario), job.store.provenance, path)
+        draw_curves(metrics, _spans(job.scenario), _title(job.scenario), job.result.store.provenance, path)
     except Exception as error:
         _warn(console, f"could not draw {path.name}: {one_line(error)}")
 
@@ -243,7 +246,7 @@ def _title(scenario: Scenario) -> str:
 
 def _announce(console: Console, job: Job, model: FlatModel) -> None:
     """Prints what is about to run and on which data; generated data in red."""
-    store, scenario = job.store, job.scenario
+    store, scenario = job.result.store, job.scenario
     lines = [
         f"{_title(scenario)} (scenario {scenario.name}, seed {scenario.seed})",
         f"data     {store.provenance.source}: {store.provenance.description}",

@@ -73,7 +73,7 @@ def network_and_store(scenario: Scenario) -> tuple[nn.Module, ShardStore]:
     if data not in _STORES:
         _STORES[data] = build_store(scenario.data, scenario.seed, Path("nowhere"), cache_folder())
     if model not in _NETWORKS:
-        _NETWORKS[model] = build_network(scenario, _STORES[data])
+        _NETWORKS[model] = build_network(scenario, scenario.model, _STORES[data])
     return _NETWORKS[model], _STORES[data]
 
 
@@ -85,7 +85,7 @@ def test_a_scenario_is_ready_to_run_in_full_and_quick(name: str) -> None:
     for phase in quick.phases:
         check_cohort(phase, name, quick.data.clients or 1)
     job, _ = prepare(scenario, Path("nowhere"))
-    assert job.store.num_clients == (scenario.data.clients or job.store.num_clients)
+    assert job.result.store.num_clients == (scenario.data.clients or job.result.store.num_clients)
 
 
 @pytest.mark.parametrize("quick", [False, True])

@@ -1,7 +1,8 @@
-"""Server optimizers: the server takes the clients' mean change for a gradient, and steps with it.
+"""Server optimizers: the server steps with the clients' mean change as if it were a negative gradient.
 
 Momentum: Hsu, Qi and Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual
-Classification", 2019 (FedAvgM). The adaptive ones: Reddi et al., "Adaptive Federated Optimization", ICLR 2021, alg. 2.
+Classification", 2019 (FedAvgM).
+Adaptive optimizers: Reddi et al., "Adaptive Federated Optimization", ICLR 2021, alg. 2.
 """
 
 from __future__ import annotations
@@ -32,19 +33,22 @@ server_optimizers = Registry(
 
 
 class ServerOptimizer(Component, ABC):
-    """From the mean change of the parameters to the server's step."""
+    """Turns the clients' mean change of the parameters into the server's step."""
 
     @abstractmethod
     def step(self, server: ServerState, delta: np.ndarray) -> np.ndarray:
-        """The step, float64 [num_params].
+        """Computes the server's step.
 
         Args:
-            server: Where it keeps what it needs, by the names that it declares.
+            server: Keeps the optimizer's state, under the names declared by `server_state`.
             delta: float64 [num_params], the clients' mean change.
+
+        Returns:
+            float64 [num_params], to be added to the parameters.
         """
 
     def server_state(self) -> Declaration:
-        """What the server keeps for it."""
+        """Declares what the server keeps for this optimizer."""
         return {}
 
 
@@ -52,7 +56,7 @@ class SGD(ServerOptimizer):
     """w <- w + lr delta.
 
     Attributes:
-        lr: eta_g; 1 is the average.
+        lr: eta_g, the server's learning rate; 1 is plain averaging.
     """
 
     name: str = "sgd"
@@ -66,9 +70,9 @@ class Momentum(ServerOptimizer):
     """FedAvgM: m <- beta m + delta, w <- w + lr m.
 
     Attributes:
-        lr: eta_g.
+        lr: eta_g, the server's learning rate.
         momentum: beta.
-        dampened: m <- beta m + (1 - beta) delta, as MOON's code has it.
+        dampened: Use m <- beta m + (1 - beta) delta instead, as MOON's code does.
     """
 
     name: str = "momentum"
@@ -86,12 +90,12 @@ class Momentum(ServerOptimizer):
 
 
 class Adaptive(ServerOptimizer):
-    """m <- beta_1 m + (1 - beta_1) delta, w <- w + lr m / (sqrt(v) + tau), v by the subclass; no bias correction.
+    """m <- beta_1 m + (1 - beta_1) delta, w <- w + lr m / (sqrt(v) + tau), without bias correction.
 
-    v starts at tau^2, the least that the paper allows.
+    Subclasses define v, which starts at tau^2, the smallest value that the paper allows.
 
     Attributes:
-        lr: eta_g.
+        lr: eta_g, the server's learning rate.
         beta_1: Decay of the first moment.
         tau: Degree of adaptivity.
     """
@@ -113,11 +117,16 @@ class Adaptive(ServerOptimizer):
 
     @abstractmethod
     def second_moment(self, before: np.ndarray, squared: np.ndarray) -> np.ndarray:
-        """v, from the v before and delta^2, both [num_params]."""
+        """Updates v.
+
+        Args:
+            before: The previous v, float64 [num_params].
+            squared: delta^2, float64 [num_params].
+        """
 
 
 class Adagrad(Adaptive):
-    """FedAdagrad: v <- v + delta^2; the paper has beta_1 = 0."""
+    """FedAdagrad: v <- v + delta^2; beta_1 = 0 as in the paper."""
 
     name: str = "adagrad"
     beta_1: Decay = 0.0

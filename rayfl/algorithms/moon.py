@@ -1,4 +1,4 @@
-"""MOON: a contrastive term draws a client's features to the global model's, away from its own previous model's.
+"""MOON: a contrastive term pulls a client's features towards the global model's, away from its previous model's.
 
 Li, He and Song, "Model-Contrastive Federated Learning", CVPR 2021, eq. 3 and alg. 1.
 """
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
     from rayfl.local.training_batch import TrainingBatch
 
 SAMPLES_AT_ONCE = 256
-"""How many samples the frozen models see at once: the coming batches together with this one, which is faster."""
+"""Samples per pass through the frozen models: upcoming batches are computed with the current one, which is faster."""
 
 
 class Contrastive(Penalty):
     """Adds mu * mean -log(e^(cos(z, z_g) / tau) / (e^(cos(z, z_g) / tau) + e^(cos(z, z_p) / tau))).
 
-    z, z_g, z_p: features of the same augmented batch by the trained, the received and the client's previous model, the
-    latter two in evaluation mode. The paper's network has a projection head before its classifier: choose the model
-    `projected` for it; NIID-Bench has none.
+    z, z_g and z_p are the features of the same augmented batch under the trained model, the received model and the
+    client's previous model; the latter two are in evaluation mode. The paper's network has a projection head before its
+    classifier: use the model `projected` for this. NIID-Bench's networks have none.
 
     Attributes:
-        mu: Weight; CyclicFL's is 0.1.
+        mu: Weight of the term; CyclicFL uses 0.1.
         tau: Temperature.
-        first: What stands for the previous model of a client that has none yet. `skip` (as MOON's code in its first
-            round): no term. `random` (as MOON's later code and FedDecorr's): a random network of the client's own.
+        first: What replaces the previous model of a client that has none yet. `skip`: no term, as MOON's code does in
+            its first round. `random`: a random network of the client's own, as in MOON's later code and FedDecorr's.
             `initial`: the phase's first global model, which the server sends along in every round.
-        divide_by_tau: FedDecorr's code forgets to.
+        divide_by_tau: Whether to divide the cosines by tau; FedDecorr's code omits this.
     """
 
     name: str = "contrastive"
@@ -67,7 +67,7 @@ class Contrastive(Penalty):
             return None
         features_of = client.frozen_features(start), client.frozen_features(previous)
 
-        # -log(e^a / (e^a + e^b)) is softplus(b - a), and the difference of two cosines one scalar product
+        # -log(e^a / (e^a + e^b)) is softplus(b - a), and a difference of two cosines with z is one dot product
         def pull(x: torch.Tensor) -> torch.Tensor:
             from torch.nn.functional import normalize
 
@@ -80,7 +80,7 @@ class Contrastive(Penalty):
             from torch.linalg import vecdot, vector_norm
             from torch.nn.functional import softplus
 
-            lengths = vector_norm(batch.features, dim=1).clamp_min(1e-12)  # as `normalize` does, in fewer operations
+            lengths = vector_norm(batch.features, dim=1).clamp_min(1e-12)  # as in `normalize`, with fewer operations
             return self.mu * softplus(vecdot(batch.features, pulls(batch)) / lengths).mean()
 
         return contrast
@@ -90,7 +90,7 @@ class Contrastive(Penalty):
 
 
 class _TogetherWithComingBatches:
-    """A function of the inputs alone, row by row, computed for a batch and those that follow it in one pass."""
+    """Applies a row-wise function of the inputs to a batch and the batches that follow it in one pass."""
 
     def __init__(self, compute: Callable[[torch.Tensor], torch.Tensor]) -> None:
         self._compute = compute

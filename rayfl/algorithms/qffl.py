@@ -1,6 +1,6 @@
-"""q-FFL: clients with a larger loss weigh more, so that accuracies come out more even.
+"""q-FFL: clients with larger losses get larger weights, which makes accuracy more even across clients.
 
-Li et al., "Fair Resource Allocation in Federated Learning", ICLR 2020, alg. 1 (q-FedSGD) and 2 (q-FedAvg).
+Li et al., "Fair Resource Allocation in Federated Learning", ICLR 2020, algs. 1 (q-FedSGD) and 2 (q-FedAvg).
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ if TYPE_CHECKING:
     from rayfl.local.requests import ClientUpdate
 
 SMALLEST_LOSS = 1e-10
-"""Added to F inside the powers, as in the authors' code."""
+"""Added to F before it is raised to a power, as in the authors' code."""
 
 
 class _QFFL(Algorithm):
-    """w <- w - sum_k D_k / sum_k h_k with L = 1 / eta and dw_k the client's change over eta.
+    """w <- w - sum_k D_k / sum_k h_k, with D_k = F_k^q dw_k and h_k = q F_k^(q-1) ||dw_k||^2 + L F_k^q.
 
-    D_k = F_k^q dw_k and h_k = q F_k^(q-1) ||dw_k||^2 + L F_k^q; F_k is the client's mean loss at the received model, on
-    all of its training samples. The quotient does not change when all F_k^q are divided by the same number, so a first
-    exchange finds the cohort's largest loss c, and sums are kept of eta D_k / c^q and eta h_k / c^q: neither vanishes
-    nor overflows, whatever q and the losses. q = 0 is the plain mean. Clients are weighted alike; the authors draw them
-    in proportion to their sizes (cohort by_size). Buffers of batch norm, of which the paper knows nothing, follow the
-    same quotient.
+    F_k is the client's mean loss at the received model, on all of its training samples; dw_k is the client's change
+    divided by eta, the local learning rate; L = 1 / eta. q = 0 is the plain mean.
+
+    Dividing every F_k^q by the same number leaves the quotient unchanged. A first exchange therefore finds the cohort's
+    largest loss c, and a second one sums eta D_k / c^q and eta h_k / c^q, which neither vanish nor overflow for any q
+    and any losses. Clients are not weighted by size; the authors instead sample them in proportion to their sizes
+    (cohort `by_size`). Batch-norm buffers, which the paper does not mention, are updated by the same quotient.
 
     Attributes:
-        q: How much larger losses weigh.
+        q: Exponent of the losses; larger values favour clients with larger losses more strongly.
     """
 
     exchanges: ClassVar[int] = 2
@@ -62,7 +63,7 @@ class _QFFL(Algorithm):
         server.apply_update(step[: server.num_params], step[server.num_params :])
 
     def loss_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
-        """The client's mean loss, which it keeps for the second exchange."""
+        """Answers with the client's mean loss, and keeps it for the second exchange."""
         loss = (yield Loss(model)) + SMALLEST_LOSS
         client.state["loss"] = loss
         return Answer(maxima={"loss": loss})
@@ -70,7 +71,7 @@ class _QFFL(Algorithm):
     def weighted_update(
         self, client: ClientContext, model: torch.Tensor, largest: torch.Tensor
     ) -> ClientUpdate[Answer]:
-        """The client's change, weighted by its loss relative to the cohort's largest, and its curvature."""
+        """Answers with the curvature and the change, weighted by the loss relative to the cohort's largest."""
         change = yield from self.change(client, model)
         relative = client.state["loss"] / largest
         squared = change[: client.num_params].square().sum() / client.lr
@@ -86,7 +87,7 @@ class _QFFL(Algorithm):
 
 
 class QFedAvg(_QFFL, LocalTrainingAlgorithm):
-    """q-FFL whose clients train: eta dw_k = w - w_k, where w_k is the client's trained model."""
+    """q-FFL with local training: eta dw_k = w - w_k, where w_k is the client's trained model."""
 
     def change(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[torch.Tensor]:
         return model - (yield from self.train(client, model))
@@ -99,7 +100,8 @@ class QFedAvg(_QFFL, LocalTrainingAlgorithm):
 class QFedSGD(_QFFL):
     """q-FFL with dw_k = the gradient of F_k at the received model, on all of the client's samples.
 
-    There is no local training: of `local` only the rate is used. The authors' code takes the gradient on one batch.
+    There is no local training: only the learning rate of `local` is used. The authors' code computes the gradient on a
+    single batch.
     """
 
     trains: ClassVar[bool] = False

@@ -1,1 +1,1 @@
-"""Theory beside experiment: closed forms of the papers, and simulations to compare them with."""
+"""The papers' theory: closed forms, and simulations to compare them with."""

@@ -1,9 +1,9 @@
-"""`python -m rayfl.analysis.linear_theory`: why unfreezing from the bottom up brings clients together faster.
+"""`python -m rayfl.analysis.linear_theory`: why bottom-up unfreezing makes clients agree faster.
 
 The two-client model of "FedBug: A Bottom-Up Gradual Unfreezing Framework for Federated Learning", section 4 and
-appendix B: a linear network f(x) = x [a, b]^T v whose first layer has a weight of each client's own and
-whose last layer they share. Client 1 minimises (a v - 1)^2, client 2 (b v - 1)^2; the server averages. A step of size
-lr takes 2 lr times the gradient of half the loss, which is the paper's.
+appendix B: a linear network f(x) = x [a, b]^T v, whose first layer has a separate weight for each client and whose last
+layer is shared. Client 1 minimises (a v - 1)^2, client 2 (b v - 1)^2, and the server averages. A step of size lr
+subtracts 2 lr times the gradient of half the loss, which is the paper's.
 """
 
 from __future__ import annotations
@@ -21,14 +21,21 @@ from rich.table import Table
 from rayfl.errors import ScenarioError
 
 SETTLED = 5
-"""Ratios count from the round after this one, when training is near a minimum."""
+"""Ratios are taken from the round after this one, when training is near a minimum."""
 LOSS_ROUND = 20
+"""The round whose loss is printed."""
 _ROUNDING = 1e-10
-"""Discrepancies below this are rounding errors, and so are their ratios."""
+"""Smaller discrepancies are rounding errors, and their ratios mean nothing."""
 
 
 class Weights(NamedTuple):
-    """The global model: of the first layer `a` (client 1) and `b` (client 2), of the last `v`; float64 arrays."""
+    """The global model.
+
+    Attributes:
+        a: Client 1's weight in the first layer, a float64 array.
+        b: Client 2's weight in the first layer, of the same shape.
+        v: The weight of the shared last layer, of the same shape.
+    """
 
     a: np.ndarray
     b: np.ndarray
@@ -36,31 +43,39 @@ class Weights(NamedTuple):
 
     @property
     def discrepancy(self) -> np.ndarray:
-        """|a - b|: how far the clients' first layers are apart."""
+        """|a - b|: how far apart the clients' first layers are."""
         discrepancy: np.ndarray = np.abs(self.a - self.b)
         return discrepancy
 
     @property
     def loss(self) -> np.ndarray:
-        """The mean of both clients' losses."""
+        """The mean of the two clients' losses."""
         loss: np.ndarray = ((self.a * self.v - 1) ** 2 + (self.b * self.v - 1) ** 2) / 2
         return loss
 
 
 def draw_weights(seeds: int) -> Weights:
-    """[seeds] starts with a, b and v from U[0, 2]; the first of many are the same as of few."""
+    """Draws a, b and v from U[0, 2], [seeds] each; drawing more leaves the first ones the same."""
     a, b, v = np.random.default_rng(0).uniform(0, 2, (seeds, 3)).T
     return Weights(a, b, v)
 
 
 def simulate(start: Weights, rounds: int, steps: int, lr: float, frozen_steps: int | None) -> Weights:
-    """Federated training from [seeds] starts: the global model at the start and after each round, [rounds + 1, seeds].
+    """Simulates federated training from many initial models at once.
 
-    frozen_steps: the first steps of each client update that leave v alone, FedBug with two modules; 0 is FedAvg, None
-        leaves v alone for ever, as FedBABU does its head.
+    Args:
+        start: The initial models, [seeds].
+        rounds: Number of rounds.
+        steps: Local steps in a client update.
+        lr: Learning rate.
+        frozen_steps: How many steps at the start of each client update leave v fixed, as in FedBug with two modules. 0
+            is FedAvg; None keeps v fixed throughout, as FedBABU keeps its head.
+
+    Returns:
+        The global model at the start and after each round, [rounds + 1, seeds].
 
     Raises:
-        ScenarioError: training diverged.
+        ScenarioError: Training diverged.
     """
     history = [start]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -68,7 +83,7 @@ def simulate(start: Weights, rounds: int, steps: int, lr: float, frozen_steps: i
             a, b, v = history[-1]
             a_of_1, v_of_1 = _visit(a, v, steps, lr, frozen_steps)
             b_of_2, v_of_2 = _visit(b, v, steps, lr, frozen_steps)
-            # The other client's weight comes back as it was sent.
+            # Each client returns the other's weight unchanged.
             history.append(Weights((a_of_1 + a) / 2, (b + b_of_2) / 2, (v_of_1 + v_of_2) / 2))
     if not np.isfinite(history[-1]).all():
         raise ScenarioError(f"lr: training diverged with {lr:g}; choose a smaller one")
@@ -78,7 +93,7 @@ def simulate(start: Weights, rounds: int, steps: int, lr: float, frozen_steps: i
 def _visit(
     first: np.ndarray, last: np.ndarray, steps: int, lr: float, frozen_steps: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Gradient descent on (first * last - 1)^2."""
+    """One client update: gradient descent on (first * last - 1)^2."""
     for step in range(steps):
         error = first * last - 1
         trained = last - lr * 2 * error * first
@@ -89,10 +104,17 @@ def _visit(
 
 
 def gradient_flow_end(first: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where gradient flow on (first * last - 1)^2 ends from positive weights.
+    """Where gradient flow on (first * last - 1)^2 ends, from positive weights.
 
-    The flow conserves D = first^2 - last^2, so that it ends at sqrt((sqrt(D^2 + 4) +- D) / 2), whose product is 1. The
-    paper prints an extra 1/2 in front of both, which is wrong: the product would be 1/4, no minimum.
+    The flow conserves D = first^2 - last^2, so it ends at sqrt((sqrt(D^2 + 4) +- D) / 2), whose product is 1. The paper
+    prints an extra factor of 1/2 in front of both. This is wrong: the product would be 1/4, which is not a minimum.
+
+    Args:
+        first: Initial weight of the first layer; any shape.
+        last: Initial weight of the last layer, of the same shape.
+
+    Returns:
+        The limits of `first` and `last`.
     """
     conserved = first**2 - last**2
     root = np.sqrt(conserved**2 + 4)
@@ -102,14 +124,18 @@ def gradient_flow_end(first: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, 
 def contraction_bound(
     first: np.ndarray, last: np.ndarray, lr: float, frozen_steps: int | None, alpha: float = 0.0
 ) -> np.ndarray:
-    """The largest ratio of a round's discrepancy to that of the round before, near a minimum (first, last).
+    """Upper bound on the ratio of the discrepancies |a - b| of successive rounds, near a minimum (first, last).
 
-    (1 + (1 - 2 lr last^2)^s cos^2(theta) (1 + alpha)) / 2 after s frozen steps, where theta is the angle between the
-    local gradient, proportional to (last, first), and the axis of the last layer. The paper has s = 0 and s = 1; each
-    further frozen step shrinks what is left by the same factor once more. None, the last layer fixed for ever, is
-    the limit 1/2 of many local steps.
+    With s frozen steps, the bound is (1 + (1 - 2 lr last^2)^s cos^2(theta) (1 + alpha)) / 2, where theta is the angle
+    between the local gradient, which is proportional to (last, first), and the axis of the last layer. The paper has
+    s = 0 and s = 1; each further frozen step shrinks what is left by the same factor again.
 
-    alpha: how far the loss is from its linearisation; with 0 it is the ratio that training in the limit has.
+    Args:
+        first: Weight of the first layer at the minimum; any shape.
+        last: Weight of the last layer at the minimum, of the same shape.
+        lr: Learning rate.
+        frozen_steps: s. None, for a last layer that is always fixed, gives 1/2, the limit of many local steps.
+        alpha: How far the loss deviates from its linearisation. With 0, the bound is the ratio in the limit.
     """
     if frozen_steps is None:
         return np.full_like(first, 0.5)
@@ -119,9 +145,13 @@ def contraction_bound(
 
 
 def contraction_ratio(history: Weights) -> np.ndarray:
-    """[seeds] the median over the rounds after SETTLED of each round's discrepancy by that of the round before.
+    """Measures the ratio of the discrepancies |a - b| of successive rounds in a simulation.
 
-    NaN where the discrepancy is nothing but rounding errors by then.
+    Args:
+        history: What `simulate` returns, [rounds + 1, seeds].
+
+    Returns:
+        [seeds], the median over the rounds after SETTLED; NaN if only rounding errors are left by then.
     """
     before, after = history.discrepancy[SETTLED:-1], history.discrepancy[SETTLED + 1 :]
     counts = before > _ROUNDING
@@ -156,10 +186,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def comparison(seeds: int, rounds: int, steps: int, lr: float) -> Table:
-    """A row for FedAvg, for each number of frozen steps, and for v fixed for ever; medians over the seeds.
+    """Compares theory and simulation, in medians over the seeds.
+
+    Args:
+        seeds: Number of initial models.
+        rounds: Number of rounds, at least LOSS_ROUND.
+        steps: Local steps in a client update.
+        lr: Learning rate.
+
+    Returns:
+        A table with a row for FedAvg, for each number of frozen steps, and for a v that is always fixed.
 
     Raises:
-        ScenarioError: training diverged.
+        ScenarioError: Training diverged.
     """
     table = Table(
         title=f"Contraction ratio of |a - b|: {seeds} seeds, {rounds} rounds of {steps} local steps, lr {lr:g}",

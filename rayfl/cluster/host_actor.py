@@ -37,7 +37,7 @@ class HostActor:
             from rayfl.engine.host import Host
 
             keeper: Any = ray.get_actor(server)
-            box: Any = ray.get(keeper.store.remote())
+            box: Any = ray.get(keeper.workloads.remote())
             return Host(index, scenario, ray.get(box[0]))
 
         keep_freed_memory()

@@ -22,7 +22,6 @@ from rayfl.cluster.scheduler_actor import SchedulerActor
 from rayfl.cluster.server_actor import ServerActor
 from rayfl.cluster.workers import ActorWorker, RayBackend, names_of
 from rayfl.config.execution import Resources
-from rayfl.engine.evaluation import cut
 from rayfl.engine.events import Event
 from rayfl.engine.job import Job, Session
 
@@ -39,10 +38,10 @@ class RaySession:
         self._log = log
         main_objects = pack_main_objects(scenario)
         server_name = f"rayfl-server-{uuid.uuid4().hex}"
-        store = ray.put(job.store)  # one copy per node, which its hosts map read-only
+        workloads = ray.put(job.workloads)  # one copy per node, which its hosts map read-only
         self._server = ActorWorker(
             _beside_driver(ServerActor, name=server_name).remote(
-                scenario, job.initial, job.num_params, job.store.num_clients, [store], main_objects
+                scenario, job.initial_models, job.num_clients, [workloads], main_objects
             ),
             "the server",
         )
@@ -56,8 +55,7 @@ class RaySession:
             _beside_driver(SchedulerActor).remote(
                 scenario,
                 RayBackend(self._hosts, self._server),
-                job.store.train_shards.sizes,
-                cut(scenario.evaluation, job.store),
+                job.populations,
                 main_objects,
             ),
             "the scheduler",
@@ -133,7 +131,7 @@ def ray_session(job: Job, address: str | None, log: RayLog) -> Iterator[Session]
     with ExitStack() as stack:
         stack.enter_context(attached(address))
         stack.enter_context(ray_text_in(log))
-        places = stack.enter_context(reserved(job.scenario.resources, job.store.num_clients))
+        places = stack.enter_context(reserved(job.scenario.resources, max(job.num_clients)))
         try:
             session = RaySession(job, places, log)
             stack.callback(session.close)

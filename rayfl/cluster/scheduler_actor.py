@@ -4,27 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 from ray.util.metrics import Counter, Gauge
 
 from rayfl.cluster.main_objects import install_main_objects
 from rayfl.cluster.starting import Started
 from rayfl.cluster.workers import RayBackend
 from rayfl.config.scenario import Scenario
-from rayfl.engine.evaluation import Slice
 from rayfl.engine.events import Evaluated, Event, RoundDone, Traffic
 from rayfl.engine.scheduler import Scheduler
+from rayfl.engine.workload import Population
 
 
 class SchedulerActor:
     """Runs the scheduler in a process of its own, so that models never pass through the driver."""
 
     def __init__(
-        self, scenario: Scenario, backend: RayBackend, sizes: np.ndarray, slices: Sequence[Slice], main_objects: bytes
+        self, scenario: Scenario, backend: RayBackend, populations: Sequence[Population], main_objects: bytes
     ) -> None:
         def make() -> Scheduler:
             install_main_objects(main_objects)
-            return Scheduler(scenario, backend, sizes, slices)
+            return Scheduler(scenario, backend, populations)
 
         self._scheduler = Started("the scheduler", make)
         self._metrics = _Metrics(scenario.name)

@@ -11,15 +11,15 @@ import ray
 from rayfl.cluster.main_objects import install_main_objects
 from rayfl.cluster.starting import Started
 from rayfl.config.scenario import Scenario
-from rayfl.data.store import ShardStore
 from rayfl.engine.server import Server, ServerSnapshot
+from rayfl.engine.workload import InitialModel, Workload
 
 if TYPE_CHECKING:
     from rayfl.algorithms.exchange import Exchange
     from rayfl.engine.reduction import HostAnswers
     from rayfl.engine.round_index import RoundIndex
 
-StoreBox = list["ray.ObjectRef[ShardStore]"]
+WorkloadsBox = list["ray.ObjectRef[Sequence[Workload]]"]
 """A reference in a list. Ray replaces a bare reference among a call's arguments by its value, but not one in a list."""
 
 ModelBox = list["ray.ObjectRef[np.ndarray]"]
@@ -31,17 +31,16 @@ class ServerActor:
     def __init__(
         self,
         scenario: Scenario,
-        initial: np.ndarray,
-        num_params: int,
-        num_clients: int,
-        store: StoreBox,
+        models: Sequence[InitialModel],
+        num_clients: Sequence[int],
+        workloads: WorkloadsBox,
         main_objects: bytes,
     ) -> None:
         def make() -> Server:
             install_main_objects(main_objects)
-            return Server(scenario, initial, num_params, num_clients)
+            return Server(scenario, models, num_clients)
 
-        self._store = store
+        self._workloads = workloads
         self._server = Started("the server", make)
 
     def begin(self, round_index: RoundIndex, cohort: Sequence[int]) -> Exchange:
@@ -71,9 +70,9 @@ class ServerActor:
     def restore(self, snapshot: ServerSnapshot) -> None:
         self._server.get().restore(snapshot)
 
-    def store(self) -> StoreBox:
-        """The data, whether or not the server itself could start."""
-        return self._store
+    def workloads(self) -> WorkloadsBox:
+        """What the phases train, whether or not the server itself could start."""
+        return self._workloads
 
     def hold(self, model: np.ndarray) -> ModelBox:
         """Stores a model anew, under a reference that this process owns and that has no lineage.

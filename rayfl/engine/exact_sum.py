@@ -1,14 +1,15 @@
 """Weighted sums whose bits do not depend on the order of addition.
 
-A contribution is rounded to a multiple of 2**-s (`numerics.fraction_bits` = s), and the sum of what was rounded is
-exact, hence associative and commutative: clients may be spread over any number of hosts, and hosts may answer in any
-order. The result is that exact sum, correctly rounded to float64.
+Every contribution is rounded to a multiple of 2**-s, where s is `numerics.fraction_bits`. The rounded values are added
+exactly, so addition is associative and commutative: clients may be spread over any number of hosts, and hosts may
+answer in any order. The result is the exact sum, correctly rounded to float64.
 
-Multiples of 2**-s up to 2**(53 - s) are float64 numbers, and so are their sums within that range: one array of float64,
-bin 0, is all that usual contributions need (below 2**(51 - s), half a million for s = 32). What is larger, and what
-bin 0 can no longer take, goes to further bins: bin k holds multiples of 2**(36 k - s) up to 2**(36 k + 53 - s). They
-are allocated where they are needed, chunk by chunk of the vector. After Demmel and Nguyen, "Parallel Reproducible
-Summation", IEEE Transactions on Computers, 2015, whose bins lose the smallest contributions; these are exact.
+Multiples of 2**-s up to 2**(53 - s) are float64 numbers, and so are their sums within that range. A single float64
+array, bin 0, is therefore enough for typical contributions (below 2**(51 - s), about half a million for s = 32). Larger
+values, and sums that outgrow bin 0, go to further bins: bin k holds multiples of 2**(36 k - s) up to
+2**(36 k + 53 - s). Further bins are allocated on demand, separately for each chunk of the vector. The method follows
+Demmel and Nguyen, "Parallel Reproducible Summation", IEEE Transactions on Computers, 2015, whose bins drop the smallest
+contributions; these bins are exact.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CHUNK = 1 << 15
-"""Values rounded at a time: 256 KiB of float64, so that the passes over a chunk stay in a core's cache."""
+"""Values rounded at a time: 256 KiB of float64, so that a chunk stays in a core's cache from pass to pass."""
 
 BIN_BITS = 36
-"""Binary places between the units of two bins: a value touches three of them at most, and 2**17 carries fit."""
+"""Bits between the units of adjacent bins: a value spans at most three bins, and a bin has room for 2**17 carries."""
 
 LARGEST = 2.0**960
-"""Weighted values stay below it (about 1e289), so that no sum of them can overflow."""
+"""Weighted values must be smaller in magnitude (about 1e289), so that no sum of them can overflow."""
 
 
 class SumRangeError(RayflError):
-    """A contribution that cannot be added up: too large for float64, or of another length than the others."""
+    """A contribution cannot be added: it is too large for float64, or its length differs from that of the others."""
 
 
 class NotFiniteError(SumRangeError, DivergenceError):
-    """A contribution that holds NaN or infinity."""
+    """A contribution contains NaN or infinity."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -56,9 +57,9 @@ class PartialSum:
 
     Attributes:
         total: Bin 0, float64 [n].
-        bound: No absolute value in `total` exceeds it.
-        where: The elements that use further bins, int64 [m], ascending. Usually none.
-        further: Their bins from 1 on, float64 [bins, m].
+        bound: Upper bound on the absolute values in `total`.
+        where: Indices of the elements that use further bins, int64 [m], ascending; usually empty.
+        further: Bins 1, 2, ... of these elements, float64 [bins, m].
     """
 
     total: np.ndarray
@@ -68,13 +69,13 @@ class PartialSum:
 
 
 class ExactSum:
-    """A running sum of weighted vectors, on the device of the first one."""
+    """A running sum of weighted vectors, kept on the device of the first vector."""
 
     def __init__(self, name: str, fraction_bits: int) -> None:
         """Starts an empty sum.
 
         Args:
-            name: What is added up, for error messages.
+            name: What is summed, for error messages.
             fraction_bits: Contributions are rounded to multiples of 2**-fraction_bits.
         """
         self._name, self._bits = name, fraction_bits
@@ -90,9 +91,9 @@ class ExactSum:
 
         Raises:
             NotFiniteError: A value is NaN or infinite.
-            SumRangeError: The vector has another length than the others, or weight * values reaches 1e289.
+            SumRangeError: The vector differs in length from the others, or weight * values reaches 1e289.
         """
-        import torch  # here, for the server combines sums without PyTorch
+        import torch  # imported here because the server combines sums without PyTorch
 
         magic, usual = 1.5 * 2.0 ** (52 - self._bits), 2.0 ** (51 - self._bits)
         values = values.detach()
@@ -103,17 +104,21 @@ class ExactSum:
         if values.shape != self._total.shape:
             raise SumRangeError(f"its '{self._name}' has {values.numel()} values, that of others {self._total.numel()}")
         for chunk, bins in zip(torch.split(values, step), self._chunks, strict=False):
-            # adding and subtracting the constant rounds to multiples of 2**-s what is smaller than `usual`
+            # adding and subtracting the constant rounds values smaller than `usual` to multiples of 2**-s
             terms = chunk.to(torch.float64, copy=True).mul_(weight).add_(magic).sub_(magic)
             low, high = torch.stack(terms.aminmax()).tolist()
             largest = max(-low, high)
             if largest < usual:
                 bins.add(terms, largest)
-            else:  # also when it is not a number
+            else:  # also taken when `largest` is NaN
                 self._add_large(chunk, weight, bins)
 
     def partial(self) -> PartialSum:
-        """Returns this host's share, to be combined with those of others."""
+        """Returns this host's share, to be passed to `combine` with those of the other hosts.
+
+        Raises:
+            ValueError: Nothing was added.
+        """
         if self._total is None:
             raise ValueError(f"nothing was added to '{self._name}'")
         total, bound = self._total.cpu().numpy(), max((bins.bounds[0] for bins in self._chunks), default=0.0)
@@ -126,7 +131,7 @@ class ExactSum:
         return PartialSum(total, bound, where, np.concatenate([sums for *_, sums in found], axis=1))
 
     def _add_large(self, chunk: Tensor, weight: float, bins: _Bins) -> None:
-        """Splits weighted values over the bins, from the coarsest, each part to the nearest multiple of its unit."""
+        """Splits weighted values over the bins, coarsest first, each part rounded to a multiple of its bin's unit."""
         if not bool(chunk.isfinite().all()):
             raise NotFiniteError(self._name)
         rest = chunk.double() * weight
@@ -149,15 +154,15 @@ class _Bins:
     """The running sums of one chunk of a vector.
 
     Attributes:
-        sums: By number of the bin, float64 [chunk].
-        bounds: No absolute value in a bin exceeds its bound, nor has on the way.
+        sums: One float64 [chunk] tensor per bin.
+        bounds: Per bin, an upper bound on the absolute values of its sum and of every partial sum on the way.
     """
 
     def __init__(self, first: Tensor, fraction_bits: int) -> None:
         self.sums, self.bounds, self._bits = [first], [0.0], fraction_bits
 
     def add(self, terms: Tensor, bound: float, number: int = 0) -> None:
-        """Adds multiples of a bin's unit, of at most 2**51 units."""
+        """Adds multiples of a bin's unit, each at most 2**51 units in magnitude."""
         while len(self.sums) <= number:
             self.sums.append(self.sums[0].new_zeros(self.sums[0].shape))
             self.bounds.append(0.0)
@@ -167,7 +172,7 @@ class _Bins:
         self.bounds[number] += bound
 
     def further(self, depth: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the elements that use bins beyond the first, and these bins of theirs, [depth, elements]."""
+        """Returns the indices of the elements that use bins beyond the first, and those bins, [depth, elements]."""
         sums = np.zeros((depth, len(self.sums[0])))
         for row, values in zip(sums, self.sums[1:], strict=False):
             row[:] = values.cpu().numpy()
@@ -175,7 +180,7 @@ class _Bins:
         return places, sums[:, places]
 
     def _carry(self, number: int) -> None:
-        """Leaves at most half a unit of the next bin in this one."""
+        """Moves whole units of the next bin into it, leaving at most half such a unit in this one."""
         unit = 2.0 ** (BIN_BITS * (number + 1) - self._bits)
         carried = self.sums[number].div(unit).round_().mul_(unit)
         self.sums[number].sub_(carried)
@@ -187,9 +192,9 @@ def combine(name: str, parts: Sequence[PartialSum], fraction_bits: int) -> np.nd
     """Adds up the hosts' shares of a sum.
 
     Args:
-        name: What is added up, for error messages.
+        name: What is summed, for error messages.
         parts: The shares, in any order.
-        fraction_bits: As the shares were made with.
+        fraction_bits: The value with which the shares were made.
 
     Returns:
         The exact sum of all rounded contributions, correctly rounded to float64: [n].
@@ -211,7 +216,7 @@ def combine(name: str, parts: Sequence[PartialSum], fraction_bits: int) -> np.nd
 
 
 def _inexact(parts: Sequence[PartialSum], limit: float) -> np.ndarray:
-    """The elements that plain addition of bins 0 may get wrong."""
+    """Indices of the elements for which adding up bin 0 of all parts may be inexact."""
     magnitude = np.abs(parts[0].total)
     for part in parts[1:]:
         magnitude += np.abs(part.total)
@@ -221,7 +226,7 @@ def _inexact(parts: Sequence[PartialSum], limit: float) -> np.ndarray:
 
 
 def _terms(parts: Sequence[PartialSum], places: np.ndarray) -> list[np.ndarray]:
-    """All that is to be added up for some elements: [places] each."""
+    """All terms of the sums of the given elements, each [places]."""
     terms = [part.total[places] for part in parts]
     for part in parts:
         further = np.zeros((len(part.further), len(places)))
@@ -231,10 +236,11 @@ def _terms(parts: Sequence[PartialSum], places: np.ndarray) -> list[np.ndarray]:
 
 
 def _correctly_rounded(terms: Sequence[np.ndarray], limit: float) -> np.ndarray:
-    """Sums of arrays of float64, whose values are multiples of limit / 2**53.
+    """Sums float64 arrays whose values are multiples of limit / 2**53.
 
-    Knuth's TwoSum gives the rounding error of every addition. Where these errors add up exactly, the sum is that of two
-    numbers, which one more addition rounds correctly; what is left is for fsum, about a microsecond for each element.
+    Knuth's TwoSum gives the rounding error of every addition. Where these errors themselves add up exactly, the sum is
+    `high + low`, and this one addition rounds it correctly. The remaining elements go through fsum, at about a
+    microsecond each.
     """
     high, low, errors = terms[0], np.zeros_like(terms[0]), np.zeros_like(terms[0])
     for term in terms[1:]:

@@ -10,33 +10,25 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from rayfl.algorithms.exchange import Answer, Exchange
-from rayfl.config.phase import Local
 from rayfl.config.scenario import Scenario
-from rayfl.data.batches import BatchSource
 from rayfl.data.device_copy import to_tensor
-from rayfl.data.store import ShardStore
 from rayfl.engine.client_states import ClientStates, Snapshot
 from rayfl.engine.device import choose_device, device_limits_explained
 from rayfl.engine.evaluation import Score, Slice
-from rayfl.engine.executors.executor import Executor
-from rayfl.engine.executors.one_by_one import OneByOne
-from rayfl.engine.initial_model import build_network
-from rayfl.engine.message_sizes import MessageSizes
 from rayfl.engine.outgoing_answer import apply_transforms, check_lengths
-from rayfl.engine.phase_plan import PhasePlan, commits_before, plan_phases
+from rayfl.engine.phase_plan import commits_before, plan_phases
 from rayfl.engine.platform_facts import platform_facts, processor_name
 from rayfl.engine.reduction import HostAnswers, Reduction
+from rayfl.engine.resident import Resident
 from rayfl.engine.round_index import RoundIndex
 from rayfl.engine.threads import use_threads
 from rayfl.engine.update_report import ReportBuilder, UpdateReport
+from rayfl.engine.workload import Workload
 from rayfl.errors import ClientError, DivergenceError, RayflError, ResourceError
 from rayfl.local.context import ClientContext, ClientState, ClientStreams
 from rayfl.local.requests import ClientUpdate, LocalTraining
-from rayfl.local.unfreezing import never_trained
-from rayfl.models.flat import FlatModel
 
 T = TypeVar("T")
 
@@ -47,19 +39,20 @@ class Host:
     Args:
         index: The host's number, which errors name.
         scenario: What runs.
-        store: The data.
+        workloads: What each phase trains.
     """
 
-    def __init__(self, index: int, scenario: Scenario, store: ShardStore) -> None:
+    def __init__(self, index: int, scenario: Scenario, workloads: Sequence[Workload]) -> None:
         use_threads(scenario.numerics.threads)
-        self._index, self._scenario, self._store = index, scenario, store
+        self._index, self._scenario = index, scenario
         self._device = choose_device(scenario.resources, scenario.numerics)
-        self._model = FlatModel(build_network(scenario, store), self._device)
-        self._initial_buffers = self._model.buffers.clone()
-        self._source = BatchSource(store, self._device, scenario.resources.device_cache_bytes)
+        distinct = {id(workload): workload for workload in workloads}
+        held = {key: Resident(scenario, workload, self._device) for key, workload in distinct.items()}
+        self._residents = [held[id(workload)] for workload in workloads]
         self._plans = plan_phases(scenario)
-        self._sizes = [self._sizes_of(plan) for plan in self._plans]
-        self._executor: Executor = OneByOne(self._model, self._source, self._device)
+        self._sizes = [
+            resident.message_sizes(plan) for resident, plan in zip(self._residents, self._plans, strict=True)
+        ]
         self._states = ClientStates()
 
     def describe(self) -> dict[str, str]:
@@ -88,7 +81,7 @@ class Host:
         Raises:
             ClientError: The first client update that failed.
         """
-        plan = self._plans[round_index.phase]
+        plan, model = self._plans[round_index.phase], self._residents[round_index.phase].model
         send = [to_tensor(vector, slice(None), self._device) for vector in exchange.send]
         first_model = exchange.first_model
         shared = None if first_model is None else to_tensor(first_model, slice(None), self._device)
@@ -101,7 +94,7 @@ class Host:
                 raise RayflError("its update changed a vector that was sent to all clients; work on a copy")
             if not isinstance(answer, Answer):
                 raise RayflError(f"its client update must return an Answer, not a {type(answer).__name__}")
-            check_lengths(answer, plan.algorithm.sent_vectors, self._model)
+            check_lengths(answer, plan.algorithm.sent_vectors, model)
             if client.trained is not None:
                 if not send:
                     raise RayflError(
@@ -180,11 +173,11 @@ class Host:
         Raises:
             ClientError: Personalisation of a client failed.
         """
-        vector = to_tensor(model, slice(None), self._device)
+        resident, vector = self._residents[round_index.phase], to_tensor(model, slice(None), self._device)
         try:
             with device_limits_explained():
-                self._model.load(vector)
-                scores = [self._score(part) for part in slices if not part.personalized]
+                resident.model.load(vector)
+                scores = [resident.score(part) for part in slices if not part.personalized]
         except RayflError:
             raise
         except Exception:  # a user's network may raise anything
@@ -193,7 +186,8 @@ class Host:
 
     def _personalized(self, round_index: RoundIndex, vector: torch.Tensor, part: Slice) -> Score:
         """Scores after local training on the client's own samples, with random streams that no phase uses."""
-        local = self._scenario.evaluation.personalize
+        resident = self._residents[round_index.phase]
+        local = resident.workload.evaluation.personalize
         assert local is not None
         streams = ClientStreams(self._scenario.seed, len(self._scenario.phases), round_index.round, 0, part.client)
 
@@ -202,20 +196,9 @@ class Host:
             return trained
 
         with self._errors_of(part.client, "personalisation", round_index.round):
-            client = self._client(part.client, local, local.lr, streams, ClientState({}, frozenset()))
-            self._model.load(self._run(client, update))
-            return self._score(part)
-
-    def _score(self, part: Slice) -> Score:
-        self._model.module.eval()
-        loss, correct, size = 0.0, 0, self._scenario.evaluation.batch_size
-        for start in range(part.start, part.stop, size):
-            x, y = self._source.test_batch(slice(start, min(start + size, part.stop)))
-            with torch.inference_mode():
-                logits = self._model.module(x)
-                loss += float(F.cross_entropy(logits, y, reduction="sum"))
-                correct += int((logits.argmax(dim=1) == y).sum())
-        return Score(part, loss, correct)
+            client = resident.context(part.client, local, local.lr, streams)
+            resident.model.load(resident.run(client, update))
+            return resident.score(part)
 
     def _update(
         self,
@@ -234,51 +217,21 @@ class Host:
                 kept = self._states.open(client_id, phase, commits, exchange, self._device)
             state = ClientState(kept, frozenset(declared))
             streams = ClientStreams(seed, phase, round_index.round, exchange, client_id)
-            lr = round_index.lr(self._scenario)
-            client = self._client(client_id, plan.phase.local, lr, streams, state, first_model, plan)
-            result = self._run(client, update)
+            resident, lr = self._residents[phase], round_index.lr(self._scenario)
+            client = resident.context(
+                client_id,
+                plan.phase.local,
+                lr,
+                streams,
+                state,
+                first_model,
+                self._sizes[phase].num_params,
+                plan.evaluated.reads_trained,
+            )
+            result = resident.run(client, update)
             if declared:
                 self._states.stage(client_id, state)
             return result
-
-    def _client(
-        self,
-        client_id: int,
-        local: Local,
-        lr: float,
-        streams: ClientStreams,
-        state: ClientState,
-        first_model: torch.Tensor | None = None,
-        plan: PhasePlan | None = None,
-    ) -> ClientContext:
-        num_samples = self._source.num_samples(client_id)
-        return ClientContext(
-            id=client_id,
-            num_samples=num_samples,
-            relative_size=num_samples / self._source.mean_samples,
-            local=local,
-            lr=lr,
-            streams=streams,
-            state=state,
-            model=self._model,
-            random_model=self._random_model,
-            initial_buffers=self._initial_buffers,
-            first_model=first_model,
-            num_values=self._sizes[streams.phase].num_params if plan else self._model.num_params,
-            keeps_trained=plan is not None and plan.evaluated.reads_trained,
-        )
-
-    def _run(self, client: ClientContext, update: Callable[[ClientContext], ClientUpdate[T]]) -> T:
-        ((_, result),) = self._executor.run([client], update)
-        return result
-
-    def _random_model(self, seed: int) -> torch.Tensor:
-        network = build_network(self._scenario, self._store, seed)
-        return FlatModel(network, self._device).vector
-
-    def _sizes_of(self, plan: PhasePlan) -> MessageSizes:
-        fixed = never_trained(plan.phase.local, plan.algorithm.fixed_last, self._model.module)
-        return MessageSizes(self._model, fixed, plan.algorithm.buffers_are_sent())
 
     @contextmanager
     def _errors_of(self, client: int, phase: str, round: int) -> Iterator[None]:

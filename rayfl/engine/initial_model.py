@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from rayfl.config.scenario import Scenario
+from rayfl.config.section import Named
 from rayfl.data.batches import BatchSource
 from rayfl.data.store import ShardStore
 from rayfl.errors import RayflError, ScenarioError
@@ -23,13 +24,14 @@ TORCH_GLOBALS = threading.RLock()
 """Held while PyTorch's process-wide random generator or thread count is set: another thread may run a scenario too."""
 
 
-def build_network(scenario: Scenario, store: ShardStore, seed: int | None = None) -> nn.Module:
+def build_network(scenario: Scenario, network: Named, store: ShardStore, seed: int | None = None) -> nn.Module:
     """Builds the network with its initial parameters.
 
     Layers are replaced by faster ones of the same outputs unless `numerics.kernels` is `plain`.
 
     Args:
-        scenario: Names the network and its options.
+        scenario: What runs.
+        network: Its name and options.
         store: The data that it is for.
         seed: Of its initial parameters; by default they are drawn from the scenario's own stream.
 
@@ -39,22 +41,22 @@ def build_network(scenario: Scenario, store: ShardStore, seed: int | None = None
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(scenario.seed, "initial") if seed is None else seed)
         given = {"num_classes": store.num_classes, "input_shape": store.input_shape}
-        network = build_module(scenario.model.name, scenario.model.options, given, "model")
+        module = build_module(network.name, network.options, given, "model")
     if scenario.numerics.kernels == "fast":
-        use_fast_kernels(network)
-    return network
+        use_fast_kernels(module)
+    return module
 
 
-def build_checked(scenario: Scenario, store: ShardStore) -> FlatModel:
+def build_checked(scenario: Scenario, network: Named, store: ShardStore) -> FlatModel:
     """Builds the flat initial model on the CPU, and tries it on two test samples.
 
     Raises:
         ScenarioError: The network does not take the data's inputs, or does not return one logit per class.
     """
-    model = FlatModel(build_network(scenario, store), torch.device("cpu"))
+    model = FlatModel(build_network(scenario, network, store), torch.device("cpu"))
     x, _ = BatchSource(store, torch.device("cpu")).test_batch(slice(0, 2))
     model.module.eval()
-    where = f"model '{scenario.model.name}' on {store.name}"
+    where = f"model '{network.name}' on {store.name}"
     try:
         with torch.no_grad():
             logits = model.module(x)
@@ -70,13 +72,13 @@ def build_checked(scenario: Scenario, store: ShardStore) -> FlatModel:
     if shape != [len(x), store.num_classes]:
         raise ScenarioError(
             f"{where}: {len(x)} inputs give an output of shape {shape}, not [{len(x)}, {store.num_classes}]"
-            + _how_to_set_classes(scenario, store.num_classes)
+            + _how_to_set_classes(network, store.num_classes)
         )
     return model
 
 
-def _how_to_set_classes(scenario: Scenario, num_classes: int) -> str:
+def _how_to_set_classes(network: Named, num_classes: int) -> str:
     """A hint where the constructor takes the number of classes, and was not told it or was told another one."""
-    target = models.resolve(scenario.model.name)
-    told = asks_for(target, "num_classes") and "num_classes" not in scenario.model.options
+    target = models.resolve(network.name)
+    told = asks_for(target, "num_classes") and "num_classes" not in network.options
     return f"; set model.num_classes = {num_classes}" if takes_option(target, "num_classes") and not told else ""

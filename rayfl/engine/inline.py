@@ -10,7 +10,6 @@ import numpy as np
 
 from rayfl.engine.backend import Ref
 from rayfl.engine.device import settings_restored
-from rayfl.engine.evaluation import cut
 from rayfl.engine.events import Event
 from rayfl.engine.host import Host
 from rayfl.engine.initial_model import TORCH_GLOBALS
@@ -69,11 +68,10 @@ class InlineSession:
     """
 
     def __init__(self, job: Job) -> None:
-        host = Host(0, job.scenario, job.store)
-        self._server = Server(job.scenario, job.initial, job.num_params, job.store.num_clients)
-        slices = cut(job.scenario.evaluation, job.store)
+        host = Host(0, job.scenario, job.workloads)
+        self._server = Server(job.scenario, job.initial_models, job.num_clients)
         backend = InlineBackend([host], self._server)
-        self._scheduler = Scheduler(job.scenario, backend, job.store.train_shards.sizes, slices)
+        self._scheduler = Scheduler(job.scenario, backend, job.populations)
         self.hosts = [host.describe()]
 
     def events(self) -> Iterator[Event]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
 
 from rayfl.config.scenario import Scenario
-from rayfl.data.store import ShardStore
 from rayfl.engine.events import Event
+from rayfl.engine.workload import InitialModel, Population, Workload
+from rayfl.errors import ScenarioError
 
 
 @dataclass(frozen=True)
@@ -19,15 +21,43 @@ class Job:
 
     Attributes:
         scenario: The resolved scenario.
-        store: The data, partitioned.
-        initial: float32 [length of the model], the initial model: parameters, then buffers.
-        num_params: Length of its parameters' part.
+        workloads: What each phase trains, in order; phases that train the same share the object. A phase takes over
+            the weights of the one before it, by name.
+
+    Raises:
+        ScenarioError: A phase cannot take over the weights of the one before it.
     """
 
     scenario: Scenario
-    store: ShardStore
-    initial: np.ndarray
-    num_params: int
+    workloads: Sequence[Workload]
+
+    def __post_init__(self) -> None:
+        for (before, after), phase in zip(pairwise(self.workloads), self.scenario.phases[1:], strict=True):
+            if after is not before:
+                try:
+                    after.initial.check_takes(before.initial)
+                except ScenarioError as error:
+                    raise ScenarioError(f"phases.{phase.name}: {error}") from None
+
+    @property
+    def initial_models(self) -> list[InitialModel]:
+        """By phase."""
+        return [workload.initial for workload in self.workloads]
+
+    @property
+    def num_clients(self) -> list[int]:
+        """By phase."""
+        return [workload.store.num_clients for workload in self.workloads]
+
+    @property
+    def populations(self) -> list[Population]:
+        """By phase."""
+        return [workload.population for workload in self.workloads]
+
+    @property
+    def result(self) -> Workload:
+        """The workload that the run's result is of: that of the last phase."""
+        return self.workloads[-1]
 
 
 class Session(Protocol):

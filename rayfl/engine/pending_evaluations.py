@@ -1,4 +1,4 @@
-"""PendingEvaluations under way: submitted to hosts that are free, reported in order."""
+"""Evaluations under way: submitted to hosts that are free, reported in order."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ class PendingEvaluations:
     Args:
         scenario: What runs.
         backend: Hosts and server.
-        slices: Of the test samples.
     """
 
-    def __init__(self, scenario: Scenario, backend: Backend, slices: Sequence[Slice]) -> None:
-        self._scenario, self._backend, self._slices = scenario, backend, slices
+    def __init__(self, scenario: Scenario, backend: Backend) -> None:
+        self._scenario, self._backend = scenario, backend
         self._under_way: deque[tuple[RoundIndex, list[Call]]] = deque()
 
     def wanted(self, index: RoundIndex) -> bool:
@@ -32,11 +31,11 @@ class PendingEvaluations:
         last = index.round_in_phase == index.config(self._scenario).rounds
         return last or index.round % self._scenario.evaluation.every == 0
 
-    def submit(self, done: SubmittedRound) -> None:
-        """Spreads an evaluation over the hosts that are free."""
+    def submit(self, done: SubmittedRound, slices: Sequence[Slice]) -> None:
+        """Spreads an evaluation on slices of the test samples over the hosts that are free."""
         calls, hosts = [], done.evaluators
         for position, host in enumerate(hosts):
-            part = list(self._slices[position :: len(hosts)])
+            part = list(slices[position :: len(hosts)])
             if part:
                 ref = self._backend.hosts[host].call("evaluate", done.index, done.model, part)
                 calls.append(Call(ref, f"host {host}: evaluation"))

@@ -9,15 +9,12 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import home
 from rayfl.engine.backend import Backend
 from rayfl.engine.calls import Call, wait_for
 from rayfl.engine.client_states import Snapshot
 from rayfl.engine.cohort import cohort_of
-from rayfl.engine.evaluation import Slice
 from rayfl.engine.events import ClientScalars, Event, RoundDone, Traffic
 from rayfl.engine.pending_evaluations import PendingEvaluations
 from rayfl.engine.phase_plan import plan_phases
@@ -26,6 +23,7 @@ from rayfl.engine.schedules import SCHEDULES
 from rayfl.engine.schedules.schedule import SubmittedRound
 from rayfl.engine.server import BEFORE, ServerSnapshot
 from rayfl.engine.update_report import UpdateReport
+from rayfl.engine.workload import Population
 
 ROUNDS_AHEAD = 2
 """Rounds submitted before the first of them is over, so that no host waits for the scheduler."""
@@ -56,14 +54,13 @@ class Scheduler:
     Args:
         scenario: What runs.
         backend: Hosts and server.
-        sizes: [clients] training samples of each client.
-        slices: Of the test samples.
+        populations: The clients of each phase.
     """
 
-    def __init__(self, scenario: Scenario, backend: Backend, sizes: np.ndarray, slices: Sequence[Slice]) -> None:
-        self._scenario, self._backend, self._sizes = scenario, backend, sizes
+    def __init__(self, scenario: Scenario, backend: Backend, populations: Sequence[Population]) -> None:
+        self._scenario, self._backend, self._populations = scenario, backend, populations
         self._plans = plan_phases(scenario)
-        self._evaluations = PendingEvaluations(scenario, backend, slices)
+        self._evaluations = PendingEvaluations(scenario, backend)
         self._committed, self._traffic = BEFORE, Traffic()
         self._last_client: int | None = None
         self._last_drawn: int | None = None
@@ -106,7 +103,7 @@ class Scheduler:
     def _phase(self, number: int) -> Generator[Event, None, None]:
         plan = self._plans[number]
         done_before = self._committed.round_in_phase if self._committed.phase == number else 0
-        schedule = SCHEDULES[plan.phase.schedule](plan, self._scenario, self._backend, self._sizes)
+        schedule = SCHEDULES[plan.phase.schedule](plan, self._scenario, self._backend, self._populations[number].sizes)
         under_way = deque[SubmittedRound]()
         for round_in_phase in range(done_before + 1, plan.phase.rounds + 1):
             index = RoundIndex(number, plan.first_round + round_in_phase - 1, round_in_phase)
@@ -117,7 +114,7 @@ class Scheduler:
                 yield from self._finish(under_way, left=0)
                 raise
             if self._evaluations.wanted(index):
-                self._evaluations.submit(submitted)
+                self._evaluations.submit(submitted, self._populations[number].slices)
             under_way.append(submitted)
             # clients' states must be committed before the next round reads them
             alone = round_in_phase == plan.phase.rounds or plan.client_state
@@ -134,7 +131,7 @@ class Scheduler:
 
     def _cohort(self, index: RoundIndex) -> list[int]:
         phase = index.config(self._scenario)
-        cohort = cohort_of(phase, self._scenario.seed, index, self._sizes, self._last_drawn)
+        cohort = cohort_of(phase, self._scenario.seed, index, self._populations[index.phase].sizes, self._last_drawn)
         self._last_drawn = cohort[-1]
         return cohort
 

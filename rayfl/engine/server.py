@@ -17,6 +17,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.phase_plan import PhasePlan, plan_phases
 from rayfl.engine.reduction import HostAnswers, reduce_hosts
 from rayfl.engine.round_index import RoundIndex
+from rayfl.engine.workload import InitialModel
 from rayfl.errors import DivergenceError, RayflError
 from rayfl.streams import stream
 
@@ -62,15 +63,14 @@ class Server:
 
     Args:
         scenario: The scenario.
-        initial: float32 [length of the model], the initial model.
-        num_params: Length of its parameters' part.
-        num_clients: Number of all clients.
+        models: The initial model of each phase; all but the first give way to the previous phase's result.
+        num_clients: Number of all clients, for each phase.
     """
 
-    def __init__(self, scenario: Scenario, initial: np.ndarray, num_params: int, num_clients: int) -> None:
-        self._scenario = scenario
+    def __init__(self, scenario: Scenario, models: Sequence[InitialModel], num_clients: Sequence[int]) -> None:
+        self._scenario, self._models, self._num_clients = scenario, models, num_clients
         self._plans = plan_phases(scenario)
-        self._kept = (BEFORE, ServerState(np.array(initial), num_params, num_clients))
+        self._kept = (BEFORE, ServerState(np.array(models[0].vector), models[0].num_params, num_clients[0]))
         self._waiting: dict[int, tuple[RoundIndex, ServerState]] = {}
         self._round: _RoundUnderWay
 
@@ -168,10 +168,10 @@ class Server:
 
     def restore(self, snapshot: ServerSnapshot) -> None:
         """Continues after the round of a snapshot."""
-        _, state = self._kept
+        phase = snapshot.index.phase
         kept = ServerState(
-            np.array(snapshot.model), state.num_params, state.num_clients, dict(snapshot.state),
-            dict(self._plans[snapshot.index.phase].server_state), snapshot.eval_model,
+            np.array(snapshot.model), self._models[phase].num_params, self._num_clients[phase], dict(snapshot.state),
+            dict(self._plans[phase].server_state), snapshot.eval_model,
         )  # fmt: skip
         self._kept, self._waiting = (snapshot.index, kept), {}
 
@@ -186,7 +186,10 @@ class Server:
         before, latest = self._latest()
         state, plan = latest.staged(), self._plans[round_index.phase]
         if before.phase != round_index.phase:
-            state.model, state.eval_model = np.array(latest.evaluated()), None
+            own, others = self._models[round_index.phase], self._models[before.phase]
+            evaluated = latest.evaluated()
+            state.model, state.eval_model = np.array(evaluated) if own is others else own.take(evaluated, others), None
+            state.num_params, state.num_clients = own.num_params, self._num_clients[round_index.phase]
             declared = self._plans[before.phase].server_state  # lacks what an earlier phase keeps through the run
             state.state = {name: value for name, value in state.state.items() if declared.get(name, "run") == "run"}
         state.declared = dict(plan.server_state)

@@ -71,7 +71,7 @@ class Grid(Section):
 
     @field_validator("seeds", "metrics")
     @classmethod
-    def _no_twins(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _without_duplicates(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(set(values)) != len(values):
             raise ValueError("must not hold the same twice")
         return values

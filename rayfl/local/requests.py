@@ -1,7 +1,7 @@
-"""What an algorithm asks of a client, as data: how it is computed is the business of the host's executor.
+"""Requests that an algorithm makes of a client, as data; the host's executor decides how to compute them.
 
-A client update is a generator: it yields requests, receives a copy of each result, and returns its answer. Results
-belong to the algorithm, which may keep or change them.
+A client update is a generator: it yields requests, receives a copy of each result, and returns its answer. The results
+belong to the algorithm, which may keep or modify them.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LossTerm = Callable[["TrainingBatch"], "torch.Tensor"]
-"""A scalar that is added to the loss of every batch: the one part of a request that is code."""
+"""Computes a scalar that is added to the loss of a batch: the only part of a request that is code, not data."""
 
 
 @dataclass(frozen=True)
 class Affine:
-    """linear + quadratic * (w - centre): the gradient of an affine-quadratic term of the local objective.
+    """The gradient of a linear plus quadratic term of the local objective: linear + quadratic * (w - centre).
 
     Attributes:
-        linear: [num_params] float32, or None for zero.
+        linear: [num_params] float32; None is zero.
         quadratic: Weight of the quadratic part.
-        centre: [num_params] float32; None for the origin.
+        centre: [num_params] float32; None is the origin.
     """
 
     linear: torch.Tensor | None = None
@@ -37,7 +37,7 @@ class Affine:
     centre: torch.Tensor | None = None
 
     def at(self, params: torch.Tensor) -> torch.Tensor:
-        """The term at `params`, [num_params]; never a view of it, but possibly `linear` itself."""
+        """The gradient at `params`, [num_params]; never a view of `params`, but possibly `linear` itself."""
         if self.centre is not None:
             pull = (params - self.centre).mul_(self.quadratic)
             return pull if self.linear is None else pull.add_(self.linear)
@@ -48,17 +48,19 @@ class Affine:
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """Train from `start` as the phase's `local` says. The result is the trained model vector, [length of the model].
+    """Asks for local training from `start` with the phase's `local` options.
+
+    The result is the trained model vector, [length of the model] float32.
 
     Attributes:
         start: [length of the model] float32: parameters, then buffers.
-        gradient: Terms that are added to every gradient before it is clipped.
+        gradient: Terms added to every gradient before it is clipped.
         after_step: Terms applied as `params -= lr * term` after the optimizer step.
-        weight_decay: Added to `local.weight_decay`, which clipping does not see.
-        terms: Added to the task's loss on every batch.
+        weight_decay: Added to `local.weight_decay`; not subject to clipping.
+        terms: Terms added to the task's loss on every batch.
         reads_features: Whether a term reads `TrainingBatch.features`.
-        fixed_last: How many of the network's last modules stay as they are, whatever `local` says.
-        data: The samples to train on; all of the client's training samples by default.
+        fixed_last: How many of the network's last modules stay fixed; `local` may fix more.
+        data: The samples to train on; by default all of the client's training samples.
     """
 
     start: torch.Tensor
@@ -73,9 +75,13 @@ class LocalTraining:
 
 @dataclass(frozen=True)
 class Loss:
-    """The mean loss of a model in evaluation mode, [1] float32, over `data` (by default all training samples).
+    """Asks for a model's mean loss in evaluation mode, [1] float32.
 
     Samples are not augmented unless the view says so.
+
+    Attributes:
+        at: [length of the model] float32, the model.
+        data: The samples; by default all of the client's training samples.
     """
 
     at: torch.Tensor
@@ -84,7 +90,12 @@ class Loss:
 
 @dataclass(frozen=True)
 class Gradient:
-    """The gradient of `Loss` with respect to the parameters, [num_params] float32."""
+    """Asks for the gradient of `Loss` with respect to the parameters, [num_params] float32.
+
+    Attributes:
+        at: [length of the model] float32, the model.
+        data: The samples; by default all of the client's training samples.
+    """
 
     at: torch.Tensor
     data: DataView | None = None
@@ -92,11 +103,12 @@ class Gradient:
 
 @dataclass(frozen=True)
 class HessianVectorProduct:
-    """The Hessian of `Loss` times a vector, [num_params] float32.
+    """Asks for the Hessian of `Loss` times a vector, [num_params] float32.
 
     Attributes:
-        at: [length of the model] float32, where the Hessian is taken.
+        at: [length of the model] float32, the model at which the Hessian is taken.
         vector: [num_params] float32.
+        data: The samples; by default all of the client's training samples.
     """
 
     at: torch.Tensor
@@ -107,4 +119,4 @@ class HessianVectorProduct:
 Request = LocalTraining | Loss | Gradient | HessianVectorProduct
 
 ClientUpdate = Generator[Request, Any, T]
-"""A client's part of an exchange (it returns an `Answer`) or of a relay (it returns the model vector it leaves)."""
+"""A client's part in an exchange, which returns an `Answer`, or in a relay, which returns the model to pass on."""

@@ -22,17 +22,20 @@ T = TypeVar("T")
 def training_stages(
     local: Local, fixed_last: int, network: nn.Module, steps: int
 ) -> list[tuple[int, Sequence[str] | None]]:
-    """The stages of a client update: (number of steps, names of the modules that train in them); None stands for all.
+    """Divides a client update into stages, in each of which a fixed set of modules trains.
 
     Args:
-        local: How clients train.
+        local: Options of local training.
         fixed_last: How many of the last ordered modules the algorithm never trains; `local` may fix more.
         network: The network.
-        steps: Of the client update.
+        steps: Number of steps in the client update.
+
+    Returns:
+        For each stage, in order, its number of steps and the names of the modules that train; None stands for all.
 
     Raises:
-        ScenarioError: The network declares no modules, or no such grouping, or too few of them for what is asked; or
-            the client update is too short for the code's schedule.
+        ScenarioError: The network declares no ordered modules, not the grouping asked for, or too few modules; or the
+            client update is too short for the `code` schedule.
     """
     fixed_last = max(fixed_last, local.fixed_last)
     if local.unfreeze is None and not fixed_last:
@@ -48,12 +51,12 @@ def training_stages(
 
 
 def never_trained(local: Local, fixed_last: int, network: nn.Module) -> tuple[str, ...]:
-    """Names of the modules that no client update trains.
+    """Names of the modules that no client update trains, from input to output.
 
     Args:
-        local: How clients train.
-        fixed_last: How many of the last ordered modules the algorithm never trains.
-        network: The network; without ordered modules everything trains.
+        local: Options of local training.
+        fixed_last: How many of the last ordered modules the algorithm never trains; `local` may fix more.
+        network: The network. If it declares no ordered modules, everything trains and the result is empty.
     """
     fixed = max(fixed_last, local.fixed_last)
     modules = network.ordered_modules if isinstance(network, Network) else ()
@@ -61,13 +64,20 @@ def never_trained(local: Local, fixed_last: int, network: nn.Module) -> tuple[st
 
 
 def thawed_units(unfreeze: Unfreezing, step: int, steps: int, units: int) -> int:
-    """m: how many of M = `units` train at `step` (from 1) of a client update of K = `steps`.
+    """The number of units m that train at one step of a client update.
 
-    paper: m = min(M, ceil(k M / (P K))). code: m = min(M, floor((k - 1) / phi) + 1) with phi = floor(P K / M).
-    In exact fractions: a product such as 0.3 * 50 may fall just below an integer.
+    With P = `unfreeze.share`, the `paper` schedule has m = min(M, ceil(k M / (P K))), and the `code` schedule
+    m = min(M, floor((k - 1) / phi) + 1) with phi = floor(P K / M). Both are computed with exact fractions, because the
+    floating-point product P K may fall just below an integer.
+
+    Args:
+        unfreeze: Options of gradual unfreezing.
+        step: k, counted from 1.
+        steps: K, the number of steps in the client update.
+        units: M, the number of units that can train.
 
     Raises:
-        ScenarioError: phi is 0.
+        ScenarioError: phi is 0 although P is not.
     """
     window = Fraction(str(unfreeze.share)) * steps
     if not window:
@@ -86,8 +96,17 @@ def thawed_units(unfreeze: Unfreezing, step: int, steps: int, units: int) -> int
 def trained_units(local: Local, fixed_last: int, network: nn.Module) -> list[tuple[str, ...]]:
     """The units that thaw one after another, from input to output, without the modules that are never trained.
 
+    Args:
+        local: Options of local training.
+        fixed_last: How many of the last ordered modules are never trained.
+        network: The network.
+
+    Returns:
+        The names of each unit's modules.
+
     Raises:
-        ScenarioError: The network declares no modules, or no such grouping, or all of its modules would be fixed.
+        ScenarioError: The network declares no ordered modules or not the grouping asked for, or all of its modules
+            would be fixed.
     """
     kind = type(network).__name__
     if not isinstance(network, Network):

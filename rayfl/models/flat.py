@@ -10,8 +10,9 @@ from torch import nn
 
 from rayfl.errors import ScenarioError
 from rayfl.models.frozen_copy import FrozenCopy, freeze
-from rayfl.models.layout import Slot, layout_of
+from rayfl.models.layout import layout_of
 from rayfl.models.network import Network
+from rayfl.models.slot import Slot
 from rayfl.models.transfer import transfer
 
 

@@ -9,7 +9,7 @@ from types import TracebackType
 import torch
 from torch import nn
 
-from rayfl.models.layout import Slot
+from rayfl.models.slot import Slot
 
 
 class FrozenCopy:

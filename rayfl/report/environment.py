@@ -21,7 +21,8 @@ def describe_environment(job: Job, backend: str, hosts: Sequence[Mapping[str, st
         backend: `ray` or `inline`.
         hosts: What each host says of itself: its node and device, and what of PyTorch decides the last bits there.
     """
-    provenance = job.store.provenance
+    workload = job.result
+    store, provenance = workload.store, workload.store.provenance
     return {
         "seed": job.scenario.seed,
         "backend": backend,
@@ -31,16 +32,16 @@ def describe_environment(job: Job, backend: str, hosts: Sequence[Mapping[str, st
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
         "numerics": job.scenario.numerics.model_dump(mode="json"),
         "data": {
-            "name": job.store.name,
+            "name": store.name,
             "source": provenance.source,
             "description": provenance.description,
             "files": [{"path": path, "sha256": digest} for path, digest in provenance.files],
-            "clients": job.store.num_clients,
-            "summary": job.store.summary(),
-            "test_samples": job.store.num_test_samples,
-            "evaluated_samples": len(job.store.test),
+            "clients": store.num_clients,
+            "summary": store.summary(),
+            "test_samples": store.num_test_samples,
+            "evaluated_samples": len(store.test),
         },
-        "model": {"name": job.scenario.model.name, "vector_length": len(job.initial)},
+        "model": {"name": workload.network.name, "vector_length": len(workload.initial.vector)},
     }
 
 

@@ -17,10 +17,10 @@ OWNER = np.random.default_rng(2).integers(0, 3, 50)
 
 
 def _source(normalize: Normalization | None, y: np.ndarray = Y) -> BatchSource:
-    examples = Samples(X, y)
+    samples = Samples(X, y)
     shards = Shards.by_owner(OWNER, 3)
     provenance = Provenance("arrays", "test")
-    store = ShardStore("images", examples, examples, 10, shards, None, normalize, (), provenance)
+    store = ShardStore("images", samples, samples, 10, shards, None, normalize, (), provenance)
     return BatchSource(store, torch.device("cpu"))
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from rayfl.config.scenario import Scenario
-from rayfl.engine.evaluation import cut
 from rayfl.engine.events import Event
 from rayfl.engine.host import Host
 from rayfl.engine.inline import InlineBackend
@@ -42,11 +41,10 @@ def prepared(**changes: Any) -> Job:
 
 def cast(job: Job, hosts: int) -> tuple[Scheduler, Server]:
     """A scheduler on several hosts and a server, all of them new and in this process."""
-    server = Server(job.scenario, job.initial, job.num_params, job.store.num_clients)
-    workers: Sequence[Host] = [Host(index, job.scenario, job.store) for index in range(hosts)]
+    server = Server(job.scenario, job.initial_models, job.num_clients)
+    workers: Sequence[Host] = [Host(index, job.scenario, job.workloads) for index in range(hosts)]
     backend = InlineBackend(workers, server)
-    slices = cut(job.scenario.evaluation, job.store)
-    return Scheduler(job.scenario, backend, job.store.train_shards.sizes, slices), server
+    return Scheduler(job.scenario, backend, job.populations), server
 
 
 def run_on_hosts(job: Job, hosts: int) -> tuple[np.ndarray, list[Event]]:

@@ -134,7 +134,7 @@ def test_a_client_update_without_training_draws_for_itself() -> None:
     phase = FEDERATED | {"algorithm": f"{__name__}:Querying", "local": {}}
     job = prepared(phases=[phase], evaluation={"every": 1})
     expected, _ = run_on_hosts(job, 1)
-    assert not np.array_equal(expected, job.initial)
+    assert not np.array_equal(expected, job.result.initial.vector)
     assert np.array_equal(run_on_hosts(job, 3)[0], expected)
 
 

@@ -22,6 +22,7 @@ from rayfl.engine.host import Host
 from rayfl.engine.platform_facts import differing_hosts
 from rayfl.engine.round_index import RoundIndex
 from rayfl.errors import ResourceError, ScenarioError
+from rayfl.models.flat import FlatModel
 from tests.engine.scenes import prepared
 
 GIB = 2**30
@@ -115,16 +116,16 @@ def test_other_errors_of_a_client_stay_what_they_are() -> None:
 
 def test_a_client_is_not_blamed_when_the_device_runs_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     job = prepared()
-    host = Host(0, job.scenario, job.store)
+    host = Host(0, job.scenario, job.workloads)
 
     def exhausted(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
-    monkeypatch.setattr(host._model, "load", exhausted)
+    monkeypatch.setattr(FlatModel, "load", exhausted)
     with pytest.raises(ResourceError, match="GPU ran out of memory"):
-        host.relay(RoundIndex(0, 1, 1), [3], job.initial)
+        host.relay(RoundIndex(0, 1, 1), [3], job.result.initial.vector)
     with pytest.raises(ResourceError, match="GPU ran out of memory"):
-        host.evaluate(RoundIndex(0, 1, 1), job.initial, [])
+        host.evaluate(RoundIndex(0, 1, 1), job.result.initial.vector, [])
 
 
 def test_hosts_on_different_processors_are_named() -> None:

@@ -57,9 +57,9 @@ def tables(model: Any, **sections: Any) -> dict[str, Any]:
     return {"name": "colours", "data": data, "model": model, "phases": [phase], **sections}
 
 
-def built(model: Any, **sections: Any) -> tuple[Any, ShardStore]:
+def built(model: Any, **sections: Any) -> tuple[Any, Any, ShardStore]:
     scenario = load_scenario(tables(model, **sections))
-    return scenario, build_store(scenario.data, scenario.seed, Path(), cache_folder())
+    return scenario, scenario.model, build_store(scenario.data, scenario.seed, Path(), cache_folder())
 
 
 def refusal(model: Any) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from rayfl.engine.backend import Ref
-from rayfl.engine.evaluation import cut
 from rayfl.engine.host import Host
 from rayfl.engine.inline import InlineBackend
 from rayfl.engine.scheduler import Scheduler
@@ -57,9 +56,8 @@ class _LateBackend(InlineBackend):
 @pytest.mark.parametrize("phases", [[PRETRAIN], [FEDERATED], [PRETRAIN, FEDERATED]], ids=["relay", "parallel", "both"])
 def test_the_committed_round_is_the_last_one_when_the_events_are_over(phases: list[dict[str, Any]]) -> None:
     job = prepared(phases=phases)
-    server = Server(job.scenario, job.initial, job.num_params, job.store.num_clients)
-    slices = cut(job.scenario.evaluation, job.store)
-    backend = _LateBackend([Host(0, job.scenario, job.store)], server)
-    for _ in Scheduler(job.scenario, backend, job.store.train_shards.sizes, slices).run():
+    server = Server(job.scenario, job.initial_models, job.num_clients)
+    backend = _LateBackend([Host(0, job.scenario, job.workloads)], server)
+    for _ in Scheduler(job.scenario, backend, job.populations).run():
         pass
     assert server.committed()[0] == sum(phase["rounds"] for phase in phases)

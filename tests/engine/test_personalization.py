@@ -25,7 +25,7 @@ SCENE = {"model": "lenet5", "phases": [FEDERATED | {"rounds": 2, "algorithm": "f
 def last_evaluation(hosts: int = 1, **evaluation: object) -> tuple[np.ndarray, ShardStore, Evaluated]:
     job = prepared(**SCENE, data=tables()["data"] | {"augment": []}, evaluation=evaluation)
     model, events = run_on_hosts(job, hosts)
-    return model, job.store, [event for event in events if isinstance(event, Evaluated)][-1]
+    return model, job.result.store, [event for event in events if isinstance(event, Evaluated)][-1]
 
 
 def rows(store: ShardStore, split: str, client: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -73,11 +73,11 @@ def test_personalised_scores_are_the_same_on_any_number_of_hosts() -> None:
 def test_the_head_of_fedbabu_stays_as_it_was_drawn_and_its_body_does_not() -> None:
     job = prepared(**SCENE)
     model, _ = run_on_hosts(job, 1)
-    layout = FlatModel(LeNet5(job.store.num_classes, job.store.input_shape), torch.device("cpu")).layout
+    layout = FlatModel(LeNet5(job.result.store.num_classes, job.result.store.input_shape), torch.device("cpu")).layout
     changed = {
         slot.name.partition(".")[0]
         for slot in layout
-        if not np.array_equal(model[slot.offset : slot.end], job.initial[slot.offset : slot.end])
+        if not np.array_equal(model[slot.offset : slot.end], job.result.initial.vector[slot.offset : slot.end])
     }
     assert changed == {"conv1", "conv2", "fc1", "fc2"}
 

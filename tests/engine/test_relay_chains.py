@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from rayfl.engine.backend import Ref
-from rayfl.engine.evaluation import cut
 from rayfl.engine.host import Host
 from rayfl.engine.inline import InlineBackend
 from rayfl.engine.scheduler import Scheduler
@@ -50,9 +49,9 @@ def test_a_travelling_model_is_detached_before_its_chain_gets_too_long(
 ) -> None:
     monkeypatch.setattr(relay, "LONGEST_CHAIN", LONGEST)
     job = prepared(phases=[RELAY | {"rounds": rounds}])
-    server = Server(job.scenario, job.initial, job.num_params, job.store.num_clients)
-    backend = Chained([Host(index, job.scenario, job.store) for index in range(2)], server)
-    run = Scheduler(job.scenario, backend, job.store.train_shards.sizes, cut(job.scenario.evaluation, job.store))
+    server = Server(job.scenario, job.initial_models, job.num_clients)
+    backend = Chained([Host(index, job.scenario, job.workloads) for index in range(2)], server)
+    run = Scheduler(job.scenario, backend, job.populations)
     for _ in run.run():
         pass
     assert backend.chains

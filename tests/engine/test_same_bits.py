@@ -62,7 +62,7 @@ def test_model_and_metrics_are_the_same_on_any_number_of_hosts(hosts: int) -> No
     job = prepared()
     model, events = run_on_hosts(job, 1)
     other_model, other_events = run_on_hosts(job, hosts)
-    assert not np.array_equal(model, job.initial)
+    assert not np.array_equal(model, job.result.initial.vector)
     assert np.array_equal(model, other_model)
     # evaluations of a relay overlap with its later rounds, so the order of events may differ, not their content
     key = {RoundDone: 0, Evaluated: 1}
@@ -105,7 +105,7 @@ def test_every_algorithm_keeps_the_bits_after_a_relay_of_its_own(variant: dict[s
     relay = PRETRAIN | {"algorithm": algorithm if algorithm in RELAYED else "fedavg"}
     job = prepared(phases=[relay, *(phase | variant for phase in phases)], **PEOPLE)
     expected, expected_events = run_on_hosts(job, 1)
-    assert not np.array_equal(expected, job.initial)
+    assert not np.array_equal(expected, job.result.initial.vector)
     for hosts in (2, 3):
         model, events = run_on_hosts(job, hosts)
         assert np.array_equal(model, expected)

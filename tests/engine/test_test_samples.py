@@ -22,7 +22,7 @@ from tests.engine.scenes import FEDERATED, prepared, run_on_hosts, tables
 @pytest.fixture(scope="module")
 def store() -> ShardStore:
     """Eight writers, each with test samples of their own."""
-    return prepared().store
+    return prepared().result.store
 
 
 def drawn(store: ShardStore, seed: int = 7, **evaluation: Any) -> ShardStore:
@@ -82,7 +82,7 @@ def test_as_many_as_there_are_is_all_of_them(store: ShardStore) -> None:
 
 def test_it_is_said_in_the_summary_and_in_the_records(store: ShardStore) -> None:
     job, _ = prepare(Scenario.from_tables(tables(evaluation={"samples": 50})), Path("no-data-here"))
-    assert f"50 of {len(store.test):,} test samples" in job.store.summary()
+    assert f"50 of {len(store.test):,} test samples" in job.result.store.summary()
     data = describe_environment(job, "inline", [])["data"]
     assert (data["test_samples"], data["evaluated_samples"]) == (len(store.test), 50)
     assert " of " not in store.summary()

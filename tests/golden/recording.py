@@ -1,6 +1,7 @@
 """What a golden run leaves, and the conditions under which its bits are expected again.
 
-`python -m tests.golden.recording` runs every golden scenario anew and writes `recorded.json`; `NAME ...` only those.
+`python -m tests.golden.recording` runs every golden scenario anew and writes `recorded/<CPU capability>.json`;
+`NAME ...` only those.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from rich.console import Console
 import rayfl
 from tests.golden.scenarios import golden_scenarios
 
-RECORDED = Path(__file__).with_name("recorded.json")
+FOLDER = Path(__file__).with_name("recorded")
 NOT_COMPARED = ("seconds",)
 SAMPLED = 8
 """Values of every tensor that are kept, evenly spread over it, for a comparison within a tolerance."""
@@ -30,6 +31,14 @@ def conditions() -> dict[str, str]:
     """What decides the bits beside the scenario; glyphs of generated data come from matplotlib and pillow."""
     tools = {name: version(name) for name in ("torch", "numpy", "matplotlib", "pillow")}
     return tools | {"cpu": torch.backends.cpu.get_cpu_capability()}
+
+
+def recorded() -> dict[str, Any]:
+    """What was recorded on this machine's kind of processor, else on another."""
+    own = FOLDER / f"{conditions()['cpu']}.json"
+    path = own if own.exists() else min(FOLDER.glob("*.json"))
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content
 
 
 def outcome(tables: dict[str, Any]) -> dict[str, Any]:
@@ -50,12 +59,13 @@ def outcome(tables: dict[str, Any]) -> dict[str, Any]:
 def main(names: Sequence[str]) -> None:
     torch.set_num_threads(1)
     scenarios = golden_scenarios()
-    before = json.loads(RECORDED.read_text()) if names else {"outcomes": {}}
+    path = FOLDER / f"{conditions()['cpu']}.json"
+    before = json.loads(path.read_text()) if names else {"outcomes": {}}
     if names and before["conditions"] != conditions():
         raise SystemExit(f"the others were recorded under {before['conditions']}: record them all")
     outcomes = before["outcomes"] | {name: outcome(scenarios[name]) for name in names or scenarios}
     kept = {name: outcomes[name] for name in scenarios}
-    RECORDED.write_text(json.dumps({"conditions": conditions(), "outcomes": kept}, indent=1) + "\n")
+    path.write_text(json.dumps({"conditions": conditions(), "outcomes": kept}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ class Bench:
     def __init__(self, **changes: Any) -> None:
         job, self.model = prepared("fedavg", PLAIN, **changes)
         self.initial = self.model.vector.clone()
-        self.source = BatchSource(job.store, torch.device("cpu"))
+        self.source = BatchSource(job.result.store, torch.device("cpu"))
         self._executor = OneByOne(self.model, self.source, torch.device("cpu"))
 
     def client(

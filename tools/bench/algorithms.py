@@ -95,7 +95,7 @@ def one_round_each(scenarios: Mapping[str, dict[str, Any]]) -> Iterator[dict[str
 def forward_passes() -> Callable[[], int]:
     """A call that takes forward passes of LeNet-5 on a batch, in evaluation mode, as many as a round has steps."""
     job, model = job_of(scenario("lenet5", "fedavg"))
-    x, _ = BatchSource(job.store, torch.device("cpu")).test_batch(slice(0, BATCH))
+    x, _ = BatchSource(job.result.store, torch.device("cpu")).test_batch(slice(0, BATCH))
     passes = 2 * math.ceil(SAMPLES / BATCH)
     model.module.eval()
 

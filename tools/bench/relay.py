@@ -52,7 +52,7 @@ def training_seconds() -> float:
     job, model = job_of(scenario())
     torch.set_num_threads(job.scenario.numerics.threads)
     cpu, local = torch.device("cpu"), job.scenario.phases[0].local
-    source = BatchSource(job.store, cpu)
+    source = BatchSource(job.result.store, cpu)
     algorithm, received = build_algorithms(job.scenario)[0], model.vector.clone()
     executor = OneByOne(model, source, cpu)
     buffers = model.buffers.clone()

@@ -1,8 +1,8 @@
-"""Partitioners: who owns which row of the training data.
+"""Partitioners: which client owns which training sample.
 
-Each takes what it needs of `labels` ([n] int64), `num_classes`, `clients` (how many), `rng` and `natural` (the
-data's own clients), and its options under `data.partition`, whose type hints say what is allowed; it returns
-`Shards` in which every row is used once and a client's rows ascend.
+A partitioner declares those of the arguments `labels` ([n] int64), `num_classes`, `clients` (their number), `rng` and
+`natural` (the data's own clients) that it needs, and its options under `data.partition`, whose type hints state the
+allowed values. It returns `Shards` that use every sample once, with each client's rows in ascending order.
 """
 
 from rayfl.data.partition.balanced import dirichlet_balanced

@@ -1,4 +1,4 @@
-"""Label skew among clients of equal size."""
+"""Label skew across clients of equal size."""
 
 from __future__ import annotations
 
@@ -22,23 +22,28 @@ def dirichlet_balanced(
     alpha: Concentration,
     tries: PositiveInt = 100,
 ) -> Shards:
-    """Class by class, Dir(alpha) proportions among all clients, scaled until all clients have the same size.
+    """Splits every class over all clients in Dir(alpha) proportions, scaled so that all clients have the same size.
 
-    The clients' and the classes' sums of the matrix of proportions are scaled in turn, 100 times, to what they
-    should be, and the matrix is rounded down to rows. The rows left over are matched at random with the clients
-    that lack some, so that every row is used and sizes differ by at most one. A draw that these 100 sweeps leave
-    unbalanced, or that gives a client nothing, is drawn again, at most `tries` times: with ten classes alpha 0.1
-    never needed it, 0.01 did at times for 100 clients and nearly always for ten.
+    The matrix of proportions is scaled 100 times, alternately by client and by class, towards the required sums, and
+    then rounded down to whole samples. The samples left over go at random to the clients that are short of some, so
+    every sample is used and sizes differ by at most one. A draw that is still unbalanced after these 100 sweeps, or
+    that leaves a client empty, is discarded and redrawn, up to `tries` draws in all. With ten classes, alpha = 0.1
+    never needed a second draw; alpha = 0.01 sometimes did with 100 clients, and nearly always with ten.
 
     Args:
         labels: [n] int64 in 0..num_classes-1.
+        num_classes: Number of classes.
+        clients: Number of clients.
+        rng: Random generator.
+        alpha: Concentration of the Dirichlet distribution.
+        tries: Maximum number of draws.
 
     Raises:
-        ScenarioError: No number of clients, or `tries` draws that could not be balanced.
-        DataError: More clients than rows.
+        ScenarioError: No number of clients is given, or none of `tries` draws could be balanced.
+        DataError: There are more clients than samples.
 
     Source: Lubana et al., "Orchestra: Unsupervised Federated Learning via Globally Consistent Clustering", ICML
-    2022, whose code rounds down too, but leaves out the rows left over.
+    2022. Its code also rounds down, but drops the samples left over.
     """
     count = client_count(clients, len(labels))
     class_sizes = np.bincount(labels, minlength=num_classes)
@@ -58,11 +63,11 @@ def dirichlet_balanced(
 
 
 def _scaled(proportions: np.ndarray, class_sizes: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """[classes, clients] whose sums are `class_sizes`, and `sizes` as nearly as the sweeps get; zeros stay zeros."""
+    """[classes, clients] with row sums `class_sizes` and column sums close to `sizes`; zeros stay zeros."""
     rows = proportions
     for _ in range(SWEEPS):
         for axis, wanted in ((0, sizes), (1, class_sizes[:, None])):
             held = rows.sum(axis=axis, keepdims=True)
-            # What holds next to nothing cannot be scaled up: it stays, and the draw is found unbalanced.
+            # A sum that is practically zero cannot be scaled up; it stays, and the draw counts as unbalanced.
             rows = rows * np.where(held > 1e-100, wanted / np.maximum(held, 1e-100), 1.0)
     return rows

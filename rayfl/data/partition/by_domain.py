@@ -1,4 +1,4 @@
-"""Feature skew: every client lives in one domain."""
+"""Feature skew: every client's samples come from a single domain."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from rayfl.errors import DataError, ScenarioError
 
 
 def by_domain(natural: NaturalClients | None, clients: PositiveInt | None, rng: np.random.Generator) -> Shards:
-    """Each of the data's own groups dealt evenly and at random to equally many clients, so that none has two.
+    """Splits every domain evenly and at random over the same number of clients, so that each client has one domain.
 
-    Clients come domain by domain, in the data's order; those of a domain differ in size by at most one row.
+    Clients are numbered domain by domain, in the data's order; within a domain, sizes differ by at most one sample.
 
     Args:
-        natural: The domains (cities, styles of drawing), which the data names as it otherwise names its clients.
+        natural: The domains (cities, drawing styles), stored where other data sets have their own clients.
+        clients: Number of clients, a multiple of the number of domains.
+        rng: Random generator.
 
     Raises:
-        ScenarioError: No number of clients, or none that the domains can share equally.
-        DataError: The data names no domains, or one has fewer rows than clients.
+        ScenarioError: No number of clients is given, or it is not a multiple of the number of domains.
+        DataError: The data names no domains, or a domain has fewer samples than clients.
     """
     if natural is None:
         raise DataError("data.partition: 'by_domain' needs data that names its domains, which this does not")

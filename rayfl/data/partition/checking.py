@@ -1,4 +1,4 @@
-"""What a partitioner of the user's own returns, checked before it is believed."""
+"""Validation of what a user's own partitioner returns."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ _EXPECTED = (
 
 
 def checked_shards(found: Any, num_samples: int, clients: int | None, what: str) -> Shards:
-    """Shards from whatever a partitioner returned.
+    """Checks what a partitioner returned and converts it to `Shards`.
 
     Args:
         found: `Shards`, or an array (or list) with the owner of every sample.
-        num_samples: How many training samples there are.
-        clients: How many clients the scenario asks for; None where it leaves that to the partitioner.
-        what: Whose result it is, for messages.
+        num_samples: Number of training samples.
+        clients: Number of clients that the scenario asks for; None if it leaves this to the partitioner.
+        what: Name of the partitioner, for error messages.
 
     Raises:
-        DataError: Something else, a row that does not exist or that two clients share, or another number of clients.
+        DataError: The result has another type or shape, contains a row that does not exist or that is used twice, or
+            has the wrong number of clients.
     """
     shards = found if isinstance(found, Shards) else _from_owners(found, num_samples, clients, what)
     rows, offsets = shards.rows, shards.offsets
@@ -59,7 +60,7 @@ def checked_shards(found: Any, num_samples: int, clients: int | None, what: str)
 def _from_owners(found: Any, num_samples: int, clients: int | None, what: str) -> Shards:
     try:
         owner = np.asarray(found)
-    except Exception:  # what a strange object raises when numpy looks at it
+    except Exception:  # an arbitrary object may raise anything when converted
         owner = np.empty(0, object)
     if owner.shape != (num_samples,) or not np.issubdtype(owner.dtype, np.integer):
         seen = _in_words(found)

@@ -1,4 +1,4 @@
-"""How many clients the rows are dealt to."""
+"""The number of clients that share the samples."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from rayfl.errors import DataError, ScenarioError
 
 
 def client_count(clients: int | None, rows: int) -> int:
-    """`clients`, once it is known to be a number that `rows` rows can be dealt to.
+    """Returns `clients` after checking that it is a number, and at most the number of samples.
+
+    Args:
+        clients: Number of clients; None if the scenario gives none.
+        rows: Number of training samples.
 
     Raises:
-        ScenarioError: No number was given.
-        DataError: There are more clients than rows.
+        ScenarioError: No number is given.
+        DataError: There are more clients than samples.
     """
     if clients is None:
         raise ScenarioError("data.clients: needs a number")

@@ -1,4 +1,4 @@
-"""Label skew: each class is spread over the clients in Dirichlet proportions."""
+"""Label skew: each class is split over the clients in Dirichlet proportions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rayfl.data.partition.dealing import cut, deal
 from rayfl.errors import ScenarioError
 
 Concentration = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-"""The parameter of a symmetric Dirichlet distribution: the smaller, the more skew."""
+"""Parameter of a symmetric Dirichlet distribution; smaller values give more skew."""
 
 
 def dirichlet(
@@ -25,29 +25,35 @@ def dirichlet(
     min_size: NonNegativeInt = 10,
     tries: PositiveInt = 1000,
 ) -> Shards:
-    """Class by class, Dir(beta) proportions among the clients that hold less than their even share so far.
+    """Splits every class in Dir(beta) proportions over the clients that hold less than an even share so far.
 
-    For class k: p ~ Dir(beta * 1); p_j = 0 for every client j that already holds at least n / N rows; p is
-    rescaled and the class cut at floor(cumsum(p) * n_k). The whole draw is repeated until every client holds
-    `min_size` rows, at most `tries` times. A draw in which all of a class falls to clients that are full
-    (nothing is left to rescale; seen at tiny beta only) counts as a failed try. With `min_size = 0` shards may
+    For class k, p ~ Dir(beta * 1); p_j is set to 0 for every client j that already holds at least n / N samples; p is
+    rescaled, and the class is cut at floor(cumsum(p) * n_k). The whole draw is repeated until every client holds
+    `min_size` samples, at most `tries` times. A draw in which a class falls entirely to clients that are already full,
+    so that nothing is left to rescale (seen at tiny beta only), counts as a failed try. With `min_size = 0`, shards may
     be empty.
 
-    How often a draw is repeated, for ten classes of 6 000 rows (Fashion-MNIST) and min_size 10, at 0.2 to
-    0.8 ms a try: with 100 clients, beta 0.1 took 3 tries on average and 14 at most (300 seeds), beta 0.5 and
-    1.0 one. With 200 clients beta 0.1 took 125 on average, 371 at most; 500 clients at beta 0.1, and 100 at
-    beta 0.05, rarely or never succeed, and end in the error within a second.
+    Measured for ten classes of 6 000 samples (Fashion-MNIST) and min_size = 10, at 0.2 to 0.8 ms a try: with 100
+    clients, beta = 0.1 took 3 tries on average and at most 14 (300 seeds), beta = 0.5 and 1.0 a single one. With 200
+    clients, beta = 0.1 took 125 on average and at most 371. 500 clients with beta = 0.1, and 100 with beta = 0.05,
+    rarely or never succeed, and end in the error within a second.
 
     Args:
         labels: [n] int64 in 0..num_classes-1.
+        num_classes: Number of classes.
+        clients: Number of clients.
+        rng: Random generator.
+        beta: Concentration of the Dirichlet distribution.
+        min_size: Minimum number of samples per client.
+        tries: Maximum number of draws.
 
     Raises:
-        ScenarioError: No number of clients, a minimum that the rows cannot meet, or `tries` draws that all
+        ScenarioError: No number of clients is given, there are too few samples for the minimum, or all `tries` draws
             failed.
-        DataError: More clients than rows.
+        DataError: There are more clients than samples.
 
-    Source: Li et al., "Federated Learning on Non-IID Data Silos: An Experimental Study", ICDE 2022, and its
-    code (NIID-Bench), which also has the cap and the minimum.
+    Source: Li et al., "Federated Learning on Non-IID Data Silos: An Experimental Study", ICDE 2022, and its code
+    (NIID-Bench), which also has the cap and the minimum.
     """
     count = client_count(clients, len(labels))
     if min_size * count > len(labels):
@@ -75,17 +81,23 @@ def dirichlet(
 def dirichlet_plain(
     labels: np.ndarray, num_classes: int, clients: PositiveInt | None, rng: np.random.Generator, alpha: Concentration
 ) -> Shards:
-    """Class by class, Dir(alpha) proportions among all clients: no cap, no minimum, so shards may be empty.
+    """Splits every class over all clients in Dir(alpha) proportions, without a cap or a minimum.
+
+    Shards may be empty.
 
     Args:
         labels: [n] int64 in 0..num_classes-1.
+        num_classes: Number of classes.
+        clients: Number of clients.
+        rng: Random generator.
+        alpha: Concentration of the Dirichlet distribution.
 
     Raises:
-        ScenarioError: No number of clients.
-        DataError: More clients than rows.
+        ScenarioError: No number of clients is given.
+        DataError: There are more clients than samples.
 
     Source: Chen et al., "On the Importance and Applicability of Pre-Training for Federated Learning", ICLR 2023,
-    where class c is spread by q_c ~ Dir(alpha * 1).
+    where class c is split by q_c ~ Dir(alpha * 1).
     """
     count = client_count(clients, len(labels))
     class_sizes = np.bincount(labels, minlength=num_classes)
@@ -94,11 +106,11 @@ def dirichlet_plain(
 
 
 def _capped_counts(class_sizes: np.ndarray, clients: int, beta: float, rng: np.random.Generator) -> np.ndarray | None:
-    """[classes, clients] rows of each class for each client, or None where a class had nowhere to go."""
+    """[classes, clients] samples of each class for each client, or None if a class fell only to full clients."""
     counts = np.zeros((len(class_sizes), clients), np.int64)
     held = np.zeros(clients, np.int64)
     even_share = class_sizes.sum() / clients
-    # A class without rows takes no draw: when it comes last, all clients may be full already.
+    # Empty classes are skipped: by the last one, all clients may already be full.
     for label in np.flatnonzero(class_sizes):
         proportions = np.where(held < even_share, rng.dirichlet(np.full(clients, beta)), 0.0)
         if not proportions.sum() > 0:

@@ -1,4 +1,4 @@
-"""Independent and identically distributed clients."""
+"""Independent and identically distributed (IID) clients."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from rayfl.data.partition.dealing import shuffled_by_label
 
 
 def iid(labels: np.ndarray, clients: PositiveInt | None, rng: np.random.Generator, per_class: bool = False) -> Shards:
-    """A random partition whose shards differ in size by at most one row; none is empty.
+    """Splits the samples at random into shards that differ in size by at most one sample; none is empty.
 
     Args:
-        per_class: Every class is spread evenly too: clients differ by at most one row in each class, and are exactly
-            alike where the classes' sizes are multiples of the number of clients, as the code of FedDyn and FedBug
-            splits CIFAR-100 (500 / N images of every class for each of N clients).
         labels: [n] int64.
+        clients: Number of clients.
+        rng: Random generator.
+        per_class: Split every class evenly too: clients differ by at most one sample in each class, and not at all if
+            the class sizes are multiples of the number of clients. The code of FedDyn and FedBug splits CIFAR-100
+            like this (500 / N images of every class for each of N clients).
 
     Raises:
-        ScenarioError: No number of clients.
-        DataError: More clients than rows.
+        ScenarioError: No number of clients is given.
+        DataError: There are more clients than samples.
     """
     count = client_count(clients, len(labels))
     turns = np.arange(len(labels)) % count

@@ -7,9 +7,12 @@ from rayfl.errors import DataError
 
 
 def natural(natural: NaturalClients | None) -> Shards:
-    """One client for each that the data names (a writer of FEMNIST), with that client's training rows.
+    """Makes every client that the data names (a FEMNIST writer, for example) a client with its training samples.
 
-    Clients keep the data's order; one without training rows gets an empty shard.
+    Clients keep the data's order; a client without training samples gets an empty shard.
+
+    Args:
+        natural: The data's own clients; None if it names none.
 
     Raises:
         DataError: The data names no clients.

@@ -1,4 +1,4 @@
-"""Test samples by client where the data has no clients of its own: of the classes that the client trains on."""
+"""Test samples by client for data without clients of its own: each client is tested on its training classes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,20 @@ from rayfl.data.dataset import Shards
 def same_classes(
     train_labels: np.ndarray, train_shards: Shards, test_labels: np.ndarray, rng: np.random.Generator
 ) -> Shards:
-    """The test rows of every class, dealt evenly and at random to the clients that hold training rows of it.
+    """Deals the test samples of every class evenly and at random to the clients that train on this class.
 
-    Shares of a class differ by at most one row; who gets the larger ones is random too. A class that no client
-    trains on goes to nobody; a client whose classes have fewer test rows than holders may get none.
+    The clients' shares of a class differ by at most one sample; which clients get the larger shares is random too. The
+    test samples of a class that no client trains on are not dealt. A client may get none if all of its classes
+    have fewer test samples than clients that train on them.
 
     Args:
         train_labels: [n] integers.
-        test_labels: [n] integers.
+        train_shards: The clients' training samples.
+        test_labels: [m] integers.
+        rng: Random generator.
+
+    Returns:
+        The clients' test samples: rows of `test_labels`.
 
     Source: Oh et al., "FedBABU: Towards Enhanced Representation for Federated Image Classification", ICLR 2022:
     "same classes in train and test".

@@ -1,4 +1,4 @@
-"""Label-sorted shards: every client sees a few classes only."""
+"""Label-sorted shards: every client has samples of only a few classes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from rayfl.errors import DataError
 def shards(
     labels: np.ndarray, clients: PositiveInt | None, rng: np.random.Generator, shards_per_client: PositiveInt = 2
 ) -> Shards:
-    """Rows sorted by label and cut into equal pieces, `shards_per_client` random pieces for each client.
+    """Sorts the samples by label, cuts them into equal pieces, and gives each client random ones.
 
-    Where the rows do not divide evenly, pieces differ in size by one row. No client is empty. A piece holds one
-    class only where all classes have the same size and the number of pieces is a multiple of theirs. Then this is
-    also FedBABU's split, whose "shards per user" is the most classes that a client may hold.
+    If the samples do not divide evenly, pieces differ in size by one sample. No client is empty. Every piece is sure to
+    hold a single class only if all classes have the same size and the number of pieces is a multiple of the number of
+    classes. The partition is then also FedBABU's, whose "shards per user" is the most classes that a client may hold.
 
     Args:
         labels: [n] int64.
+        clients: Number of clients.
+        rng: Random generator.
+        shards_per_client: Number of pieces for each client.
 
     Raises:
-        ScenarioError: No number of clients.
-        DataError: Fewer rows than pieces.
+        ScenarioError: No number of clients is given.
+        DataError: There are fewer samples than pieces.
 
     Source: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data",
     AISTATS 2017, section 3 (100 clients, 2 shards of 300 rows each); Oh et al., "FedBABU", ICLR 2022 (100 clients,

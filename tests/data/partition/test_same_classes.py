@@ -1,4 +1,4 @@
-"""Test examples dealt to the clients that train on their class."""
+"""Test samples dealt to the clients that train on their class."""
 
 from __future__ import annotations
 

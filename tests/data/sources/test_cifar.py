@@ -1,4 +1,4 @@
-"""CIFAR: three forms of the files give the same examples; damage is named; the stand-in is loud."""
+"""CIFAR: three forms of the files give the same samples; damage is named; the stand-in is loud."""
 
 from __future__ import annotations
 

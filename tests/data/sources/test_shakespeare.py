@@ -74,10 +74,10 @@ def _load(data_dir: Path, source: str = "files", clients: int | None = None, **o
 def _of(dataset: Dataset, client: int, part: str) -> list[tuple[str, str]]:
     """A client's windows and targets, as text."""
     assert dataset.natural is not None
-    shards, examples = getattr(dataset.natural, part), getattr(dataset, part)
+    shards, samples = getattr(dataset.natural, part), getattr(dataset, part)
     rows = shards[client]
-    windows = ["".join(VOCABULARY[symbol] for symbol in window) for window in examples.x[rows]]
-    return list(zip(windows, (VOCABULARY[symbol] for symbol in examples.y[rows]), strict=True))
+    windows = ["".join(VOCABULARY[symbol] for symbol in window) for window in samples.x[rows]]
+    return list(zip(windows, (VOCABULARY[symbol] for symbol in samples.y[rows]), strict=True))
 
 
 def _expected(text: str, share: float) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
@@ -115,10 +115,10 @@ def test_windows_of_every_role_are_split_in_order_with_a_gap(tmp_path: Path, sha
 def test_windows_are_not_written_out(tmp_path: Path) -> None:
     _write_parquet(tmp_path)
     dataset = _load(tmp_path)
-    for examples in (dataset.train, dataset.test):
-        assert isinstance(examples.x, TextWindows)
-        assert examples.x.starts.dtype == np.int32
-        assert examples.y.dtype == np.uint8
+    for samples in (dataset.train, dataset.test):
+        assert isinstance(samples.x, TextWindows)
+        assert samples.x.starts.dtype == np.int32
+        assert samples.y.dtype == np.uint8
     assert dataset.train.x.text is dataset.test.x.text  # type: ignore[union-attr]
 
 

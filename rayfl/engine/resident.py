@@ -1,0 +1,103 @@
+"""A workload on a host: its network in memory, its data on the device, and what trains and scores there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+import torch.nn.functional as F
+
+from rayfl.config.phase import Local
+from rayfl.config.scenario import Scenario
+from rayfl.data.batches import BatchSource
+from rayfl.engine.evaluation import Score, Slice
+from rayfl.engine.executors.executor import Executor
+from rayfl.engine.executors.one_by_one import OneByOne
+from rayfl.engine.initial_model import build_network
+from rayfl.engine.message_sizes import MessageSizes
+from rayfl.engine.phase_plan import PhasePlan
+from rayfl.engine.workload import Workload
+from rayfl.local.context import ClientContext, ClientState, ClientStreams
+from rayfl.local.requests import ClientUpdate
+from rayfl.local.unfreezing import never_trained
+from rayfl.models.flat import FlatModel
+
+T = TypeVar("T")
+
+
+class Resident:
+    """A workload as one host holds it.
+
+    Attributes:
+        model: The one model on which all of the host's clients train, one after the other.
+        workload: What it was made from.
+
+    Args:
+        scenario: What runs.
+        workload: What to hold.
+        device: Where.
+    """
+
+    def __init__(self, scenario: Scenario, workload: Workload, device: torch.device) -> None:
+        self.workload = workload
+        self._scenario, self._device = scenario, device
+        self.model = FlatModel(build_network(scenario, workload.network, workload.store), device)
+        self._initial_buffers = self.model.buffers.clone()
+        self._source = BatchSource(workload.store, device, scenario.resources.device_cache_bytes)
+        self._executor: Executor = OneByOne(self.model, self._source, device)
+
+    def context(
+        self,
+        client: int,
+        local: Local,
+        lr: float,
+        streams: ClientStreams,
+        state: ClientState | None = None,
+        first_model: torch.Tensor | None = None,
+        num_values: int | None = None,
+        keeps_trained: bool = False,
+    ) -> ClientContext:
+        """A client's view of its update; see `ClientContext`."""
+        num_samples = self._source.num_samples(client)
+        return ClientContext(
+            id=client,
+            num_samples=num_samples,
+            relative_size=num_samples / self._source.mean_samples,
+            local=local,
+            lr=lr,
+            streams=streams,
+            state=ClientState({}, frozenset()) if state is None else state,
+            model=self.model,
+            random_model=self._random_model,
+            initial_buffers=self._initial_buffers,
+            first_model=first_model,
+            num_values=self.model.num_params if num_values is None else num_values,
+            keeps_trained=keeps_trained,
+        )
+
+    def run(self, client: ClientContext, update: Callable[[ClientContext], ClientUpdate[T]]) -> T:
+        """Runs a client update and returns its result."""
+        ((_, result),) = self._executor.run([client], update)
+        return result
+
+    def score(self, part: Slice) -> Score:
+        """Scores the resident model on a slice of the test samples."""
+        self.model.module.eval()
+        loss, correct, size = 0.0, 0, self.workload.evaluation.batch_size
+        for start in range(part.start, part.stop, size):
+            x, y = self._source.test_batch(slice(start, min(start + size, part.stop)))
+            with torch.inference_mode():
+                logits = self.model.module(x)
+                loss += float(F.cross_entropy(logits, y, reduction="sum"))
+                correct += int((logits.argmax(dim=1) == y).sum())
+        return Score(part, loss, correct)
+
+    def message_sizes(self, plan: PhasePlan) -> MessageSizes:
+        """The sizes of the messages of a phase that trains this workload."""
+        fixed = never_trained(plan.phase.local, plan.algorithm.fixed_last, self.model.module)
+        return MessageSizes(self.model, fixed, plan.algorithm.buffers_are_sent())
+
+    def _random_model(self, seed: int) -> torch.Tensor:
+        network = build_network(self._scenario, self.workload.network, self.workload.store, seed)
+        return FlatModel(network, self._device).vector

@@ -1,0 +1,53 @@
+"""The place of a tensor in the flat vector. Loads no PyTorch, so that the server can tell where tensors lie."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+ALIGNMENT = 16
+"""Floats. Slots start at multiples of 64 bytes: results of MKL can depend on the alignment of its inputs."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of one parameter or buffer in the flat vector.
+
+    Attributes:
+        name: PyTorch's (`conv1.weight`).
+        offset: In floats from the start of the vector, a multiple of 16.
+        shape: PyTorch's.
+        strides: In floats, of the tensor as it lies in the vector.
+        is_parameter: Trained by gradient; False for buffers and frozen parameters.
+        aliases: The other names of a tied tensor, which has several.
+    """
+
+    name: str
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    is_parameter: bool
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names, the first one included."""
+        return (self.name, *self.aliases)
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+        return math.prod(self.shape)
+
+    @property
+    def end(self) -> int:
+        """Where the next slot starts: offset plus size, rounded up to the alignment."""
+        return self.offset + -(-self.size // ALIGNMENT) * ALIGNMENT
+
+    def view(self, vector: torch.Tensor) -> torch.Tensor:
+        """Returns the slot's values in PyTorch's shape, as a view into `vector` ([length of the flat vector])."""
+        return vector[self.offset : self.offset + self.size].as_strided(self.shape, self.strides)

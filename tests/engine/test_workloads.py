@@ -1,0 +1,113 @@
+"""Phases that train different workloads: own data, own network, weights passed on by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rayfl.config.scenario import Scenario
+from rayfl.engine.events import Evaluated
+from rayfl.engine.job import Job
+from rayfl.errors import ScenarioError
+from rayfl.models.flat import FlatModel
+from rayfl.simulation import prepare
+from tests.engine.scenes import FEDERATED, PRETRAIN, cast, prepared, tables
+
+OTHER = {"name": "handwriting", "clients": 5, "source": "generated"}
+
+
+class Reversed(torch.nn.Module):
+    """As `torch.nn.Sequential` of the same names, but its parameters are declared from the last layer to the first."""
+
+    def __init__(self, backwards: bool, num_classes: int) -> None:
+        super().__init__()
+        layers = {"first": torch.nn.Conv2d(1, 6, 5, stride=4), "last": torch.nn.Linear(6 * 6 * 6, num_classes)}
+        for name in sorted(layers, reverse=backwards):
+            self.add_module(name, layers[name])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.relu(self.get_submodule("first")(x)).flatten(1)
+        logits: torch.Tensor = self.get_submodule("last")(hidden)
+        return logits
+
+
+def job_with(phases: list[Mapping[str, Any]], backwards: bool = False, **changes: Any) -> tuple[Job, FlatModel]:
+    model = {"name": f"{__name__}:Reversed", "backwards": backwards}
+    return prepare(Scenario.from_tables(tables(phases=phases, model=model, **changes)), Path("no-data-here"))
+
+
+def two_workloads() -> Job:
+    """A relay over eight clients, then FedAvg over five others with a model of another layout."""
+    first, _ = job_with([PRETRAIN])
+    second, _ = job_with([FEDERATED], backwards=True, data=OTHER)
+    whole, _ = job_with([PRETRAIN, FEDERATED])
+    return replace(whole, workloads=[first.result, second.result])
+
+
+def test_each_phase_trains_and_evaluates_its_own_data_with_its_own_network() -> None:
+    job = two_workloads()
+    scheduler, server = cast(job, 2)
+    events = list(scheduler.run())
+    samples = [event.samples for event in events if isinstance(event, Evaluated)]
+    sizes = [len(workload.store.test) for workload in job.workloads]
+    assert sizes[0] != sizes[1]
+    assert set(samples) == set(sizes)
+    assert samples[0] == sizes[0]
+    assert samples[-1] == sizes[1]
+    assert len(server.committed()[1]) == len(job.result.initial.vector)
+
+
+def test_the_second_phase_starts_with_the_first_ones_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By name, though they lie elsewhere in the vector."""
+    alone, model = job_with([PRETRAIN])
+    scheduler, server = cast(alone, 1)
+    list(scheduler.run())
+    expected = model.state_dict(torch.from_numpy(server.committed()[1]))
+
+    job = two_workloads()
+    scheduler, server = cast(job, 1)
+    taken: list[np.ndarray] = []
+    begin = server.begin
+
+    def spied(*arguments: Any) -> Any:
+        exchange = begin(*arguments)
+        taken.append(np.array(exchange.send[0]))
+        return exchange
+
+    monkeypatch.setattr(server, "begin", spied)
+    list(scheduler.run())
+    _, other = job_with([FEDERATED], backwards=True, data=OTHER)
+    assert [slot.name for slot in other.layout] != [slot.name for slot in model.layout]
+    for name, value in other.state_dict(torch.from_numpy(taken[0])).items():
+        assert torch.equal(value, expected[name]), name
+
+
+@pytest.mark.parametrize("stop", [1, 3, 4, 5])
+def test_it_goes_on_from_a_snapshot_on_other_hosts(stop: int) -> None:
+    job = two_workloads()
+    scheduler, server = cast(job, 2)
+    list(scheduler.run())
+    whole = server.committed()[1]
+
+    scheduler, _ = cast(job, 2)
+    for event in scheduler.run():
+        if getattr(event, "round_in_phase", None) and event.round == stop:
+            snapshot = scheduler.snapshot()
+            break
+    scheduler, server = cast(job, 3)
+    scheduler.restore(snapshot)
+    list(scheduler.run())
+    assert np.array_equal(server.committed()[1], whole)
+
+
+def test_models_of_different_names_or_shapes_are_refused_before_anything_starts() -> None:
+    whole, _ = job_with([PRETRAIN, FEDERATED])
+    other = prepared(phases=[FEDERATED]).result
+    with pytest.raises(ScenarioError, match=r"phases.federated: the models differ: '.*' is .* before and .* after"):
+        replace(whole, workloads=[whole.result, other])
