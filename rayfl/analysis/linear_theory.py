@@ -2,8 +2,8 @@
 
 The two-client model of "FedBug: A Bottom-Up Gradual Unfreezing Framework for Federated Learning", section 4 and
 appendix B: a linear network f(x) = x [a, b]^T v, whose first layer has a separate weight for each client and whose last
-layer is shared. Client 1 minimises (a v - 1)^2, client 2 (b v - 1)^2, and the server averages. A step of size lr
-subtracts 2 lr times the gradient of half the loss, which is the paper's.
+layer is shared. Client 1 minimises (a v - 1)^2, client 2 (b v - 1)^2, by gradient descent with learning rate lr,
+and the server averages.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def simulate(start: Weights, rounds: int, steps: int, lr: float, frozen_steps: i
     with np.errstate(over="ignore", invalid="ignore"):
         for _ in range(rounds):
             a, b, v = history[-1]
-            a_of_1, v_of_1 = _visit(a, v, steps, lr, frozen_steps)
-            b_of_2, v_of_2 = _visit(b, v, steps, lr, frozen_steps)
+            a_of_1, v_of_1 = _client_update(a, v, steps, lr, frozen_steps)
+            b_of_2, v_of_2 = _client_update(b, v, steps, lr, frozen_steps)
             # Each client returns the other's weight unchanged.
             history.append(Weights((a_of_1 + a) / 2, (b + b_of_2) / 2, (v_of_1 + v_of_2) / 2))
     if not np.isfinite(history[-1]).all():
@@ -90,10 +90,10 @@ def simulate(start: Weights, rounds: int, steps: int, lr: float, frozen_steps: i
     return Weights(*np.stack(history, axis=1))
 
 
-def _visit(
+def _client_update(
     first: np.ndarray, last: np.ndarray, steps: int, lr: float, frozen_steps: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One client update: gradient descent on (first * last - 1)^2."""
+    """Gradient descent on (first * last - 1)^2."""
     for step in range(steps):
         error = first * last - 1
         trained = last - lr * 2 * error * first

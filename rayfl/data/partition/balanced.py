@@ -26,8 +26,8 @@ def dirichlet_balanced(
 
     The matrix of proportions is scaled 100 times, alternately by client and by class, towards the required sums, and
     then rounded down to whole samples. The samples left over go at random to the clients that are short of some, so
-    every sample is used and sizes differ by at most one. A draw that is still unbalanced after these 100 sweeps, or
-    that leaves a client empty, is discarded and redrawn, up to `tries` draws in all. With ten classes, alpha = 0.1
+    every sample is used and sizes differ by at most one. A draw that is still unbalanced after these 100 sweeps is
+    discarded and redrawn, up to `tries` draws in all. With ten classes, alpha = 0.1
     never needed a second draw; alpha = 0.01 sometimes did with 100 clients, and nearly always with ten.
 
     Args:

@@ -62,7 +62,7 @@ def test_shards_test_on_the_classes_that_they_train_on() -> None:
         assert tested == trained
 
 
-def test_test_examples_lie_client_after_client_as_evaluation_cuts_them() -> None:
+def test_test_samples_lie_client_after_client_as_evaluation_cuts_them() -> None:
     store = _store("shards")
     assert store.test_shards is not None
     np.testing.assert_array_equal(store.test_shards.rows, np.arange(103))
