@@ -65,7 +65,7 @@ def sigterm_handler_kept() -> Iterator[None]:
     try:
         yield
     finally:
-        if callable(before) and threading.current_thread() is threading.main_thread():
+        if before not in (signal.SIG_DFL, None) and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)
 
 

@@ -40,11 +40,11 @@ def _carry_out(options: argparse.Namespace) -> int:
 
         print_scenarios()
     elif options.show:
-        from rayfl.engine.requirements import check_phases
+        from rayfl.engine.requirements import check_scenario
         from rayfl.resolution import resolve
 
         scenario = resolve(load_scenario(options.name, options.overrides, options.quick))
-        check_phases(scenario)
+        check_scenario(scenario)
         print(scenario.to_toml(), end="")
     else:
         from rayfl.simulation import run  # PyTorch is loaded only where it is needed

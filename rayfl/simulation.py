@@ -23,7 +23,7 @@ from rayfl.engine.events import EventConsumer
 from rayfl.engine.initial_model import build_checked
 from rayfl.engine.job import Job, Session
 from rayfl.engine.platform_facts import differing_hosts
-from rayfl.engine.requirements import check_phases, check_requirements
+from rayfl.engine.requirements import check_requirements, check_scenario
 from rayfl.engine.workload import InitialModel, Workload
 from rayfl.errors import ScenarioError
 from rayfl.interruption import Interrupts, interruptible
@@ -156,7 +156,7 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
         DataError: The data is missing or wrong.
     """
     scenario = resolve(scenario)
-    check_phases(scenario)
+    check_scenario(scenario)
     store = build_store(scenario.data, scenario.seed, data_dir, cache_folder())
     for phase in scenario.phases:
         check_cohort(phase, f"phases.{phase.name}", store.num_clients)

@@ -8,6 +8,14 @@ _NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 """How PyTorch says on the CPU and on CUDA, in a RuntimeError, what Python says by MemoryError."""
 
 
+def their_traceback(error: BaseException) -> str:
+    """The traceback of an error, from the first frame that is not rayfl's own; all of it where there is none."""
+    frames = error.__traceback__
+    while frames and str(frames.tb_frame.f_globals.get("__name__")).split(".")[0] == "rayfl":
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames or error.__traceback__))
+
+
 def report_as_theirs(error: BaseException, what: str) -> str:
     """The text of an error that a user's own code raised.
 

@@ -148,6 +148,22 @@ def test_everything_but_the_cluster_works_where_ray_is_not_installed() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_server_and_scheduler_load_no_pytorch() -> None:
+    """Their processes start while the hosts load it, and compete with them for the CPUs."""
+    program = f"""
+import sys
+import rayfl.cluster.scheduler_actor, rayfl.cluster.server_actor
+from rayfl.algorithms.building import build_algorithms
+from rayfl.config.scenario import Scenario
+for name in {list(algorithms)!r}:
+    phase = {{"name": "p", "rounds": 1, "cohort": 1, "algorithm": name, "transforms": ["top_k", "quantize"]}}
+    build_algorithms(Scenario.from_tables({{"data": {{"name": "femnist"}}, "model": "lenet5", "phases": [phase]}}))
+assert "torch" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=PACKAGE.parent)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     ("registry", "name"),
     [

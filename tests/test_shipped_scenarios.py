@@ -19,7 +19,7 @@ from rayfl.data.folders import cache_folder
 from rayfl.data.store import ShardStore, build_store
 from rayfl.engine.cohort import check_cohort
 from rayfl.engine.initial_model import build_network
-from rayfl.engine.requirements import check_phases, check_requirements
+from rayfl.engine.requirements import check_requirements, check_scenario
 from rayfl.grid.cells import Cell, cells_of, client_updates
 from rayfl.grid.schema import Metric, load_grid
 from rayfl.resolution import resolve
@@ -93,7 +93,7 @@ def test_a_scenario_is_ready_to_run_in_full_and_quick(name: str) -> None:
 def test_a_resolved_scenario_can_be_run_again_and_is_the_same(name: str, quick: bool) -> None:
     written = resolve(load_scenario(SCENARIOS[name], quick=quick)).to_toml()
     again = resolve(load_scenario(tomllib.loads(written)))
-    check_phases(again)
+    check_scenario(again)
     assert again.to_toml() == written
 
 

@@ -63,8 +63,21 @@ def table(runs: Sequence[Run]) -> str:
     return "\n".join(rows)
 
 
-def draw(runs: Sequence[Run], path: Path) -> None:
-    """Writes the PNG: accuracy in percent against the round."""
+def smoothed(values: np.ndarray, window: int) -> np.ndarray:
+    """Means over a centred window, [n]; nearer to an end, the window is as wide as fits symmetrically."""
+    half = window // 2
+    reach = [min(half, place, len(values) - 1 - place) for place in range(len(values))]
+    return np.array([values[place - wide : place + wide + 1].mean() for place, wide in enumerate(reach)])
+
+
+def draw(runs: Sequence[Run], path: Path, window: int = 1) -> None:
+    """Writes the PNG: accuracy in percent against the round.
+
+    Args:
+        runs: What to draw.
+        path: Where to.
+        window: Evaluations over which curves are smoothed; what was evaluated then lies behind them, pale.
+    """
     figure = Figure(figsize=(8, 4.2), dpi=120, layout="constrained")
     axes = figure.subplots()
     names = list(dict.fromkeys(run.name for run in runs))
@@ -73,7 +86,10 @@ def draw(runs: Sequence[Run], path: Path) -> None:
         place = names.index(run.name)
         order = [other for other in runs if other.name == run.name].index(run)
         label = f"{run.name}, seed {run.scenario['seed']}"
-        axes.plot(run.rounds, run.accuracy, styles[order % 4], color=COLOURS[place % 4], linewidth=1.4, label=label)
+        style, colour = styles[order % 4], COLOURS[place % 4]
+        if window > 1:
+            axes.plot(run.rounds, run.accuracy, color=colour, linewidth=0.6, alpha=0.3)
+        axes.plot(run.rounds, smoothed(run.accuracy, window), style, color=colour, linewidth=1.4, label=label)
     axes.set_xlabel("round")
     axes.set_ylabel("test accuracy, %")
     axes.set_ylim(bottom=0)
@@ -87,9 +103,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.compare_runs", description=__doc__.split("\n")[0])
     parser.add_argument("picture", type=Path)
     parser.add_argument("runs", type=Path, nargs="+")
+    parser.add_argument(
+        "--smooth",
+        type=int,
+        default=1,
+        metavar="N",
+        help="draw means over N evaluations, an odd number",
+    )
     options = parser.parse_args(arguments)
     runs = sorted(map(read_run, options.runs), key=lambda run: (run.name, run.scenario["seed"]))
-    draw(runs, options.picture)
+    draw(runs, options.picture, options.smooth)
     print(table(runs))
 
 

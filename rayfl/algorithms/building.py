@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from inspect import isabstract
 from typing import Any
 
-from pydantic import ValidationError
-from pydantic_core import to_json
-
 from rayfl.algorithms import algorithms
 from rayfl.algorithms.algorithm import Algorithm
-from rayfl.algorithms.component import build_component
+from rayfl.algorithms.component import build_component, with_options
 from rayfl.algorithms.presets import PRESETS
 from rayfl.algorithms.transforms import AnswerTransform, answer_transforms
 from rayfl.config.phase import ParallelPhase, Phase
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
-from rayfl.config.validation import explain
 from rayfl.errors import ScenarioError
-from rayfl.user_code import report_as_theirs
 
 
 def build_algorithms(scenario: Scenario) -> list[Algorithm]:
@@ -47,23 +41,13 @@ def build_algorithm(phase: Phase) -> Algorithm:
     own_fields: list[str] = preset.own_fields() if preset else []
     if preset:
         own = {key: value for key, value in options.items() if key in own_fields}
-        _build(preset.part()[1], own, where)  # so that errors name the keys as the scenario writes them
+        with_options(preset.part()[1], own, where)  # so that errors name the keys as the scenario writes them
         try:
             options = preset.expand(options)
         except ScenarioError as error:
             raise ScenarioError(f"{where}: {error}") from None
-    algorithm: Algorithm = _build(kind, options, where, own_fields)
+    algorithm: Algorithm = with_options(kind, options, where, own_fields)
     return algorithm
-
-
-def _build(kind: Any, options: Mapping[str, Any], where: str, also_known: Sequence[str] = ()) -> Any:
-    try:
-        # strict, so that neither true nor "1" passes for the number 1; as JSON, so that a list passes for a tuple
-        return kind.model_validate_json(to_json(options), strict=True)
-    except ValidationError as error:
-        raise ScenarioError(explain(error, kind, options, f"{where}.", also_known)) from None
-    except (Exception, SystemExit) as error:
-        raise ScenarioError(report_as_theirs(error, f"{where}: {kind.__module__}:{kind.__qualname__}")) from None
 
 
 def build_transforms(phase: Phase) -> list[AnswerTransform]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError
@@ -12,6 +12,7 @@ from rayfl.config.section import Named
 from rayfl.config.validation import explain
 from rayfl.errors import ScenarioError
 from rayfl.registry import Registry, nearest
+from rayfl.user_code import report_as_theirs
 
 
 class Component(BaseModel):
@@ -46,12 +47,29 @@ def build_component(registry: Registry, base: Any, chosen: Any, default: str = "
     kind = registry.resolve(named.name)
     if not (isinstance(kind, type) and issubclass(kind, Component) and issubclass(kind, base)):
         raise ScenarioError(f"{registry.kind} '{named.name}' does not derive from {base.__module__}.{base.__name__}")
-    options = {"name": named.name, **named.options}
+    return with_options(kind, {"name": named.name, **named.options})
+
+
+def with_options(kind: Any, options: Mapping[str, Any], where: str = "", also_known: Sequence[str] = ()) -> Any:
+    """Makes a component or an algorithm with the options that a scenario gives.
+
+    Args:
+        kind: Its class.
+        options: By name.
+        where: The key that they stand under, for errors.
+        also_known: Further names that errors may suggest.
+
+    Raises:
+        ScenarioError: An option is unknown or out of range, or the class raised.
+    """
     try:
         # strict, so that neither true nor "1" passes for the number 1; as JSON, so that a list passes for a tuple
         return kind.model_validate_json(to_json(options), strict=True)
     except ValidationError as error:
-        raise ScenarioError(explain(error, kind, options)) from None
+        raise ScenarioError(explain(error, kind, options, where and f"{where}.", also_known)) from None
+    except (Exception, SystemExit) as error:  # a user's class may raise anything
+        name = f"{kind.__module__}:{kind.__qualname__}"
+        raise ScenarioError(report_as_theirs(error, f"{where}: {name}" if where else name)) from None
 
 
 def component_field(registry: Registry, base: Any, default: str = "") -> Any:

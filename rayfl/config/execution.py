@@ -77,7 +77,7 @@ class Resources(Section):
         gpus_per_host: GPUs that Ray reserves for each host; fractions let hosts share a GPU.
         device: `auto` is CUDA for hosts with a share of a GPU, else the CPU.
         device_cache_gb: How much of a GPU's memory each host may use to keep samples there as they are stored (images
-            as uint8), so that they are copied once and batches are made there; no effect on the CPU.
+            as uint8), so that they are copied once and batches are made there; refused on the CPU.
         relay: `packed` runs a relay on one host, while the others evaluate; `spread` sends the model to each
             client's own host. Clients that keep state always train on their own host.
         restarts: How often a host that died is started again; its client updates are repeated.

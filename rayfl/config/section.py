@@ -31,6 +31,9 @@ class Named(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _from_name(cls, value: Any) -> Any:
+        given = value.get("name") if isinstance(value, Mapping) else value
+        if callable(given):
+            raise ValueError(_by_path(given))
         return {"name": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
@@ -42,6 +45,13 @@ class Named(BaseModel):
     def options(self) -> dict[str, Any]:
         """The options as they were given."""
         return dict(self.model_extra or {})
+
+
+def _by_path(given: Any) -> str:
+    module, name = getattr(given, "__module__", "?"), getattr(given, "__qualname__", type(given).__qualname__)
+    if "<" in name:
+        return f"give its import path, 'package.module:object'; {name} has none, so define it in a module"
+    return f"give its import path, '{module}:{name}', instead of the object itself"
 
 
 def check_plain(options: Mapping[str, Any]) -> None:

@@ -177,6 +177,10 @@ class Dataset:
                     f"{self.name}: {split} inputs are {samples.x.dtype}; "
                     "allowed are integers and floating point numbers in this machine's byte order"
                 )
+            x = samples.x
+            floats = isinstance(x, np.ndarray) and x.dtype.kind == "f" and x.size > 0
+            if floats and not np.isfinite([np.min(x), np.max(x)]).all():
+                raise DataError(f"{self.name}: {split} inputs hold values that are not finite (NaN or infinity)")
         kinds = [f"{list(part.x.shape[1:])} {part.x.dtype}" for part in (self.train, self.test)]
         if kinds[0] != kinds[1]:
             raise DataError(f"{self.name}: train inputs are {kinds[0]}, test inputs {kinds[1]}")

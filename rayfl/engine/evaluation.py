@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rayfl.config.execution import Evaluation
 from rayfl.data.dataset import Shards
-from rayfl.data.store import ShardStore
 from rayfl.engine.events import ClientScore, Evaluated
 from rayfl.engine.round_index import RoundIndex
 from rayfl.errors import ScenarioError
 from rayfl.streams import stream
+
+if TYPE_CHECKING:
+    from rayfl.data.store import ShardStore
 
 
 @dataclass(frozen=True)

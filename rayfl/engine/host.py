@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
@@ -29,6 +28,7 @@ from rayfl.engine.workload import Workload
 from rayfl.errors import ClientError, DivergenceError, RayflError, ResourceError
 from rayfl.local.context import ClientContext, ClientState, ClientStreams
 from rayfl.local.requests import ClientUpdate, LocalTraining
+from rayfl.user_code import their_traceback
 
 T = TypeVar("T")
 
@@ -180,8 +180,8 @@ class Host:
                 scores = [resident.score(part) for part in slices if not part.personalized]
         except RayflError:
             raise
-        except Exception:  # a user's network may raise anything
-            raise RayflError(f"the evaluation on host {self._index} raised\n{traceback.format_exc()}") from None
+        except Exception as error:  # a user's network may raise anything
+            raise RayflError(f"the evaluation on host {self._index} raised\n{their_traceback(error)}") from None
         return scores + [self._personalized(round_index, vector, part) for part in slices if part.personalized]
 
     def _personalized(self, round_index: RoundIndex, vector: torch.Tensor, part: Slice) -> Score:
@@ -245,5 +245,5 @@ class Host:
             if isinstance(error, RayflError):
                 detail, diverged = str(error), isinstance(error, DivergenceError)
             else:
-                detail, diverged = "its code raised\n" + traceback.format_exc(), False
+                detail, diverged = "its code raised\n" + their_traceback(error), False
             raise ClientError(client, self._index, phase, round, detail, diverged) from None

@@ -20,12 +20,18 @@ RATE = {"lr", "lr_decay", "lr_decay_from", "lr_drops", "lr_drop"}
 """The keys of `local` that an algorithm without local training uses."""
 
 
-def check_phases(scenario: Scenario) -> None:
+ONLY_ON_CUDA = {"numerics": ("deterministic", "tf32"), "resources": ("device_cache_gb",)}
+"""Keys of the scenario that nothing on the CPU reads."""
+
+
+def check_scenario(scenario: Scenario) -> None:
     """Checks what can be checked without data and network.
 
     Raises:
-        ScenarioError: An algorithm or option has no meaning with the phase's schedule, or no effect; names the phase.
+        ScenarioError: An algorithm or option has no meaning with the phase's schedule, or no effect; names its key.
     """
+    if not scenario.resources.uses_cuda:
+        _check_cpu(scenario)
     for plan in plan_phases(scenario):
         where = f"phases.{plan.phase.name}"
         if isinstance(plan.phase, RelayPhase):
@@ -54,6 +60,14 @@ def check_requirements(scenario: Scenario, network: nn.Module, store: ShardStore
         _check_stages(plan.phase.local, plan.algorithm, network, store, where)
     if scenario.evaluation.personalize:
         _check_stages(scenario.evaluation.personalize, None, network, store, "evaluation.personalize")
+
+
+def _check_cpu(scenario: Scenario) -> None:
+    for section, keys in ONLY_ON_CUDA.items():
+        chosen = getattr(scenario, section)
+        for key in keys:
+            if getattr(chosen, key) != type(chosen).model_fields[key].default:
+                raise ScenarioError(f"{section}.{key}: has no effect on the CPU, on which this runs; leave it out")
 
 
 def _check_relay(plan: PhasePlan, where: str) -> None:

@@ -7,13 +7,12 @@ import time
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import home
 from rayfl.engine.backend import Backend
 from rayfl.engine.calls import Call, wait_for
-from rayfl.engine.client_states import Snapshot
 from rayfl.engine.cohort import cohort_of
 from rayfl.engine.events import ClientScalars, Event, RoundDone, Traffic
 from rayfl.engine.pending_evaluations import PendingEvaluations
@@ -24,6 +23,9 @@ from rayfl.engine.schedules.schedule import SubmittedRound
 from rayfl.engine.server import BEFORE, ServerSnapshot
 from rayfl.engine.update_report import UpdateReport
 from rayfl.engine.workload import Population
+
+if TYPE_CHECKING:
+    from rayfl.engine.client_states import Snapshot
 
 ROUNDS_AHEAD = 2
 """Rounds submitted before the first of them is over, so that no host waits for the scheduler."""

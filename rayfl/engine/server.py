@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +19,7 @@ from rayfl.engine.round_index import RoundIndex
 from rayfl.engine.workload import InitialModel
 from rayfl.errors import DivergenceError, RayflError
 from rayfl.streams import stream
+from rayfl.user_code import their_traceback
 
 BEFORE = RoundIndex(0, 0, 0)
 """Position before the first round."""
@@ -215,9 +215,9 @@ class Server:
             return None
         except RayflError:
             raise
-        except Exception:  # a user's algorithm may raise anything
+        except Exception as error:  # a user's algorithm may raise anything
             raise RayflError(
-                f"algorithm {_name(plan)}: its round raised on the server\n{traceback.format_exc()}"
+                f"algorithm {_name(plan)}: its round raised on the server\n{their_traceback(error)}"
             ) from None
         if not isinstance(following, Exchange):
             raise RayflError(

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rayfl.config.execution import Evaluation
 from rayfl.config.section import Named
-from rayfl.data.store import ShardStore
 from rayfl.engine.evaluation import Slice, cut
 from rayfl.errors import ScenarioError
 from rayfl.models.slot import Slot
+
+if TYPE_CHECKING:
+    from rayfl.data.store import ShardStore
 
 
 @dataclass(frozen=True)

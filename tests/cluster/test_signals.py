@@ -39,6 +39,12 @@ def test_a_programs_own_sigterm_handler_outlives_the_start_of_ray() -> None:
         assert signal.getsignal(signal.SIGTERM) is mine
 
 
+def test_a_program_that_ignores_sigterm_goes_on_ignoring_it() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with attached(None):
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+
+
 def test_rays_handler_stays_where_the_program_has_none() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with attached(None):

@@ -26,6 +26,13 @@ def test_training_and_test_inputs_are_of_one_kind() -> None:
         dataset([1, 2], [1.0, 2.0])
 
 
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_inputs_that_are_not_finite_are_refused(wrong: float) -> None:
+    """Training would diverge, and the learning rate be blamed."""
+    with pytest.raises(DataError, match="test inputs hold values that are not finite"):
+        dataset([[1.0], [2.0]], [[1.0], [wrong]])
+
+
 def test_images_need_their_channels() -> None:
     x = np.zeros((2, 4, 4), np.uint8)
     with pytest.raises(

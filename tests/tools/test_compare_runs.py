@@ -3,9 +3,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tools.compare_runs import main
+from tools.compare_runs import main, smoothed
 
 
 def a_run(folder: Path, name: str, seed: int, accuracy: list[float]) -> Path:
@@ -31,3 +32,10 @@ def test_runs_of_a_grid_are_called_by_row_and_column(tmp_path: Path, capsys: pyt
     (run / "finished.json").write_text("{}")
     main([str(tmp_path / "one.png"), str(run)])
     assert "| `MOON, with_P1` | 3 | 50.00 % | 5 | 50.00 % | 50.00 % |" in capsys.readouterr().out
+
+
+def test_smoothing_keeps_the_ends_and_straight_lines() -> None:
+    line = np.arange(7.0)
+    assert smoothed(line, 5) == pytest.approx(line)
+    assert smoothed(np.array([0.0, 9.0, 0.0, 0.0]), 3) == pytest.approx([0, 3, 3, 0])
+    assert smoothed(line, 1).tolist() == line.tolist()
