@@ -28,6 +28,12 @@ class Interrupts:
         if self._last is not None:
             raise EXCEPTIONS[self._last]
 
+    def cause_of(self, error: BaseException) -> BaseException:
+        """What an error comes from: Ray replaces what a signal's handler raises by a plain KeyboardInterrupt."""
+        if self._last is None or not isinstance(error, KeyboardInterrupt):
+            return error
+        return EXCEPTIONS[self._last]()
+
     def _raise(self, number: int, frame: FrameType | None) -> NoReturn:
         self._last = signal.Signals(number)
         raise EXCEPTIONS[self._last]

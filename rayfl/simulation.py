@@ -134,7 +134,7 @@ def run(
             metrics = records.metrics_table()
             status.finished()
         except BaseException as error:
-            _end_early(error, session, model, records, status, console)
+            _end_early(interrupts.cause_of(error), session, model, records, status, console)
             raise
     _draw(metrics, job, records.folder / "curves.png", console)
     summary.show(console, records.folder)

@@ -147,6 +147,22 @@ def test_an_interrupt_that_a_library_swallows_ends_the_run_all_the_same(
 
 
 @pytest.mark.usefixtures("no_picture")
+def test_sigterm_is_named_although_ray_turns_it_into_a_plain_interrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def replaced() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except Terminated:
+            raise KeyboardInterrupt from None
+
+    monkeypatch.setattr(InlineSession, "events", ends_after(2, replaced))
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path)
+    assert status_in(tmp_path)["reason"] == "SIGTERM"
+
+
+@pytest.mark.usefixtures("no_picture")
 def test_a_client_that_fails_in_the_first_round_leaves_no_model(tmp_path: Path) -> None:
     with pytest.raises(ClientError):
         run(tmp_path, model="tests.user_code:RaisesInTraining")

@@ -26,7 +26,8 @@ class Status:
     - `reason`: why it failed or was interrupted, in one line, else null;
     - `diverged`: whether it failed because training diverged;
     - `started`, `ended`: times in UTC;
-    - `rounds`, `committed_rounds`: of the whole scenario;
+    - `rounds`, `committed_rounds`: of the whole scenario; a round that was reported as done may be lost if the run ends
+      before the server has committed it;
     - `model`: the file with the model and the round that it is of, null where there is none;
     - `model_missing`: why the model of the last committed round could not be saved, else null.
 
@@ -90,7 +91,7 @@ class Status:
                 "started": self._started,
                 "ended": None if status == "running" else _now(),
                 "rounds": self._rounds,
-                "committed_rounds": max(self._committed, model_round or 0),
+                "committed_rounds": self._committed if model_round is None else model_round,
                 "model": None if model_round is None else {"file": MODEL, "round": model_round},
                 "model_missing": model_missing,
             },
