@@ -82,8 +82,8 @@ def run(
         scenario: A name, a path to a TOML file, a table, or a Scenario.
         overrides: `{"phases.0.rounds": 10}` or `["phases.0.rounds=10"]`.
         quick: Applies the scenario's [quick] table before the overrides.
-        backend: `ray`, or `inline`: everything in this process, for debugging. Both give the same bits. Only one
-            thread of a process runs inline at a time; others wait.
+        backend: `ray`, or `inline`: everything in this process, for debugging. Both give the same bits. Runs
+            in several threads of one process take turns, except on a cluster that the program itself has connected to.
         address: Address of a Ray cluster (`auto`: the one this machine belongs to). By default the cluster that this
             program is connected to, else that of RAY_ADDRESS, else one started on this machine for the run.
         out: Where the run's folder is created, as `<out>/<name>-<time>`.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import grpc
 import ray
@@ -25,6 +26,9 @@ CLUSTER_ID = "/ray.rpc.NodeInfoGcsService/GetClusterId"
 NOT_RAY = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNIMPLEMENTED}
 """How something else answers it, or nobody does. Other failures, a wrong token among them, are Ray's to explain."""
 
+_CONNECTION = threading.RLock()
+"""Held while rayfl has a connection of its own."""
+
 TOKEN_HINT = "(a cluster that was started with RAY_AUTH_MODE=token wants the same setting, and its token, here)"
 
 
@@ -34,6 +38,7 @@ def attached(address: str | None, workers_print: bool = True) -> Iterator[None]:
 
     A connection that the program already has is used and left open. Otherwise `address`, else RAY_ADDRESS (which
     `ray job submit` sets), names the cluster; without either, Ray is started on this machine and stopped afterwards.
+    A process has one connection to Ray, so in another thread the block waits for this one's to close.
 
     Args:
         address: The head node's `host:port`, or `auto` for the cluster this machine belongs to.
@@ -43,10 +48,19 @@ def attached(address: str | None, workers_print: bool = True) -> Iterator[None]:
         ResourceError: Nothing answers at the address, something other than a Ray cluster does, or the cluster refuses
             the connection.
     """
-    if ray.is_initialized():
-        _check_is_ours(address)
+    with ExitStack() as connecting:
+        connecting.enter_context(_CONNECTION)
+        if ray.is_initialized():
+            _check_is_ours(address)
+            connecting.close()
+            yield
+            return
+        _connect(address, workers_print)
+        connecting.callback(ray.shutdown)
         yield
-        return
+
+
+def _connect(address: str | None, workers_print: bool) -> None:
     address = address or os.environ.get("RAY_ADDRESS")
     if address:
         _check_is_cluster(address)
@@ -62,10 +76,6 @@ def attached(address: str | None, workers_print: bool = True) -> Iterator[None]:
         raise ResourceError(
             f"no Ray cluster to work with at {address or 'this machine'}: {error}\n{TOKEN_HINT}"
         ) from error
-    try:
-        yield
-    finally:
-        ray.shutdown()
 
 
 def _check_is_ours(address: str | None) -> None:

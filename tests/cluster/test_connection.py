@@ -3,6 +3,7 @@ from __future__ import annotations
 import http.server
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -69,6 +70,33 @@ def test_the_dashboards_address_is_explained(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("RAY_ADDRESS", "http://127.0.0.1:8265")
     with pytest.raises(ResourceError, match="Ray's dashboard"), attached(None):
         pass
+
+
+def test_threads_take_turns_with_a_connection_of_rayfls_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray knows one connection in a process; a second ray.init would raise, a shutdown end the other thread's run."""
+    connected: list[str] = []
+    seen: list[int] = []
+
+    def connect(**_: object) -> None:
+        assert not connected
+        connected.append("cluster")
+
+    monkeypatch.setattr(ray, "init", connect)
+    monkeypatch.setattr(ray, "is_initialized", lambda: bool(connected))
+    monkeypatch.setattr(ray, "shutdown", connected.clear)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+    def run() -> None:
+        with attached(None):
+            time.sleep(0.05)
+            seen.append(len(connected))
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (seen, connected) == ([1, 1, 1, 1], [])
 
 
 @pytest.mark.ray
