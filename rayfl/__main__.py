@@ -29,7 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"rayfl {rayfl.__version__}")
-    commands = parser.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
+    parser.add_argument("--list", action="store_true", help="as the command list")
+    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     # these two parse their own options, since argparse mixes options and overrides in a parser of their own only
     commands.add_parser("run", help="run a scenario", add_help=False)
     commands.add_parser("grid", help="run every cell of a grid, and make its table", add_help=False)
@@ -45,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_grid(rest, prog="rayfl grid")
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if not (chosen.list or chosen.command == "list"):
+        parser.error("which command? run, grid or list")
     return exit_status(_list)
 
 

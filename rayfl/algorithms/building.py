@@ -10,7 +10,7 @@ from rayfl.algorithms.algorithm import Algorithm
 from rayfl.algorithms.component import build_component, with_options
 from rayfl.algorithms.presets import PRESETS
 from rayfl.algorithms.transforms import AnswerTransform, answer_transforms
-from rayfl.config.phase import ParallelPhase, Phase
+from rayfl.config.phase import Phase
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
 from rayfl.errors import ScenarioError
@@ -57,7 +57,7 @@ def build_transforms(phase: Phase) -> list[AnswerTransform]:
         ScenarioError: As `build_algorithms`.
     """
     built = []
-    for index, chosen in enumerate(phase.transforms if isinstance(phase, ParallelPhase) else ()):
+    for index, chosen in enumerate(phase.transforms):
         try:
             built.append(build_component(answer_transforms, AnswerTransform, chosen))
         except ScenarioError as error:
@@ -77,9 +77,8 @@ def with_algorithm_defaults(scenario: Scenario) -> Scenario:
 def _with_defaults(phase: Phase) -> Phase:
     algorithm = build_algorithm(phase)
     update: dict[str, Any] = {"algorithm": Named(name=phase.algorithm.name, **algorithm.model_dump(mode="json"))}
-    if isinstance(phase, ParallelPhase):
-        update["eval_model"] = phase.eval_model or algorithm.default_eval_model
-        update["transforms"] = tuple(
-            Named.model_validate(transform.model_dump(mode="json")) for transform in build_transforms(phase)
-        )
-    return phase.model_copy(update=update)
+    update["eval_model"] = phase.eval_model or algorithm.default_eval_model
+    update["transforms"] = tuple(
+        Named.model_validate(transform.model_dump(mode="json")) for transform in build_transforms(phase)
+    )
+    return phase.model_copy(update={key: value for key, value in update.items() if key in type(phase).model_fields})

@@ -8,12 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, NonNegativeFloat
+from pydantic import Field, NonNegativeFloat, model_validator
 
 from rayfl.algorithms.algorithm import LocalTrainingAlgorithm, Round
 from rayfl.algorithms.exchange import Answer, Exchange
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.config.phase import EvalModel
+from rayfl.config.section import check_idle
 
 if TYPE_CHECKING:
     import torch
@@ -30,10 +31,11 @@ class FedExP(LocalTrainingAlgorithm):
 
     Attributes:
         form: `paper`, as above. `code`: the authors' code, for epsilon, has |S| epsilon decay^(2 t) in round t, from 1
-            (and weights by `samples`). `feddecorr`: FedDecorr's code, the paper's form with norms over the buffers too.
-            `fedbug`: FedBug's code, without the factor 2 and with |S| for epsilon. With one participant all are FedAvg.
-        epsilon: 1e-3 for CIFAR and CINIC, 0.1 for EMNIST.
-        decay: Of `form = "code"`.
+            (and `weighting = "samples"`). `feddecorr`: FedDecorr's code, the paper's form with norms over the buffers
+            too. `fedbug`: FedBug's code, without the factor 2 and with |S| for epsilon. With one participant all are
+            FedAvg.
+        epsilon: 1e-3 for CIFAR and CINIC, 0.1 for EMNIST. Not for `form = "fedbug"`.
+        decay: For `form = "code"` alone.
         weighting: Of the means, `uniform` in the paper.
     """
 
@@ -43,6 +45,11 @@ class FedExP(LocalTrainingAlgorithm):
     epsilon: NonNegativeFloat = 1e-3
     decay: Annotated[float, Field(gt=0, le=1)] = 0.998
     weighting: Literal["samples", "uniform"] = "uniform"
+
+    @model_validator(mode="after")
+    def _no_idle_options(self) -> FedExP:
+        check_idle(self, {"decay": self.form != "code", "epsilon": self.form == "fedbug"}, f"with form = '{self.form}'")
+        return self
 
     def round(self, server: ServerState, context: RoundContext) -> Round:
         answers = yield Exchange(self.client_update, server.model, up=("model", 1))

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import NonNegativeFloat, PositiveFloat
+from pydantic import NonNegativeFloat, PositiveFloat, model_validator
 
 from rayfl.algorithms.penalty import Penalty
 from rayfl.algorithms.state import Declaration
+from rayfl.config.section import check_idle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +48,11 @@ class Contrastive(Penalty):
     tau: PositiveFloat = 0.5
     first: Literal["skip", "initial", "random"] = "skip"
     divide_by_tau: bool = True
+
+    @model_validator(mode="after")
+    def _no_idle_options(self) -> Contrastive:
+        check_idle(self, {"tau": not self.divide_by_tau}, "with divide_by_tau = false")
+        return self
 
     def reads_features(self) -> bool:
         return True

@@ -72,8 +72,11 @@ class _QFFL(Algorithm):
         self, client: ClientContext, model: torch.Tensor, largest: torch.Tensor
     ) -> ClientUpdate[Answer]:
         """Answers with the curvature and the change, weighted by the loss relative to the cohort's largest."""
+        loss = client.state.get("loss")
+        if loss is None:  # it went with its host
+            loss = (yield Loss(model)) + SMALLEST_LOSS
         change = yield from self.change(client, model)
-        relative = client.state["loss"] / largest
+        relative = loss / largest
         squared = change[: client.num_params].square().sum() / client.lr
         curvature = self.q * relative ** (self.q - 1) / largest * squared + relative**self.q
         return Answer(sums={"direction": relative**self.q * change, "curvature": curvature})

@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
+from pydantic import model_validator
 
 from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.exchange import Answer, Exchange, Part
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration, merged
+from rayfl.config.section import check_idle
 from rayfl.local.requests import Affine, Gradient
 from rayfl.local.steps import effective_steps
 
@@ -50,6 +52,11 @@ class SCAFFOLD(FedAvg):
     correction: Literal["gradient", "step"] = "gradient"
     steps: Literal["effective", "plain"] = "effective"
     weighting: Literal["samples", "uniform"] = "uniform"
+
+    @model_validator(mode="after")
+    def _no_idle_options(self) -> SCAFFOLD:
+        check_idle(self, {"steps": self.option == "I"}, "with option = 'I'")
+        return self
 
     def round(self, server: ServerState, context: RoundContext) -> Round:
         control = server.get("control", 0.0)

@@ -8,7 +8,10 @@ from typing import Literal
 from rayfl.errors import ScenarioError
 
 Scope = Literal["round", "phase", "run"]
-"""How long a named state lives: between the exchanges of one round, within one phase, or through the whole run."""
+"""How long a named state lives: between the exchanges of one round, within one phase, or through the whole run.
+
+A client's state of scope `round` may be missing in a later exchange, where its host was restarted: compute it again.
+"""
 
 Declaration = Mapping[str, Scope]
 """The scope of every named state; what is not declared cannot be kept."""

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from pydantic import Field
@@ -58,21 +58,15 @@ class AnswerTransform(Component, ABC):
     FedDyn's dual vector) is what the client computed, not what the server decodes, so there the server's sum differs
     from that of the clients' by what the transforms left out.
 
-    With error feedback, what a transform leaves out of an answer is kept by the client and added to its next one (Seide
-    et al., INTERSPEECH 2014; Karimireddy et al., ICML 2019).
-
-    Attributes:
-        error_feedback: Whether to use error feedback.
     """
-
-    error_feedback: bool = True
 
     def client_state(self, vectors: Sequence[str]) -> Declaration:
         """What clients keep for the vectors of these names."""
-        return {self._residual(vector): "phase" for vector in vectors} if self.error_feedback else {}
+        return {}
 
+    @abstractmethod
     def transform(self, client: ClientContext, vector: str, message: Encoded) -> Encoded:
-        """Transforms a message, with error feedback if it is on.
+        """Transforms a message.
 
         Args:
             client: Who sends it.
@@ -82,6 +76,23 @@ class AnswerTransform(Component, ABC):
         Returns:
             What is sent instead.
         """
+
+
+class BiasedTransform(AnswerTransform, ABC):
+    """A transform that leaves something out, which clients keep and add to their next answer: error feedback.
+
+    Seide et al., INTERSPEECH 2014; Karimireddy et al., ICML 2019.
+
+    Attributes:
+        error_feedback: Whether to use error feedback.
+    """
+
+    error_feedback: bool = True
+
+    def client_state(self, vectors: Sequence[str]) -> Declaration:
+        return {self._residual(vector): "phase" for vector in vectors} if self.error_feedback else {}
+
+    def transform(self, client: ClientContext, vector: str, message: Encoded) -> Encoded:
         if not self.error_feedback:
             return self.encode(client, vector, message)
         residual = client.state.get(self._residual(vector))
@@ -98,7 +109,7 @@ class AnswerTransform(Component, ABC):
         return f"{self.name} residual of {vector}"
 
 
-class TopK(AnswerTransform):
+class TopK(BiasedTransform):
     """Sends only the values of largest magnitude, each with its index.
 
     Aji and Heafield, "Sparse Communication for Distributed Gradient Descent", EMNLP 2017.
@@ -125,19 +136,17 @@ class Quantize(AnswerTransform):
     """Sends a sign and one of 2^(bits - 1) levels of every value, rounded at random without bias, and the L2 norm.
 
     Alistarh et al., "QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding", NeurIPS 2017, section
-    3.1, without its entropy code.
+    3.1, without its entropy code. There is no error feedback: rounding is unbiased, so that errors average out; they
+    may be larger than the vector itself, and what a client kept of them would grow without bound.
 
     Attributes:
         bits: Of each value.
-        error_feedback: There is none. Rounding is unbiased, so that errors average out; they may be larger than the
-            vector itself, and what a client kept of them would grow without bound.
     """
 
     name: str = "quantize"
     bits: Annotated[int, Field(ge=2, le=16)] = 8
-    error_feedback: Literal[False] = False
 
-    def encode(self, client: ClientContext, vector: str, message: Encoded) -> Encoded:
+    def transform(self, client: ClientContext, vector: str, message: Encoded) -> Encoded:
         import torch
 
         levels, values = 2 ** (self.bits - 1) - 1, message.values

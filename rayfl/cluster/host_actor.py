@@ -59,8 +59,8 @@ class HostActor:
     def commit(self, round_index: RoundIndex, clients: Sequence[int]) -> None:
         self._host.get().commit(round_index, clients)
 
-    def snapshot(self) -> Snapshot:
-        return self._host.get().snapshot()
+    def snapshot(self, round_index: RoundIndex) -> Snapshot:
+        return self._host.get().snapshot(round_index)
 
     def restore(self, round_index: RoundIndex, states: Snapshot) -> None:
         self._host.get().restore(round_index, states)

@@ -103,14 +103,13 @@ def _group(resources: Resources, hosts: int) -> Iterator[PlacementGroup]:
     bundle = _bundle(resources)
     group = placement_group([bundle] * hosts, strategy="SPREAD")
     try:
-        ray.get(group.ready(), timeout=PLACEMENT_TIMEOUT_S)
-    except GetTimeoutError:
-        remove_placement_group(group)
-        raise ResourceError(
-            f"the cluster did not free {hosts} times {bundle} within {PLACEMENT_TIMEOUT_S:g} s: another program may "
-            "have taken them meanwhile; see `ray status`"
-        ) from None
-    try:
+        try:
+            ray.get(group.ready(), timeout=PLACEMENT_TIMEOUT_S)
+        except GetTimeoutError:
+            raise ResourceError(
+                f"the cluster did not free {hosts} times {bundle} within {PLACEMENT_TIMEOUT_S:g} s: another program "
+                "may have taken them meanwhile; see `ray status`"
+            ) from None
         yield group
     finally:
         remove_placement_group(group)

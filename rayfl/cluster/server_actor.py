@@ -61,8 +61,8 @@ class ServerActor:
     def model_after(self, round_index: RoundIndex) -> np.ndarray:
         return self._server.get().model_after(round_index)
 
-    def latest_model(self) -> np.ndarray:
-        return self._server.get().latest_model()
+    def model_for(self, phase: int) -> np.ndarray:
+        return self._server.get().model_for(phase)
 
     def snapshot(self) -> ServerSnapshot:
         return self._server.get().snapshot()

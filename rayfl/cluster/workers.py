@@ -27,6 +27,8 @@ class ActorWorker:
 class RayBackend:
     """Hosts and server as actors."""
 
+    rounds_ahead = 1
+
     def __init__(self, hosts: Sequence[ActorWorker], server: ActorWorker) -> None:
         self.hosts, self.server = hosts, server
 

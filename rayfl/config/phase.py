@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     Discriminator,
@@ -20,7 +20,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from rayfl.config.section import Named, Section
+from rayfl.config.section import Named, Section, check_idle
 
 
 class Unfreezing(Section):
@@ -81,6 +81,11 @@ class Local(Section):
     clip_norm: PositiveFloat | None = None
     unfreeze: Unfreezing | None = None
     fixed_last: NonNegativeInt = 0
+
+    @model_validator(mode="after")
+    def _no_idle_options(self) -> Local:
+        check_idle(self, {"lr_drop": not self.lr_drops}, "without lr_drops")
+        return self
 
 
 class Bernoulli(Section):
@@ -172,6 +177,8 @@ class ParallelPhase(_Phase):
         transforms: Applied in order to a client's answer before it is summed: `top_k`, `quantize`, or your own.
     """
 
+    order: ClassVar[str] = "sampled"
+
     schedule: Literal["parallel"] = "parallel"
     eval_model: EvalModel | None = None
     transforms: tuple[Named, ...] = ()
@@ -186,6 +193,9 @@ class RelayPhase(_Phase):
         order: Order of the cohort: `sampled`, as drawn; `fixed`, by client number; `no_repeat`, as drawn, except that
             the last client of a round is never the first of the next.
     """
+
+    eval_model: ClassVar[EvalModel | None] = "global"
+    transforms: ClassVar[tuple[Named, ...]] = ()
 
     schedule: Literal["relay"]
     order: Literal["sampled", "fixed", "no_repeat"] = "sampled"

@@ -54,6 +54,22 @@ def _by_path(given: Any) -> str:
     return f"give its import path, '{module}:{name}', instead of the object itself"
 
 
+def check_idle(section: BaseModel, idle: Mapping[str, bool], when: str) -> None:
+    """Checks that options without effect are at their defaults.
+
+    Args:
+        section: Whose options they are.
+        idle: Which of them have no effect.
+        when: Under which condition, for the message: "with form = 'code'".
+
+    Raises:
+        ValueError: One of them was changed.
+    """
+    for key in (key for key, nothing_reads_it in idle.items() if nothing_reads_it):
+        if getattr(section, key) != type(section).model_fields[key].get_default():
+            raise ValueError(f"{key} has no effect {when}; leave it out")
+
+
 def check_plain(options: Mapping[str, Any]) -> None:
     """Checks that a scenario file can hold the options.
 

@@ -37,6 +37,10 @@ class Backend(Protocol):
     """The hosts, the server, and a way to wait for references."""
 
     @property
+    def rounds_ahead(self) -> int:
+        """Rounds submitted while one is still under way, so that no host waits for the scheduler."""
+
+    @property
     def hosts(self) -> Sequence[Worker]:
         """The hosts, by number."""
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from rayfl.algorithms.state import Scope
+from rayfl.engine.round_index import RoundIndex
 from rayfl.errors import RayflError
 
 State = dict[str, torch.Tensor]
@@ -25,28 +26,32 @@ class ClientStates:
     def __init__(self) -> None:
         self._kept: dict[str, dict[int, State]] = {"phase": {}, "run": {}}
         self._staged: dict[int, State] = {}
-        self._phase = 0
-        self._commits = 0
+        self._phase = self._round = self._commits = 0
 
-    def open(self, client: int, phase: int, commits: int, exchange: int, device: torch.device) -> State:
+    def open(
+        self, client: int, round_index: RoundIndex, exchange: int, commits: int | None, device: torch.device
+    ) -> State:
         """Returns a copy of the client's state on a device.
 
         Args:
             client: The client's number.
-            phase: The current phase; an earlier phase's states of scope `phase` are dropped.
-            commits: Number of rounds that must have been committed here.
-            exchange: Number of the exchange in its round; from the second on, the client must have staged a state here.
+            round_index: The current round; what an earlier phase or round was to keep no longer is dropped.
+            exchange: Number of the exchange in its round.
+            commits: Number of rounds that must have been committed here; None where the phase keeps nothing beyond its
+                rounds, so that nothing is missed on a host that was restarted.
             device: Where the copy goes.
 
         Raises:
             RayflError: The host was restarted and has lost the states.
         """
-        if phase != self._phase:
-            self._phase, self._kept["phase"] = phase, {}
-        if commits != self._commits or (exchange and client not in self._staged):
+        if round_index.phase != self._phase:
+            self._phase, self._kept["phase"] = round_index.phase, {}
+        if round_index.round != self._round:
+            self._round, self._staged = round_index.round, {}
+        if commits is not None and (commits != self._commits or (exchange and client not in self._staged)):
             raise _lost(commits)
         kept = {**self._kept["run"].get(client, {}), **self._kept["phase"].get(client, {})}
-        state = self._staged[client] if exchange else kept
+        state = self._staged.get(client, kept) if exchange else kept
         return {name: tensor.to(device, copy=True) for name, tensor in state.items()}
 
     def stage(self, client: int, state: Mapping[str, torch.Tensor]) -> None:
@@ -78,10 +83,12 @@ class ClientStates:
         self._staged = {}
         self._commits += 1
 
-    def snapshot(self) -> Snapshot:
-        """The committed states, as plain data."""
+    def snapshot(self, phase: int) -> Snapshot:
+        """The committed states of a phase, as plain data."""
         result: Snapshot = {}
         for scope, kept in self._kept.items():
+            if scope == "phase" and phase != self._phase:  # they are an earlier phase's
+                continue
             for client, state in kept.items():
                 named = {f"{scope}/{name}": tensor.numpy().copy() for name, tensor in state.items()}
                 result.setdefault(client, {}).update(named)

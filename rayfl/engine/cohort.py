@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from rayfl.config.phase import Bernoulli, BySize, Explicit, Phase, RelayPhase
+from rayfl.config.phase import Bernoulli, BySize, Explicit, Phase
 from rayfl.engine.round_index import RoundIndex
 from rayfl.errors import ScenarioError
 from rayfl.streams import stream
@@ -84,7 +84,7 @@ def cohort_of(
 
 
 def _order(phase: Phase) -> str:
-    return phase.order if isinstance(phase, RelayPhase) else "sampled"
+    return phase.order
 
 
 def _drawn(phase: Phase, rng: np.random.Generator, round_index: RoundIndex, sizes: np.ndarray) -> list[int]:

@@ -149,9 +149,9 @@ class Host:
         """Keeps the states that these clients' updates left, now that the round is over."""
         self._states.commit(clients, self._plans[round_index.phase].client_state)
 
-    def snapshot(self) -> Snapshot:
-        """The committed states of this host's clients."""
-        return self._states.snapshot()
+    def snapshot(self, round_index: RoundIndex) -> Snapshot:
+        """The states of this host's clients, after a committed round."""
+        return self._states.snapshot(round_index.phase)
 
     def restore(self, round_index: RoundIndex, states: Snapshot) -> None:
         """Continues after a committed round with the given states of this host's clients."""
@@ -213,8 +213,8 @@ class Host:
         with self._errors_of(client_id, plan.phase.name, round_index.round):
             declared, kept = plan.client_state, {}
             if declared:
-                commits = commits_before(self._plans, phase, round_index.round_in_phase)
-                kept = self._states.open(client_id, phase, commits, exchange, self._device)
+                keeps, before = plan.keeps_client_state, commits_before(self._plans, phase, round_index.round_in_phase)
+                kept = self._states.open(client_id, round_index, exchange, before if keeps else None, self._device)
             state = ClientState(kept, frozenset(declared))
             streams = ClientStreams(seed, phase, round_index.round, exchange, client_id)
             resident, lr = self._residents[phase], round_index.lr(self._scenario)

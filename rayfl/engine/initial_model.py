@@ -11,6 +11,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
 from rayfl.data.batches import BatchSource
 from rayfl.data.store import ShardStore
+from rayfl.engine.device import seed_torch
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.models import models
 from rayfl.models.building import build_module
@@ -39,7 +40,7 @@ def build_network(scenario: Scenario, network: Named, store: ShardStore, seed: i
         ScenarioError: The name or an option is unknown, or what it names makes no torch.nn.Module.
     """
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(torch_seed(scenario.seed, "initial") if seed is None else seed)
+        seed_torch(torch_seed(scenario.seed, "initial") if seed is None else seed, torch.device("cpu"))
         given = {"num_classes": store.num_classes, "input_shape": store.input_shape}
         module = build_module(network.name, network.options, given, "model")
     if scenario.numerics.kernels == "fast":

@@ -43,6 +43,8 @@ class InlineBackend:
         server: The server.
     """
 
+    rounds_ahead = 0  # a round runs while it is submitted
+
     def __init__(self, hosts: Sequence[Host], server: Server) -> None:
         self.hosts = [_InlineWorker(host) for host in hosts]
         self.server = _InlineWorker(server)

@@ -10,7 +10,7 @@ from rayfl.algorithms.building import build_algorithm, build_transforms
 from rayfl.algorithms.eval_model import EvaluatedModel
 from rayfl.algorithms.state import Scope, merged
 from rayfl.algorithms.transforms import AnswerTransform
-from rayfl.config.phase import ParallelPhase, Phase
+from rayfl.config.phase import Phase
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
 
@@ -20,12 +20,14 @@ class PhasePlan:
     """One phase of a scenario, built.
 
     Attributes:
+        number: Its number, from 0.
         phase: As configured.
         algorithm: Its algorithm.
         transforms: What happens to answers before they are summed.
         first_round: The scenario's number of its first round.
     """
 
+    number: int
     phase: Phase
     algorithm: Algorithm
     transforms: tuple[AnswerTransform, ...]
@@ -34,8 +36,7 @@ class PhasePlan:
     @cached_property
     def evaluated(self) -> EvaluatedModel:
         """Which model is evaluated."""
-        rule = self.phase.eval_model if isinstance(self.phase, ParallelPhase) else "global"
-        return EvaluatedModel(rule or self.algorithm.default_eval_model)
+        return EvaluatedModel(self.phase.eval_model or self.algorithm.default_eval_model)
 
     @cached_property
     def client_state(self) -> dict[str, Scope]:
@@ -56,6 +57,11 @@ class PhasePlan:
             )
         except ScenarioError as error:
             raise ScenarioError(f"phases.{self.phase.name}: {error}") from None
+
+    @cached_property
+    def keeps_client_state(self) -> bool:
+        """Whether clients keep anything beyond a round, which ties them to their hosts."""
+        return any(scope != "round" for scope in self.client_state.values())
 
     @cached_property
     def server_state(self) -> dict[str, Scope]:
@@ -84,13 +90,13 @@ def plan_phases(scenario: Scenario) -> list[PhasePlan]:
         ScenarioError: As `build_algorithms`.
     """
     plans, first = [], 1
-    for phase in scenario.phases:
-        plans.append(PhasePlan(phase, build_algorithm(phase), tuple(build_transforms(phase)), first))
+    for number, phase in enumerate(scenario.phases):
+        plans.append(PhasePlan(number, phase, build_algorithm(phase), tuple(build_transforms(phase)), first))
         first += phase.rounds
     return plans
 
 
 def commits_before(plans: list[PhasePlan], phase: int, round_in_phase: int) -> int:
     """How many rounds of phases whose clients keep state lie before a round: what a host must have committed."""
-    earlier = sum(plan.phase.rounds for plan in plans[:phase] if plan.client_state)
-    return earlier + (round_in_phase - 1 if plans[phase].client_state else 0)
+    earlier = sum(plan.phase.rounds for plan in plans[:phase] if plan.keeps_client_state)
+    return earlier + (round_in_phase - 1 if plans[phase].keeps_client_state else 0)

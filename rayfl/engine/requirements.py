@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from rayfl.algorithms.algorithm import Algorithm
-from rayfl.config.phase import Local, ParallelPhase, RelayPhase
+from rayfl.config.phase import Local, RelayPhase
 from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
 from rayfl.data.store import ShardStore
@@ -99,7 +99,7 @@ def _check_no_training(plan: PhasePlan, where: str) -> None:
     for field in type(default).model_fields:
         if field not in RATE and getattr(plan.phase.local, field) != getattr(default, field):
             raise ScenarioError(f"{where}.local.{field}: has no effect: clients of '{name}' do not train; leave it out")
-    if isinstance(plan.phase, ParallelPhase) and plan.evaluated.rule in ("participants", "all"):
+    if plan.evaluated.rule in ("participants", "all"):
         raise ScenarioError(
             f"{where}.eval_model: '{plan.evaluated.rule}' needs trained models; clients of '{name}' do not train"
         )

@@ -25,10 +25,9 @@ from rayfl.engine.update_report import UpdateReport
 from rayfl.engine.workload import Population
 
 if TYPE_CHECKING:
-    from rayfl.engine.client_states import Snapshot
+    import numpy as np
 
-ROUNDS_AHEAD = 2
-"""Rounds submitted before the first of them is over, so that no host waits for the scheduler."""
+    from rayfl.engine.client_states import Snapshot
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,7 @@ class RunSnapshot:
         traffic: Since the start of the run.
         server: The server's part.
         clients: What clients keep, by client.
+        evaluations: Rounds and models whose evaluation has yet to be reported.
     """
 
     index: RoundIndex
@@ -48,6 +48,7 @@ class RunSnapshot:
     traffic: Traffic
     server: ServerSnapshot
     clients: Snapshot
+    evaluations: Sequence[tuple[RoundIndex, np.ndarray]]
 
 
 class Scheduler:
@@ -79,6 +80,7 @@ class Scheduler:
         """
         self._start = time.monotonic()
         self._last_drawn = self._last_client
+        yield from self._evaluations.collect(left=2 * self._backend.rounds_ahead)
         for number in range(self._committed.phase, len(self._plans)):
             yield from self._phase(number)
         yield from self._evaluations.collect(left=0)
@@ -86,9 +88,10 @@ class Scheduler:
     def snapshot(self) -> RunSnapshot:
         """Returns the state after the last round that was reported as done."""
         server = self._backend.get(self._backend.server.call("snapshot"))
-        states = [self._backend.get(host.call("snapshot")) for host in self._backend.hosts]
+        states = [self._backend.get(host.call("snapshot", self._committed)) for host in self._backend.hosts]
         clients = {client: state for part in states for client, state in part.items()}
-        return RunSnapshot(self._committed, self._last_client, self._traffic, server, clients)
+        evaluations = self._evaluations.outstanding(self._committed)
+        return RunSnapshot(self._committed, self._last_client, self._traffic, server, clients, evaluations)
 
     def restore(self, snapshot: RunSnapshot) -> None:
         """Makes new hosts and a new server go on after the round of a snapshot."""
@@ -101,6 +104,8 @@ class Scheduler:
             refs.append(host.call("restore", snapshot.index, own))
         for ref in refs:
             self._backend.get(ref)
+        for index, model in snapshot.evaluations:
+            self._evaluations.submit(index, model, range(len(hosts)), self._populations[index.phase].slices)
 
     def _phase(self, number: int) -> Generator[Event, None, None]:
         plan = self._plans[number]
@@ -109,18 +114,14 @@ class Scheduler:
         under_way = deque[SubmittedRound]()
         for round_in_phase in range(done_before + 1, plan.phase.rounds + 1):
             index = RoundIndex(number, plan.first_round + round_in_phase - 1, round_in_phase)
-            try:
-                submitted = yield from schedule.submit(index, self._cohort(index))
-            except Exception:
-                # in one process a round runs while it is submitted; those before it are over and must not be lost
-                yield from self._finish(under_way, left=0)
-                raise
+            submitted = yield from schedule.submit(index, self._cohort(index))
             if self._evaluations.wanted(index):
-                self._evaluations.submit(submitted, self._populations[number].slices)
+                slices = self._populations[number].slices
+                self._evaluations.submit(index, submitted.model, submitted.evaluators, slices)
             under_way.append(submitted)
             # clients' states must be committed before the next round reads them
-            alone = round_in_phase == plan.phase.rounds or plan.client_state
-            yield from self._finish(under_way, left=0 if alone else ROUNDS_AHEAD - 1)
+            alone = round_in_phase == plan.phase.rounds or plan.keeps_client_state
+            yield from self._finish(under_way, left=0 if alone else self._backend.rounds_ahead)
 
     def _finish(self, under_way: deque[SubmittedRound], left: int) -> Generator[Event, None, None]:
         """Waits for rounds, commits and reports them, oldest first, until at most `left` are under way."""
@@ -129,7 +130,7 @@ class Scheduler:
             values = yield from self._wait([*done.reports, *done.server_calls], done.index)
             yield from self._commit(done)
             yield self._round_done(done, values[: len(done.reports)], values[len(done.reports) :])
-            yield from self._evaluations.collect(left=ROUNDS_AHEAD)
+            yield from self._evaluations.collect(left=2 * self._backend.rounds_ahead)
 
     def _cohort(self, index: RoundIndex) -> list[int]:
         phase = index.config(self._scenario)
@@ -140,14 +141,12 @@ class Scheduler:
     def _commit(self, done: SubmittedRound) -> Generator[Event, None, None]:
         plan = self._plans[done.index.phase]
         calls = [Call(self._backend.server.call("commit", done.index), "server: commit")]
-        if plan.client_state:
+        if plan.keeps_client_state:
             for number, host in enumerate(self._backend.hosts):
                 clients = [client for at, updated in done.assignments if at == number for client in updated]
                 calls.append(Call(host.call("commit", done.index, clients), f"host {number}: commit"))
-        # elsewhere the server commits in its own time, behind rounds that are under way; at the end of a phase whoever
-        # asks for the committed model must be given that of the last round
-        if plan.client_state or done.index.round_in_phase == plan.phase.rounds:
             yield from self._wait(calls, done.index)
+        # elsewhere there is nothing to wait for: the server, which has the round's model, only drops the one before
         self._committed = done.index
         self._last_client = done.last_client
 

@@ -148,17 +148,22 @@ class Server:
         self._kept = self._waiting.pop(round_index.round)
 
     def committed(self) -> tuple[int, np.ndarray]:
-        """Returns the number of the last committed round and its model to evaluate, float32 [length of the model]."""
-        index, state = self._kept
+        """Returns the number of the last committed round and its model to evaluate, float32 [length of the model].
+
+        Where clients keep nothing, a round is over as soon as the server has its model.
+        """
+        latest = self._latest()
+        index, state = self._kept if self._plans[latest[0].phase].keeps_client_state else latest
         return index.round, np.array(state.evaluated())
 
     def model_after(self, round_index: RoundIndex) -> np.ndarray:
         """float32 [length of the model]: the model to evaluate after a round, committed or not."""
         return np.array(self._state_after(round_index.round).evaluated())
 
-    def latest_model(self) -> np.ndarray:
-        """float32 [length of the model]: the model to evaluate after the last round that was run."""
-        return np.array(self._latest()[1].evaluated())
+    def model_for(self, phase: int) -> np.ndarray:
+        """float32 [length of the phase's model]: what a phase goes on from, after the last round that was run."""
+        before, latest = self._latest()
+        return self._taken_over(latest.evaluated(), before.phase, phase)
 
     def snapshot(self) -> ServerSnapshot:
         """The state after the last committed round."""
@@ -175,6 +180,11 @@ class Server:
         )  # fmt: skip
         self._kept, self._waiting = (snapshot.index, kept), {}
 
+    def _taken_over(self, vector: np.ndarray, before: int, phase: int) -> np.ndarray:
+        """A copy of a model vector of one phase, laid out as another's."""
+        own, others = self._models[phase], self._models[before]
+        return np.array(vector) if own is others else own.take(vector, others)
+
     def _latest(self) -> tuple[RoundIndex, ServerState]:
         return self._waiting[max(self._waiting)] if self._waiting else self._kept
 
@@ -186,10 +196,9 @@ class Server:
         before, latest = self._latest()
         state, plan = latest.staged(), self._plans[round_index.phase]
         if before.phase != round_index.phase:
-            own, others = self._models[round_index.phase], self._models[before.phase]
-            evaluated = latest.evaluated()
-            state.model, state.eval_model = np.array(evaluated) if own is others else own.take(evaluated, others), None
-            state.num_params, state.num_clients = own.num_params, self._num_clients[round_index.phase]
+            state.model = self._taken_over(latest.evaluated(), before.phase, round_index.phase)
+            state.eval_model, state.num_params = None, self._models[round_index.phase].num_params
+            state.num_clients = self._num_clients[round_index.phase]
             declared = self._plans[before.phase].server_state  # lacks what an earlier phase keeps through the run
             state.state = {name: value for name, value in state.state.items() if declared.get(name, "run") == "run"}
         state.declared = dict(plan.server_state)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rayfl.engine.backend import Ref
+from rayfl.engine.events import RoundDone
 from rayfl.engine.host import Host
 from rayfl.engine.inline import InlineBackend
 from rayfl.engine.scheduler import Scheduler
@@ -58,6 +59,7 @@ def test_the_committed_round_is_the_last_one_when_the_events_are_over(phases: li
     job = prepared(phases=phases)
     server = Server(job.scenario, job.initial_models, job.num_clients)
     backend = _LateBackend([Host(0, job.scenario, job.workloads)], server)
-    for _ in Scheduler(job.scenario, backend, job.populations).run():
-        pass
+    for event in Scheduler(job.scenario, backend, job.populations).run():
+        if isinstance(event, RoundDone):  # whoever stops the run here is given this round's model
+            assert server.committed()[0] == event.round
     assert server.committed()[0] == sum(phase["rounds"] for phase in phases)

@@ -88,6 +88,21 @@ def test_the_second_phase_starts_with_the_first_ones_weights(monkeypatch: pytest
         assert torch.equal(value, expected[name]), name
 
 
+def test_a_relay_too_takes_weights_over_by_name() -> None:
+    """Trained for a single step, they stay close to where the phase before left them."""
+    first, _ = job_with([FEDERATED])
+    step = {**PRETRAIN, "rounds": 1, "cohort": 1, "local": {"steps": 1, "batch_size": 8, "lr": 1e-6}}
+    second, other = job_with([step], backwards=True, data=OTHER)
+    whole, model = job_with([FEDERATED, step])
+    scheduler, server = cast(first, 1)
+    list(scheduler.run())
+    expected = model.state_dict(torch.from_numpy(server.committed()[1]))
+    scheduler, server = cast(replace(whole, workloads=[first.result, second.result]), 1)
+    list(scheduler.run())
+    for name, value in other.state_dict(torch.from_numpy(server.committed()[1])).items():
+        assert torch.allclose(value, expected[name], rtol=0, atol=1e-4), name
+
+
 @pytest.mark.parametrize("stop", [1, 3, 4, 5])
 def test_it_goes_on_from_a_snapshot_on_other_hosts(stop: int) -> None:
     job = two_workloads()

@@ -34,7 +34,7 @@ class Parallel(Schedule):
 
     def _assign(self, cohort: Sequence[int]) -> list[tuple[int, list[int]]]:
         hosts, local = len(self.backend.hosts), self.plan.phase.local
-        if self.plan.client_state:
+        if self.plan.keeps_client_state:
             assigned = at_home(cohort, hosts)
         else:
             steps = [update_steps(local, int(self.sizes[client])) for client in cohort]

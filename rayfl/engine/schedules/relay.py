@@ -21,8 +21,8 @@ class Relay(Schedule):
 
     def __init__(self, plan: PhasePlan, scenario: Scenario, backend: Backend, sizes: np.ndarray) -> None:
         super().__init__(plan, scenario, backend, sizes)
-        self._packed = scenario.resources.relay == "packed" and not plan.client_state
-        self._model: Ref = backend.server.call("latest_model")
+        self._packed = scenario.resources.relay == "packed" and not plan.keeps_client_state
+        self._model: Ref = backend.server.call("model_for", plan.number)
         self._chain: list[Call] = []
 
     def submit(self, index: RoundIndex, cohort: Sequence[int]) -> Generator[Event, None, SubmittedRound]:
