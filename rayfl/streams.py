@@ -4,9 +4,8 @@ A stream is a Philox generator (Salmon et al., "Parallel Random Numbers: As Easy
 128-bit key is a hash of (seed, purpose, counters...). Two hosts that ask for the same key draw the same numbers, and
 no stream is shared, so neither placement nor the order of client updates can change a result.
 
-A purpose is any text that says what the numbers are for. rayfl itself draws for `initial` (the initial parameters),
-`generate` (generated data), `select` (a choice of clients from the data), `partition`, `cohort` and, in a client
-update, `order` (of samples), `augment` and `model` (dropout).
+A purpose is any text that says what the numbers are for: `initial` (the initial parameters), `partition`, `cohort` or,
+in a client update, `order` (of samples), `augment` and `model` (dropout), to name some of rayfl's own.
 
 The bytes of a key and the raw words of its generator are the same on every platform. What NumPy and PyTorch make of
 them (permutations, normal variates) may change with their versions.

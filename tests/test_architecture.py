@@ -153,11 +153,13 @@ def test_server_and_scheduler_load_no_pytorch() -> None:
     program = f"""
 import sys
 import rayfl.cluster.scheduler_actor, rayfl.cluster.server_actor
-from rayfl.algorithms.building import build_algorithms
+from rayfl.algorithms.building import build_algorithm, build_transforms
 from rayfl.config.scenario import Scenario
 for name in {list(algorithms)!r}:
     phase = {{"name": "p", "rounds": 1, "cohort": 1, "algorithm": name, "transforms": ["top_k", "quantize"]}}
-    build_algorithms(Scenario.from_tables({{"data": {{"name": "femnist"}}, "model": "lenet5", "phases": [phase]}}))
+    scenario = Scenario.from_tables({{"data": {{"name": "femnist"}}, "model": "lenet5", "phases": [phase]}})
+    build_algorithm(scenario.phases[0])
+    build_transforms(scenario.phases[0])
 assert "torch" not in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=PACKAGE.parent)

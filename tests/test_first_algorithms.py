@@ -66,6 +66,31 @@ class RoundWithoutYield(FedAvg):
         return [server.model]
 
 
+class RaisesBeforeItYields(FedAvg):
+    def round(self, server: ServerState, context: RoundContext) -> Any:
+        raise LookupError("no round today")
+
+
+class DeclaresAList(FedAvg):
+    def client_state(self) -> Any:
+        return ["control"]
+
+
+class DeclaresAnUnknownScope(FedAvg):
+    def server_state(self) -> Any:
+        return {"control": "forever"}
+
+
+class RequiresNothingOfUse(FedAvg):
+    def requirements(self) -> Any:
+        return None
+
+
+class RaisesWhenAsked(FedAvg):
+    def reads_first_model(self) -> bool:
+        raise LookupError("who knows")
+
+
 class FailsInRoundTwo(FedAvg):
     def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
         if client.streams.round == 2:
@@ -81,6 +106,15 @@ class FailsInRoundTwo(FedAvg):
         ("AnswersWithArray", "it answered with 'delta' as a ndarray, not a torch.Tensor"),
         ("ReadsUndeclaredState", "client state 'previous' is not declared"),
         ("MisspellsItsAnswer", "no client answered with 'dleta'; the answers hold delta"),
+        ("RaisesBeforeItYields", "its round raised on the server"),
+        ("RaisesBeforeItYields", "LookupError: no round today"),
+        ("DeclaresAList", "DeclaresAList.client_state() must return a scope for every name"),
+        ("DeclaresAnUnknownScope", "DeclaresAnUnknownScope.server_state() must return a scope for every name, one of"),
+        (
+            "RequiresNothingOfUse",
+            "RequiresNothingOfUse.requirements() must return a set of buffers, features",
+        ),
+        ("RaisesWhenAsked", "RaisesWhenAsked.reads_first_model() raised LookupError: who knows"),
         ("RoundWithoutYield", "its round must be a generator that yields an Exchange, not return a list"),
     ],
 )

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from inspect import isabstract
-from typing import Any
+from typing import Any, get_args
 
 from rayfl.algorithms import algorithms
-from rayfl.algorithms.algorithm import Algorithm
+from rayfl.algorithms.algorithm import Algorithm, Requirement
 from rayfl.algorithms.component import build_component, with_options
 from rayfl.algorithms.presets import PRESETS
+from rayfl.algorithms.state import Scope
 from rayfl.algorithms.transforms import AnswerTransform, answer_transforms
 from rayfl.config.phase import Phase
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
 from rayfl.errors import ScenarioError
-
-
-def build_algorithms(scenario: Scenario) -> list[Algorithm]:
-    """The algorithm of each phase, with its hyper-parameters.
-
-    Raises:
-        ScenarioError: An unknown name, something that is no algorithm, or a hyper-parameter that is unknown or out of
-            range.
-    """
-    return [build_algorithm(phase) for phase in scenario.phases]
+from rayfl.user_code import report_as_theirs
 
 
 def build_algorithm(phase: Phase) -> Algorithm:
-    """The algorithm of one phase; see `build_algorithms`."""
+    """The algorithm of a phase, with its hyper-parameters.
+
+    Raises:
+        ScenarioError: An unknown name, something that is no algorithm, a hyper-parameter that is unknown or out of
+            range, or a user's own class that raises, or declares what is no declaration.
+    """
     chosen, where = phase.algorithm, f"phases.{phase.name}.algorithm"
     kind = algorithms.resolve(chosen.name)
     if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
@@ -47,14 +45,44 @@ def build_algorithm(phase: Phase) -> Algorithm:
         except ScenarioError as error:
             raise ScenarioError(f"{where}: {error}") from None
     algorithm: Algorithm = with_options(kind, options, where, own_fields)
+    _check_declarations(algorithm, where)
     return algorithm
+
+
+def _check_declarations(algorithm: Algorithm, where: str) -> None:
+    """Checks what an algorithm says of itself, once, so that nobody who asks later needs to."""
+    for method in ("client_state", "server_state"):
+        declared = _said(algorithm, method, where)
+        if not (isinstance(declared, Mapping) and all(scope in get_args(Scope) for scope in declared.values())):
+            raise ScenarioError(
+                f"{where}: {type(algorithm).__name__}.{method}() must return a scope for every name, one of "
+                f"{', '.join(get_args(Scope))}, like {{'control': 'phase'}}, not {declared!r}"
+            )
+    wanted, known = _said(algorithm, "requirements", where), set(get_args(Requirement))
+    if not (isinstance(wanted, set) and wanted <= known):
+        raise ScenarioError(
+            f"{where}: {type(algorithm).__name__}.requirements() must return a set of {', '.join(sorted(known))}, "
+            f"not {wanted!r}"
+        )
+    for method in ("reads_first_model", "buffers_are_sent"):
+        if not isinstance(said := _said(algorithm, method, where), bool):
+            raise ScenarioError(f"{where}: {type(algorithm).__name__}.{method}() must return a bool, not {said!r}")
+
+
+def _said(algorithm: Algorithm, method: str, where: str) -> Any:
+    try:
+        return getattr(algorithm, method)()
+    except ScenarioError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ScenarioError(report_as_theirs(error, f"{where}: {type(algorithm).__name__}.{method}()")) from None
 
 
 def build_transforms(phase: Phase) -> list[AnswerTransform]:
     """What happens to a phase's answers, in order.
 
     Raises:
-        ScenarioError: As `build_algorithms`.
+        ScenarioError: As `build_algorithm`.
     """
     built = []
     for index, chosen in enumerate(phase.transforms):
@@ -69,7 +97,7 @@ def with_algorithm_defaults(scenario: Scenario) -> Scenario:
     """The same scenario with every option of its algorithms and transforms written out.
 
     Raises:
-        ScenarioError: As `build_algorithms`.
+        ScenarioError: As `build_algorithm`.
     """
     return scenario.model_copy(update={"phases": tuple(_with_defaults(phase) for phase in scenario.phases)})
 

@@ -48,38 +48,67 @@ class RayLog:
         self.write("\n".join(data["lines"]), origin)
 
 
+class _Redirection:
+    """Sends what Ray prints on this driver's terminal to the logs of the runs that are under way.
+
+    Ray has no setting for it: `log_to_driver=False` silences the workers' own prints with the rest, and not the
+    messages of the raylet. So this replaces the two places of Ray's where it prints, while there is a log. Runs in
+    several threads may share a connection, and begin and end in any order.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._logs: list[tuple[RayLog, bool]] = []
+        self._shows: list[Any] = []
+        self._print: Any = None
+
+    def add(self, log: RayLog, prints: bool) -> None:
+        with self._lock:
+            self._logs = [*self._logs, (log, prints)]
+            if len(self._logs) == 1:
+                self._shows = [handler for name, handler in dispatcher.handlers if name == HANDLER]
+                self._print = ray_worker.print_to_stdstream
+                if self._shows:
+                    dispatcher.remove_handler(HANDLER)
+                    dispatcher.add_handler(HANDLER, self._take_output)
+                ray_worker.print_to_stdstream = self._take_message
+
+    def remove(self, log: RayLog) -> None:
+        with self._lock:
+            self._logs = [item for item in self._logs if item[0] is not log]
+            if not self._logs:
+                ray_worker.print_to_stdstream = self._print
+                if self._shows:
+                    dispatcher.remove_handler(HANDLER)
+                    for show in self._shows:
+                        dispatcher.add_handler(HANDLER, show)
+
+    def _take_output(self, data: Mapping[str, Any]) -> None:
+        logs = self._logs
+        for log, _ in logs:
+            log.take(data)
+        if any(prints for _, prints in logs) and not data["is_err"] and isinstance(data["pid"], int):
+            for show in self._shows:
+                show(data)
+
+    def _take_message(self, data: Mapping[str, Any], ignore_prefix: bool) -> None:
+        for log, _ in self._logs:
+            log.take(data)
+
+
+_REDIRECTION = _Redirection()
+
+
 @contextmanager
 def ray_text_in(log: RayLog, prints: bool = True) -> Iterator[None]:
     """Sends what Ray prints on this driver's terminal to a file.
-
-    Ray has no setting for it: `log_to_driver=False` silences the workers' own prints with the rest, and not the
-    messages of the raylet. So this replaces the two places of Ray's where it prints.
 
     Args:
         log: Receives everything.
         prints: Whether what workers print on stdout is also shown on the terminal, where the connection shows it.
     """
-    show_on_terminal = [handler for name, handler in dispatcher.handlers if name == HANDLER]
-    print_message = ray_worker.print_to_stdstream
-
-    def take_output(data: Mapping[str, Any]) -> None:
-        log.take(data)
-        if prints and not data["is_err"] and isinstance(data["pid"], int):
-            for show in show_on_terminal:
-                show(data)
-
-    def take_message(data: Mapping[str, Any], ignore_prefix: bool) -> None:
-        log.take(data)
-
-    if show_on_terminal:
-        dispatcher.remove_handler(HANDLER)
-        dispatcher.add_handler(HANDLER, take_output)
-    ray_worker.print_to_stdstream = take_message
+    _REDIRECTION.add(log, prints)
     try:
         yield
     finally:
-        ray_worker.print_to_stdstream = print_message
-        if show_on_terminal:
-            dispatcher.remove_handler(HANDLER)
-            for show in show_on_terminal:
-                dispatcher.add_handler(HANDLER, show)
+        _REDIRECTION.remove(log)

@@ -21,10 +21,11 @@ LONGEST_NAME = 200
 class Scenario(Section):
     """An experiment: everything its result depends on, and what to run it on.
 
-    name: begins the name of the run's folder; by default the file's stem, where the scenario came from a file.
-    model: a registered network or `package.module:object`, with its options; rayfl passes `num_classes` and
-        `input_shape` (height, width, channels) to a network that asks for them.
-    phases: once validated, those that have rounds; `until` has become `rounds`.
+    Attributes:
+        name: Begins the name of the run's folder; by default the file's stem, where the scenario came from a file.
+        model: A registered network or `package.module:object`, with its options; rayfl passes `num_classes` and
+            `input_shape` (height, width, channels) to a network that asks for them.
+        phases: Once validated, those that have rounds; `until` has become `rounds`.
     """
 
     name: str = "scenario"

@@ -67,7 +67,7 @@ class RoundDone:
         traffic: Since the start of the run.
         seconds: Since the scheduler started.
         scalars: Named numbers that the algorithm, the server and the clients reported, aggregated over the round.
-        client_scalars: The same for single clients, where they are wanted.
+        client_scalars: What single clients reported.
     """
 
     phase: str

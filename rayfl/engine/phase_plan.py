@@ -87,7 +87,7 @@ def plan_phases(scenario: Scenario) -> list[PhasePlan]:
     """The phases of a scenario, in order.
 
     Raises:
-        ScenarioError: As `build_algorithms`.
+        ScenarioError: As `build_algorithm`.
     """
     plans, first = [], 1
     for number, phase in enumerate(scenario.phases):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,7 +99,8 @@ class Server:
         if plan.algorithm.reads_first_model() and "first_model" not in state.state:
             state.keep("first_model", state.model.copy())
         before = plan.evaluated.before_round(state)
-        steps = plan.algorithm.round(state, context)
+        with _errors_of(plan):
+            steps = plan.algorithm.round(state, context)
         if not isinstance(steps, Generator):  # an algorithm of a user's own may return anything
             raise RayflError(
                 f"algorithm {_name(plan)}: its round must be a generator that yields an Exchange, not return a "
@@ -219,15 +221,10 @@ class Server:
         """The round's next exchange, None at its end."""
         plan = self._plans[self._round.index.phase]
         try:
-            following = run()
+            with _errors_of(plan):
+                following = run()
         except StopIteration:
             return None
-        except RayflError:
-            raise
-        except Exception as error:  # a user's algorithm may raise anything
-            raise RayflError(
-                f"algorithm {_name(plan)}: its round raised on the server\n{their_traceback(error)}"
-            ) from None
         if not isinstance(following, Exchange):
             raise RayflError(
                 f"algorithm {_name(plan)}: its round must yield an Exchange, not a {type(following).__name__}"
@@ -246,6 +243,17 @@ class Server:
                 f"algorithm {_name(plan)}: a round must yield {plan.algorithm.exchanges} exchanges (its `exchanges`), "
                 f"this one yields {'more' if following else f'only {received}'}"
             )
+
+
+@contextmanager
+def _errors_of(plan: PhasePlan) -> Iterator[None]:
+    """Names the algorithm in what it raises."""
+    try:
+        yield
+    except (RayflError, StopIteration):
+        raise
+    except Exception as error:  # a user's algorithm may raise anything
+        raise RayflError(f"algorithm {_name(plan)}: its round raised on the server\n{their_traceback(error)}") from None
 
 
 def _name(plan: PhasePlan) -> str:

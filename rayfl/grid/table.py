@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 
 from rayfl.durable import atomic_write
-from rayfl.grid.layout import Page, Remark, Table
+from rayfl.grid.page import Page, Remark, Table
 from rayfl.grid.results import TAIL, CellRun, FailedRun, FinishedRun
 from rayfl.grid.schema import Grid, Metric
 from rayfl.report.formatting import duration

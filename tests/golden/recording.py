@@ -46,14 +46,19 @@ def outcome(tables: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as out:
         result = rayfl.run(tables, backend="inline", out=out, data_dir=Path(out), console=Console(quiet=True))
         rows = result.metrics.to_pylist()
+    metrics = [{key: value for key, value in row.items() if key not in NOT_COMPARED} for row in rows]
+    return described(result.state_dict) | {"metrics": metrics}
+
+
+def described(state_dict: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """A model's digest and some of its values."""
     digest = hashlib.sha256()
     values: dict[str, list[float]] = {}
-    for name, tensor in result.state_dict.items():
+    for name, tensor in state_dict.items():
         digest.update(f"{name} {tuple(tensor.shape)}".encode())
         digest.update(tensor.numpy().tobytes())
         values[name] = tensor.double().flatten()[:: max(1, tensor.numel() // SAMPLED)].tolist()
-    metrics = [{key: value for key, value in row.items() if key not in NOT_COMPARED} for row in rows]
-    return {"sha256": digest.hexdigest(), "values": values, "metrics": metrics}
+    return {"sha256": digest.hexdigest(), "values": values}
 
 
 def main(names: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from rayfl.algorithms.building import build_algorithms
+from rayfl.algorithms.building import build_algorithm
 from rayfl.data.batches import BatchSource
 from rayfl.engine.events import RoundDone
 from rayfl.engine.executors.one_by_one import OneByOne
@@ -53,7 +53,7 @@ def training_seconds() -> float:
     torch.set_num_threads(job.scenario.numerics.threads)
     cpu, local = torch.device("cpu"), job.scenario.phases[0].local
     source = BatchSource(job.result.store, cpu)
-    algorithm, received = build_algorithms(job.scenario)[0], model.vector.clone()
+    algorithm, received = build_algorithm(job.scenario.phases[0]), model.vector.clone()
     executor = OneByOne(model, source, cpu)
     buffers = model.buffers.clone()
 
