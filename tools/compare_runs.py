@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from rayfl.grid.cells import MARKER
-
 COLOURS = ("#2166ac", "#b35806", "#1b7837", "#762a83")
 TAIL = 5
 """Evaluations at the end whose mean is a run's final accuracy: single rounds jump under skewed partitions."""
@@ -41,7 +39,7 @@ def read_run(folder: Path) -> Run:
     lines.sort(key=lambda line: line["round"])
     row, column = folder.absolute().parts[-3:-1]
     return Run(
-        f"{row}, {column}" if (folder / MARKER).exists() else str(scenario["name"]),
+        f"{row}, {column}" if folder.name.startswith("seed_") else str(scenario["name"]),  # as grids lay out their runs
         scenario,
         np.array([line["round"] for line in lines]),
         np.array([100 * line["test_accuracy"] for line in lines]),

@@ -29,7 +29,6 @@ def test_runs_are_compared_in_a_table_and_a_picture(tmp_path: Path, capsys: pyte
 
 def test_runs_of_a_grid_are_called_by_row_and_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = a_run(tmp_path / "grid" / "MOON" / "with_P1" / "seed_3", "cyclic", 3, [0.5])
-    (run / "finished.json").write_text("{}")
     main([str(tmp_path / "one.png"), str(run)])
     assert "| `MOON, with_P1` | 3 | 50.00 % | 5 | 50.00 % | 50.00 % |" in capsys.readouterr().out
 
