@@ -135,14 +135,18 @@ def test_an_interrupt_that_a_library_swallows_ends_the_run_all_the_same(
     number: signal.Signals, error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pydantic for one: its serializers turn any exception into a warning."""
+    before = signal.signal(number, {signal.SIGINT: signal.default_int_handler}.get(number, signal.SIG_DFL))
 
     def swallowed() -> None:
         with suppress(KeyboardInterrupt):
             os.kill(os.getpid(), number)
 
     monkeypatch.setattr(InlineSession, "events", ends_after(2, swallowed))
-    with pytest.raises(error):
-        run(tmp_path)
+    try:
+        with pytest.raises(error):
+            run(tmp_path)
+    finally:
+        signal.signal(number, before)  # a job in the background ignores SIGINT
     assert status_in(tmp_path)["status"] == "interrupted"
 
 

@@ -72,8 +72,8 @@ def _check_declarations(algorithm: Algorithm, where: str) -> None:
 def _said(algorithm: Algorithm, method: str, where: str) -> Any:
     try:
         return getattr(algorithm, method)()
-    except ScenarioError:
-        raise
+    except ScenarioError as error:
+        raise ScenarioError(f"{where}: {error}") from None
     except (Exception, SystemExit) as error:
         raise ScenarioError(report_as_theirs(error, f"{where}: {type(algorithm).__name__}.{method}()")) from None
 

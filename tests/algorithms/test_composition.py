@@ -228,7 +228,8 @@ def test_two_penalties_that_would_overwrite_each_others_state_are_refused() -> N
     twice = [{"name": "contrastive"}, {"name": "contrastive", "mu": 2.0}]
     message = refusal("parallel", algorithm={"name": "fedavg", "penalties": twice})
     assert message == (
-        "phases.p: penalty 'contrastive' and penalty 'contrastive' both keep a state named 'previous'; combine others"
+        "phases.p.algorithm: penalty 'contrastive' and penalty 'contrastive' both keep a state named 'previous'; "
+        "combine others"
     )
 
 
