@@ -86,7 +86,7 @@ class Registry:
             return import_object(self._paths[name])
         if ":" in name:
             found = import_object(name)
-            if _is_pythons_own(found):
+            if _is_pythons_own(found) or name.startswith("builtins:"):  # Ray replaces print
                 raise ScenarioError(f"{self.kind} '{name}': is part of Python and no {self.kind}, so it was not called")
             return found
         raise ScenarioError(
