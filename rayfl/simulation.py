@@ -22,7 +22,7 @@ from rayfl.engine.events import EventConsumer
 from rayfl.engine.initial_model import build_checked
 from rayfl.engine.job import Job, Session
 from rayfl.engine.platform_facts import differing_hosts
-from rayfl.engine.requirements import check_requirements, check_scenario
+from rayfl.engine.requirements import check_metrics, check_requirements, check_scenario
 from rayfl.engine.slices import cut, draw_test_samples
 from rayfl.engine.workload import InitialModel, Workload
 from rayfl.errors import ScenarioError
@@ -171,7 +171,8 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
     initial = InitialModel(model.vector.numpy().copy(), model.layout)
     workload = Workload(scenario.model, initial, store, task, num_outputs, scenario.evaluation)
     job = Job(scenario, [workload] * len(scenario.phases))
-    _ = job.headline  # metrics that do not fit the task are found here
+    _ = job.headline
+    check_metrics(workload, model)
     return job, model
 
 
