@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, PositiveInt, field_validator, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
 from rayfl.config.normalizations import NORMALIZATIONS
 from rayfl.config.section import Named, Section, check_plain
@@ -45,8 +45,10 @@ class Data(Section):
             `rayfl.data.dataset.Dataset` or arrays (train_x, train_y, test_x, test_y), or such a value itself.
         source: `auto` reads files where they are and otherwise generates a stand-in, and says which; `files` never
             falls back; `generated` never looks for files.
-        clients: How many. A natural partition draws that many of its clients with the scenario's seed (default: all);
-            the other partitions need it.
+        seed: Of generated data, the choice of clients, the partition and the held-out parts; by default the scenario's
+            `seed`. Scenarios that differ in `seed` alone share one split if this is set.
+        clients: How many. A natural partition draws that many of its clients (default: all); the other partitions need
+            it.
         partition: By default natural where the data names its clients, IID elsewhere. Your own takes what it needs of
             `labels`, `num_classes`, `clients`, `rng` and `natural`, and returns `Shards` or the owner of every sample.
         normalize: A name of `rayfl.config.normalizations`, or mean and std; by default none (images in [0, 1]).
@@ -56,6 +58,7 @@ class Data(Section):
 
     name: str
     source: Literal["auto", "files", "generated"] = "auto"
+    seed: NonNegativeInt | None = None
     clients: PositiveInt | None = None
     partition: Named | None = None
     normalize: Normalization | None = None

@@ -79,7 +79,7 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
 
     Args:
         config: The scenario's data section.
-        seed: The scenario's seed: of the partition, the choice of clients, and generated data.
+        seed: The data's seed: of generated data, the choice of clients, the partition and the held-out parts.
         data_dir: Where sources look for files.
         cache_dir: Where sources keep what can be made again.
 
