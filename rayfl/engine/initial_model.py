@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import torch
 from torch import nn
@@ -10,6 +11,8 @@ from torch import nn
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
 from rayfl.data.batches import BatchSource
+from rayfl.data.collation import Input
+from rayfl.data.inputs import Fields
 from rayfl.data.store import ShardStore
 from rayfl.engine.device import seed_torch
 from rayfl.errors import RayflError, ScenarioError
@@ -41,11 +44,21 @@ def build_network(scenario: Scenario, network: Named, store: ShardStore, seed: i
     """
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
         seed_torch(torch_seed(scenario.seed, "initial") if seed is None else seed, torch.device("cpu"))
-        given = {"num_classes": store.num_classes, "input_shape": store.input_shape}
+        known = {"num_classes": store.num_classes, "input_shape": store.input_shape}
+        given = {name: value for name, value in known.items() if value is not None}
         module = build_module(network.name, network.options, given, "model")
     if scenario.numerics.kernels == "fast":
         use_fast_kernels(module)
+    if isinstance(store.train.x, Fields) or store.collate:
+        module.register_forward_pre_hook(_named_inputs_as_keywords, with_kwargs=True)
     return module
+
+
+def _named_inputs_as_keywords(
+    _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Whoever calls the network gives it a batch's inputs as one argument; those by name become keyword arguments."""
+    return ((), args[0]) if len(args) == 1 and isinstance(args[0], dict) else None
 
 
 def build_checked(scenario: Scenario, network: Named, store: ShardStore) -> FlatModel:
@@ -55,7 +68,7 @@ def build_checked(scenario: Scenario, network: Named, store: ShardStore) -> Flat
         ScenarioError: The network does not take the data's inputs, or does not return one logit per class.
     """
     model = FlatModel(build_network(scenario, network, store), torch.device("cpu"))
-    x, _ = BatchSource(store, torch.device("cpu")).test_batch(slice(0, 2))
+    x, y = BatchSource(store, torch.device("cpu")).test_batch(slice(0, 2))
     model.module.eval()
     where = f"model '{network.name}' on {store.name}"
     try:
@@ -64,18 +77,25 @@ def build_checked(scenario: Scenario, network: Named, store: ShardStore) -> Flat
     except RayflError:
         raise
     except (Exception, SystemExit) as error:  # a user's network may raise anything on inputs it was not made for
-        raise ScenarioError(report_as_theirs(error, f"{where}: a batch of inputs {list(x.shape)}")) from None
+        raise ScenarioError(report_as_theirs(error, f"{where}: a batch of inputs {_shapes(x)}")) from None
     if not isinstance(logits, torch.Tensor):
         raise ScenarioError(
             f"{where}: its forward returns a {type(logits).__name__}; it must return a tensor of logits"
         )
+    if store.num_classes is None:
+        raise ScenarioError(f"data.name: labels of {store.name} are no classes, which are all that is learned so far")
     shape = list(logits.shape)
-    if shape != [len(x), store.num_classes]:
+    if shape != [len(y), store.num_classes]:
         raise ScenarioError(
-            f"{where}: {len(x)} inputs give an output of shape {shape}, not [{len(x)}, {store.num_classes}]"
+            f"{where}: {len(y)} inputs give an output of shape {shape}, not [{len(y)}, {store.num_classes}]"
             + _how_to_set_classes(network, store.num_classes)
         )
     return model
+
+
+def _shapes(x: Input) -> str:
+    tensors = x if isinstance(x, dict) else {"": x}
+    return ", ".join(f"{name} {list(tensor.shape)}".strip() for name, tensor in tensors.items())
 
 
 def _how_to_set_classes(network: Named, num_classes: int) -> str:
