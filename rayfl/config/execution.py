@@ -27,7 +27,7 @@ class Evaluation(Section):
             rayfl.tasks.metrics.metric.Metric. By default the task's.
         headline: The metric that ranks rounds and runs, by its label, or "loss"; by default the first.
         every: Evaluates after every so many rounds of the scenario, and after the last round of each phase.
-        samples: Evaluates on at most this many test samples, drawn once from the scenario's seed and the same in all
+        samples: Evaluates on at most this many test samples, drawn once from the data's seed and the same in all
             rounds; all of them by default. With scores per client, every client that has test samples keeps at least
             one of its own, and the rest are drawn from all clients alike.
         batch_size: Test samples that go through the model at once.

@@ -134,14 +134,14 @@ def _check_features(network: nn.Module, store: ShardStore, where: str) -> None:
             f"{where} reads the network's features, and model {type(network).__name__} does not say which they are; "
             "derive it from rayfl.models.network.Network and declare feature_layer"
         )
-    x, _ = BatchSource(store, torch.device("cpu")).test_batch(slice(0, 2))
+    x, y = BatchSource(store, torch.device("cpu")).test_batch(slice(0, 2))
     network.eval()
     with torch.no_grad():
         features, _ = features_and_outputs(network, x)
-    if len(features) != len(x):
+    if len(features) != len(y):
         raise ScenarioError(
             f"{where}: what enters feature_layer '{network.feature_layer}' of model {type(network).__name__} is "
-            f"{list(features.shape)} for {len(x)} samples, not a vector for each"
+            f"{list(features.shape)} for {len(y)} samples, not a vector for each"
         )
 
 

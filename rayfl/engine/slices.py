@@ -43,7 +43,7 @@ def draw_test_samples(config: Evaluation, store: ShardStore, seed: int) -> Shard
     Args:
         config: The scenario's [evaluation].
         store: Holds all test samples.
-        seed: The scenario's seed.
+        seed: The data's seed.
 
     Returns:
         The store, with the drawn samples as its test samples.

@@ -116,7 +116,9 @@ def test_a_batch_without_a_label_has_a_loss_of_zero(task: Task) -> None:
         (Multilabel(), np.array([[0, 2]]), None, "zeros and ones"),
         (Regression(), np.zeros((2, 2, 2)), None, r"targets \[n\] or \[n, d\]"),
         (Segmentation(), np.array([0, 1]), 2, r"\[n, height, width\]"),
-        (NextSymbol(), np.array([0.5]), None, "integer labels"),
+        (Segmentation(), np.array([[[0, 5]]]), 3, "labels run from 0 to 5, allowed are 0 to 2"),
+        (Segmentation(), np.array([[[255]]]), None, "all labels are 255, which is ignored"),
+        (NextSymbol(), np.array([0.5]), None, "needs integer class labels"),
     ],
 )
 def test_labels_that_do_not_fit_are_refused(
@@ -124,3 +126,8 @@ def test_labels_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(DataError, match=complaint):
         task.num_outputs(labels, classes)
+
+
+def test_maps_and_sequences_say_themselves_how_many_classes_there_are() -> None:
+    assert Segmentation().num_outputs(np.array([[[0, 3], [255, 1]]]), None) == 4
+    assert NextSymbol(ignore=9).num_outputs(np.array([[0, 6, 9]]), None) == 7
