@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 import torch.nn.functional as F
 
-from rayfl.config.phase import Local
+from rayfl.config.local import Local, Train
 from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
 from rayfl.engine.evaluation import Score, Slice
@@ -20,7 +20,7 @@ from rayfl.engine.phase_plan import PhasePlan
 from rayfl.engine.workload import Workload
 from rayfl.local.context import ClientContext, ClientState, ClientStreams
 from rayfl.local.requests import ClientUpdate
-from rayfl.local.unfreezing import never_trained
+from rayfl.local.selection import select
 from rayfl.models.flat import FlatModel
 
 T = TypeVar("T")
@@ -57,6 +57,7 @@ class Resident:
         first_model: torch.Tensor | None = None,
         num_values: int | None = None,
         keeps_trained: bool = False,
+        train: tuple[Train, ...] = (),
     ) -> ClientContext:
         """A client's view of its update; see `ClientContext`."""
         num_samples = self._source.num_samples(client)
@@ -74,6 +75,7 @@ class Resident:
             first_model=first_model,
             num_values=self.model.num_params if num_values is None else num_values,
             keeps_trained=keeps_trained,
+            train=train,
         )
 
     def run(self, client: ClientContext, update: Callable[[ClientContext], ClientUpdate[T]]) -> T:
@@ -95,8 +97,8 @@ class Resident:
 
     def message_sizes(self, plan: PhasePlan) -> MessageSizes:
         """The sizes of the messages of a phase that trains this workload."""
-        fixed = never_trained(plan.phase.local, plan.algorithm.fixed_last, self.model.module)
-        return MessageSizes(self.model, fixed, plan.algorithm.buffers_are_sent())
+        selection = select(plan.train, self.model.module)
+        return MessageSizes(self.model, selection, plan.algorithm.buffers_are_sent())
 
     def _random_model(self, seed: int) -> torch.Tensor:
         network = build_network(self._scenario, self.workload.network, self.workload.store, seed)
