@@ -56,7 +56,10 @@ def optimizer_class(chosen: Named, where: str) -> type[Optimizer]:
     Raises:
         ScenarioError: The name is unknown, or names no optimizer, or one that cannot train here.
     """
-    kind = optimizers.resolve(chosen.name)
+    try:
+        kind = optimizers.resolve(chosen.name)
+    except ScenarioError as error:
+        raise ScenarioError(f"{where}: {error}") from None
     if not (isinstance(kind, type) and issubclass(kind, Optimizer)):
         raise ScenarioError(f"{where}: '{chosen.name}' is not a class derived from torch.optim.Optimizer")
     for refused, reason in REFUSED.items():
