@@ -12,6 +12,7 @@ from rayfl.algorithms.exchange import Answers, Exchange
 from rayfl.algorithms.penalty import PenaltyField
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration, merged
+from rayfl.config.local import Train
 from rayfl.config.phase import EvalModel
 from rayfl.local.requests import Affine, ClientUpdate, LocalTraining
 
@@ -36,7 +37,7 @@ class Algorithm(BaseModel, ABC):
     Attributes:
         exchanges: Number of exchanges that a round yields; fixed, so that rounds can be submitted ahead of results.
         trains: Whether its clients train as `local` says; if not, only the learning rate of `local` may be set.
-        fixed_last: Number of the network's last modules that it never trains.
+        trains_only: What of the network it trains; a phase's `train` may restrict it further.
         default_eval_model: Which model is evaluated unless the phase says otherwise.
         no_relay: Why it cannot run as a relay; empty if it can.
         sent_vectors: Names of the answers' vectors that begin with all parameters; transforms apply to these.
@@ -48,7 +49,7 @@ class Algorithm(BaseModel, ABC):
 
     exchanges: ClassVar[int] = 1
     trains: ClassVar[bool] = True
-    fixed_last: ClassVar[int] = 0
+    trains_only: ClassVar[Train] = "all"
     default_eval_model: ClassVar[EvalModel] = "global"
     no_relay: ClassVar[str] = ""
     sent_vectors: ClassVar[tuple[str, ...]] = ("delta",)
@@ -76,12 +77,16 @@ class Algorithm(BaseModel, ABC):
         Returns:
             The model vector for the next client.
         """
-        trained: torch.Tensor = yield LocalTraining(model, fixed_last=self.fixed_last)
+        trained: torch.Tensor = yield LocalTraining(model)
         return trained
 
     def requirements(self) -> set[Requirement]:
         """Returns what the network must have; checked before anything starts."""
         return set()
+
+    def assumes_sgd(self) -> str:
+        """Returns why clients can train by plain SGD alone (`local.optimizer = "sgd"`); empty if by any optimizer."""
+        return ""
 
     def client_state(self) -> Declaration:
         """Returns what clients keep, by name."""
@@ -149,7 +154,6 @@ class LocalTrainingAlgorithm(Algorithm):
             weight_decay=weight_decay,
             terms=tuple(term for _, term in terms),
             reads_features=any(penalty.reads_features() for penalty, _ in terms),
-            fixed_last=self.fixed_last,
         )
         for penalty in self.penalties:
             penalty.after_training(client, trained)

@@ -64,6 +64,10 @@ def _check_declarations(algorithm: Algorithm, where: str) -> None:
             f"{where}: {type(algorithm).__name__}.requirements() must return a set of {', '.join(sorted(known))}, "
             f"not {wanted!r}"
         )
+    if not isinstance(reason := _said(algorithm, "assumes_sgd", where), str):
+        raise ScenarioError(
+            f"{where}: {type(algorithm).__name__}.assumes_sgd() must return a reason or empty text, not {reason!r}"
+        )
     for method in ("reads_first_model", "buffers_are_sent"):
         if not isinstance(said := _said(algorithm, method, where), bool):
             raise ScenarioError(f"{where}: {type(algorithm).__name__}.{method}() must return a bool, not {said!r}")

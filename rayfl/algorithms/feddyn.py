@@ -29,13 +29,15 @@ class FedDyn(LocalTrainingAlgorithm):
     p_i = -g_i / alpha in the paper's letters, zero at the start. The server: w <- mean of the participants' w_i plus
     1/N times the sum of p_i over all N clients, which is the paper's -h / alpha.
 
+    p_i only assumes that w_i is near the minimum of this objective, by whatever optimizer.
+
     Clients start from that w (`eval_model = "global"`); what is evaluated is by default the plain mean of the round's
     `participants`; the authors' example plots `all`.
 
     Attributes:
         alpha: Weight of the regularisation.
         penalty: `gradient` is the paper's objective; `decay` is the authors' code, where alpha ||w||^2 / 2 is weight
-            decay of the optimizer, which clipping does not see.
+            decay of the optimizer, which clipping does not see; added to the gradient also with AdamW.
         scale_alpha: alpha_i = alpha / (n_i / mean n), as in the authors' code; equal sizes make no difference.
     """
 

@@ -17,7 +17,6 @@ from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration, merged
 from rayfl.config.section import check_idle
 from rayfl.local.requests import Affine, Gradient
-from rayfl.local.steps import effective_steps
 
 if TYPE_CHECKING:
     import torch
@@ -38,7 +37,8 @@ class SCAFFOLD(FedAvg):
             client update, also for modules that were frozen for a part of it.
         correction: Where c - c_i enters: the `gradient`, before clipping and momentum, as a linear term of the loss
             (FedDyn's and FedExP's code), or the `step`, after them (NIID-Bench's code). Without clipping and momentum
-            both are the paper's; what is meant with them it does not say.
+            both are the paper's; what is meant with them it does not say. Other optimizers than SGD rescale
+            gradients, which a `step` is subtracted beside, and are refused with it.
         steps: K of option II. `effective`: where momentum multiplies the correction too, the effective number of steps;
             dividing by the plain one lets the c_i grow without bound from momentum 0.5 on. `plain`: the number of steps
             whatever the momentum, as all the code bases have it. Equal without momentum.
@@ -57,6 +57,13 @@ class SCAFFOLD(FedAvg):
     def _no_idle_options(self) -> SCAFFOLD:
         check_idle(self, {"steps": self.option == "I"}, "with option = 'I'")
         return self
+
+    def assumes_sgd(self) -> str:
+        if self.option == "II":
+            return "option = 'II' takes the change divided by lr for a mean of gradients; use option = 'I'"
+        if self.correction == "step":
+            return "correction = 'step' subtracts lr times a gradient from its step; use correction = 'gradient'"
+        return ""
 
     def round(self, server: ServerState, context: RoundContext) -> Round:
         control = server.get("control", 0.0)
@@ -80,7 +87,7 @@ class SCAFFOLD(FedAvg):
         delta = trained - model
         if new is None:
             corrected = self.correction == "gradient" and self.steps == "effective"
-            steps = effective_steps(client.steps, client.local.momentum if corrected else 0.0)
+            steps = client.effective_steps(client.local.momentum if corrected else 0.0)
             new = own - control - delta[: client.num_params] / (steps * client.lr)
         client.state["control"] = new
         return Answer(self.weight(client), sums={"control_delta": new - own}, delta=delta)

@@ -14,8 +14,18 @@ from pydantic import (
     model_validator,
 )
 
-from rayfl.config.phase import Local
+from rayfl.config.local import Local, Rates, Train
 from rayfl.config.section import Named, Section
+
+
+class Personalization(Local):
+    """How a client trains the global model for itself before it is scored.
+
+    Attributes:
+        train: What of the network trains, whatever the phase trained; see `Train`.
+    """
+
+    train: Train = "all"
 
 
 class Evaluation(Section):
@@ -43,13 +53,13 @@ class Evaluation(Section):
     samples: PositiveInt | None = None
     batch_size: PositiveInt = 500
     per_client: bool = False
-    personalize: Local | None = None
+    personalize: Personalization | None = None
 
     @field_validator("personalize")
     @classmethod
-    def _no_rounds_to_decay_over(cls, local: Local | None) -> Local | None:
-        if local and (local.lr_decay != 1 or local.lr_drops):
-            raise ValueError("knows no lr_decay and no lr_drops: it has the same rate in all rounds")
+    def _no_rounds_to_decay_over(cls, local: Personalization | None) -> Personalization | None:
+        if local and (local.lr_decay != 1 or local.lr_drops or local.round_schedule != Rates()):
+            raise ValueError("knows no lr_decay, lr_drops and round_schedule: it has the same rate in all rounds")
         return local
 
 

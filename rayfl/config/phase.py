@@ -1,4 +1,4 @@
-"""[[phases]]: schedule, algorithm, number of rounds, cohort, and local training."""
+"""[[phases]]: schedule, algorithm, number of rounds, cohort, what trains, and how."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import (
     Discriminator,
     Field,
-    NonNegativeFloat,
     NonNegativeInt,
-    PositiveFloat,
     PositiveInt,
     Tag,
     ValidationError,
@@ -20,72 +18,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from rayfl.config.section import Named, Section, check_idle
-
-
-class Unfreezing(Section):
-    """FedBug: a client update starts by training the modules next to the input; the others thaw one by one.
-
-    Attributes:
-        share: P, the share of the update's steps over which modules thaw; 0 freezes nothing.
-        schedule: `paper`: at step k of K the first min(M, ceil(k M / (P K))) of M units train; `code`: units thaw every
-            floor(P K / M) steps. They agree if P K / M is an integer; otherwise `code` thaws a little earlier.
-        units: `modules`, or a grouping that the network declares, such as a ResNet's `stages` or `blocks`.
-        order: `bottom_up`, from the input to the output; `top_down` is the paper's ablation.
-    """
-
-    share: Annotated[float, Field(ge=0, le=1)]
-    schedule: Literal["paper", "code"] = "paper"
-    units: str = "modules"
-    order: Literal["bottom_up", "top_down"] = "bottom_up"
-
-
-class Local(Section):
-    """Local training: mini-batch SGD with a fresh optimizer in every client update.
-
-    A client update takes `epochs` passes over the client's samples, and at most `steps` steps; CyclicFL's cap of 20
-    steps is `steps = 20` with the default single epoch, min(20, the client's number of batches).
-
-    Attributes:
-        epochs: Passes over the samples.
-        steps: Maximum number of steps; by default only the epochs limit it.
-        batch_size: A number, or "full" for all of the client's samples in one step.
-        drop_last: Drop the last incomplete batch of an epoch, unless it is the only one.
-        shuffle: Shuffle the samples anew for every epoch; otherwise they keep the order of the shard.
-        lr: Learning rate of the first round.
-        lr_decay: Factor applied to `lr` after every round.
-        lr_decay_from: Whether rounds are counted from the start of the `scenario` or of the `phase`.
-        lr_drops: Rounds, counted the same way, after which `lr` is also multiplied by `lr_drop` (FedBABU: after half
-            and three quarters of the rounds; FPS: every 30).
-        lr_drop: The factor applied at `lr_drops`.
-        momentum: Heavy-ball momentum, as in PyTorch's SGD.
-        weight_decay: Coupled weight decay, as in PyTorch's SGD.
-        clip_norm: Maximum global L2 norm of the gradient, including the algorithm's penalties but not weight decay.
-        unfreeze: Gradual unfreezing. A frozen module has no gradient computed, and gets no weight decay, momentum or
-            penalty; its batch norm's running statistics are still updated.
-        fixed_last: How many of the network's last modules are never trained (1 is FedBABU's fixed head).
-    """
-
-    epochs: PositiveInt = 1
-    steps: PositiveInt | None = None
-    batch_size: PositiveInt | Literal["full"] = 32
-    drop_last: bool = False
-    shuffle: bool = True
-    lr: PositiveFloat = 0.01
-    lr_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
-    lr_decay_from: Literal["scenario", "phase"] = "scenario"
-    lr_drops: tuple[PositiveInt, ...] = ()
-    lr_drop: Annotated[float, Field(gt=0, le=1)] = 0.1
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    weight_decay: NonNegativeFloat = 0.0
-    clip_norm: PositiveFloat | None = None
-    unfreeze: Unfreezing | None = None
-    fixed_last: NonNegativeInt = 0
-
-    @model_validator(mode="after")
-    def _no_idle_options(self) -> Local:
-        check_idle(self, {"lr_drop": not self.lr_drops}, "without lr_drops")
-        return self
+from rayfl.config.local import Local, Train
+from rayfl.config.section import Named, Section
 
 
 class Bernoulli(Section):
@@ -146,6 +80,8 @@ class _Phase(Section):
         rounds: Number of rounds; 0 leaves the phase out.
         until: The phase's last round, counted over the whole scenario; replaces `rounds`, which `Scenario` derives.
         cohort: Which clients take part in a round.
+        train: What of the network trains; see `Train`. The rest stays as it is, batch norm's statistics included, and
+            is neither sent nor counted as traffic.
         local: How clients train.
     """
 
@@ -154,6 +90,7 @@ class _Phase(Section):
     rounds: NonNegativeInt = 0
     until: PositiveInt | None = None
     cohort: Cohort
+    train: Train = "all"
     local: Local = Local()
 
     @field_validator("algorithm", mode="before")

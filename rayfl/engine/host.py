@@ -211,7 +211,7 @@ class Host:
             return trained
 
         with self._errors_of(part.client, "personalisation", round_index.round):
-            client = resident.context(part.client, local, local.lr, streams)
+            client = resident.context(part.client, local, local.lr, streams, train=(local.train,))
             resident.model.load(resident.run(client, update))
             return resident.score(part)
 
@@ -242,6 +242,7 @@ class Host:
                 first_model,
                 self._sizes[phase].num_params,
                 plan.evaluated.reads_trained,
+                plan.train,
             )
             result = resident.run(client, update)
             if declared:

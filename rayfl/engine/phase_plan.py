@@ -10,6 +10,7 @@ from rayfl.algorithms.building import build_algorithm, build_transforms
 from rayfl.algorithms.eval_model import EvaluatedModel
 from rayfl.algorithms.state import Scope, merged
 from rayfl.algorithms.transforms import AnswerTransform
+from rayfl.config.local import Train
 from rayfl.config.phase import Phase
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
@@ -32,6 +33,11 @@ class PhasePlan:
     algorithm: Algorithm
     transforms: tuple[AnswerTransform, ...]
     first_round: int
+
+    @property
+    def train(self) -> tuple[Train, ...]:
+        """What restricts the parameters that train."""
+        return self.algorithm.trains_only, self.phase.train
 
     @cached_property
     def evaluated(self) -> EvaluatedModel:

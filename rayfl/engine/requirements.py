@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from rayfl.algorithms.algorithm import Algorithm
-from rayfl.config.phase import Local, RelayPhase
+from rayfl.config.local import Local, Train
+from rayfl.config.phase import RelayPhase
 from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
 from rayfl.data.store import ShardStore
@@ -15,13 +16,14 @@ from rayfl.engine.scoring import Scorer
 from rayfl.engine.slices import Slice
 from rayfl.engine.workload import Workload
 from rayfl.errors import RayflError, ScenarioError
+from rayfl.local.draws import smallest
 from rayfl.local.features import features_and_outputs
-from rayfl.local.steps import update_steps
-from rayfl.local.unfreezing import training_stages
+from rayfl.local.selection import select
+from rayfl.local.training_plan import plan_training
 from rayfl.models.flat import FlatModel
 from rayfl.tasks.metrics.building import build_metrics
 
-RATE = {"lr", "lr_decay", "lr_decay_from", "lr_drops", "lr_drop"}
+RATE = {"lr", "lr_decay", "lr_decay_from", "lr_drops", "lr_drop", "round_schedule"}
 """The keys of `local` that an algorithm without local training uses."""
 
 
@@ -41,6 +43,8 @@ def check_scenario(scenario: Scenario) -> None:
         where = f"phases.{plan.phase.name}"
         if isinstance(plan.phase, RelayPhase):
             _check_relay(plan, where)
+        else:
+            _check_optimizer(plan, where)
         if not plan.algorithm.trains:
             _check_no_training(plan, where)
         _ = plan.client_state, plan.server_state
@@ -50,8 +54,8 @@ def check_requirements(scenario: Scenario, network: nn.Module, store: ShardStore
     """Checks what needs data and network.
 
     Raises:
-        ScenarioError: The network declares no features or no modules, or not enough of them, or has no buffers where an
-            option is about them; or a client update is too short to unfreeze in. Names the phase.
+        ScenarioError: The network declares no features or no modules, lacks a module that is to train, or has no
+            buffers where an option is about them; or a client update is too short to unfreeze in. Names the phase.
     """
     for plan in plan_phases(scenario):
         where = f"phase '{plan.phase.name}' ({plan.phase.algorithm.name})"
@@ -62,9 +66,9 @@ def check_requirements(scenario: Scenario, network: nn.Module, store: ShardStore
             raise ScenarioError(
                 f"{where}: 'buffers' has no effect, for model {type(network).__name__} has none; leave it out"
             )
-        _check_stages(plan.phase.local, plan.algorithm, network, store, where)
-    if scenario.evaluation.personalize:
-        _check_stages(scenario.evaluation.personalize, None, network, store, "evaluation.personalize")
+        _check_plan(plan.phase.local, plan.train, network, store, where)
+    if personalize := scenario.evaluation.personalize:
+        _check_plan(personalize, (personalize.train,), network, store, "evaluation.personalize")
 
 
 def check_metrics(workload: Workload, model: FlatModel) -> None:
@@ -117,11 +121,20 @@ def _server_side(kind: type[Algorithm]) -> list[str]:
     return [field for field in shipped.model_fields if field not in kind.local_options]
 
 
+def _check_optimizer(plan: PhasePlan, where: str) -> None:
+    name, chosen, reason = plan.phase.algorithm.name, plan.phase.local.optimizer.name, plan.algorithm.assumes_sgd()
+    if reason and not plan.phase.local.is_plain_sgd:
+        options = " with options" if chosen == "sgd" else ""
+        raise ScenarioError(f"{where}.local.optimizer: '{name}' does not go with '{chosen}'{options}: {reason}")
+
+
 def _check_no_training(plan: PhasePlan, where: str) -> None:
     name, default = plan.phase.algorithm.name, Local()
     for field in type(default).model_fields:
         if field not in RATE and getattr(plan.phase.local, field) != getattr(default, field):
             raise ScenarioError(f"{where}.local.{field}: has no effect: clients of '{name}' do not train; leave it out")
+    if plan.phase.train != "all":
+        raise ScenarioError(f"{where}.train: has no effect: clients of '{name}' do not train; leave it out")
     if plan.evaluated.rule in ("participants", "all"):
         raise ScenarioError(
             f"{where}.eval_model: '{plan.evaluated.rule}' needs trained models; clients of '{name}' do not train"
@@ -145,11 +158,11 @@ def _check_features(network: nn.Module, store: ShardStore, where: str) -> None:
         )
 
 
-def _check_stages(local: Local, algorithm: Algorithm | None, network: nn.Module, store: ShardStore, where: str) -> None:
+def _check_plan(local: Local, train: tuple[Train, ...], network: nn.Module, store: ShardStore, where: str) -> None:
     sizes = store.train_shards.sizes
-    fixed = algorithm.fixed_last if algorithm else 0
     try:
+        selection = select(train, network)
         for size in {int(sizes.min()), int(sizes.max())}:
-            training_stages(local, fixed, network, update_steps(local, size))
+            plan_training(smallest(local), selection, network, size)
     except ScenarioError as error:
         raise ScenarioError(f"{where}: {error}") from None

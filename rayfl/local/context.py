@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
-from rayfl.config.phase import Local
+from rayfl.config.local import Local, Train
 from rayfl.errors import RayflError
 from rayfl.local.data_view import DataView
+from rayfl.local.draws import drawn
 from rayfl.local.features import features_and_outputs
-from rayfl.local.steps import update_steps
+from rayfl.local.rates import rates
+from rayfl.local.steps import effective_steps, update_steps
 from rayfl.models.flat import FlatModel
 from rayfl.streams import client_stream, client_torch_seed
 
@@ -97,8 +99,9 @@ class ClientContext:
         relative_size: `num_samples` divided by the mean over all clients.
         num_params: Length of the parameters' part of a model vector, padding included.
         num_values: Number of values that the phase trains, and therefore sends.
-        local: The phase's local training.
-        lr: The round's local learning rate.
+        local: The phase's local training; what is drawn for every client and round has been drawn.
+        lr: The round's local learning rate, before `local.lr_schedule`.
+        train: What restricts the parameters that train: the algorithm, the phase.
         state: The client's state.
         first_model: The phase's first global model, if the algorithm asked for it.
         initial_buffers: [length of the buffers] float32, the network's initial buffers.
@@ -124,9 +127,12 @@ class ClientContext:
         first_model: torch.Tensor | None,
         num_values: int,
         keeps_trained: bool = False,
+        train: tuple[Train, ...] = (),
     ) -> None:
         self.id, self.num_samples, self.relative_size = id, num_samples, relative_size
-        self.local, self.lr, self.streams, self.state = local, lr, streams, state
+        once_a_round = replace(streams, exchange=0)  # every exchange of a round has the same numbers
+        self.local, self.lr, self.streams, self.state = drawn(local, once_a_round.numpy), lr, streams, state
+        self.train = train
         self.initial_buffers, self.first_model = initial_buffers, first_model
         self.data = DataView(np.arange(num_samples))
         self.num_params, self.num_values = len(model.params), num_values
@@ -141,6 +147,13 @@ class ClientContext:
     def steps(self) -> int:
         """Steps of local training on all samples, as `local` says: K_i."""
         return update_steps(self.local, self.num_samples)
+
+    def effective_steps(self, momentum: float = 0.0) -> float:
+        """||a||_1 of these steps, where SGD with this momentum moves the model by lr * sum_k a_k g_k.
+
+        Without momentum it is the sum of the steps' learning rates as shares of `lr`: K without an `lr_schedule`.
+        """
+        return effective_steps(rates(self.local.lr_schedule, self.steps), momentum)
 
     def frozen_features(self, vector: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
         """Returns a function from inputs to their features [n, d] under another model, in evaluation mode.

@@ -85,21 +85,52 @@ def test_features_must_be_declared(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "local"),
-    [("fedbabu", {}), ("fedavg", {"fixed_last": 1}), ("fedavg", {"unfreeze": {"share": 0.5}})],
-    ids=["fedbabu", "fixed_last", "unfreeze"],
-)
-def test_modules_must_be_declared_where_some_are_frozen(name: str, local: dict[str, Any]) -> None:
-    assert failure(name, PLAIN.with_local(**local), model=FOREIGN) == (
-        f"phase 'federated' ({name}): model Linear: freezing modules needs their order; derive it from "
+def test_modules_must_be_declared_where_they_thaw_in_order() -> None:
+    assert failure("fedavg", PLAIN.with_local(unfreeze={"share": 0.5}), model=FOREIGN) == (
+        "phase 'federated' (fedavg): model Linear: unfreezing modules needs their order; derive it from "
         "rayfl.models.network.Network and declare ordered_modules"
     )
 
 
+@pytest.mark.parametrize(("name", "train"), [("fedbabu", "all"), ("fedavg", "body"), ("fedavg", "head")])
+def test_the_head_must_be_declared_where_it_is_cut_off(name: str, train: str) -> None:
+    assert failure(name, model=FOREIGN, phase={"train": train}) == (
+        f"phase 'federated' ({name}): train: model Linear does not say what its head is; derive it from "
+        "rayfl.models.network.Network and declare feature_layer, or give names of modules"
+    )
+
+
 def test_something_must_be_left_to_train() -> None:
-    message = failure("fedavg", PLAIN.with_local(fixed_last=3))
-    assert message == "phase 'federated' (fedavg): model TanhNet: 3 modules are to be fixed, and it has only 3"
+    message = failure("fedbabu", phase={"train": "head"})
+    assert message == (
+        "phase 'federated' (fedbabu): train: nothing of model TanhNet is left to train with train = 'body' and "
+        "train = 'head'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("train", "complaint"),
+    [
+        (["secnd"], "phase 'federated' (fedavg): train: model TanhNet has no module 'secnd'; did you mean 'second'?"),
+        (
+            ["dropout"],
+            "phase 'federated' (fedavg): train: module 'dropout' of model TanhNet has no parameters to train",
+        ),
+        (
+            "feet",
+            "phases.0.train: must be 'all', 'head', 'body', or a list of names of the network's modules, at least",
+        ),
+        ([], "phases.0.train: must be 'all', 'head', 'body', or a list of names of the network's modules, at least"),
+    ],
+)
+def test_what_trains_is_a_part_of_the_network(train: Any, complaint: str) -> None:
+    assert complaint in failure("fedavg", phase={"train": train})
+
+
+def test_clients_that_do_not_train_have_nothing_to_choose_from() -> None:
+    assert failure("qfedsgd", RATE, phase={"train": "body"}) == (
+        "phases.federated.train: has no effect: clients of 'qfedsgd' do not train; leave it out"
+    )
 
 
 class HeadOnly(nn.Module):
@@ -144,7 +175,7 @@ def test_the_codes_schedule_needs_a_step_for_every_unit_of_the_shortest_client_u
 @pytest.mark.parametrize(
     ("local", "complaint"),
     [
-        ({"fixed_last": -1}, "fixed_last: must be greater than or equal to 0 (got -1)"),
+        ({"fixed_last": 1}, "fixed_last: is now called phases.0.train"),
         ({"unfreeze": {}}, "unfreeze.share: is missing"),
         ({"unfreeze": {"share": 1.5}}, "unfreeze.share: must be less than or equal to 1 (got 1.5)"),
         ({"unfreeze": {"share": -0.1}}, "unfreeze.share: must be greater than or equal to 0"),

@@ -77,11 +77,14 @@ def test_scaffold_after_a_relay_moves_what_cyclicfl_says() -> None:
     assert moved == both_ways(models, PEOPLES_PARAMS)
 
 
-@pytest.mark.parametrize(("fixed_last", "num_params"), [(1, BODY_PARAMS), (2, 4 * 6 + 6)])
+@pytest.mark.parametrize(
+    ("train", "num_params"),
+    [("body", BODY_PARAMS), ("head", PEOPLES_PARAMS - BODY_PARAMS), (["first"], 4 * 6 + 6), (["second"], 6 * 5 + 5)],
+)
 @pytest.mark.parametrize("schedule", ["parallel", "relay"])
-def test_modules_that_a_phase_never_trains_are_not_sent(schedule: str, fixed_last: int, num_params: int) -> None:
-    local = {"batch_size": 16, "fixed_last": fixed_last}
-    moved = total([FEDERATED | {"schedule": schedule, "rounds": 2, "cohort": 5, "local": local}], **PEOPLE)
+def test_modules_that_a_phase_never_trains_are_not_sent(schedule: str, train: Any, num_params: int) -> None:
+    phase = {"schedule": schedule, "rounds": 2, "cohort": 5, "local": {"batch_size": 16}, "train": train}
+    moved = total([FEDERATED | phase], **PEOPLE)
     assert moved == both_ways(2 * 5 * 2, num_params)
 
 
