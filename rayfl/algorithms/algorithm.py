@@ -83,6 +83,13 @@ class Algorithm(BaseModel, ABC):
         """Returns what the network must have; checked before anything starts."""
         return set()
 
+    def check_cohort(self, smallest: int, largest: int) -> None:
+        """Checks that cohorts of these sizes make sense; before anything starts, where the sizes are known by then.
+
+        Raises:
+            ScenarioError: They do not.
+        """
+
     def client_state(self) -> Declaration:
         """Returns what clients keep, by name."""
         return {}

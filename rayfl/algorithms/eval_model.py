@@ -48,7 +48,12 @@ class EvaluatedModel:
         return {"first": "phase", "change": "phase"} if self.rule == "all" else {}
 
     def diagnose(
-        self, client: ClientContext, answer: Answer, received: torch.Tensor, trained: torch.Tensor
+        self,
+        client: ClientContext,
+        answer: Answer,
+        received: torch.Tensor,
+        trained: torch.Tensor,
+        summed: bool = True,
     ) -> dict[str, torch.Tensor]:
         """What the experimenter needs of a client; no protocol sends it.
 
@@ -57,8 +62,9 @@ class EvaluatedModel:
             answer: What it answered.
             received: [length of the model], what it received.
             trained: [length of the model], the last model that it trained.
+            summed: Whether the answer's values are summed, not kept one by one.
         """
-        if self.rule == "participants" and "delta" not in answer.values:
+        if self.rule == "participants" and not (summed and "delta" in answer.values):
             return {"returned": answer.weight * (trained - received)}
         if self.rule != "all":
             return {}

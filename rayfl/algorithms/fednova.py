@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from pydantic import model_validator
 
 from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.exchange import Answer, Exchange
@@ -32,6 +33,15 @@ class FedNova(FedAvg):
     """
 
     sent_vectors: ClassVar[tuple[str, ...]] = ("change",)
+
+    @model_validator(mode="after")
+    def _takes_means(self) -> FedNova:
+        if self.aggregation.name != "mean":
+            raise ValueError(
+                f"aggregation = '{self.aggregation.name}' has no meaning with 'fednova', whose step is a mean of "
+                "changes times a mean of steps; use it with 'fedavg'"
+            )
+        return self
 
     def round(self, server: ServerState, context: RoundContext) -> Round:
         answers = yield Exchange(self.client_update, server.model, up=("model", 1))

@@ -42,6 +42,7 @@ class SCAFFOLD(FedAvg):
         steps: K of option II. `effective`: where momentum multiplies the correction too, the effective number of steps;
             dividing by the plain one lets the c_i grow without bound from momentum 0.5 on. `plain`: the number of steps
             whatever the momentum, as all the code bases have it. Equal without momentum.
+        aggregation: Of the models' changes alone: those of the control variates are summed, as ever.
         weighting: `uniform` in the paper and FedDyn's code; NIID-Bench weights the models' mean by `samples`.
     """
 
@@ -62,8 +63,8 @@ class SCAFFOLD(FedAvg):
         control = server.get("control", 0.0)
         sent = server.model, control.astype(np.float32)
         parts: tuple[Part, ...] = ("model", "params")
-        answers = yield Exchange(self.controlled_update, *sent, down=parts, up=parts)
-        self.apply(server, answers.mean("delta"))
+        answers = yield Exchange(self.controlled_update, *sent, down=parts, up=parts, each=self.aggregation.each)
+        self.apply(server, self.aggregated(server, answers))
         server.keep("control", control + answers.sums["control_delta"] / server.num_clients)
 
     def controlled_update(

@@ -48,6 +48,21 @@ def check_cohort(phase: Phase, where: str, num_clients: int) -> None:
         raise ScenarioError(f"{where}.order: 'no_repeat' needs at least two clients")
 
 
+def cohort_sizes(phase: Phase, num_clients: int) -> tuple[int, int]:
+    """The smallest and the largest number of clients that a round of a phase can have."""
+    cohort = phase.cohort
+    if isinstance(cohort, Explicit):
+        lengths = [len(clients) for clients in cohort.explicit]
+        return min(lengths), max(lengths)
+    if isinstance(cohort, Bernoulli):
+        return 1, num_clients
+    if isinstance(cohort, BySize):
+        return cohort.by_size, cohort.by_size
+    # the small number keeps 0.29 * 100 = 28.999... at 29
+    size = cohort if isinstance(cohort, int) else max(1, math.floor(cohort * num_clients + 1e-9))
+    return size, size
+
+
 def cohort_of(
     phase: Phase, seed: int, round_index: RoundIndex, sizes: np.ndarray, previous: int | None = None
 ) -> list[int]:
@@ -95,8 +110,7 @@ def _drawn(phase: Phase, rng: np.random.Generator, round_index: RoundIndex, size
         return [int(client) for client in rng.permutation(_joined(cohort.bernoulli, rng, num_clients))]
     if isinstance(cohort, BySize):
         return [int(client) for client in rng.choice(num_clients, cohort.by_size, replace=False, p=_shares(sizes))]
-    # the small number keeps 0.29 * 100 = 28.999... at 29
-    size = cohort if isinstance(cohort, int) else max(1, math.floor(cohort * num_clients + 1e-9))
+    size, _ = cohort_sizes(phase, num_clients)
     return [int(client) for client in rng.choice(num_clients, size, replace=False)]
 
 

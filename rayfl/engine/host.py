@@ -85,7 +85,8 @@ class Host:
         send = [to_tensor(vector, slice(None), self._device) for vector in exchange.send]
         first_model = exchange.first_model
         shared = None if first_model is None else to_tensor(first_model, slice(None), self._device)
-        reduction, report = Reduction(self._scenario.numerics.fraction_bits), ReportBuilder()
+        reduction = Reduction(self._scenario.numerics.fraction_bits, exchange.each)
+        report = ReportBuilder()
 
         def update(client: ClientContext) -> ClientUpdate[Answer]:
             begun = exchange.update(client, *send)
@@ -100,9 +101,11 @@ class Host:
                     raise RayflError(
                         f"eval_model = '{plan.evaluated.rule}' needs the model that clients train from; send it first"
                     )
-                answer.diagnostics |= plan.evaluated.diagnose(client, answer, send[0], client.trained)
+                answer.diagnostics |= plan.evaluated.diagnose(
+                    client, answer, send[0], client.trained, not exchange.each
+                )
             saved_values, saved_bits = apply_transforms(plan, client, answer)
-            reduction.add(answer)
+            reduction.add(client.id, answer)
             extra = () if shared is None else ("model",)
             traffic = self._sizes[round_index.phase].traffic(
                 (*exchange.down, *extra), exchange.up, saved_values, saved_bits

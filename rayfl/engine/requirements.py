@@ -10,6 +10,7 @@ from rayfl.config.phase import Local, RelayPhase
 from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
 from rayfl.data.store import ShardStore
+from rayfl.engine.cohort import cohort_sizes
 from rayfl.engine.phase_plan import PhasePlan, plan_phases
 from rayfl.errors import ScenarioError
 from rayfl.local.features import features_and_logits
@@ -58,6 +59,7 @@ def check_requirements(scenario: Scenario, network: nn.Module, store: ShardStore
                 f"{where}: 'buffers' has no effect, for model {type(network).__name__} has none; leave it out"
             )
         _check_stages(plan.phase.local, plan.algorithm, network, store, where)
+        _check_cohorts(plan, store)
     if scenario.evaluation.personalize:
         _check_stages(scenario.evaluation.personalize, None, network, store, "evaluation.personalize")
 
@@ -120,6 +122,14 @@ def _check_features(network: nn.Module, store: ShardStore, where: str) -> None:
             f"{where}: what enters feature_layer '{network.feature_layer}' of model {type(network).__name__} is "
             f"{list(features.shape)} for {len(x)} samples, not a vector for each"
         )
+
+
+def _check_cohorts(plan: PhasePlan, store: ShardStore) -> None:
+    sizes = cohort_sizes(plan.phase, store.num_clients)
+    try:
+        plan.algorithm.check_cohort(*sizes)
+    except ScenarioError as error:
+        raise ScenarioError(f"phases.{plan.phase.name}.algorithm.aggregation: {error}") from None
 
 
 def _check_stages(local: Local, algorithm: Algorithm | None, network: nn.Module, store: ShardStore, where: str) -> None:

@@ -11,6 +11,7 @@ from torch import nn
 from rayfl.errors import ScenarioError
 from tests.algorithms.scene import PLAIN, RATE, Setting, prepared
 
+UNKNOWN = "unknown key; known:"
 FOREIGN = "tests.user_code:Linear"
 """A network that declares nothing."""
 
@@ -36,7 +37,12 @@ def failure(algorithm: str | dict[str, Any], setting: Setting = PLAIN, **changes
         ("fedyogi", "beta_2", -1, "must be greater than or equal to 0 (got -1)"),
         ("fedprox", "mu", -1, "must be greater than or equal to 0 (got -1)"),
         ("fedprox", "mu", float("nan"), "must be a finite number (got nan)"),
-        ("fedprox", "proximal", 1, "unknown key; known: buffers, mu, penalties, server_optimizer, weighting"),
+        (
+            "fedprox",
+            "proximal",
+            1,
+            f"{UNKNOWN} aggregation, buffers, mu, penalties, server_optimizer, weighting",
+        ),
         ("scaffold", "option", "III", "must be 'I' or 'II' (got 'III')"),
         ("scaffold", "correction", "loss", "must be 'gradient' or 'step' (got 'loss')"),
         ("moon", "tau", 0, "must be greater than 0 (got 0)"),
@@ -52,10 +58,15 @@ def failure(algorithm: str | dict[str, Any], setting: Setting = PLAIN, **changes
         ("fedexp", "form", "scaffold", "must be 'paper', 'code', 'feddecorr' or 'fedbug' (got 'scaffold')"),
         ("feddecorr", "beta", -0.1, "must be greater than or equal to 0 (got -0.1)"),
         ("feddecorr", "scaling", "batch", "must be 'correlation' or 'code' (got 'batch')"),
-        ("fednova", "rho", 0.9, "unknown key; known: buffers, penalties, server_optimizer, weighting"),
+        ("fednova", "rho", 0.9, f"{UNKNOWN} aggregation, buffers, penalties, server_optimizer, weighting"),
         ("qfedavg", "q", -1, "must be greater than or equal to 0 (got -1)"),
         ("qfedsgd", "q", -1, "must be greater than or equal to 0 (got -1)"),
-        ("fedbabu", "head", "read_out", "unknown key; known: buffers, penalties, server_optimizer, weighting"),
+        (
+            "fedbabu",
+            "head",
+            "read_out",
+            f"{UNKNOWN} aggregation, buffers, penalties, server_optimizer, weighting",
+        ),
     ],
 )
 def test_hyper_parameters_are_named_with_what_is_allowed(name: str, option: str, value: Any, complaint: str) -> None:
