@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
+    ConfigDict,
     Discriminator,
     Field,
     NonNegativeFloat,
@@ -20,7 +21,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from rayfl.config.section import Named, Section, check_idle
+from rayfl.config.section import Named, Section, check_idle, check_plain
 
 
 class Unfreezing(Section):
@@ -106,6 +107,32 @@ class Explicit(Section):
     explicit: Annotated[tuple[Annotated[tuple[int, ...], Field(min_length=1)], ...], Field(min_length=1)]
 
 
+class BySampler(Section):
+    """Drawn by a class: `{ sampler = "power_of_choice", clients = 10, candidates = 30 }`.
+
+    The other keys are its options, which are checked against the class.
+
+    Attributes:
+        sampler: A registered name, or `package.module:object` for one of the user's own.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    sampler: str
+
+    @model_validator(mode="after")
+    def _options_are_plain(self) -> BySampler:
+        check_plain(self.options)
+        if "name" in self.options:
+            raise ValueError("name is no option of a sampler, which `sampler` names")
+        return self
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options as they were given."""
+        return dict(self.model_extra or {})
+
+
 def _cohort(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
     try:
         return validate(value)
@@ -113,7 +140,8 @@ def _cohort(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
         raise PydanticCustomError(
             "cohort",
             "allowed are a number of clients (1, 2, ...), a share of them (0.0 < share <= 1.0), "
-            "{ bernoulli = probability }, { by_size = number }, or { explicit = [[client, ...], ...] }",
+            "{ bernoulli = probability }, { by_size = number }, { explicit = [[client, ...], ...] }, "
+            "or { sampler = name, ... }",
         ) from None
 
 
@@ -122,7 +150,8 @@ Cohort = Annotated[
     | Annotated[float, Field(strict=True, gt=0, le=1)]
     | Bernoulli
     | BySize
-    | Explicit,
+    | Explicit
+    | BySampler,
     WrapValidator(_cohort),
 ]
 

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from rayfl.config.phase import Bernoulli, BySize, Explicit, Phase
+from rayfl.algorithms.building import build_sampler
+from rayfl.config.phase import Bernoulli, BySampler, BySize, Explicit, Phase
 from rayfl.engine.round_index import RoundIndex
 from rayfl.errors import ScenarioError
 from rayfl.streams import stream
@@ -25,9 +26,16 @@ def check_cohort(phase: Phase, where: str, num_clients: int) -> None:
 
     Raises:
         ScenarioError: The phase asks for more clients than there are, names one that does not exist or one twice, or
-            asks for an order that its cohorts cannot have.
+            asks for an order that its cohorts cannot have; or its sampler's options do not fit.
     """
     cohort = phase.cohort
+    if isinstance(cohort, BySampler):
+        if _order(phase) == "no_repeat":
+            raise ScenarioError(f"{where}.order: 'no_repeat' would change what the sampler drew; use 'sampled'")
+        try:
+            cohort_sizes(phase, num_clients)
+        except ScenarioError as error:
+            raise ScenarioError(f"{where}.cohort: {error}") from None
     number = cohort.by_size if isinstance(cohort, BySize) else cohort
     if isinstance(number, int) and number > num_clients:
         raise ScenarioError(f"{where}.cohort: {number} clients per round, but there are {num_clients}")
@@ -58,6 +66,8 @@ def cohort_sizes(phase: Phase, num_clients: int) -> tuple[int, int]:
         return 1, num_clients
     if isinstance(cohort, BySize):
         return cohort.by_size, cohort.by_size
+    if isinstance(cohort, BySampler):
+        return build_sampler(phase).cohort_sizes(num_clients)
     # the small number keeps 0.29 * 100 = 28.999... at 29
     size = cohort if isinstance(cohort, int) else max(1, math.floor(cohort * num_clients + 1e-9))
     return size, size
@@ -83,11 +93,8 @@ def cohort_of(
         Ids of distinct clients, at least one.
     """
     rng = stream(seed, "cohort", round_index.phase, round_index.round)
-    clients = _drawn(phase, rng, round_index, sizes)
-    order = _order(phase)
-    if order == "fixed":
-        return sorted(clients)
-    if order == "no_repeat" and clients[0] == previous:
+    clients = in_order(phase, _drawn(phase, rng, round_index, sizes))
+    if _order(phase) == "no_repeat" and clients[0] == previous:
         if len(clients) > 1:
             other = int(rng.integers(1, len(clients)))
             clients[0], clients[other] = clients[other], clients[0]
@@ -96,6 +103,11 @@ def cohort_of(
             weights = _shares(sizes[others]) if isinstance(phase.cohort, BySize) else None
             clients = [int(rng.choice(others, p=weights))]
     return clients
+
+
+def in_order(phase: Phase, clients: list[int]) -> list[int]:
+    """Drawn clients in the order that the phase asks for, whoever came before them."""
+    return sorted(clients) if _order(phase) == "fixed" else clients
 
 
 def _order(phase: Phase) -> str:

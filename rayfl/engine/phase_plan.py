@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rayfl.algorithms.algorithm import Algorithm
-from rayfl.algorithms.building import build_algorithm, build_transforms
+from rayfl.algorithms.building import build_algorithm, build_sampler, build_transforms
 from rayfl.algorithms.eval_model import EvaluatedModel
+from rayfl.algorithms.sampler import CohortSampler
 from rayfl.algorithms.state import Scope, merged
 from rayfl.algorithms.transforms import AnswerTransform
-from rayfl.config.phase import Phase
+from rayfl.config.phase import BySampler, Phase
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
 
@@ -37,6 +38,11 @@ class PhasePlan:
     def evaluated(self) -> EvaluatedModel:
         """Which model is evaluated."""
         return EvaluatedModel(self.phase.eval_model or self.algorithm.default_eval_model)
+
+    @cached_property
+    def sampler(self) -> CohortSampler | None:
+        """What draws its cohorts, if a class does."""
+        return build_sampler(self.phase) if isinstance(self.phase.cohort, BySampler) else None
 
     @cached_property
     def client_state(self) -> dict[str, Scope]:
