@@ -17,11 +17,12 @@ from rayfl.local.requests import Affine, ClientUpdate, LocalTraining
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
     from rayfl.local.context import ClientContext
 
-Requirement = Literal["features", "buffers"]
-"""What an algorithm may ask of a network: that it declares its feature layer, or that it has buffers (batch norm)."""
+Requirement = Literal["features", "buffers", "batch_norm"]
+"""What an algorithm may ask of a network: that it declares its feature layer, has buffers, or batch norm layers."""
 
 Round = Generator[Exchange, Answers, None]
 """A round on the server: yields exchanges and receives their reduced answers."""
@@ -106,6 +107,26 @@ class Algorithm(BaseModel, ABC):
         """Whether a message's `model` includes the network's buffers."""
         return True
 
+    def stays_local(self, module: nn.Module) -> bool:
+        """Whether clients keep this module's own parameters and buffers to themselves: they are in nobody's message."""
+        return False
+
+    def has_personal_model(self) -> bool:
+        """Whether every client has a model of its own, which `evaluation.client_model = "personal"` scores."""
+        return False
+
+    def personal_model(self, client: ClientContext, model: torch.Tensor) -> torch.Tensor:
+        """Assembles a client's own model.
+
+        Args:
+            client: The client, with the state that it kept after the last committed round.
+            model: float32 [length of the model], the global model to evaluate; it must not be changed.
+
+        Returns:
+            float32 [length of the model].
+        """
+        return model
+
 
 class LocalTrainingAlgorithm(Algorithm):
     """An algorithm whose clients train with penalties, whatever the server makes of their models.
@@ -181,6 +202,12 @@ class LocalTrainingAlgorithm(Algorithm):
         if self.buffers != "average":
             found.add("buffers")
         return found
+
+    def has_personal_model(self) -> bool:
+        return self.buffers == "keep"
+
+    def personal_model(self, client: ClientContext, model: torch.Tensor) -> torch.Tensor:
+        return self._with_buffers(client, model)
 
     def client_state(self) -> Declaration:
         own: Declaration = {"buffers": "phase"} if self.buffers == "keep" else {}

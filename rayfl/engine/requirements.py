@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from rayfl.algorithms.algorithm import Algorithm
 from rayfl.config.phase import Local, RelayPhase
@@ -58,6 +59,9 @@ def check_requirements(scenario: Scenario, network: nn.Module, store: ShardStore
             raise ScenarioError(
                 f"{where}: 'buffers' has no effect, for model {type(network).__name__} has none; leave it out"
             )
+        if "batch_norm" in requirements and not any(isinstance(module, _BatchNorm) for module in network.modules()):
+            name = type(network).__name__
+            raise ScenarioError(f"{where} is about batch norm, and model {name} has none; use 'fedavg'")
         _check_stages(plan.phase.local, plan.algorithm, network, store, where)
         _check_cohorts(plan, store)
     if scenario.evaluation.personalize:

@@ -96,7 +96,7 @@ class Resident:
     def message_sizes(self, plan: PhasePlan) -> MessageSizes:
         """The sizes of the messages of a phase that trains this workload."""
         fixed = never_trained(plan.phase.local, plan.algorithm.fixed_last, self.model.module)
-        return MessageSizes(self.model, fixed, plan.algorithm.buffers_are_sent())
+        return MessageSizes(self.model, fixed, plan.algorithm.buffers_are_sent(), plan.algorithm.stays_local)
 
     def _random_model(self, seed: int) -> torch.Tensor:
         network = build_network(self._scenario, self.workload.network, self.workload.store, seed)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import nn
 
 from rayfl.config.phase import Local
 from rayfl.errors import RayflError
@@ -106,7 +107,8 @@ class ClientContext:
         scalars: Reported scalars, by name.
         losses: The loss of every training step so far, in order.
         keeps_trained: Whether `trained` is wanted.
-        trained: A copy of the result of the last training request, where it is wanted.
+        trained: A copy of the result of the last training request, where it is wanted. An algorithm that trains several
+            models sets it to the one that it answers with.
     """
 
     def __init__(
@@ -155,6 +157,17 @@ class ClientContext:
                 return features_and_logits(frozen.module, x)[0]
 
         return features
+
+    def places_of(self, chosen: Callable[[nn.Module], bool]) -> torch.Tensor:
+        """Where in a model vector the parameters and buffers of some modules lie: bool [length of the model].
+
+        Args:
+            chosen: Of every module that holds tensors, whether it is one of them.
+        """
+        places = torch.zeros_like(self._model.vector, dtype=torch.bool)
+        for slot in self._model.slots_of(chosen):
+            places[slot.offset : slot.offset + slot.size] = True
+        return places
 
     def random_model(self, purpose: str) -> torch.Tensor:
         """Returns a freshly initialised model vector, the client's own and the same in every round of a phase."""
