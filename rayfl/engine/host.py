@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from typing import TypeVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from rayfl.engine.client_states import ClientStates, Snapshot
 from rayfl.engine.device import choose_device, device_limits_explained
 from rayfl.engine.evaluation import Score, Slice
 from rayfl.engine.outgoing_answer import apply_transforms, check_lengths
-from rayfl.engine.phase_plan import commits_before, plan_phases
+from rayfl.engine.phase_plan import commits_before, plan_phases, scores_personal_models
 from rayfl.engine.platform_facts import platform_facts, processor_name
 from rayfl.engine.reduction import HostAnswers, Reduction
 from rayfl.engine.resident import Resident
@@ -177,6 +178,8 @@ class Host:
             ClientError: Personalisation of a client failed.
         """
         resident, vector = self._residents[round_index.phase], to_tensor(model, slice(None), self._device)
+        if scores_personal_models(self._scenario, self._plans[round_index.phase]):
+            return self._scores_of_personal_models(round_index, vector, slices)
         try:
             with device_limits_explained():
                 resident.model.load(vector)
@@ -186,6 +189,33 @@ class Host:
         except Exception as error:  # a user's network may raise anything
             raise RayflError(f"the evaluation on host {self._index} raised\n{their_traceback(error)}") from None
         return scores + [self._personalized(round_index, vector, part) for part in slices if part.personalized]
+
+    def _scores_of_personal_models(
+        self, round_index: RoundIndex, vector: torch.Tensor, slices: Sequence[Slice]
+    ) -> list[Score]:
+        """Scores every client's own model on its slices, from what it keeps after the round."""
+        plan, resident = self._plans[round_index.phase], self._residents[round_index.phase]
+        commits = commits_before(self._plans, plan.number, round_index.round_in_phase + 1)
+        scores = []
+        for client_id, parts in groupby(slices, key=lambda part: part.client):
+            with self._errors_of(client_id, plan.phase.name, round_index.round):
+                kept = self._states.kept(
+                    client_id, plan.number, commits if plan.keeps_client_state else None, self._device
+                )
+                client = resident.context(
+                    client_id,
+                    plan.phase.local,
+                    round_index.lr(self._scenario),
+                    ClientStreams(self._scenario.seed, len(self._plans), round_index.round, 0, client_id),
+                    ClientState(kept, frozenset(plan.client_state)),
+                )
+                personal = plan.algorithm.personal_model(client, vector)
+                if personal.shape != vector.shape or not bool(torch.isfinite(personal).all()):
+                    raise RayflError("its personal_model is no model: another length, or values that are not finite")
+                resident.model.load(personal)
+                scores += [resident.score(part) for part in parts]
+                client.close()
+        return scores
 
     def _personalized(self, round_index: RoundIndex, vector: torch.Tensor, part: Slice) -> Score:
         """Scores after local training on the client's own samples, with random streams that no phase uses."""

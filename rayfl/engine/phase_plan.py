@@ -89,6 +89,11 @@ class PhasePlan:
             raise ScenarioError(f"phases.{self.phase.name}: {error}") from None
 
 
+def scores_personal_models(scenario: Scenario, plan: PhasePlan) -> bool:
+    """Whether the evaluation of a phase scores models that single clients keep, which only their own hosts have."""
+    return scenario.evaluation.client_model == "personal" and plan.algorithm.has_personal_model()
+
+
 def plan_phases(scenario: Scenario) -> list[PhasePlan]:
     """The phases of a scenario, in order.
 

@@ -12,7 +12,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
 from rayfl.data.store import ShardStore
 from rayfl.engine.cohort import cohort_sizes
-from rayfl.engine.phase_plan import PhasePlan, plan_phases
+from rayfl.engine.phase_plan import PhasePlan, plan_phases, scores_personal_models
 from rayfl.errors import ScenarioError
 from rayfl.local.features import features_and_logits
 from rayfl.local.steps import update_steps
@@ -34,7 +34,16 @@ def check_scenario(scenario: Scenario) -> None:
     """
     if not scenario.resources.uses_cuda:
         _check_cpu(scenario)
-    for plan in plan_phases(scenario):
+    plans = plan_phases(scenario)
+    if scenario.evaluation.client_model == "personal" and not any(
+        scores_personal_models(scenario, plan) for plan in plans
+    ):
+        names = ", ".join(sorted({f"'{plan.phase.algorithm.name}'" for plan in plans}))
+        raise ScenarioError(
+            "evaluation.client_model: 'personal' needs an algorithm whose clients keep models of their own (ditto, "
+            f"fedbn, or buffers = 'keep'), and {names} has none"
+        )
+    for plan in plans:
         where = f"phases.{plan.phase.name}"
         if isinstance(plan.phase, RelayPhase):
             _check_relay(plan, where)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import home
-from rayfl.engine.backend import Backend
+from rayfl.engine.backend import Backend, Ref
 from rayfl.engine.calls import Call, wait_for
 from rayfl.engine.events import ClientScalars, Event, RoundDone, Traffic
 from rayfl.engine.pending_evaluations import PendingEvaluations
-from rayfl.engine.phase_plan import plan_phases
+from rayfl.engine.phase_plan import plan_phases, scores_personal_models
 from rayfl.engine.round_index import RoundIndex
 from rayfl.engine.sampling import Sampling, SamplingSnapshot, reported_scalars
 from rayfl.engine.schedules import SCHEDULES
@@ -78,7 +78,7 @@ class Scheduler:
             ClientError: The first client update that failed.
         """
         self._start = time.monotonic()
-        yield from self._evaluations.collect(left=2 * self._backend.rounds_ahead)
+        yield from self._evaluations.collect(self._evaluations_ahead(self._committed))
         for number in range(self._committed.phase, len(self._plans)):
             yield from self._phase(number)
         yield from self._evaluations.collect(left=0)
@@ -103,7 +103,7 @@ class Scheduler:
         for ref in refs:
             self._backend.get(ref)
         for index, model in snapshot.evaluations:
-            self._evaluations.submit(index, model, range(len(hosts)), self._populations[index.phase].slices)
+            self._evaluate(index, model, range(len(hosts)))
 
     def _phase(self, number: int) -> Generator[Event, None, None]:
         plan = self._plans[number]
@@ -115,9 +115,8 @@ class Scheduler:
         for round_in_phase in range(done_before + 1, plan.phase.rounds + 1):
             index = RoundIndex(number, plan.first_round + round_in_phase - 1, round_in_phase)
             submitted = yield from schedule.submit(index, self._sampling.draw(index))
-            if self._evaluations.wanted(index):
-                slices = self._populations[number].slices
-                self._evaluations.submit(index, submitted.model, submitted.evaluators, slices)
+            if not self._at_home(index):
+                self._evaluate(index, submitted.model, submitted.evaluators)
             under_way.append(submitted)
             alone = round_in_phase == plan.phase.rounds or one_by_one
             yield from self._finish(under_way, left=0 if alone else self._backend.rounds_ahead)
@@ -129,8 +128,22 @@ class Scheduler:
             values = yield from self._wait([*done.reports, *done.server_calls], done.index)
             reports, server = values[: len(done.reports)], values[len(done.reports) :]
             yield from self._commit(done, reports)
+            if self._at_home(done.index):
+                self._evaluate(done.index, done.model, range(len(self._backend.hosts)))
             yield self._round_done(done, reports, server)
-            yield from self._evaluations.collect(left=2 * self._backend.rounds_ahead)
+            yield from self._evaluations.collect(self._evaluations_ahead(done.index))
+
+    def _at_home(self, index: RoundIndex) -> bool:
+        return scores_personal_models(self._scenario, self._plans[index.phase])
+
+    def _evaluations_ahead(self, index: RoundIndex) -> int:
+        """How many may be under way after a round; what clients keep must be scored before the next one replaces it."""
+        return 0 if self._at_home(index) else 2 * self._backend.rounds_ahead
+
+    def _evaluate(self, index: RoundIndex, model: Ref, hosts: Sequence[int]) -> None:
+        if self._evaluations.wanted(index):
+            slices = self._populations[index.phase].slices
+            self._evaluations.submit(index, model, hosts, slices, self._at_home(index))
 
     def _commit(self, done: SubmittedRound, reports: Sequence[UpdateReport]) -> Generator[Event, None, None]:
         plan = self._plans[done.index.phase]
