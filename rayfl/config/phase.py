@@ -156,13 +156,13 @@ Cohort = Annotated[
 ]
 
 
-EvalModel = Literal["global", "average", "participants", "all"]
+EvalModel = Literal["global", "average", "participants", "all", "ema"]
 """Which model is evaluated, exported and handed to the next phase.
 
 `global`: the model that clients start from. `average`: the mean of the last two global models (FedExP). `participants`:
 the mean of what the round's participants returned, weighted as the algorithm weights them (FedDyn). `all`: the mean
 over all clients of what each returned last (FedDyn's and FedBug's code plot it); a client that never took part counts
-with the phase's first model.
+with the phase's first model. `ema`: an exponential moving average of the global models after each round.
 """
 
 
@@ -203,6 +203,7 @@ class ParallelPhase(_Phase):
 
     Attributes:
         eval_model: See `EvalModel`; the default is the algorithm's.
+        ema_decay: Of `eval_model = "ema"`: m <- decay m + (1 - decay) w after every round, m = w after the first.
         transforms: Applied in order to a client's answer before it is summed: `top_k`, `quantize`, or your own.
     """
 
@@ -210,7 +211,13 @@ class ParallelPhase(_Phase):
 
     schedule: Literal["parallel"] = "parallel"
     eval_model: EvalModel | None = None
+    ema_decay: Annotated[float, Field(gt=0, lt=1)] = 0.99
     transforms: tuple[Named, ...] = ()
+
+    @model_validator(mode="after")
+    def _no_idle_decay(self) -> ParallelPhase:
+        check_idle(self, {"ema_decay": self.eval_model != "ema"}, "without eval_model = 'ema'")
+        return self
 
 
 class RelayPhase(_Phase):
@@ -224,6 +231,7 @@ class RelayPhase(_Phase):
     """
 
     eval_model: ClassVar[EvalModel | None] = "global"
+    ema_decay: ClassVar[float] = 0.99
     transforms: ClassVar[tuple[Named, ...]] = ()
 
     schedule: Literal["relay"]

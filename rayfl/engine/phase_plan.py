@@ -37,7 +37,7 @@ class PhasePlan:
     @cached_property
     def evaluated(self) -> EvaluatedModel:
         """Which model is evaluated."""
-        return EvaluatedModel(self.phase.eval_model or self.algorithm.default_eval_model)
+        return EvaluatedModel(self.phase.eval_model or self.algorithm.default_eval_model, self.phase.ema_decay)
 
     @cached_property
     def sampler(self) -> CohortSampler | None:

@@ -82,10 +82,21 @@ def test_algorithms_with_a_server_step_of_their_own_have_no_server_optimizer_to_
     assert ".algorithm.server_optimizer: unknown key" in failure(options, RATE if name == "qfedsgd" else PLAIN)
 
 
-def test_which_model_is_evaluated_is_one_of_four() -> None:
-    assert "phases.0.eval_model: must be 'global', 'average', 'participants' or 'all' (got 'server')" in failure(
-        "feddyn", phase={"eval_model": "server"}
-    )
+def test_which_model_is_evaluated_is_one_of_five() -> None:
+    allowed = "'global', 'average', 'participants', 'all' or 'ema'"
+    assert f"phases.0.eval_model: must be {allowed} (got 'server')" in failure("feddyn", phase={"eval_model": "server"})
+
+
+@pytest.mark.parametrize(
+    ("phase", "complaint"),
+    [
+        ({"ema_decay": 0.9}, "ema_decay has no effect without eval_model = 'ema'; leave it out"),
+        ({"eval_model": "ema", "ema_decay": 1.0}, "phases.0.ema_decay: must be less than 1 (got 1.0)"),
+        ({"schedule": "relay", "ema_decay": 0.9}, "phases.0.ema_decay: has no effect with this schedule; leave it out"),
+    ],
+)
+def test_the_decay_of_a_moving_average_is_named(phase: dict[str, Any], complaint: str) -> None:
+    assert complaint in failure("fedavg", phase=phase)
 
 
 @pytest.mark.parametrize("name", ["moon", "feddecorr"])
