@@ -41,6 +41,8 @@ class Algorithm(BaseModel, ABC):
         default_eval_model: Which model is evaluated unless the phase says otherwise.
         no_relay: Why it cannot run as a relay; empty if it can.
         sent_vectors: Names of the answers' vectors that begin with all parameters; transforms apply to these.
+        reports: What it can report beside `step` and `divergence` where `phases.N.report` asks for it (`context.asked`,
+            `client.asked`).
         local_options: Names of the fields that affect local training and so have an effect in a relay; all others must
             keep their defaults there.
     """
@@ -53,6 +55,7 @@ class Algorithm(BaseModel, ABC):
     default_eval_model: ClassVar[EvalModel] = "global"
     no_relay: ClassVar[str] = ""
     sent_vectors: ClassVar[tuple[str, ...]] = ("delta",)
+    reports: ClassVar[tuple[str, ...]] = ()
     local_options: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod

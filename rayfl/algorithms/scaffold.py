@@ -30,6 +30,7 @@ class SCAFFOLD(FedAvg):
     """y <- y - eta (g(y) - c_i + c); w <- w + eta_g mean(dy_i), c <- c + 1/N sum(dc_i), all c zero at the start.
 
     The sum of the dc_i is divided by the number N of all clients, not of the participants; the others keep their c_i.
+    `report = ["norms"]` reports `control_norm`, of the new c, and `client_control_norm`, of the participants' new c_i.
 
     Attributes:
         option: `II`: c_i+ = c_i - c + (w - y) / (K eta), with the K steps that this client took and the rate of this
@@ -47,6 +48,7 @@ class SCAFFOLD(FedAvg):
     """
 
     sent_vectors: ClassVar[tuple[str, ...]] = ("delta", "control_delta")
+    reports: ClassVar[tuple[str, ...]] = ("norms",)
     no_relay: ClassVar[str] = "its control variates need a server"
 
     option: Literal["I", "II"] = "II"
@@ -65,7 +67,10 @@ class SCAFFOLD(FedAvg):
         parts: tuple[Part, ...] = ("model", "params")
         answers = yield Exchange(self.controlled_update, *sent, down=parts, up=parts, each=self.aggregation.each)
         self.apply(server, self.aggregated(server, answers))
-        server.keep("control", control + answers.sums["control_delta"] / server.num_clients)
+        new = control + answers.sums["control_delta"] / server.num_clients
+        server.keep("control", new)
+        if "norms" in context.asked:
+            server.report(control_norm=np.sqrt(np.square(new).sum()))
 
     def controlled_update(
         self, client: ClientContext, model: torch.Tensor, control: torch.Tensor
@@ -84,6 +89,8 @@ class SCAFFOLD(FedAvg):
             steps = effective_steps(client.steps, client.local.momentum if corrected else 0.0)
             new = own - control - delta[: client.num_params] / (steps * client.lr)
         client.state["control"] = new
+        if "norms" in client.asked:
+            client.report(client_control_norm=float(new.double().square().sum().sqrt()))
         return Answer(self.weight(client), sums={"control_delta": new - own}, delta=delta)
 
     def client_state(self) -> Declaration:

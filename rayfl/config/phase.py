@@ -204,6 +204,8 @@ class ParallelPhase(_Phase):
     Attributes:
         eval_model: See `EvalModel`; the default is the algorithm's.
         ema_decay: Of `eval_model = "ema"`: m <- decay m + (1 - decay) w after every round, m = w after the first.
+        report: Scalars to report: `step` and `divergence` (see `rayfl.algorithms.diagnostics`), and what the algorithm
+            adds, such as `norms` (SCAFFOLD, FedDyn). What costs nothing (FedExP's step) is always reported.
         transforms: Applied in order to a client's answer before it is summed: `top_k`, `quantize`, or your own.
     """
 
@@ -213,6 +215,14 @@ class ParallelPhase(_Phase):
     eval_model: EvalModel | None = None
     ema_decay: Annotated[float, Field(gt=0, lt=1)] = 0.99
     transforms: tuple[Named, ...] = ()
+    report: tuple[str, ...] = ()
+
+    @field_validator("report")
+    @classmethod
+    def _nothing_twice(cls, report: tuple[str, ...]) -> tuple[str, ...]:
+        if twice := [name for name in report if report.count(name) > 1]:
+            raise ValueError(f"names '{twice[0]}' twice")
+        return report
 
     @model_validator(mode="after")
     def _no_idle_decay(self) -> ParallelPhase:
@@ -233,6 +243,7 @@ class RelayPhase(_Phase):
     eval_model: ClassVar[EvalModel | None] = "global"
     ema_decay: ClassVar[float] = 0.99
     transforms: ClassVar[tuple[Named, ...]] = ()
+    report: ClassVar[tuple[str, ...]] = ()
 
     schedule: Literal["relay"]
     order: Literal["sampled", "fixed", "no_repeat"] = "sampled"

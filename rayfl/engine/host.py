@@ -99,12 +99,14 @@ class Host:
             check_lengths(answer, plan.algorithm.sent_vectors, model)
             if client.trained is not None:
                 if not send:
-                    raise RayflError(
-                        f"eval_model = '{plan.evaluated.rule}' needs the model that clients train from; send it first"
-                    )
+                    wanted = "report = ['divergence']"
+                    if plan.evaluated.reads_trained:
+                        wanted = f"eval_model = '{plan.evaluated.rule}'"
+                    raise RayflError(f"{wanted} needs the model that clients train from; send it first")
                 answer.diagnostics |= plan.evaluated.diagnose(
                     client, answer, send[0], client.trained, not exchange.each
                 )
+                answer.diagnostics |= plan.diagnostics.diagnose(client.num_params, send[0], client.trained)
             saved_values, saved_bits = apply_transforms(plan, client, answer)
             reduction.add(client.id, answer)
             extra = () if shared is None else ("model",)
@@ -259,7 +261,8 @@ class Host:
                 state,
                 first_model,
                 self._sizes[phase].num_params,
-                plan.evaluated.reads_trained,
+                plan.evaluated.reads_trained or plan.diagnostics.reads_trained,
+                frozenset(plan.phase.report),
             )
             result = resident.run(client, update)
             if declared:

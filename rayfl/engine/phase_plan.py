@@ -7,6 +7,7 @@ from functools import cached_property
 
 from rayfl.algorithms.algorithm import Algorithm
 from rayfl.algorithms.building import build_algorithm, build_sampler, build_transforms
+from rayfl.algorithms.diagnostics import Diagnostics
 from rayfl.algorithms.eval_model import EvaluatedModel
 from rayfl.algorithms.sampler import CohortSampler
 from rayfl.algorithms.state import Scope, merged
@@ -38,6 +39,11 @@ class PhasePlan:
     def evaluated(self) -> EvaluatedModel:
         """Which model is evaluated."""
         return EvaluatedModel(self.phase.eval_model or self.algorithm.default_eval_model, self.phase.ema_decay)
+
+    @cached_property
+    def diagnostics(self) -> Diagnostics:
+        """What is reported of any algorithm's rounds."""
+        return Diagnostics(self.phase.report)
 
     @cached_property
     def sampler(self) -> CohortSampler | None:

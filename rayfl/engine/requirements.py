@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from rayfl.algorithms.algorithm import Algorithm
+from rayfl.algorithms.diagnostics import ALWAYS_KNOWN, DIVERGENCE
 from rayfl.config.phase import Local, RelayPhase
 from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
@@ -17,6 +18,7 @@ from rayfl.errors import ScenarioError
 from rayfl.local.features import features_and_logits
 from rayfl.local.steps import update_steps
 from rayfl.local.unfreezing import training_stages
+from rayfl.registry import nearest
 
 RATE = {"lr", "lr_decay", "lr_decay_from", "lr_drops", "lr_drop"}
 """The keys of `local` that an algorithm without local training uses."""
@@ -49,6 +51,7 @@ def check_scenario(scenario: Scenario) -> None:
             _check_relay(plan, where)
         if not plan.algorithm.trains:
             _check_no_training(plan, where)
+        _check_report(plan, where)
         _ = plan.client_state, plan.server_state
 
 
@@ -107,6 +110,20 @@ def _server_side(kind: type[Algorithm]) -> list[str]:
     shipped = next(base for base in kind.__mro__ if base.__module__.startswith("rayfl."))
     assert issubclass(shipped, Algorithm)
     return [field for field in shipped.model_fields if field not in kind.local_options]
+
+
+def _check_report(plan: PhasePlan, where: str) -> None:
+    known = (*ALWAYS_KNOWN, *plan.algorithm.reports)
+    for name in plan.phase.report:
+        if name not in known:
+            raise ScenarioError(
+                f"{where}.report: '{plan.phase.algorithm.name}' reports no '{name}'; {nearest(name, known)}"
+            )
+        if name == DIVERGENCE and not plan.algorithm.trains:
+            algorithm = plan.phase.algorithm.name
+            raise ScenarioError(
+                f"{where}.report: 'divergence' needs trained models; clients of '{algorithm}' do not train"
+            )
 
 
 def _check_no_training(plan: PhasePlan, where: str) -> None:

@@ -57,6 +57,7 @@ class Resident:
         first_model: torch.Tensor | None = None,
         num_values: int | None = None,
         keeps_trained: bool = False,
+        asked: frozenset[str] = frozenset(),
     ) -> ClientContext:
         """A client's view of its update; see `ClientContext`."""
         num_samples = self._source.num_samples(client)
@@ -74,6 +75,7 @@ class Resident:
             first_model=first_model,
             num_values=self.model.num_params if num_values is None else num_values,
             keeps_trained=keeps_trained,
+            asked=asked,
         )
 
     def run(self, client: ClientContext, update: Callable[[ClientContext], ClientUpdate[T]]) -> T:

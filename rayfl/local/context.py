@@ -104,6 +104,7 @@ class ClientContext:
         first_model: The phase's first global model, if the algorithm asked for it.
         initial_buffers: [length of the buffers] float32, the network's initial buffers.
         streams: Keys of the client's random streams.
+        asked: What the phase wants reported (`phases.N.report`).
         scalars: Reported scalars, by name.
         losses: The loss of every training step so far, in order.
         keeps_trained: Whether `trained` is wanted.
@@ -126,13 +127,14 @@ class ClientContext:
         first_model: torch.Tensor | None,
         num_values: int,
         keeps_trained: bool = False,
+        asked: frozenset[str] = frozenset(),
     ) -> None:
         self.id, self.num_samples, self.relative_size = id, num_samples, relative_size
         self.local, self.lr, self.streams, self.state = local, lr, streams, state
         self.initial_buffers, self.first_model = initial_buffers, first_model
         self.data = DataView(np.arange(num_samples))
         self.num_params, self.num_values = len(model.params), num_values
-        self.keeps_trained = keeps_trained
+        self.keeps_trained, self.asked = keeps_trained, asked
         self.trained: torch.Tensor | None = None
         self.scalars: dict[str, float] = {}
         self.losses: list[float] = []
