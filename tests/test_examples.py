@@ -55,6 +55,12 @@ def test_own_algorithm_learns_the_spirals(tmp_path: Path) -> None:
     assert last_row(tmp_path)["test_accuracy"] > 0.9
 
 
+def test_own_sampler_learns_the_spirals(tmp_path: Path) -> None:
+    done = ran("own_sampler", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert last_row(tmp_path)["test_accuracy"] > 0.9
+
+
 @pytest.mark.ray
 @pytest.mark.slow
 def test_an_example_gives_the_same_bits_on_ray(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from pydantic import model_validator
 
 from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.exchange import Answer, Exchange
@@ -33,6 +34,15 @@ class FedNova(FedAvg):
     """
 
     sent_vectors: ClassVar[tuple[str, ...]] = ("change",)
+
+    @model_validator(mode="after")
+    def _takes_means(self) -> FedNova:
+        if self.aggregation.name != "mean":
+            raise ValueError(
+                f"aggregation = '{self.aggregation.name}' has no meaning with 'fednova', whose step is a mean of "
+                "changes times a mean of steps; use it with 'fedavg'"
+            )
+        return self
 
     def assumes_sgd(self) -> str:
         return "it divides a client's change by the weights that SGD gives its gradients"

@@ -45,6 +45,9 @@ class Evaluation(Section):
         personalize: Also trains the global model on every client's own training samples in this way, and scores the
             result on the client's own test samples (FedBABU's personalized accuracy). The global model is not changed,
             and the learning rate is the same in all rounds.
+        client_model: What is scored on a client's own test samples: the `global` model, or the client's `personal` one,
+            where the phase's algorithm keeps some (`ditto`, `fedbn`, `buffers = "keep"`); in a phase whose algorithm
+            keeps none it is the global one. All scores are then by client, as with `per_client`.
     """
 
     metrics: tuple[Named, ...] = ()
@@ -54,6 +57,7 @@ class Evaluation(Section):
     batch_size: PositiveInt = 500
     per_client: bool = False
     personalize: Personalization | None = None
+    client_model: Literal["global", "personal"] = "global"
 
     @field_validator("personalize")
     @classmethod
@@ -61,6 +65,14 @@ class Evaluation(Section):
         if local and (local.lr_decay != 1 or local.lr_drops or local.round_schedule != Rates()):
             raise ValueError("knows no lr_decay, lr_drops and round_schedule: it has the same rate in all rounds")
         return local
+
+    @model_validator(mode="after")
+    def _one_kind_of_client_model(self) -> Evaluation:
+        if self.personalize and self.client_model == "personal":
+            raise ValueError(
+                "personalize trains the global model and client_model = 'personal' scores others; choose one"
+            )
+        return self
 
 
 class Numerics(Section):

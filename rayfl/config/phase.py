@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
+    ConfigDict,
     Discriminator,
     Field,
     NonNegativeInt,
@@ -19,7 +20,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from rayfl.config.local import Local, Train
-from rayfl.config.section import Named, Section
+from rayfl.config.section import Named, Section, check_idle, check_plain
 
 
 class Bernoulli(Section):
@@ -40,6 +41,32 @@ class Explicit(Section):
     explicit: Annotated[tuple[Annotated[tuple[int, ...], Field(min_length=1)], ...], Field(min_length=1)]
 
 
+class BySampler(Section):
+    """Drawn by a class: `{ sampler = "power_of_choice", clients = 10, candidates = 30 }`.
+
+    The other keys are its options, which are checked against the class.
+
+    Attributes:
+        sampler: A registered name, or `package.module:object` for one of the user's own.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    sampler: str
+
+    @model_validator(mode="after")
+    def _options_are_plain(self) -> BySampler:
+        check_plain(self.options)
+        if "name" in self.options:
+            raise ValueError("name is no option of a sampler, which `sampler` names")
+        return self
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options as they were given."""
+        return dict(self.model_extra or {})
+
+
 def _cohort(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
     try:
         return validate(value)
@@ -47,7 +74,8 @@ def _cohort(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
         raise PydanticCustomError(
             "cohort",
             "allowed are a number of clients (1, 2, ...), a share of them (0.0 < share <= 1.0), "
-            "{ bernoulli = probability }, { by_size = number }, or { explicit = [[client, ...], ...] }",
+            "{ bernoulli = probability }, { by_size = number }, { explicit = [[client, ...], ...] }, "
+            "or { sampler = name, ... }",
         ) from None
 
 
@@ -56,18 +84,19 @@ Cohort = Annotated[
     | Annotated[float, Field(strict=True, gt=0, le=1)]
     | Bernoulli
     | BySize
-    | Explicit,
+    | Explicit
+    | BySampler,
     WrapValidator(_cohort),
 ]
 
 
-EvalModel = Literal["global", "average", "participants", "all"]
+EvalModel = Literal["global", "average", "participants", "all", "ema"]
 """Which model is evaluated, exported and handed to the next phase.
 
 `global`: the model that clients start from. `average`: the mean of the last two global models (FedExP). `participants`:
 the mean of what the round's participants returned, weighted as the algorithm weights them (FedDyn). `all`: the mean
 over all clients of what each returned last (FedDyn's and FedBug's code plot it); a client that never took part counts
-with the phase's first model.
+with the phase's first model. `ema`: an exponential moving average of the global models after each round.
 """
 
 
@@ -111,6 +140,9 @@ class ParallelPhase(_Phase):
 
     Attributes:
         eval_model: See `EvalModel`; the default is the algorithm's.
+        ema_decay: Of `eval_model = "ema"`: m <- decay m + (1 - decay) w after every round, m = w after the first.
+        report: Scalars to report: `step` and `divergence` (see `rayfl.algorithms.diagnostics`), and what the algorithm
+            adds, such as `norms` (SCAFFOLD, FedDyn). What costs nothing (FedExP's step) is always reported.
         transforms: Applied in order to a client's answer before it is summed: `top_k`, `quantize`, or your own.
     """
 
@@ -118,7 +150,21 @@ class ParallelPhase(_Phase):
 
     schedule: Literal["parallel"] = "parallel"
     eval_model: EvalModel | None = None
+    ema_decay: Annotated[float, Field(gt=0, lt=1)] = 0.99
     transforms: tuple[Named, ...] = ()
+    report: tuple[str, ...] = ()
+
+    @field_validator("report")
+    @classmethod
+    def _nothing_twice(cls, report: tuple[str, ...]) -> tuple[str, ...]:
+        if twice := [name for name in report if report.count(name) > 1]:
+            raise ValueError(f"names '{twice[0]}' twice")
+        return report
+
+    @model_validator(mode="after")
+    def _no_idle_decay(self) -> ParallelPhase:
+        check_idle(self, {"ema_decay": self.eval_model != "ema"}, "without eval_model = 'ema'")
+        return self
 
 
 class RelayPhase(_Phase):
@@ -132,7 +178,9 @@ class RelayPhase(_Phase):
     """
 
     eval_model: ClassVar[EvalModel | None] = "global"
+    ema_decay: ClassVar[float] = 0.99
     transforms: ClassVar[tuple[Named, ...]] = ()
+    report: ClassVar[tuple[str, ...]] = ()
 
     schedule: Literal["relay"]
     order: Literal["sampled", "fixed", "no_repeat"] = "sampled"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from torch import nn
 
 from rayfl.algorithms.exchange import Part
 from rayfl.algorithms.transforms import FLOAT_BITS
@@ -19,15 +21,24 @@ class MessageSizes:
         num_buffers: Values of the buffers that are sent, such as batch norm's statistics.
     """
 
-    def __init__(self, model: FlatModel, selection: Selection | None, buffers_are_sent: bool) -> None:
+    def __init__(
+        self,
+        model: FlatModel,
+        selection: Selection | None,
+        buffers_are_sent: bool,
+        stays_local: Callable[[nn.Module], bool] = lambda _: False,
+    ) -> None:
         """Counts the values.
 
         Args:
             model: The resident model.
             selection: What may change in the phase; None for everything.
             buffers_are_sent: Whether buffers travel with the parameters.
+            stays_local: Whether clients keep a module's parameters and buffers to themselves.
         """
-        sent = [slot for slot in model.layout if selection is None or selection.tensors.intersection(slot.names)]
+        local = {slot.name for slot in model.slots_of(stays_local)}
+        changing = [slot for slot in model.layout if selection is None or selection.tensors.intersection(slot.names)]
+        sent = [slot for slot in changing if slot.name not in local]
         self.num_params = sum(slot.size for slot in sent if slot.is_parameter)
         self.num_buffers = sum(slot.size for slot in sent if not slot.is_parameter) if buffers_are_sent else 0
 

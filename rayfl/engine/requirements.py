@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from rayfl.algorithms.algorithm import Algorithm
+from rayfl.algorithms.diagnostics import ALWAYS_KNOWN, DIVERGENCE
 from rayfl.config.local import Local, Train
 from rayfl.config.phase import RelayPhase
 from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
 from rayfl.data.store import ShardStore
-from rayfl.engine.phase_plan import PhasePlan, plan_phases
+from rayfl.engine.cohort import cohort_sizes
+from rayfl.engine.phase_plan import PhasePlan, plan_phases, scores_personal_models
 from rayfl.engine.scoring import Scorer
 from rayfl.engine.slices import Slice
 from rayfl.engine.workload import Workload
@@ -21,6 +24,7 @@ from rayfl.local.features import features_and_outputs
 from rayfl.local.selection import select
 from rayfl.local.training_plan import plan_training
 from rayfl.models.flat import FlatModel
+from rayfl.registry import nearest
 from rayfl.tasks.metrics.building import build_metrics
 
 RATE = {"lr", "lr_decay", "lr_decay_from", "lr_drops", "lr_drop", "round_schedule"}
@@ -39,7 +43,16 @@ def check_scenario(scenario: Scenario) -> None:
     """
     if not scenario.resources.uses_cuda:
         _check_cpu(scenario)
-    for plan in plan_phases(scenario):
+    plans = plan_phases(scenario)
+    if scenario.evaluation.client_model == "personal" and not any(
+        scores_personal_models(scenario, plan) for plan in plans
+    ):
+        names = ", ".join(sorted({f"'{plan.phase.algorithm.name}'" for plan in plans}))
+        raise ScenarioError(
+            "evaluation.client_model: 'personal' needs an algorithm whose clients keep models of their own (ditto, "
+            f"fedbn, or buffers = 'keep'), and {names} has none"
+        )
+    for plan in plans:
         where = f"phases.{plan.phase.name}"
         if isinstance(plan.phase, RelayPhase):
             _check_relay(plan, where)
@@ -47,6 +60,7 @@ def check_scenario(scenario: Scenario) -> None:
             _check_optimizer(plan, where)
         if not plan.algorithm.trains:
             _check_no_training(plan, where)
+        _check_report(plan, where)
         _ = plan.client_state, plan.server_state
 
 
@@ -66,7 +80,11 @@ def check_requirements(scenario: Scenario, network: nn.Module, store: ShardStore
             raise ScenarioError(
                 f"{where}: 'buffers' has no effect, for model {type(network).__name__} has none; leave it out"
             )
+        if "batch_norm" in requirements and not any(isinstance(module, _BatchNorm) for module in network.modules()):
+            name = type(network).__name__
+            raise ScenarioError(f"{where} is about batch norm, and model {name} has none; use 'fedavg'")
         _check_plan(plan.phase.local, plan.train, network, store, where)
+        _check_cohorts(plan, store)
     if personalize := scenario.evaluation.personalize:
         _check_plan(personalize, (personalize.train,), network, store, "evaluation.personalize")
 
@@ -128,6 +146,20 @@ def _check_optimizer(plan: PhasePlan, where: str) -> None:
         raise ScenarioError(f"{where}.local.optimizer: '{name}' does not go with '{chosen}'{options}: {reason}")
 
 
+def _check_report(plan: PhasePlan, where: str) -> None:
+    known = (*ALWAYS_KNOWN, *plan.algorithm.reports)
+    for name in plan.phase.report:
+        if name not in known:
+            raise ScenarioError(
+                f"{where}.report: '{plan.phase.algorithm.name}' reports no '{name}'; {nearest(name, known)}"
+            )
+        if name == DIVERGENCE and not plan.algorithm.trains:
+            algorithm = plan.phase.algorithm.name
+            raise ScenarioError(
+                f"{where}.report: 'divergence' needs trained models; clients of '{algorithm}' do not train"
+            )
+
+
 def _check_no_training(plan: PhasePlan, where: str) -> None:
     name, default = plan.phase.algorithm.name, Local()
     for field in type(default).model_fields:
@@ -156,6 +188,14 @@ def _check_features(network: nn.Module, store: ShardStore, where: str) -> None:
             f"{where}: what enters feature_layer '{network.feature_layer}' of model {type(network).__name__} is "
             f"{list(features.shape)} for {len(y)} samples, not a vector for each"
         )
+
+
+def _check_cohorts(plan: PhasePlan, store: ShardStore) -> None:
+    sizes = cohort_sizes(plan.phase, store.num_clients)
+    try:
+        plan.algorithm.check_cohort(*sizes)
+    except ScenarioError as error:
+        raise ScenarioError(f"phases.{plan.phase.name}.algorithm.aggregation: {error}") from None
 
 
 def _check_plan(local: Local, train: tuple[Train, ...], network: nn.Module, store: ShardStore, where: str) -> None:

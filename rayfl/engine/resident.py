@@ -63,6 +63,7 @@ class Resident:
         num_values: int | None = None,
         keeps_trained: bool = False,
         train: tuple[Train, ...] = (),
+        asked: frozenset[str] = frozenset(),
     ) -> ClientContext:
         """A client's view of its update; see `ClientContext`."""
         num_samples = self._source.num_samples(client)
@@ -81,6 +82,7 @@ class Resident:
             num_values=self.model.num_params if num_values is None else num_values,
             keeps_trained=keeps_trained,
             train=train,
+            asked=asked,
         )
 
     def run(self, client: ClientContext, update: Callable[[ClientContext], ClientUpdate[T]]) -> T:
@@ -96,8 +98,8 @@ class Resident:
 
     def message_sizes(self, plan: PhasePlan) -> MessageSizes:
         """The sizes of the messages of a phase that trains this workload."""
-        selection = select(plan.train, self.model.module)
-        return MessageSizes(self.model, selection, plan.algorithm.buffers_are_sent())
+        selection, algorithm = select(plan.train, self.model.module), plan.algorithm
+        return MessageSizes(self.model, selection, algorithm.buffers_are_sent(), algorithm.stays_local)
 
     def _random_model(self, seed: int) -> torch.Tensor:
         return FlatModel(self._network(seed), self._device).vector

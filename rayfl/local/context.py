@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch import nn
 
 from rayfl.config.local import Local, Train
 from rayfl.errors import RayflError
@@ -106,10 +107,12 @@ class ClientContext:
         first_model: The phase's first global model, if the algorithm asked for it.
         initial_buffers: [length of the buffers] float32, the network's initial buffers.
         streams: Keys of the client's random streams.
+        asked: What the phase wants reported (`phases.N.report`).
         scalars: Reported scalars, by name.
         losses: The loss of every training step so far, in order.
         keeps_trained: Whether `trained` is wanted.
-        trained: A copy of the result of the last training request, where it is wanted.
+        trained: A copy of the result of the last training request, where it is wanted. An algorithm that trains several
+            models sets it to the one that it answers with.
     """
 
     def __init__(
@@ -128,6 +131,7 @@ class ClientContext:
         num_values: int,
         keeps_trained: bool = False,
         train: tuple[Train, ...] = (),
+        asked: frozenset[str] = frozenset(),
     ) -> None:
         self.id, self.num_samples, self.relative_size = id, num_samples, relative_size
         once_a_round = replace(streams, exchange=0)  # every exchange of a round has the same numbers
@@ -136,7 +140,7 @@ class ClientContext:
         self.initial_buffers, self.first_model = initial_buffers, first_model
         self.data = DataView(np.arange(num_samples))
         self.num_params, self.num_values = len(model.params), num_values
-        self.keeps_trained = keeps_trained
+        self.keeps_trained, self.asked = keeps_trained, asked
         self.trained: torch.Tensor | None = None
         self.scalars: dict[str, float] = {}
         self.losses: list[float] = []
@@ -168,6 +172,17 @@ class ClientContext:
                 return features_and_outputs(frozen.module, x)[0]
 
         return features
+
+    def places_of(self, chosen: Callable[[nn.Module], bool]) -> torch.Tensor:
+        """Where in a model vector the parameters and buffers of some modules lie: bool [length of the model].
+
+        Args:
+            chosen: Of every module that holds tensors, whether it is one of them.
+        """
+        places = torch.zeros_like(self._model.vector, dtype=torch.bool)
+        for slot in self._model.slots_of(chosen):
+            places[slot.offset : slot.offset + slot.size] = True
+        return places
 
     def random_model(self, purpose: str) -> torch.Tensor:
         """Returns a freshly initialised model vector, the client's own and the same in every round of a phase."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -98,6 +98,14 @@ class FlatModel:
     def trained_parameters(self) -> list[nn.Parameter]:
         """The parameters that are trained, in vector order."""
         return [parameter for _, parameter, _ in self._gradients]
+
+    def slots_of(self, chosen: Callable[[nn.Module], bool]) -> list[Slot]:
+        """The slots of the parameters and buffers that belong to some modules themselves, in order.
+
+        Args:
+            chosen: Of every module that holds tensors, whether it is one of them.
+        """
+        return [slot for slot in self.layout if any(chosen(self._owners[name][0]) for name in slot.names)]
 
     def parts_of(self, names: Collection[str] | None) -> list[slice]:
         """The parts of `params` and `gradient` that some parameters make up, in order; adjacent ones are merged.

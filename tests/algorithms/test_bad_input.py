@@ -11,6 +11,7 @@ from torch import nn
 from rayfl.errors import ScenarioError
 from tests.algorithms.scene import PLAIN, RATE, Setting, prepared
 
+UNKNOWN = "unknown key; known:"
 FOREIGN = "tests.user_code:Linear"
 """A network that declares nothing."""
 
@@ -36,7 +37,12 @@ def failure(algorithm: str | dict[str, Any], setting: Setting = PLAIN, **changes
         ("fedyogi", "beta_2", -1, "must be greater than or equal to 0 (got -1)"),
         ("fedprox", "mu", -1, "must be greater than or equal to 0 (got -1)"),
         ("fedprox", "mu", float("nan"), "must be a finite number (got nan)"),
-        ("fedprox", "proximal", 1, "unknown key; known: buffers, mu, penalties, server_optimizer, weighting"),
+        (
+            "fedprox",
+            "proximal",
+            1,
+            f"{UNKNOWN} aggregation, buffers, mu, penalties, server_optimizer, weighting",
+        ),
         ("scaffold", "option", "III", "must be 'I' or 'II' (got 'III')"),
         ("scaffold", "correction", "loss", "must be 'gradient' or 'step' (got 'loss')"),
         ("moon", "tau", 0, "must be greater than 0 (got 0)"),
@@ -52,10 +58,15 @@ def failure(algorithm: str | dict[str, Any], setting: Setting = PLAIN, **changes
         ("fedexp", "form", "scaffold", "must be 'paper', 'code', 'feddecorr' or 'fedbug' (got 'scaffold')"),
         ("feddecorr", "beta", -0.1, "must be greater than or equal to 0 (got -0.1)"),
         ("feddecorr", "scaling", "batch", "must be 'correlation' or 'code' (got 'batch')"),
-        ("fednova", "rho", 0.9, "unknown key; known: buffers, penalties, server_optimizer, weighting"),
+        ("fednova", "rho", 0.9, f"{UNKNOWN} aggregation, buffers, penalties, server_optimizer, weighting"),
         ("qfedavg", "q", -1, "must be greater than or equal to 0 (got -1)"),
         ("qfedsgd", "q", -1, "must be greater than or equal to 0 (got -1)"),
-        ("fedbabu", "head", "read_out", "unknown key; known: buffers, penalties, server_optimizer, weighting"),
+        (
+            "fedbabu",
+            "head",
+            "read_out",
+            f"{UNKNOWN} aggregation, buffers, penalties, server_optimizer, weighting",
+        ),
     ],
 )
 def test_hyper_parameters_are_named_with_what_is_allowed(name: str, option: str, value: Any, complaint: str) -> None:
@@ -71,10 +82,21 @@ def test_algorithms_with_a_server_step_of_their_own_have_no_server_optimizer_to_
     assert ".algorithm.server_optimizer: unknown key" in failure(options, RATE if name == "qfedsgd" else PLAIN)
 
 
-def test_which_model_is_evaluated_is_one_of_four() -> None:
-    assert "phases.0.eval_model: must be 'global', 'average', 'participants' or 'all' (got 'server')" in failure(
-        "feddyn", phase={"eval_model": "server"}
-    )
+def test_which_model_is_evaluated_is_one_of_five() -> None:
+    allowed = "'global', 'average', 'participants', 'all' or 'ema'"
+    assert f"phases.0.eval_model: must be {allowed} (got 'server')" in failure("feddyn", phase={"eval_model": "server"})
+
+
+@pytest.mark.parametrize(
+    ("phase", "complaint"),
+    [
+        ({"ema_decay": 0.9}, "ema_decay has no effect without eval_model = 'ema'; leave it out"),
+        ({"eval_model": "ema", "ema_decay": 1.0}, "phases.0.ema_decay: must be less than 1 (got 1.0)"),
+        ({"schedule": "relay", "ema_decay": 0.9}, "phases.0.ema_decay: has no effect with this schedule; leave it out"),
+    ],
+)
+def test_the_decay_of_a_moving_average_is_named(phase: dict[str, Any], complaint: str) -> None:
+    assert complaint in failure("fedavg", phase=phase)
 
 
 @pytest.mark.parametrize("name", ["moon", "feddecorr"])

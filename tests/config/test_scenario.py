@@ -142,6 +142,7 @@ def test_every_default_is_written_out() -> None:
         "buffers": "average",
         "penalties": [],
         "server_optimizer": {"name": "sgd", "lr": 1.0},
+        "aggregation": {"name": "mean"},
     }
     assert written["phases"][0]["local"]["lr"] == Local().lr
     assert written["data"]["source"] == "auto"

@@ -31,7 +31,7 @@ class Parallel(Schedule):
             server_calls.append(Call(scalars, "server: aggregation"))
         model = server.call("model_after", index)
         yield from ()
-        return SubmittedRound(index, assignments, cohort[-1], reports, model, range(len(hosts)), server_calls)
+        return SubmittedRound(index, assignments, reports, model, range(len(hosts)), server_calls)
 
     def _assign(self, cohort: Sequence[int]) -> list[tuple[int, list[int]]]:
         hosts, local = len(self.backend.hosts), typical(self.plan.phase.local)
