@@ -13,6 +13,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import home
 from rayfl.engine.backend import Backend, Ref
 from rayfl.engine.calls import Call, wait_for
+from rayfl.engine.evaluated_clients import slices_of_round
 from rayfl.engine.events import ClientScalars, Event, RoundDone, Traffic
 from rayfl.engine.pending_evaluations import PendingEvaluations
 from rayfl.engine.phase_plan import plan_phases, scores_personal_models
@@ -142,7 +143,8 @@ class Scheduler:
 
     def _evaluate(self, index: RoundIndex, model: Ref, hosts: Sequence[int]) -> None:
         if self._evaluations.wanted(index):
-            slices = self._populations[index.phase].slices
+            evaluation, slices = self._scenario.evaluation, self._populations[index.phase].slices
+            slices = slices_of_round(slices, evaluation, self._scenario.seed, index)
             self._evaluations.submit(index, model, hosts, slices, self._at_home(index))
 
     def _commit(self, done: SubmittedRound, reports: Sequence[UpdateReport]) -> Generator[Event, None, None]:

@@ -75,7 +75,8 @@ def draw_test_samples(config: Evaluation, store: ShardStore, seed: int) -> Shard
 
 
 def _wants_clients(config: Evaluation) -> bool:
-    return config.per_client or config.personalize is not None or config.client_model == "personal"
+    asked = config.per_client, config.personalize, config.clients, config.client_model == "personal"
+    return any(asked)
 
 
 def cut(config: Evaluation, store: ShardStore) -> list[Slice]:
@@ -89,18 +90,25 @@ def cut(config: Evaluation, store: ShardStore) -> list[Slice]:
         Slices of at most `evaluation.batch_size` samples; a personalized slice holds all of a client's.
 
     Raises:
-        ScenarioError: Scores per client are wanted, but the test samples do not belong to clients.
+        ScenarioError: Scores per client are wanted, but the test samples do not belong to clients; or more clients are
+            to be drawn than there are.
     """
     if not _wants_clients(config):
         return _pieces(0, len(store.test), config.batch_size)
     if store.test_shards is None:
-        asked = [key for key in ("personalize", "per_client") if getattr(config, key)]
+        asked = [key for key in ("personalize", "per_client", "clients") if getattr(config, key)]
         key = asked[0] if asked else "client_model"
         raise ScenarioError(
             f"evaluation.{key} needs test samples by client: partition 'natural' has them where the data names its "
             f"clients, and 'shards' ({store.name} here, partitioned otherwise)"
         )
     shards: Shards = store.test_shards
+    owned = int(np.count_nonzero(shards.sizes))
+    if config.clients and config.clients >= owned:
+        raise ScenarioError(
+            f"evaluation.clients: {config.clients} clients of {owned} that have test samples; ask for fewer, or leave "
+            "it out to evaluate on all"
+        )
     bounds = [int(bound) for bound in shards.offsets]
     plain = [
         piece
