@@ -18,12 +18,12 @@ from rayfl.config.scenario import Scenario
 from rayfl.data.folders import cache_folder, data_folder
 from rayfl.data.store import build_store
 from rayfl.engine.cohort import check_cohort
-from rayfl.engine.evaluation import cut, draw_test_samples
 from rayfl.engine.events import EventConsumer
 from rayfl.engine.initial_model import build_checked
 from rayfl.engine.job import Job, Session
 from rayfl.engine.platform_facts import differing_hosts
-from rayfl.engine.requirements import check_requirements, check_scenario
+from rayfl.engine.requirements import check_metrics, check_requirements, check_scenario
+from rayfl.engine.slices import cut, draw_test_samples
 from rayfl.engine.workload import InitialModel, Workload
 from rayfl.errors import ScenarioError
 from rayfl.interruption import Interrupts, interruptible
@@ -36,6 +36,7 @@ from rayfl.report.records import Records, check_writable
 from rayfl.report.status import MODEL, Status
 from rayfl.report.summary import Summary
 from rayfl.resolution import resolve
+from rayfl.tasks.building import build_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,7 +112,7 @@ def run(
     out, folder = Path(out).absolute(), Path(folder).absolute() if folder else None
     check_writable(folder or out)
     job, model = prepare(resolved, data_folder(data_dir).absolute())
-    summary = Summary()
+    summary = Summary(job.headline)
     with ExitStack() as stack:
         _announce(console, job, model)
         records = stack.enter_context(
@@ -126,7 +127,8 @@ def run(
             _announce_hosts(console, session, backend, records.folder)
             records.write_scenario(job.scenario.to_toml())
             records.write_environment(describe_environment(job, backend, session.hosts))
-            with Progress([(phase.name, phase.rounds) for phase in job.scenario.phases], console) as progress:
+            phases = [(phase.name, phase.rounds) for phase in job.scenario.phases]
+            with Progress(phases, console, job.headline) as progress:
                 _follow(session, [status, records, summary, progress], interrupts)
             _, state = _committed(session, model)
             records.write_model(state)
@@ -162,11 +164,16 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
         check_cohort(phase, f"phases.{phase.name}", store.num_clients)
     store = draw_test_samples(scenario.evaluation, store, scenario.seed)
     cut(scenario.evaluation, store)
-    model = build_checked(scenario, scenario.model, store)
+    task = build_task(scenario)
+    num_outputs = task.num_outputs(store.train.y, store.num_classes)
+    model = build_checked(scenario, scenario.model, store, task, num_outputs)
     check_requirements(scenario, model.module, store)
     initial = InitialModel(model.vector.numpy().copy(), model.layout)
-    workload = Workload(scenario.model, initial, store, scenario.evaluation)
-    return Job(scenario, [workload] * len(scenario.phases)), model
+    workload = Workload(scenario.model, initial, store, task, num_outputs, scenario.evaluation)
+    job = Job(scenario, [workload] * len(scenario.phases))
+    _ = job.headline
+    check_metrics(workload, model)
+    return job, model
 
 
 def _session(job: Job, backend: Backend, address: str | None, folder: Path) -> AbstractContextManager[Session]:
@@ -223,7 +230,8 @@ def _end_early(
 def _draw(metrics: pa.Table, job: Job, path: Path, console: Console) -> None:
     """Draws the curves; a run whose records are complete does not fail because drawing does."""
     try:
-        draw_curves(metrics, _spans(job.scenario), _title(job.scenario), job.result.store.provenance, path)
+        scenario, provenance = job.scenario, job.result.store.provenance
+        draw_curves(metrics, job.headline, _spans(scenario), _title(scenario), provenance, path)
     except Exception as error:
         _warn(console, f"could not draw {path.name}: {one_line(error)}")
 

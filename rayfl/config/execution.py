@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from rayfl.config.local import Local, Rates, Train
-from rayfl.config.section import Section
+from rayfl.config.section import Named, Section
 
 
 class Personalization(Local):
@@ -32,6 +32,10 @@ class Evaluation(Section):
     """How the global model is evaluated on the test samples.
 
     Attributes:
+        metrics: What is reported beside the loss: registered metrics, or `package.module:object` of your own: a
+            function (outputs, targets) of all test samples, or a class derived from torchmetrics.Metric or
+            rayfl.tasks.metrics.metric.Metric. By default the task's.
+        headline: The metric that ranks rounds and runs, by its label, or "loss"; by default the first.
         every: Evaluates after every so many rounds of the scenario, and after the last round of each phase.
         samples: Evaluates on at most this many test samples, drawn once from the scenario's seed and the same in all
             rounds; all of them by default. With scores per client, every client that has test samples keeps at least
@@ -43,6 +47,8 @@ class Evaluation(Section):
             and the learning rate is the same in all rounds.
     """
 
+    metrics: tuple[Named, ...] = ()
+    headline: str | None = None
     every: PositiveInt = 1
     samples: PositiveInt | None = None
     batch_size: PositiveInt = 500

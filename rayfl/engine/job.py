@@ -11,8 +11,10 @@ import numpy as np
 
 from rayfl.config.scenario import Scenario
 from rayfl.engine.events import Event
+from rayfl.engine.headline import Headline, headline_of
 from rayfl.engine.workload import InitialModel, Population, Workload
 from rayfl.errors import ScenarioError
+from rayfl.tasks.metrics.building import build_metrics
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,17 @@ class Job:
     def populations(self) -> list[Population]:
         """By phase."""
         return [workload.population for workload in self.workloads]
+
+    @property
+    def headline(self) -> Headline:
+        """What ranks the rounds of the run.
+
+        Raises:
+            ScenarioError: As `headline_of`.
+        """
+        workload = self.result
+        metrics = build_metrics(workload.evaluation.metrics, workload.task, workload.num_outputs)
+        return headline_of(workload.evaluation.headline or next(iter(metrics)), metrics)
 
     @property
     def result(self) -> Workload:

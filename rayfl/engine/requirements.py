@@ -12,11 +12,16 @@ from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
 from rayfl.data.store import ShardStore
 from rayfl.engine.phase_plan import PhasePlan, plan_phases
-from rayfl.errors import ScenarioError
+from rayfl.engine.scoring import Scorer
+from rayfl.engine.slices import Slice
+from rayfl.engine.workload import Workload
+from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.draws import smallest
-from rayfl.local.features import features_and_logits
+from rayfl.local.features import features_and_outputs
 from rayfl.local.selection import select
 from rayfl.local.training_plan import plan_training
+from rayfl.models.flat import FlatModel
+from rayfl.tasks.metrics.building import build_metrics
 
 RATE = {"lr", "lr_decay", "lr_decay_from", "lr_drops", "lr_drop", "round_schedule"}
 """The keys of `local` that an algorithm without local training uses."""
@@ -64,6 +69,24 @@ def check_requirements(scenario: Scenario, network: nn.Module, store: ShardStore
         _check_plan(plan.phase.local, plan.train, network, store, where)
     if personalize := scenario.evaluation.personalize:
         _check_plan(personalize, (personalize.train,), network, store, "evaluation.personalize")
+
+
+def check_metrics(workload: Workload, model: FlatModel) -> None:
+    """Tries the metrics on two test samples.
+
+    Args:
+        workload: What is trained and evaluated.
+        model: Its initial model, on the CPU.
+
+    Raises:
+        ScenarioError: A metric does not fit the task, or raised something.
+    """
+    metrics = build_metrics(workload.evaluation.metrics, workload.task, workload.num_outputs)
+    batches = iter([BatchSource(workload.store, torch.device("cpu")).test_batch(slice(0, 2))])
+    try:
+        Scorer(workload.task, metrics).score(model.module, batches, Slice(0, 2))
+    except RayflError as error:
+        raise ScenarioError(f"evaluation.metrics: {error}") from None
 
 
 def _check_cpu(scenario: Scenario) -> None:
@@ -127,7 +150,7 @@ def _check_features(network: nn.Module, store: ShardStore, where: str) -> None:
     x, _ = BatchSource(store, torch.device("cpu")).test_batch(slice(0, 2))
     network.eval()
     with torch.no_grad():
-        features, _ = features_and_logits(network, x)
+        features, _ = features_and_outputs(network, x)
     if len(features) != len(x):
         raise ScenarioError(
             f"{where}: what enters feature_layer '{network.feature_layer}' of model {type(network).__name__} is "

@@ -13,7 +13,7 @@ from rayfl.config.local import Local, Train
 from rayfl.errors import RayflError
 from rayfl.local.data_view import DataView
 from rayfl.local.draws import drawn
-from rayfl.local.features import features_and_logits
+from rayfl.local.features import features_and_outputs
 from rayfl.local.rates import rates
 from rayfl.local.steps import effective_steps, update_steps
 from rayfl.models.flat import FlatModel
@@ -165,7 +165,7 @@ class ClientContext:
 
         def features(x: torch.Tensor) -> torch.Tensor:
             with torch.no_grad():
-                return features_and_logits(frozen.module, x)[0]
+                return features_and_outputs(frozen.module, x)[0]
 
         return features
 

@@ -9,12 +9,11 @@ from itertools import islice
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from rayfl.config.local import Local
 from rayfl.errors import DivergenceError
-from rayfl.local.features import features_and_logits
+from rayfl.local.features import features_and_outputs
 from rayfl.local.peekable_iterator import PeekableIterator
 from rayfl.local.requests import LocalTraining
 from rayfl.local.stepping import Stepping, stepping
@@ -22,12 +21,19 @@ from rayfl.local.training_batch import TrainingBatch
 from rayfl.local.training_plan import TrainingPlan
 from rayfl.models.flat import FlatModel
 from rayfl.models.modes import evaluation_mode
+from rayfl.tasks.task import Task
 
 Batches = PeekableIterator[tuple[torch.Tensor, torch.Tensor]]
 
 
 def train(
-    model: FlatModel, batches: Batches, plan: TrainingPlan, request: LocalTraining, local: Local, lr: float
+    model: FlatModel,
+    batches: Batches,
+    plan: TrainingPlan,
+    request: LocalTraining,
+    local: Local,
+    lr: float,
+    task: Task,
 ) -> list[float]:
     """Trains `model` in place from where it is, with a fresh optimizer.
 
@@ -43,6 +49,7 @@ def train(
         request: What to add to loss, gradients and steps.
         local: Precision, clipping, decay and the optimizer.
         lr: The round's learning rate.
+        task: What is learned.
 
     Returns:
         The loss of every step.
@@ -58,7 +65,7 @@ def train(
         for number, names in plan.stages:
             with nullcontext(model.parts_of(None)) if names is None else model.training_only(names) as parts:
                 for sizes, rate in islice(steps, number):
-                    losses.append(_compute_gradient(model, batches, sizes, request, local))
+                    losses.append(_compute_gradient(model, batches, sizes, request, local, task))
                     with torch.no_grad():
                         _step(model, parts, optimizer, request, local, lr * rate)
     values: list[float] = torch.stack(losses).tolist()
@@ -67,20 +74,22 @@ def train(
 
 
 def _compute_gradient(
-    model: FlatModel, batches: Batches, sizes: Sequence[int], request: LocalTraining, local: Local
+    model: FlatModel, batches: Batches, sizes: Sequence[int], request: LocalTraining, local: Local, task: Task
 ) -> torch.Tensor:
     """The gradient of a step's mean loss, left in `model.gradient`; returns the loss."""
     model.zero_gradient()
-    total: torch.Tensor | None = None
-    for size, (x, y) in zip(sizes, islice(batches, len(sizes)), strict=True):
+    # as the mean over the large batch weighs its parts: by samples, unless the task counts otherwise
+    totals = [task.total(y) for _, y in batches.peek(len(sizes))] if len(sizes) > 1 else []
+    mean: torch.Tensor | None = None
+    for number, (x, y) in enumerate(islice(batches, len(sizes))):
         with _precision(local, model.params.device):
-            loss = _loss(model.module, x, y, batches, request).float()
-        if len(sizes) > 1:
-            loss = loss * (size / sum(sizes))
+            loss = _loss(model.module, x, y, batches, request, task).float()
+        if totals:
+            loss = loss * (totals[number] / sum(totals))
         loss.backward()  # type: ignore[no-untyped-call]
-        total = loss.detach() if total is None else total + loss.detach()
-    assert total is not None
-    return total
+        mean = loss.detach() if mean is None else mean + loss.detach()
+    assert mean is not None
+    return mean
 
 
 def _precision(local: Local, device: torch.device) -> AbstractContextManager[Any]:
@@ -88,13 +97,13 @@ def _precision(local: Local, device: torch.device) -> AbstractContextManager[Any
 
 
 def _loss(
-    module: nn.Module, x: torch.Tensor, y: torch.Tensor, batches: Batches, request: LocalTraining
+    module: nn.Module, x: torch.Tensor, y: torch.Tensor, batches: Batches, request: LocalTraining, task: Task
 ) -> torch.Tensor:
     if not request.terms:
-        return F.cross_entropy(module(x), y)
-    features, logits = features_and_logits(module, x) if request.reads_features else (None, module(x))
-    batch = TrainingBatch(x, y, logits, lambda number: [inputs for inputs, _ in batches.peek(number)], features)
-    loss = F.cross_entropy(logits, y)
+        return task.objective(module, x, module(x), y)
+    features, outputs = features_and_outputs(module, x) if request.reads_features else (None, module(x))
+    batch = TrainingBatch(x, y, outputs, lambda number: [inputs for inputs, _ in batches.peek(number)], features)
+    loss = task.objective(module, x, outputs, y)
     for term in request.terms:
         loss = loss + term(batch)
     return loss

@@ -47,8 +47,8 @@ class Records:
     """What a run leaves in its folder.
 
     - metrics.jsonl: A line for every evaluated round, written as soon as the evaluation is in, with the columns of
-      `METRICS` and, under their own names, the scalars that were reported in the round or by its evaluation. A value
-      that is not finite is null; `seconds`, `bytes` and `transfers` are totals since the start of the run.
+      `METRICS`, the scores of the evaluation and, under their own names, the scalars that were reported in the round. A
+      value that is not finite is null; `seconds`, `bytes` and `transfers` are totals since the start of the run.
     - clients.parquet: See `ClientRecords`; there only if events carry anything about single clients.
     - scenario.toml, environment.json, model.safetensors: As they are handed over.
 
@@ -160,13 +160,14 @@ class Records:
     def metrics_table(self) -> pa.Table:
         """Returns the metrics so far, sorted by round.
 
-        The columns are those of `METRICS`, then a float64 column for every reported scalar; null stands where a
-        value was not finite or not reported.
+        The columns are those of `METRICS`, and a float64 column for every score and every reported scalar, in the order
+        of metrics.jsonl; null stands where a value was not finite or not reported.
         """
         lines = (self.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         rows = [json.loads(line) for line in lines]
-        scalars = dict.fromkeys(name for row in rows for name in row if name not in METRICS.names)
-        schema = pa.schema([*METRICS, *((name, pa.float64()) for name in scalars)])
+        names = dict.fromkeys(name for row in rows for name in row) or METRICS.names
+        known = {field.name: field.type for field in METRICS}
+        schema = pa.schema([(name, known.get(name, pa.float64())) for name in names])
         return pa.Table.from_pylist(rows, schema=schema).sort_by("round")
 
     def _add_metrics(self, done: RoundDone, evaluated: Evaluated) -> None:
@@ -174,9 +175,7 @@ class Records:
             "phase": done.phase,
             "round": done.round,
             "round_in_phase": done.round_in_phase,
-            "test_loss": evaluated.loss,
-            "test_accuracy": evaluated.accuracy,
-            "personalized_accuracy": evaluated.personalized_accuracy,
+            **evaluated.scores,
             "train_loss": done.train_loss,
             "seconds": done.seconds,
             "bytes": done.traffic.bytes,
@@ -184,7 +183,7 @@ class Records:
             "bytes_down": done.traffic.down_bytes,
             "bytes_up": done.traffic.up_bytes,
         }
-        row = {name: _finite(value) for name, value in joined(fixed, done.scalars, evaluated.scalars).items()}
+        row = {name: _finite(value) for name, value in joined(fixed, done.scalars).items()}
         with self._writing("metrics.jsonl"):
             self._metrics.write(json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n")
             self._metrics.flush()

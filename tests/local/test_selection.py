@@ -114,7 +114,7 @@ def trained_by_client(train: Train) -> tuple[dict[str, torch.Tensor], dict[str, 
 
     def watch(batch: TrainingBatch) -> torch.Tensor:
         training.update(name for name, module in bench.model.module.named_modules() if module.training)
-        return batch.logits.new_zeros(())
+        return batch.outputs.new_zeros(())
 
     def update(client: ClientContext) -> ClientUpdate[torch.Tensor]:
         trained: torch.Tensor = yield LocalTraining(bench.initial, terms=(watch,))
@@ -154,7 +154,7 @@ def test_the_dropout_of_a_frozen_lstm_is_off_and_comes_back() -> None:
 
     def watch(batch: TrainingBatch) -> torch.Tensor:
         seen.append(lstm.dropout)
-        return batch.logits.new_zeros(())
+        return batch.outputs.new_zeros(())
 
     def update(client: ClientContext) -> ClientUpdate[None]:
         yield LocalTraining(bench.initial, terms=(watch,))
