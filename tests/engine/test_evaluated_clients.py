@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rayfl.engine.evaluation import Slice
 
 from rayfl.config.execution import Evaluation
 from rayfl.engine.evaluated_clients import slices_of_round
-from rayfl.engine.evaluation import Slice
 from rayfl.engine.events import Evaluated, RoundDone
 from rayfl.engine.round_index import RoundIndex
 from rayfl.errors import ScenarioError
