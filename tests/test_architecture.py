@@ -21,6 +21,7 @@ FOUNDATIONS = ("rayfl.durable", "rayfl.errors", "rayfl.registry", "rayfl.streams
 ABOVE = (
     "rayfl.cluster",
     "rayfl.command_line",
+    "rayfl.data_report",
     "rayfl.grid",
     "rayfl.report",
     "rayfl.resolution",
