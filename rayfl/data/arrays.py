@@ -9,6 +9,7 @@ import numpy as np
 
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
 from rayfl.data.inputs import Array, Fields, Inputs, Ragged, TextWindows
+from rayfl.data.mapped_rows import MappedRows
 from rayfl.errors import DataError
 
 _FORMS = (
@@ -81,7 +82,7 @@ def labels_from(given: Any) -> np.ndarray:
 
 
 def _array_or_pieces(given: Any) -> Array | Ragged:
-    if isinstance(given, Ragged | TextWindows):
+    if isinstance(given, Ragged | TextWindows | MappedRows):
         return given
     pieces = isinstance(given, list | tuple) or (isinstance(given, np.ndarray) and given.dtype == object)
     if not pieces or not len(given) or not all(isinstance(piece, np.ndarray) and piece.ndim for piece in given):

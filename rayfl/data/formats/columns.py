@@ -80,12 +80,13 @@ def samples_of(table: pa.Table, columns: Columns, seed: int, where: str) -> dict
     return found
 
 
-def column_values(column: pa.ChunkedArray | pa.Array, where: str) -> np.ndarray | Ragged:
+def column_values(column: pa.ChunkedArray | pa.Array, where: str, as_float32: bool = True) -> np.ndarray | Ragged:
     """The values of a column: [n] numbers, [n, k, ...] from lists of one length, or pieces of different lengths.
 
     Binary columns hold image files of one size: [n, height, width, channels] uint8.
 
-    Floating point numbers of more than 32 bits become float32, as which they would be given to a network.
+    Floating point numbers of more than 32 bits become float32, as which they would be given to a network, unless
+    `as_float32` is False; then numbers are views of the column's memory.
 
     Raises:
         DataError: Empty values, or a type that holds neither numbers nor images.
@@ -99,24 +100,24 @@ def column_values(column: pa.ChunkedArray | pa.Array, where: str) -> np.ndarray 
         raise DataError(f"{where} has {array.null_count} empty values")
     kind = array.type
     if pt.is_struct(kind) and "bytes" in {field.name for field in kind}:  # images as `datasets` keeps them
-        return column_values(array.field("bytes"), where)
+        return column_values(array.field("bytes"), where, as_float32)
     if pt.is_binary(kind) or pt.is_large_binary(kind):
         return _decoded(array, where)
     if pt.is_fixed_size_binary(kind):
         return fixed_bytes(pa.chunked_array([array]))
     if pt.is_fixed_size_list(kind):
-        inner = _numbers(array.flatten(), where)
+        inner = _numbers(array.flatten(), where, as_float32)
         return inner.reshape(len(array), kind.list_size, *inner.shape[1:])
     if pt.is_list(kind) or pt.is_large_list(kind):
         lengths = array.value_lengths().to_numpy().astype(np.int64)
-        inner = _numbers(array.flatten(), where)
+        inner = _numbers(array.flatten(), where, as_float32)
         if len(lengths) and (lengths == lengths[0]).all():
             return inner.reshape(len(array), int(lengths[0]), *inner.shape[1:])
         return Ragged(inner, np.cumsum(lengths) - lengths, lengths)
     if not (pt.is_integer(kind) or pt.is_floating(kind) or pt.is_boolean(kind)):
         raise DataError(f"{where} is {kind}; numbers or lists of numbers are needed")
     values: np.ndarray = array.to_numpy(zero_copy_only=False)
-    return values.astype(np.float32) if values.dtype == np.float64 else values
+    return values.astype(np.float32) if as_float32 and values.dtype == np.float64 else values
 
 
 def _decoded(array: pa.Array, where: str) -> np.ndarray:
@@ -137,8 +138,8 @@ def _decoded(array: pa.Array, where: str) -> np.ndarray:
     return pixels[..., None] if mode == "L" else pixels
 
 
-def _numbers(array: pa.Array, where: str) -> np.ndarray:
-    values = column_values(array, where)
+def _numbers(array: pa.Array, where: str, as_float32: bool) -> np.ndarray:
+    values = column_values(array, where, as_float32)
     if isinstance(values, Ragged):
         raise DataError(f"{where} has lists of lists of different lengths; only the outer lists may differ")
     return values
