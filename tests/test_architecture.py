@@ -12,7 +12,7 @@ import pytest
 
 import rayfl
 from rayfl.algorithms import algorithms
-from rayfl.data import augmentations, data_sources, partitioners
+from rayfl.data import augmentations, collations, data_sources, labelings, partitioners
 from rayfl.models import models
 from rayfl.registry import Registry
 
@@ -171,7 +171,7 @@ assert "torch" not in sys.modules
     ("registry", "name"),
     [
         pytest.param(registry, name, id=f"{registry.kind}-{name}")
-        for registry in (data_sources, partitioners, augmentations, models, algorithms)
+        for registry in (data_sources, partitioners, labelings, collations, augmentations, models, algorithms)
         for name in registry
     ],
 )

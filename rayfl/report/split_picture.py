@@ -107,7 +107,7 @@ def _draw_histogram(axes: Axes, values: np.ndarray | None, label: str, whole: bo
 
 def _name_clients(axes: Axes, facts: SplitFacts, clients: np.ndarray) -> None:
     """Numbers the columns by client."""
-    ticks = np.unique(np.linspace(0, len(clients) - 1, min(len(clients), 11)).round().astype(int))
+    ticks = np.arange(0, len(clients), -(-len(clients) // 12))
     axes.set_xticks(ticks, [str(clients[tick]) for tick in ticks])
     some = f" ({len(clients)} of {len(facts.sizes):,})" if len(clients) < len(facts.sizes) else ""
     axes.set_xlabel(f"client{some}")
