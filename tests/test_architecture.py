@@ -12,7 +12,8 @@ import pytest
 
 import rayfl
 from rayfl.algorithms import algorithms
-from rayfl.data import augmentations, data_sources, partitioners
+from rayfl.algorithms.sampler import samplers
+from rayfl.data import augmentations, collations, data_sources, labelings, partitioners
 from rayfl.models import models
 from rayfl.registry import Registry
 from rayfl.tasks import tasks
@@ -23,6 +24,7 @@ FOUNDATIONS = ("rayfl.durable", "rayfl.errors", "rayfl.registry", "rayfl.streams
 ABOVE = (
     "rayfl.cluster",
     "rayfl.command_line",
+    "rayfl.data_report",
     "rayfl.grid",
     "rayfl.report",
     "rayfl.resolution",
@@ -173,7 +175,18 @@ assert "torch" not in sys.modules
     ("registry", "name"),
     [
         pytest.param(registry, name, id=f"{registry.kind}-{name}")
-        for registry in (data_sources, partitioners, augmentations, models, algorithms, tasks, metrics)
+        for registry in (
+            data_sources,
+            partitioners,
+            labelings,
+            collations,
+            augmentations,
+            models,
+            algorithms,
+            samplers,
+            tasks,
+            metrics,
+        )
         for name in registry
     ],
 )

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rayfl.engine.evaluation import Slice
 
 from rayfl.config.execution import Evaluation
 from rayfl.engine.evaluated_clients import slices_of_round
 from rayfl.engine.events import Evaluated, RoundDone
 from rayfl.engine.round_index import RoundIndex
+from rayfl.engine.slices import Slice
 from rayfl.errors import ScenarioError
 from tests.algorithms.scene import PLAIN, SIZES, prepared
 from tests.engine.scenes import cast, run_on_hosts, without_clock
@@ -41,8 +41,8 @@ def test_drawn_clients_have_the_scores_that_they_have_among_all(others: dict[str
         assert len({score.client for score in sampled.clients}) == len(sampled.clients) == 4
         assert all(score == by_client[score.client] for score in sampled.clients)
         assert sampled.samples == sum(score.samples for score in sampled.clients)
-        correct = sum(score.accuracy * score.samples for score in sampled.clients)
-        assert sampled.accuracy == pytest.approx(correct / sampled.samples)
+        correct = sum(score.scores["accuracy"] * score.samples for score in sampled.clients)
+        assert sampled.scores["test_accuracy"] == pytest.approx(correct / sampled.samples)
         cohorts.add(tuple(score.client for score in sampled.clients))
     assert len(cohorts) > 1, "others are drawn in other rounds"
 
