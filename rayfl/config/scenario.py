@@ -11,6 +11,7 @@ from rayfl.config.data import Data
 from rayfl.config.execution import Evaluation, Numerics, Resources
 from rayfl.config.phase import Phase
 from rayfl.config.section import Named, Section
+from rayfl.config.start import Start
 from rayfl.config.validation import explain
 from rayfl.errors import ScenarioError
 
@@ -26,6 +27,7 @@ class Scenario(Section):
         seed: Of the initial parameters, cohorts and training; and of the data, unless `data.seed` is set.
         model: A registered network or `package.module:object`, with its options; rayfl passes `num_classes` (the width
             of its output) and `input_shape` (height, width, channels) to a network that asks for them.
+        start: What the model begins with, instead of random weights.
         task: What is learned: a registered task or `package.module:object`, with its options.
         phases: Once validated, those that have rounds; `until` has become `rounds`.
     """
@@ -35,6 +37,7 @@ class Scenario(Section):
     seed: NonNegativeInt = 0
     data: Data
     model: Named
+    start: Start | None = None
     task: Named = Named(name="classification")
     phases: Annotated[tuple[Phase, ...], Field(min_length=1)]
     evaluation: Evaluation = Evaluation()

@@ -110,7 +110,7 @@ def test_a_run_that_goes_on_from_a_snapshot_gives_the_same_scores(round: int) ->
     scheduler.restore(snapshot)
     later = without_clock(list(scheduler.run()))
     assert later == without_clock(whole)[-len(later) :]
-    assert [event["round"] for event in later if "accuracy" in event] == list(range(round, 5))
+    assert [event["round"] for event in later if "scores" in event] == list(range(round, 5))
 
 
 def test_a_phase_whose_algorithm_keeps_none_is_scored_with_the_global_model() -> None:
@@ -121,7 +121,7 @@ def test_a_phase_whose_algorithm_keeps_none_is_scored_with_the_global_model() ->
     for kind in ("global", "personal"):
         changes: dict[str, Any] = {"evaluation": {"every": 1, "client_model": kind, "per_client": True}}
         events, _, _ = finished(prepared("ditto", PLAIN, phases=[relay, ditto], **changes)[0], 2)
-        scores[kind] = [event for event in without_clock(events) if "accuracy" in event]
+        scores[kind] = [event for event in without_clock(events) if "scores" in event]
     assert scores["global"][:2] == scores["personal"][:2]
     assert scores["global"][2:] != scores["personal"][2:]
 

@@ -113,7 +113,6 @@ def test_the_best_round_is_chosen_on_validation_samples_and_the_table_says_so(tm
 
 
 def test_scores_per_client_without_samples_of_their_own_are_refused_with_the_remedy() -> None:
-    with pytest.raises(
-        ScenarioError, match=r"evaluation\.per_client needs test samples by client: .* data\.test_share"
-    ):
+    complaint = r"evaluation\.per_client needs test samples by client: .* data\.test_share"
+    with pytest.raises(ScenarioError, match=complaint):
         evaluations(1, {}, per_client=True)
