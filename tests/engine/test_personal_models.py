@@ -148,7 +148,7 @@ def test_a_users_personal_model_of_another_length_is_named() -> None:
         (
             "ditto",
             PERSONAL | {"data": {"name": "tests.algorithms.scene:people", "clients": 12, "partition": "iid"}},
-            r"evaluation.client_model needs test samples by client: partition 'natural' has them",
+            r"evaluation.client_model needs test samples by client: cut them",
         ),
         (
             "ditto",
