@@ -6,16 +6,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rayfl.callbacks.callback import Callback, RunSoFar
     from rayfl.config import Scenario, load_scenario
     from rayfl.simulation import Result, run
 
-__all__ = ["Result", "Scenario", "__version__", "load_scenario", "run"]
+__all__ = ["Callback", "Result", "RunSoFar", "Scenario", "__version__", "load_scenario", "run"]
 
 __version__ = "0.1.0"
 """The only place that states the version; the package's metadata takes it from here."""
 
 _HOMES = {
+    "Callback": "rayfl.callbacks.callback",
     "Result": "rayfl.simulation",
+    "RunSoFar": "rayfl.callbacks.callback",
     "Scenario": "rayfl.config",
     "load_scenario": "rayfl.config",
     "run": "rayfl.simulation",

@@ -14,6 +14,11 @@ class Terminated(KeyboardInterrupt):
     """The process received SIGTERM."""
 
 
+def is_interrupt(error: BaseException) -> bool:
+    """Whether somebody ended the run, rather than anything going wrong."""
+    return isinstance(error, KeyboardInterrupt | SystemExit)
+
+
 EXCEPTIONS = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
 
 

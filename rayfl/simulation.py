@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import accumulate
 from pathlib import Path
@@ -13,20 +14,23 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 from rich.text import Text
 
+from rayfl.callbacks.building import build_callbacks, checked
+from rayfl.callbacks.callback import Callback, Ending, Given
+from rayfl.callbacks.follower import Follower
 from rayfl.config.loading import Overrides, load_scenario
 from rayfl.config.scenario import Scenario
 from rayfl.data.folders import cache_folder, data_folder
 from rayfl.data.store import build_store
 from rayfl.engine.cohort import check_cohort
 from rayfl.engine.evaluation import cut, draw_test_samples
-from rayfl.engine.events import EventConsumer
+from rayfl.engine.events import EventConsumer, RoundSettled
 from rayfl.engine.initial_model import build_checked
 from rayfl.engine.job import Job, Session
 from rayfl.engine.platform_facts import differing_hosts
 from rayfl.engine.requirements import check_requirements, check_scenario
 from rayfl.engine.workload import InitialModel, Workload
 from rayfl.errors import ScenarioError
-from rayfl.interruption import Interrupts, interruptible
+from rayfl.interruption import Interrupts, interruptible, is_interrupt
 from rayfl.models.flat import FlatModel
 from rayfl.report.curves import PhaseSpan, draw_curves
 from rayfl.report.environment import describe_environment
@@ -71,6 +75,7 @@ def run(
     out: str | Path = "runs",
     folder: str | Path | None = None,
     data_dir: str | Path | None = None,
+    callbacks: Given = (),
     console: Console | None = None,
 ) -> Result:
     """Runs a scenario.
@@ -89,6 +94,7 @@ def run(
         out: Where the run's folder is created, as `<out>/<name>-<time>`.
         folder: Use this folder for the run instead of creating one in `out`.
         data_dir: Where the real data is; by default RAYFL_DATA or ~/.cache/rayfl/data.
+        callbacks: Objects or classes derived from `rayfl.Callback`, called after those that the scenario names.
         console: Where progress is printed; `Console(quiet=True)` prints nothing.
 
     Returns:
@@ -111,6 +117,8 @@ def run(
     out, folder = Path(out).absolute(), Path(folder).absolute() if folder else None
     check_writable(folder or out)
     job, model = prepare(resolved, data_folder(data_dir).absolute())
+    following = [*build_callbacks(job.scenario), *checked(callbacks, job.scenario), *_of_trial(job.scenario)]
+    job = replace(job, settles=bool(following))
     summary = Summary()
     with ExitStack() as stack:
         _announce(console, job, model)
@@ -120,14 +128,16 @@ def run(
         interrupts = stack.enter_context(interruptible())
         status = Status(records.folder, sum(phase.rounds for phase in job.scenario.phases))
         session: Session | None = None
+        follower = Follower(following, job.scenario, records.folder, console, lambda: _committed(session, model)[1])
         try:
             status.running()
             session = stack.enter_context(_session(job, backend, address, records.folder))
             _announce_hosts(console, session, backend, records.folder)
             records.write_scenario(job.scenario.to_toml())
             records.write_environment(describe_environment(job, backend, session.hosts))
+            follower.start()
             with Progress([(phase.name, phase.rounds) for phase in job.scenario.phases], console) as progress:
-                _follow(session, [status, records, summary, progress], interrupts)
+                _follow(session, follower, status, [status, records, summary, progress], interrupts)
             _, state = _committed(session, model)
             records.write_model(state)
             records.close()
@@ -135,7 +145,9 @@ def run(
             status.finished()
         except BaseException as error:
             _end_early(interrupts.cause_of(error), session, model, records, status, console)
+            _end_callbacks(follower, "interrupted" if is_interrupt(error) else "failed", console)
             raise
+        _end_callbacks(follower, "finished", console)
     _draw(metrics, job, records.folder / "curves.png", console)
     summary.show(console, records.folder)
     return Result(job.scenario, metrics, state, records.folder)
@@ -181,18 +193,41 @@ def _session(job: Job, backend: Backend, address: str | None, folder: Path) -> A
     return ray_session(job, address, RayLog(folder / NAME))
 
 
-def _follow(session: Session, consumers: Sequence[EventConsumer], interrupts: Interrupts) -> None:
-    """Runs the scenario and passes every event to every consumer, in the order of the list."""
+def _follow(
+    session: Session, follower: Follower, status: Status, consumers: Sequence[EventConsumer], interrupts: Interrupts
+) -> None:
+    """Runs the scenario and passes every event to the callbacks, then to every consumer in the order of the list."""
     for event in session.events():
         interrupts.check()
+        event = follower.add(event)
         for consumer in consumers:
             consumer.add(event)
+        if isinstance(event, RoundSettled) and (stop := follower.stop) and stop.round < status.rounds:
+            status.stop(stop)
+            session.stop()
 
 
-def _committed(session: Session, model: FlatModel) -> tuple[int, dict[str, torch.Tensor]]:
+def _of_trial(scenario: Scenario) -> list[Callback]:
+    """What reports to the trial of Ray Tune that this program is, if it is one."""
+    if "ray.tune" not in sys.modules or any(chosen.name == "ray_tune" for chosen in scenario.callbacks):
+        return []
+    from rayfl.cluster.ray_tune import RayTune, in_trial
+
+    return [RayTune(name="ray_tune")] if in_trial() else []
+
+
+def _end_callbacks(follower: Follower, ending: Ending, console: Console) -> None:
+    """Calls `on_end`; the records are complete, so whatever goes wrong is reported, never raised."""
+    for raised in follower.end(ending):
+        _warn(console, raised)
+
+
+def _committed(session: Session | None, model: FlatModel) -> tuple[int, dict[str, torch.Tensor]]:
     """The number of the last committed round, and its model in PyTorch's names."""
     import torch
 
+    if session is None:
+        return 0, model.state_dict()
     round, vector = session.committed()
     model.load(torch.from_numpy(vector))
     return round, model.state_dict()
@@ -205,7 +240,7 @@ def _end_early(
     saved, missing, said = None, None, "no round was committed, so there is no model"
     try:
         # on Ray, rounds may have been committed after the last event that arrived
-        committed, state = _committed(session, model) if session else (0, {})
+        committed, state = _committed(session, model)
         if committed:
             records.write_model(state)
             saved, said = committed, f"{MODEL} holds the model of round {committed}"

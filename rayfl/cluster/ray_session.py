@@ -22,7 +22,7 @@ from rayfl.cluster.scheduler_actor import SchedulerActor
 from rayfl.cluster.server_actor import ServerActor
 from rayfl.cluster.workers import ActorWorker, RayBackend, names_of
 from rayfl.config.execution import Resources
-from rayfl.engine.events import Event
+from rayfl.engine.events import Event, RoundDone, RoundSettled
 from rayfl.engine.job import Job, Session
 
 
@@ -56,11 +56,13 @@ class RaySession:
                 scenario,
                 RayBackend(self._hosts, self._server),
                 job.populations,
+                job.settles,
                 main_objects,
             ),
             "the scheduler",
         )
         self.hosts: list[dict[str, str]] = []
+        self._last_reported = 0 if job.settles else None
 
     def start(self) -> None:
         """Waits for the hosts.
@@ -73,12 +75,23 @@ class RaySession:
         self.hosts = [self._get(ref) for ref in answers]
 
     def events(self) -> Iterator[Event]:
-        stream: Any = self._scheduler.call("run", returns="streaming")
-        for ref in stream:
-            yield self._get(ref)
+        event: Event | None = None
+        while event is None or isinstance(event, RoundSettled):
+            event = None
+            stream: Any = self._scheduler.call("run", returns="streaming")
+            for ref in stream:
+                event = self._get(ref)
+                if isinstance(event, RoundDone) and self._last_reported is not None:
+                    self._last_reported = event.round
+                yield event
+            if event is None:  # it ended with the round that settled before
+                return
+
+    def stop(self) -> None:
+        self._get(self._scheduler.call("stop"))
 
     def committed(self) -> tuple[int, np.ndarray]:
-        round, model = self._get(self._server.call("committed"))
+        round, model = self._get(self._server.call("committed", self._last_reported))
         return round, np.array(model)  # Ray's arrays are views of shared memory that lives no longer than the session
 
     def close(self) -> None:

@@ -26,6 +26,7 @@ class Scenario(Section):
         model: A registered network or `package.module:object`, with its options; rayfl passes `num_classes` and
             `input_shape` (height, width, channels) to a network that asks for them.
         phases: Once validated, those that have rounds; `until` has become `rounds`.
+        callbacks: What follows the run and may end it: registered ones or `package.module:object`, with their options.
     """
 
     name: str = "scenario"
@@ -35,6 +36,7 @@ class Scenario(Section):
     model: Named
     phases: Annotated[tuple[Phase, ...], Field(min_length=1)]
     evaluation: Evaluation = Evaluation()
+    callbacks: tuple[Named, ...] = ()
     numerics: Numerics = Numerics()
     resources: Resources = Resources()
 

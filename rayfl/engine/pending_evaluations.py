@@ -50,8 +50,20 @@ class PendingEvaluations:
     def collect(self, left: int) -> Generator[Event, None, None]:
         """Reports evaluations, oldest first, until at most `left` are under way."""
         while len(self._under_way) > left:
-            index, _, calls = self._under_way.popleft()
-            phase = index.config(self._scenario).name
-            watchdog_s = self._scenario.resources.watchdog_s
-            scores = yield from wait_for(self._backend, calls, watchdog_s, phase, index.round)
-            yield summarize(index, phase, [score for part in scores for score in part])
+            yield from self._collect_oldest()
+
+    def collect_through(self, round: int) -> Generator[Event, None, None]:
+        """Reports the evaluations of all rounds up to this one."""
+        while self._under_way and self._under_way[0][0].round <= round:
+            yield from self._collect_oldest()
+
+    def drop(self) -> None:
+        """Forgets what is under way."""
+        self._under_way.clear()
+
+    def _collect_oldest(self) -> Generator[Event, None, None]:
+        index, _, calls = self._under_way.popleft()
+        phase = index.config(self._scenario).name
+        watchdog_s = self._scenario.resources.watchdog_s
+        scores = yield from wait_for(self._backend, calls, watchdog_s, phase, index.round)
+        yield summarize(index, phase, [score for part in scores for score in part])

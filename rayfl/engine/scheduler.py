@@ -14,7 +14,7 @@ from rayfl.engine.assignment import home
 from rayfl.engine.backend import Backend
 from rayfl.engine.calls import Call, wait_for
 from rayfl.engine.cohort import cohort_of
-from rayfl.engine.events import ClientScalars, Event, RoundDone, Traffic
+from rayfl.engine.events import ClientScalars, Event, RoundDone, RoundSettled, Traffic
 from rayfl.engine.pending_evaluations import PendingEvaluations
 from rayfl.engine.phase_plan import plan_phases
 from rayfl.engine.round_index import RoundIndex
@@ -58,9 +58,12 @@ class Scheduler:
         scenario: What runs.
         backend: Hosts and server.
         populations: The clients of each phase.
+        settles: See `Job.settles`.
     """
 
-    def __init__(self, scenario: Scenario, backend: Backend, populations: Sequence[Population]) -> None:
+    def __init__(
+        self, scenario: Scenario, backend: Backend, populations: Sequence[Population], settles: bool = False
+    ) -> None:
         self._scenario, self._backend, self._populations = scenario, backend, populations
         self._plans = plan_phases(scenario)
         self._evaluations = PendingEvaluations(scenario, backend)
@@ -68,6 +71,7 @@ class Scheduler:
         self._last_client: int | None = None
         self._last_drawn: int | None = None
         self._start = 0.0
+        self._settles, self._stopped = settles, False
 
     def run(self) -> Iterator[Event]:
         """Runs the scenario from its last committed round to its end.
@@ -80,10 +84,18 @@ class Scheduler:
         """
         self._start = time.monotonic()
         self._last_drawn = self._last_client
-        yield from self._evaluations.collect(left=2 * self._backend.rounds_ahead)
+        yield from self._evaluations.collect(left=0 if self._settles else 2 * self._backend.rounds_ahead)
         for number in range(self._committed.phase, len(self._plans)):
-            yield from self._phase(number)
+            if not self._stopped:
+                yield from self._phase(number)
         yield from self._evaluations.collect(left=0)
+
+    def stop(self) -> None:
+        """Makes the round whose `RoundSettled` was the latest event the last one; later ones are discarded.
+
+        It is evaluated, as the last round of a scenario is.
+        """
+        self._stopped = True
 
     def snapshot(self) -> RunSnapshot:
         """Returns the state after the last round that was reported as done."""
@@ -114,10 +126,14 @@ class Scheduler:
         under_way = deque[SubmittedRound]()
         for round_in_phase in range(done_before + 1, plan.phase.rounds + 1):
             index = RoundIndex(number, plan.first_round + round_in_phase - 1, round_in_phase)
-            submitted = yield from schedule.submit(index, self._cohort(index))
+            cohort = self._cohort(index)
+            if self._settles and schedule.waits_for(cohort):
+                yield from self._finish(under_way, left=0)  # a stop must come before anything that goes wrong later
+            if self._stopped:
+                return
+            submitted = yield from schedule.submit(index, cohort)
             if self._evaluations.wanted(index):
-                slices = self._populations[number].slices
-                self._evaluations.submit(index, submitted.model, submitted.evaluators, slices)
+                self._evaluate(submitted)
             under_way.append(submitted)
             # clients' states must be committed before the next round reads them
             alone = round_in_phase == plan.phase.rounds or plan.keeps_client_state
@@ -125,12 +141,28 @@ class Scheduler:
 
     def _finish(self, under_way: deque[SubmittedRound], left: int) -> Generator[Event, None, None]:
         """Waits for rounds, commits and reports them, oldest first, until at most `left` are under way."""
-        while len(under_way) > left:
+        while len(under_way) > left and not self._stopped:
             done = under_way.popleft()
             values = yield from self._wait([*done.reports, *done.server_calls], done.index)
             yield from self._commit(done)
             yield self._round_done(done, values[: len(done.reports)], values[len(done.reports) :])
-            yield from self._evaluations.collect(left=2 * self._backend.rounds_ahead)
+            if self._settles:
+                yield from self._settle(done)
+            else:
+                yield from self._evaluations.collect(left=2 * self._backend.rounds_ahead)
+
+    def _settle(self, done: SubmittedRound) -> Generator[Event, None, None]:
+        """Reports all that is left of a committed round, before anything of a later one is looked at."""
+        yield from self._evaluations.collect_through(done.index.round)
+        yield RoundSettled(done.index.config(self._scenario).name, done.index.round)
+        if self._stopped:
+            self._evaluations.drop()
+            if not self._evaluations.wanted(done.index):
+                self._evaluate(done)
+
+    def _evaluate(self, submitted: SubmittedRound) -> None:
+        slices = self._populations[submitted.index.phase].slices
+        self._evaluations.submit(submitted.index, submitted.model, submitted.evaluators, slices)
 
     def _cohort(self, index: RoundIndex) -> list[int]:
         phase = index.config(self._scenario)

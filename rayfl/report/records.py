@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,14 +13,15 @@ from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
-import safetensors.torch
 from torch import Tensor
 
 from rayfl.durable import atomic_write, write_json
 from rayfl.engine.events import Evaluated, Event, RoundDone
 from rayfl.errors import ResourceError
 from rayfl.report.client_records import ClientRecords
-from rayfl.report.columns import METRICS, joined
+from rayfl.report.columns import METRICS
+from rayfl.report.metrics_row import metrics_row
+from rayfl.report.model_file import write_model
 from rayfl.report.status import MODEL
 
 ROUNDS_HELD = 4096
@@ -131,12 +131,7 @@ class Records:
 
     def write_model(self, state_dict: Mapping[str, Tensor]) -> None:
         """Writes model.safetensors: tensors under PyTorch's names; views into one storage are stored separately."""
-        tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state_dict.items()}
-        with self._writing(MODEL), atomic_write(self.folder / MODEL) as path:
-            try:
-                safetensors.torch.save_file(tensors, path)
-            except safetensors.SafetensorError as error:  # also what it makes of a full disk
-                raise OSError(str(error)) from error
+        write_model(self.folder / MODEL, state_dict)
 
     def add(self, event: Event) -> None:
         """Takes in one event; an evaluated round becomes a line of metrics.jsonl.
@@ -170,21 +165,7 @@ class Records:
         return pa.Table.from_pylist(rows, schema=schema).sort_by("round")
 
     def _add_metrics(self, done: RoundDone, evaluated: Evaluated) -> None:
-        fixed = {
-            "phase": done.phase,
-            "round": done.round,
-            "round_in_phase": done.round_in_phase,
-            "test_loss": evaluated.loss,
-            "test_accuracy": evaluated.accuracy,
-            "personalized_accuracy": evaluated.personalized_accuracy,
-            "train_loss": done.train_loss,
-            "seconds": done.seconds,
-            "bytes": done.traffic.bytes,
-            "transfers": done.traffic.transfers,
-            "bytes_down": done.traffic.down_bytes,
-            "bytes_up": done.traffic.up_bytes,
-        }
-        row = {name: _finite(value) for name, value in joined(fixed, done.scalars, evaluated.scalars).items()}
+        row = metrics_row(done, evaluated)
         with self._writing("metrics.jsonl"):
             self._metrics.write(json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n")
             self._metrics.flush()
@@ -195,7 +176,3 @@ class Records:
             yield
         except OSError as error:
             raise ResourceError(f"cannot write '{self.folder / file}': {error.strerror or error}") from error
-
-
-def _finite(value: object) -> object:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
