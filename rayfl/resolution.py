@@ -8,6 +8,7 @@ from rayfl.config.defaults import with_defaults
 from rayfl.config.scenario import Scenario
 from rayfl.data.defaults import with_data_defaults
 from rayfl.models import models
+from rayfl.tasks.building import with_task_defaults
 
 
 def resolve(scenario: Scenario) -> Scenario:
@@ -20,11 +21,11 @@ def resolve(scenario: Scenario) -> Scenario:
         The same scenario with every default written out.
 
     Raises:
-        ScenarioError: An algorithm, model, data set, partition, augmentation or callback is unknown, or one of its
-            options is unknown, missing or out of range.
+        ScenarioError: A task, metric, algorithm, model, data set, partition, augmentation or callback is unknown, or
+            one of its options is unknown, missing or out of range.
     """
     scenario = scenario.model_copy(update={"data": with_data_defaults(scenario.data)})
-    return with_callback_defaults(with_model_defaults(with_algorithm_defaults(scenario)))
+    return with_callback_defaults(with_model_defaults(with_algorithm_defaults(with_task_defaults(scenario))))
 
 
 def with_model_defaults(scenario: Scenario) -> Scenario:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,12 +23,12 @@ from rayfl.config.scenario import Scenario
 from rayfl.data.folders import cache_folder, data_folder
 from rayfl.data.store import build_store
 from rayfl.engine.cohort import check_cohort
-from rayfl.engine.evaluation import cut, draw_test_samples
 from rayfl.engine.events import EventConsumer, RoundSettled
 from rayfl.engine.initial_model import build_checked
 from rayfl.engine.job import Job, Session
 from rayfl.engine.platform_facts import differing_hosts
 from rayfl.engine.requirements import check_requirements, check_scenario
+from rayfl.engine.slices import cut, draw_test_samples
 from rayfl.engine.workload import InitialModel, Workload
 from rayfl.errors import ScenarioError
 from rayfl.interruption import Interrupts, interruptible, is_interrupt
@@ -40,6 +41,7 @@ from rayfl.report.records import Records, check_writable
 from rayfl.report.status import MODEL, Status
 from rayfl.report.summary import Summary
 from rayfl.resolution import resolve
+from rayfl.tasks.building import build_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,34 +111,68 @@ def run(
     Example:
         >>> rayfl.run("femnist_cyclic", quick=True, overrides={"seed": 1}).metrics["test_accuracy"][-1]
     """
-    console = console or Console()
-    resolved = load_scenario(scenario, overrides, quick)
     if backend not in ("ray", "inline"):
         raise ScenarioError(f"backend: '{backend}' is neither 'ray' nor 'inline'")
     # absolute paths, since a connection to Ray may change the working directory
     out, folder = Path(out).absolute(), Path(folder).absolute() if folder else None
     check_writable(folder or out)
-    job, model = prepare(resolved, data_folder(data_dir).absolute())
+    return carry_out(
+        load_scenario(scenario, overrides, quick),
+        backend,
+        address,
+        out,
+        folder,
+        data_folder(data_dir).absolute(),
+        callbacks,
+        console or Console(),
+    )
+
+
+def carry_out(
+    scenario: Scenario,
+    backend: Backend,
+    address: str | None,
+    out: Path,
+    folder: Path | None,
+    data_dir: Path,
+    callbacks: Given,
+    console: Console,
+    while_waiting: Callable[[], None] | None = None,
+) -> Result:
+    """Runs a scenario as `run` does, whose arguments these are, the paths absolute.
+
+    Args:
+        while_waiting: Called about every second while a busy cluster has no room for the hosts; by default the run
+            fails if there is none.
+    """
+    if backend == "inline" and scenario.resources.dashboard:
+        raise ScenarioError("resources.dashboard: has no effect without Ray (backend 'inline'); leave it out")
+    job, model = prepare(scenario, data_dir)
     following = [*build_callbacks(job.scenario), *checked(callbacks, job.scenario), *_of_trial(job.scenario)]
     job = replace(job, settles=bool(following))
-    summary = Summary()
+    summary = Summary(job.headline)
     with ExitStack() as stack:
         _announce(console, job, model)
         records = stack.enter_context(
-            Records.within(folder) if folder else Records.create(out, resolved.name, datetime.now())
+            Records.within(folder) if folder else Records.create(out, scenario.name, datetime.now())
         )
         interrupts = stack.enter_context(interruptible())
         status = Status(records.folder, sum(phase.rounds for phase in job.scenario.phases))
         session: Session | None = None
-        follower = Follower(following, job.scenario, records.folder, console, lambda: _committed(session, model)[1])
+        follower = Follower(
+            following, job.scenario, job.headline, records.folder, console, lambda: _committed(session, model)[1]
+        )
         try:
             status.running()
-            session = stack.enter_context(_session(job, backend, address, records.folder))
+            waiting = partial(_wait, while_waiting, status) if while_waiting else None
+            session = stack.enter_context(_session(job, backend, address, records.folder, waiting))
+            status.running()
             _announce_hosts(console, session, backend, records.folder)
             records.write_scenario(job.scenario.to_toml())
             records.write_environment(describe_environment(job, backend, session.hosts))
             follower.start()
-            with Progress([(phase.name, phase.rounds) for phase in job.scenario.phases], console) as progress:
+            phases = [(phase.name, phase.rounds) for phase in job.scenario.phases]
+            with Progress(phases, console, job.headline) as progress:
                 _follow(session, follower, status, [status, records, summary, progress], interrupts)
             _, state = _committed(session, model)
             records.write_model(state)
@@ -174,14 +210,25 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
         check_cohort(phase, f"phases.{phase.name}", store.num_clients)
     store = draw_test_samples(scenario.evaluation, store, scenario.seed)
     cut(scenario.evaluation, store)
-    model = build_checked(scenario, scenario.model, store)
+    task = build_task(scenario)
+    num_outputs = task.num_outputs(store.train.y, store.num_classes)
+    model = build_checked(scenario, scenario.model, store, task, num_outputs)
     check_requirements(scenario, model.module, store)
     initial = InitialModel(model.vector.numpy().copy(), model.layout)
-    workload = Workload(scenario.model, initial, store, scenario.evaluation)
-    return Job(scenario, [workload] * len(scenario.phases)), model
+    workload = Workload(scenario.model, initial, store, task, num_outputs, scenario.evaluation)
+    job = Job(scenario, [workload] * len(scenario.phases))
+    _ = job.headline  # metrics that do not fit the task are found here
+    return job, model
 
 
-def _session(job: Job, backend: Backend, address: str | None, folder: Path) -> AbstractContextManager[Session]:
+def _wait(while_waiting: Callable[[], None], status: Status, why: str) -> None:
+    status.waiting(why)
+    while_waiting()
+
+
+def _session(
+    job: Job, backend: Backend, address: str | None, folder: Path, waiting: Callable[[str], None] | None
+) -> AbstractContextManager[Session]:
     # imported only when chosen, so that `inline` works without Ray
     if backend == "inline":
         from rayfl.engine.inline import inline_session
@@ -190,7 +237,7 @@ def _session(job: Job, backend: Backend, address: str | None, folder: Path) -> A
     from rayfl.cluster.ray_log import NAME, RayLog
     from rayfl.cluster.ray_session import ray_session
 
-    return ray_session(job, address, RayLog(folder / NAME))
+    return ray_session(job, address, RayLog(folder / NAME), waiting)
 
 
 def _follow(
@@ -258,7 +305,8 @@ def _end_early(
 def _draw(metrics: pa.Table, job: Job, path: Path, console: Console) -> None:
     """Draws the curves; a run whose records are complete does not fail because drawing does."""
     try:
-        draw_curves(metrics, _spans(job.scenario), _title(job.scenario), job.result.store.provenance, path)
+        scenario, provenance = job.scenario, job.result.store.provenance
+        draw_curves(metrics, job.headline, _spans(scenario), _title(scenario), provenance, path)
     except Exception as error:
         _warn(console, f"could not draw {path.name}: {one_line(error)}")
 
@@ -297,6 +345,8 @@ def _announce(console: Console, job: Job, model: FlatModel) -> None:
 
 def _announce_hosts(console: Console, session: Session, backend: Backend, folder: Path) -> None:
     lines = [f"host {host['host']}   {host['device']} on {host['node']} (backend {backend})" for host in session.hosts]
+    if session.dashboard:
+        lines.append(f"ray      dashboard at {session.dashboard}")
     for line in [*lines, f"records  {folder}"]:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     if differing := differing_hosts(session.hosts):

@@ -24,6 +24,7 @@ from rayfl.grid.cells import Cell, cells_of, client_updates
 from rayfl.grid.schema import Metric, load_grid
 from rayfl.resolution import resolve
 from rayfl.simulation import prepare
+from rayfl.tasks.building import build_task
 
 SCENARIOS, GRIDS = find_scenarios(), find_grids()
 
@@ -73,7 +74,9 @@ def network_and_store(scenario: Scenario) -> tuple[nn.Module, ShardStore]:
     if data not in _STORES:
         _STORES[data] = build_store(scenario.data, scenario.seed, Path("nowhere"), cache_folder())
     if model not in _NETWORKS:
-        _NETWORKS[model] = build_network(scenario, scenario.model, _STORES[data])
+        store = _STORES[data]
+        num_outputs = build_task(scenario).num_outputs(store.train.y, store.num_classes)
+        _NETWORKS[model] = build_network(scenario, scenario.model, store, num_outputs)
     return _NETWORKS[model], _STORES[data]
 
 

@@ -8,10 +8,10 @@ from typing import Any, get_args
 
 from rayfl.algorithms import algorithms
 from rayfl.algorithms.algorithm import Algorithm, Requirement
-from rayfl.algorithms.component import build_component, with_options
 from rayfl.algorithms.presets import PRESETS
 from rayfl.algorithms.state import Scope
 from rayfl.algorithms.transforms import AnswerTransform, answer_transforms
+from rayfl.component import build_component, with_options
 from rayfl.config.phase import Phase
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, PositiveFloat
 
-from rayfl.algorithms.component import Component, component_field
 from rayfl.algorithms.server_state import ServerState
 from rayfl.algorithms.state import Declaration
+from rayfl.component import Component, component_field
 from rayfl.registry import Registry
 
 Decay = Annotated[float, Field(ge=0, lt=1)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from rayfl.algorithms.component import build_component, with_options
 from rayfl.callbacks import callbacks
 from rayfl.callbacks.callback import Callback, Given
+from rayfl.component import build_component, with_options
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
 from rayfl.errors import ScenarioError

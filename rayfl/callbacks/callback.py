@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
-from rayfl.algorithms.component import Component
+from rayfl.component import Component
 from rayfl.config.scenario import Scenario
 from rayfl.engine.events import RoundDone
+from rayfl.engine.headline import Headline
 from rayfl.errors import RayflError
 from rayfl.report.columns import METRICS
 
@@ -27,6 +28,7 @@ class RunSoFar:
 
     Attributes:
         scenario: What runs, every default written out.
+        headline: The metric that ranks the rounds of the run.
         folder: The run's own, for files.
         console: Where the run's progress is printed.
         round: The latest round; None before the first.
@@ -37,6 +39,7 @@ class RunSoFar:
     """
 
     scenario: Scenario
+    headline: Headline
     folder: Path
     console: Console
     read_model: Callable[[], Mapping[str, Tensor]]
@@ -57,7 +60,9 @@ class RunSoFar:
         Raises:
             RayflError: There is a column of such a name.
         """
-        taken = [*METRICS.names, *self.logged, *(self.round.scalars if self.round else ())]
+        taken = {*METRICS.names, *self.logged, *(self.round.scalars if self.round else ())}
+        if self.round and self.metrics and self.metrics[-1]["round"] == self.round.round:
+            taken.update(self.metrics[-1])
         for name in scalars:
             if name in taken:
                 raise RayflError(f"logs '{name}', of which name the metrics have a column already; choose another")

@@ -33,7 +33,7 @@ class EarlyStopping(Ranked):
         self._waited = 0 if self.improved(run, self.min_delta) else self._waited + 1
         if self._waited >= self.patience:
             best = f"best: {self._best:.6g} in round {self._best_round}" if self._best_round else "it was never finite"
-            run.stop(f"{self.metric} has not improved in {self.patience} evaluations ({best})")
+            run.stop(f"{self.column(run)} has not improved in {self.patience} evaluations ({best})")
 
     def state(self) -> dict[str, Any]:
         """See `Callback.state`."""

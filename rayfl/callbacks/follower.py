@@ -12,6 +12,7 @@ from rich.console import Console
 from rayfl.callbacks.callback import Callback, Ending, RunSoFar
 from rayfl.config.scenario import Scenario
 from rayfl.engine.events import Evaluated, Event, RoundDone
+from rayfl.engine.headline import Headline
 from rayfl.errors import RayflError
 from rayfl.report.metrics_row import metrics_row
 from rayfl.report.status import Stop
@@ -27,6 +28,7 @@ class Follower:
     Args:
         callbacks: In the order in which they are called.
         scenario: What runs.
+        headline: What ranks the rounds of the run.
         folder: The run's own.
         console: Where progress is printed.
         read_model: Returns the model of the last committed round, in PyTorch's names.
@@ -36,12 +38,13 @@ class Follower:
         self,
         callbacks: Sequence[Callback],
         scenario: Scenario,
+        headline: Headline,
         folder: Path,
         console: Console,
         read_model: Callable[[], Mapping[str, Tensor]],
     ) -> None:
         self._callbacks = callbacks
-        self._run = RunSoFar(scenario, folder, console, read_model)
+        self._run = RunSoFar(scenario, headline, folder, console, read_model)
         self._started = False
 
     def start(self) -> None:
@@ -73,7 +76,7 @@ class Follower:
                 assert done is not None
                 self._run.metrics.append(metrics_row(done, event))
                 logged = self._call("on_evaluation")
-                event = replace(event, scalars={**event.scalars, **logged})
+                event = replace(event, scores={**event.scores, **logged})
                 self._run.metrics[-1] = metrics_row(done, event)
         return event
 

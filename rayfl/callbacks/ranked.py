@@ -10,21 +10,18 @@ from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
 from rayfl.registry import nearest
 
-LOWER_IS_BETTER = {"test_loss": "min", "train_loss": "min"}
-HIGHER_IS_BETTER = {"test_accuracy": "max", "personalized_accuracy": "max"}
-
 
 class Ranked(Callback):
     """Remembers the best evaluated round so far.
 
     Attributes:
-        metric: A column of the metrics.
-        mode: Whether the least (`min`) or the greatest (`max`) value is best; needed for what is neither a loss nor
-            an accuracy.
+        metric: A column of the metrics; by default the headline's.
+        mode: Whether the least (`min`) or the greatest (`max`) value is best; must be given for any metric but the
+            headline and losses.
         phase: Only evaluations in this phase count; by default all do.
     """
 
-    metric: str = "test_accuracy"
+    metric: str | None = None
     mode: Literal["min", "max"] | None = None
     phase: str | None = None
 
@@ -33,7 +30,8 @@ class Ranked(Callback):
 
     def check(self, scenario: Scenario) -> None:
         """See `Callback.check`."""
-        if self.mode is None and self.metric not in LOWER_IS_BETTER | HIGHER_IS_BETTER:
+        known = (None, f"test_{scenario.evaluation.headline}")
+        if self.mode is None and self.metric not in known and not _is_loss(self.metric):
             raise ScenarioError(f"mode: say whether 'min' or 'max' of '{self.metric}' is best")
         names = [phase.name for phase in scenario.phases]
         if self.phase is not None and self.phase not in names:
@@ -53,14 +51,14 @@ class Ranked(Callback):
         Raises:
             ScenarioError: There is no such metric.
         """
-        row = run.metrics[-1]
-        if self.metric not in row:
+        row, metric = run.metrics[-1], self.column(run)
+        if metric not in row:
             numbers = [name for name, value in row.items() if not isinstance(value, str)]
-            raise ScenarioError(f"metric: no metric is called '{self.metric}'; {nearest(self.metric, numbers)}")
-        value = row[self.metric]
+            raise ScenarioError(f"metric: no metric is called '{metric}'; {nearest(metric, numbers)}")
+        value = row[metric]
         if value is None:
             return False
-        gain = None if self._best is None else (value - self._best) * self._sign()
+        gain = None if self._best is None else (value - self._best) * self._sign(run)
         if gain is not None and not (gain > 0 and gain >= min_delta):
             return False
         self._best, self._best_round = float(value), row["round"]
@@ -74,5 +72,15 @@ class Ranked(Callback):
         """See `Callback.load_state`."""
         self._best, self._best_round = state["best"], state["best_round"]
 
-    def _sign(self) -> int:
-        return -1 if (self.mode or LOWER_IS_BETTER.get(self.metric)) == "min" else 1
+    def column(self, run: RunSoFar) -> str:
+        """The column that ranks."""
+        return self.metric or run.headline.column
+
+    def _sign(self, run: RunSoFar) -> int:
+        column = self.column(run)
+        lower = _is_loss(column) or (column == run.headline.column and not run.headline.higher_is_better)
+        return -1 if self.mode == "min" or (self.mode is None and lower) else 1
+
+
+def _is_loss(metric: str | None) -> bool:
+    return metric is not None and metric.endswith("_loss")

@@ -16,10 +16,12 @@ from rayfl.engine.memory import keep_freed_memory
 if TYPE_CHECKING:
     from rayfl.algorithms.exchange import Exchange
     from rayfl.engine.client_states import Snapshot
-    from rayfl.engine.evaluation import Score, Slice
+    from rayfl.engine.events import Evaluated
     from rayfl.engine.host import Host
     from rayfl.engine.reduction import HostAnswers
     from rayfl.engine.round_index import RoundIndex
+    from rayfl.engine.scoring import Score
+    from rayfl.engine.slices import Slice
     from rayfl.engine.update_report import UpdateReport
 
 
@@ -67,3 +69,6 @@ class HostActor:
 
     def evaluate(self, round_index: RoundIndex, model: np.ndarray, slices: Sequence[Slice]) -> list[Score]:
         return self._host.get().evaluate(round_index, model, slices)
+
+    def summarize(self, round_index: RoundIndex, *scores: list[Score]) -> Evaluated:
+        return self._host.get().summarize(round_index, *scores)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -31,7 +31,10 @@ class RaySession:
 
     Attributes:
         hosts: What each host says of itself, once the session has started.
+        dashboard: The address of Ray's dashboard, where the session has started one.
     """
+
+    dashboard: str | None = None
 
     def __init__(self, job: Job, places: Sequence[PlacementGroupSchedulingStrategy], log: RayLog) -> None:
         scenario, resources = job.scenario, job.scenario.resources
@@ -130,23 +133,27 @@ def _host_options(resources: Resources, place: PlacementGroupSchedulingStrategy)
 
 
 @contextmanager
-def ray_session(job: Job, address: str | None, log: RayLog) -> Iterator[Session]:
+def ray_session(
+    job: Job, address: str | None, log: RayLog, waiting: Callable[[str], None] | None = None
+) -> Iterator[Session]:
     """Runs on the cluster at `address` (see `attached`).
 
     Args:
         job: What to run.
         address: The cluster's, or None.
         log: Receives what Ray itself has to say.
+        waiting: See `reserved`.
 
     Raises:
         ResourceError: No cluster answers, or the hosts do not fit it or cannot start.
     """
     with ExitStack() as stack:
-        stack.enter_context(attached(address))
+        url = stack.enter_context(attached(address, dashboard=job.scenario.resources.dashboard))
         stack.enter_context(ray_text_in(log))
-        places = stack.enter_context(reserved(job.scenario.resources, max(job.num_clients)))
+        places = stack.enter_context(reserved(job.scenario.resources, max(job.num_clients), waiting))
         try:
             session = RaySession(job, places, log)
+            session.dashboard = url
             stack.callback(session.close)
             session.start()
         except RayError as error:

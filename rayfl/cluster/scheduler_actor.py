@@ -60,8 +60,7 @@ class _Metrics:
         self._steps = Counter("rayfl_client_steps", "Local steps", tags)
         self._bytes = Counter("rayfl_protocol_bytes", "Bytes that the protocol would have moved", tags)
         self._train_loss = Gauge("rayfl_train_loss", "Mean training loss of the last round", tags)
-        self._test_loss = Gauge("rayfl_test_loss", "Test loss of the last evaluated round", tags)
-        self._accuracy = Gauge("rayfl_test_accuracy", "Test accuracy of the last evaluated round, 0 to 1", tags)
+        self._scores: dict[str, Gauge] = {}
 
     def update(self, event: Event) -> None:
         tags = {"scenario": self._scenario, "phase": event.phase}
@@ -73,8 +72,10 @@ class _Metrics:
             self._train_loss.set(event.train_loss, tags)
             self._traffic = event.traffic
         elif isinstance(event, Evaluated):
-            self._test_loss.set(event.loss, tags)
-            self._accuracy.set(event.accuracy, tags)
+            for name, value in event.scores.items():
+                if name not in self._scores:
+                    self._scores[name] = Gauge(f"rayfl_{name}", f"{name} of the last evaluated round", (*tags,))
+                self._scores[name].set(value, tags)
 
 
 def _increase(counter: Counter, by: float, tags: dict[str, str]) -> None:

@@ -15,13 +15,17 @@ from pydantic import (
 )
 
 from rayfl.config.phase import Local
-from rayfl.config.section import Section
+from rayfl.config.section import Named, Section
 
 
 class Evaluation(Section):
     """How the global model is evaluated on the test samples.
 
     Attributes:
+        metrics: What is reported beside the loss: registered metrics, or `package.module:object` of your own: a
+            function (outputs, targets) of all test samples, or a class derived from torchmetrics.Metric or
+            rayfl.tasks.metrics.metric.Metric. By default the task's.
+        headline: The metric that ranks rounds and runs, by its label, or "loss"; by default the first.
         every: Evaluates after every so many rounds of the scenario, and after the last round of each phase.
         samples: Evaluates on at most this many test samples, drawn once from the scenario's seed and the same in all
             rounds; all of them by default. With scores per client, every client that has test samples keeps at least
@@ -33,6 +37,8 @@ class Evaluation(Section):
             and the learning rate is the same in all rounds.
     """
 
+    metrics: tuple[Named, ...] = ()
+    headline: str | None = None
     every: PositiveInt = 1
     samples: PositiveInt | None = None
     batch_size: PositiveInt = 500
@@ -82,6 +88,8 @@ class Resources(Section):
             client's own host. Clients that keep state always train on their own host.
         restarts: How often a host that died is started again; its client updates are repeated.
         watchdog_s: After so many seconds without an answer the outstanding client updates are named.
+        dashboard: Starts Ray's dashboard with the cluster that a run starts on this machine, and prints its address, on
+            loopback; refused where there is a cluster already, or none.
     """
 
     hosts: PositiveInt | Literal["auto"] = "auto"
@@ -92,6 +100,7 @@ class Resources(Section):
     relay: Literal["packed", "spread"] = "packed"
     restarts: NonNegativeInt = 3
     watchdog_s: PositiveFloat = 60
+    dashboard: bool = False
 
     @model_validator(mode="after")
     def _whole_gpus(self) -> Resources:

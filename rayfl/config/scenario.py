@@ -23,8 +23,9 @@ class Scenario(Section):
 
     Attributes:
         name: Begins the name of the run's folder; by default the file's stem, where the scenario came from a file.
-        model: A registered network or `package.module:object`, with its options; rayfl passes `num_classes` and
-            `input_shape` (height, width, channels) to a network that asks for them.
+        model: A registered network or `package.module:object`, with its options; rayfl passes `num_classes` (the width
+            of its output) and `input_shape` (height, width, channels) to a network that asks for them.
+        task: What is learned: a registered task or `package.module:object`, with its options.
         phases: Once validated, those that have rounds; `until` has become `rounds`.
         callbacks: What follows the run and may end it: registered ones or `package.module:object`, with their options.
     """
@@ -34,6 +35,7 @@ class Scenario(Section):
     seed: NonNegativeInt = 0
     data: Data
     model: Named
+    task: Named = Named(name="classification")
     phases: Annotated[tuple[Phase, ...], Field(min_length=1)]
     evaluation: Evaluation = Evaluation()
     callbacks: tuple[Named, ...] = ()
@@ -60,6 +62,12 @@ class Scenario(Section):
         if len(name.encode()) > LONGEST_NAME:
             raise ValueError(f"must be fit for a folder's name: at most {LONGEST_NAME} bytes long")
         return name
+
+    @field_validator("task", mode="before")
+    @classmethod
+    def _options_of_the_default(cls, value: Any) -> Any:
+        """`task.label_smoothing=0.1` where no task was named."""
+        return {"name": "classification", **value} if isinstance(value, dict) else value
 
     @field_validator("phases")
     @classmethod

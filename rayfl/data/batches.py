@@ -61,6 +61,10 @@ class BatchSource:
         """How many training samples a client has on average."""
         return float(self._store.train_shards.offsets[-1]) / self._store.num_clients
 
+    def labels(self, rows: np.ndarray) -> torch.Tensor:
+        """The labels of training samples, in the order of `rows`."""
+        return self._train.labels(rows)
+
     def plain_batches(self, rows: np.ndarray, batch_size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Training samples in the given order, not augmented; fetched batch by batch, for passes that do not train.
 

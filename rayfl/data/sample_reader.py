@@ -42,7 +42,11 @@ class SampleReader:
                 index = to_device(torch.from_numpy(slots), self._device)
                 return self._x.index_select(0, index), self._y.index_select(0, index).long()
         x = to_tensor(self._samples.x, rows, self._device)
-        return x, to_tensor(self._samples.y, rows, self._device).long()
+        return x, self.labels(rows)
+
+    def labels(self, rows: np.ndarray | slice) -> torch.Tensor:
+        """Fetches the labels of some samples, in the order of `rows`."""
+        return to_tensor(self._samples.y, rows, self._device).long()
 
     def _resident(self, rows: np.ndarray | slice) -> np.ndarray | None:
         """[n] int64: the places of the rows on the device, where those that are not there yet fit; else None."""

@@ -89,18 +89,13 @@ class ClientScore:
     Attributes:
         client: The client's id.
         samples: Number of its test samples that were scored.
-        loss: Mean loss over them.
-        accuracy: Share of them classified correctly, 0 to 1.
-        personalized_accuracy: The same after personalization, where `evaluation.personalize` asks for it.
-        scalars: Further named scores of this client.
+        scores: By column of clients.parquet: `loss` and every metric over these samples, and every metric after
+            personalization, such as `personalized_accuracy`, where `evaluation.personalize` asks for it.
     """
 
     client: int
     samples: int
-    loss: float
-    accuracy: float
-    personalized_accuracy: float | None = None
-    scalars: Mapping[str, float] = field(default_factory=dict)
+    scores: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -110,22 +105,18 @@ class Evaluated:
     Attributes:
         phase: Name of the phase.
         round: Counts from 1 through the whole scenario.
-        loss: Mean loss over the test samples.
-        accuracy: Share of the test samples classified correctly, 0 to 1.
+        scores: By column of metrics.jsonl: `test_loss` and every metric over the test samples, such as `test_accuracy`;
+            where `evaluation.personalize` asks for it, the mean over clients, all of one weight, of every metric after
+            personalization, such as `personalized_accuracy`.
         samples: Number of test samples that were scored.
         clients: Empty unless `evaluation.per_client` or `evaluation.personalize` asks for it.
-        personalized_accuracy: Mean over clients, all of one weight, where `evaluation.personalize` asks for it.
-        scalars: Further named scores of the model.
     """
 
     phase: str
     round: int
-    loss: float
-    accuracy: float
+    scores: Mapping[str, float]
     samples: int
     clients: tuple[ClientScore, ...] = ()
-    personalized_accuracy: float | None = None
-    scalars: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,15 @@ from rayfl.config.scenario import Scenario
 from rayfl.data.device_copy import to_tensor
 from rayfl.engine.client_states import ClientStates, Snapshot
 from rayfl.engine.device import choose_device, device_limits_explained
-from rayfl.engine.evaluation import Score, Slice
+from rayfl.engine.events import Evaluated
 from rayfl.engine.outgoing_answer import apply_transforms, check_lengths
 from rayfl.engine.phase_plan import commits_before, plan_phases
 from rayfl.engine.platform_facts import platform_facts, processor_name
 from rayfl.engine.reduction import HostAnswers, Reduction
 from rayfl.engine.resident import Resident
 from rayfl.engine.round_index import RoundIndex
+from rayfl.engine.scoring import Score
+from rayfl.engine.slices import Slice
 from rayfl.engine.threads import use_threads
 from rayfl.engine.update_report import ReportBuilder, UpdateReport
 from rayfl.engine.workload import Workload
@@ -183,6 +185,19 @@ class Host:
         except Exception as error:  # a user's network may raise anything
             raise RayflError(f"the evaluation on host {self._index} raised\n{their_traceback(error)}") from None
         return scores + [self._personalized(round_index, vector, part) for part in slices if part.personalized]
+
+    def summarize(self, round_index: RoundIndex, *scores: Sequence[Score]) -> Evaluated:
+        """Combines what hosts scored of a round's model.
+
+        Args:
+            round_index: The round that the model is from.
+            scores: What `evaluate` returned, of every host.
+
+        Raises:
+            RayflError: A metric raised, or returned no number.
+        """
+        resident, phase = self._residents[round_index.phase], round_index.config(self._scenario)
+        return resident.scorer.summarize(round_index, phase.name, [score for part in scores for score in part])
 
     def _personalized(self, round_index: RoundIndex, vector: torch.Tensor, part: Slice) -> Score:
         """Scores after local training on the client's own samples, with random streams that no phase uses."""

@@ -19,13 +19,16 @@ from rayfl.models.fast_kernels import use_fast_kernels
 from rayfl.models.flat import FlatModel
 from rayfl.registry import asks_for, takes_option
 from rayfl.streams import torch_seed
+from rayfl.tasks.task import Task
 from rayfl.user_code import report_as_theirs
 
 TORCH_GLOBALS = threading.RLock()
 """Held while PyTorch's process-wide random generator or thread count is set: another thread may run a scenario too."""
 
 
-def build_network(scenario: Scenario, network: Named, store: ShardStore, seed: int | None = None) -> nn.Module:
+def build_network(
+    scenario: Scenario, network: Named, store: ShardStore, num_outputs: int, seed: int | None = None
+) -> nn.Module:
     """Builds the network with its initial parameters.
 
     Layers are replaced by faster ones of the same outputs unless `numerics.kernels` is `plain`.
@@ -34,6 +37,7 @@ def build_network(scenario: Scenario, network: Named, store: ShardStore, seed: i
         scenario: What runs.
         network: Its name and options.
         store: The data that it is for.
+        num_outputs: Width of its output, which it is given as `num_classes`.
         seed: Of its initial parameters; by default they are drawn from the scenario's own stream.
 
     Raises:
@@ -41,45 +45,43 @@ def build_network(scenario: Scenario, network: Named, store: ShardStore, seed: i
     """
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
         seed_torch(torch_seed(scenario.seed, "initial") if seed is None else seed, torch.device("cpu"))
-        given = {"num_classes": store.num_classes, "input_shape": store.input_shape}
+        given = {"num_classes": num_outputs, "input_shape": store.input_shape}
         module = build_module(network.name, network.options, given, "model")
     if scenario.numerics.kernels == "fast":
         use_fast_kernels(module)
     return module
 
 
-def build_checked(scenario: Scenario, network: Named, store: ShardStore) -> FlatModel:
+def build_checked(scenario: Scenario, network: Named, store: ShardStore, task: Task, num_outputs: int) -> FlatModel:
     """Builds the flat initial model on the CPU, and tries it on two test samples.
 
     Raises:
-        ScenarioError: The network does not take the data's inputs, or does not return one logit per class.
+        ScenarioError: The network does not take the data's inputs, or does not return what the task needs.
     """
-    model = FlatModel(build_network(scenario, network, store), torch.device("cpu"))
-    x, _ = BatchSource(store, torch.device("cpu")).test_batch(slice(0, 2))
+    model = FlatModel(build_network(scenario, network, store, num_outputs), torch.device("cpu"))
+    x, y = BatchSource(store, torch.device("cpu")).test_batch(slice(0, 2))
     model.module.eval()
     where = f"model '{network.name}' on {store.name}"
     try:
         with torch.no_grad():
-            logits = model.module(x)
+            outputs = model.module(x)
     except RayflError:
         raise
     except (Exception, SystemExit) as error:  # a user's network may raise anything on inputs it was not made for
         raise ScenarioError(report_as_theirs(error, f"{where}: a batch of inputs {list(x.shape)}")) from None
-    if not isinstance(logits, torch.Tensor):
+    if not isinstance(outputs, torch.Tensor):
+        raise ScenarioError(f"{where}: its forward returns a {type(outputs).__name__}; it must return a tensor")
+    shape, allowed = list(outputs.shape), task.output_shapes(y, num_outputs)
+    if shape not in allowed:
         raise ScenarioError(
-            f"{where}: its forward returns a {type(logits).__name__}; it must return a tensor of logits"
-        )
-    shape = list(logits.shape)
-    if shape != [len(x), store.num_classes]:
-        raise ScenarioError(
-            f"{where}: {len(x)} inputs give an output of shape {shape}, not [{len(x)}, {store.num_classes}]"
-            + _how_to_set_classes(network, store.num_classes)
+            f"{where}: {len(x)} inputs give an output of shape {shape}, not {' or '.join(map(str, allowed))}"
+            + _how_to_set_width(network, num_outputs)
         )
     return model
 
 
-def _how_to_set_classes(network: Named, num_classes: int) -> str:
+def _how_to_set_width(network: Named, num_outputs: int) -> str:
     """A hint where the constructor takes the number of classes, and was not told it or was told another one."""
     target = models.resolve(network.name)
     told = asks_for(target, "num_classes") and "num_classes" not in network.options
-    return f"; set model.num_classes = {num_classes}" if takes_option(target, "num_classes") and not told else ""
+    return f"; set model.num_classes = {num_outputs}" if takes_option(target, "num_classes") and not told else ""

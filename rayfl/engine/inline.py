@@ -69,6 +69,8 @@ class InlineSession:
         hosts: What the only host says of itself.
     """
 
+    dashboard = None
+
     def __init__(self, job: Job) -> None:
         host = Host(0, job.scenario, job.workloads)
         self._server = Server(job.scenario, job.initial_models, job.num_clients)

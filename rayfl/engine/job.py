@@ -11,8 +11,10 @@ import numpy as np
 
 from rayfl.config.scenario import Scenario
 from rayfl.engine.events import Event
+from rayfl.engine.headline import Headline, headline_of
 from rayfl.engine.workload import InitialModel, Population, Workload
 from rayfl.errors import ScenarioError
+from rayfl.tasks.metrics.building import build_metrics
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,17 @@ class Job:
         return [workload.population for workload in self.workloads]
 
     @property
+    def headline(self) -> Headline:
+        """What ranks the rounds of the run.
+
+        Raises:
+            ScenarioError: As `headline_of`.
+        """
+        workload = self.result
+        metrics = build_metrics(workload.evaluation.metrics, workload.task, workload.num_outputs)
+        return headline_of(workload.evaluation.headline or next(iter(metrics)), metrics)
+
+    @property
     def result(self) -> Workload:
         """The workload that the run's result is of: that of the last phase."""
         return self.workloads[-1]
@@ -69,6 +82,10 @@ class Session(Protocol):
     @property
     def hosts(self) -> Sequence[dict[str, str]]:
         """What each host says of itself."""
+
+    @property
+    def dashboard(self) -> str | None:
+        """The address of Ray's dashboard, where the session has started one."""
 
     def events(self) -> Iterator[Event]:
         """Runs the scenario to its end, event by event."""

@@ -10,9 +10,9 @@ import numpy as np
 from rayfl.config.scenario import Scenario
 from rayfl.engine.backend import Backend, Ref
 from rayfl.engine.calls import Call, wait_for
-from rayfl.engine.evaluation import Slice, summarize
 from rayfl.engine.events import Event
 from rayfl.engine.round_index import RoundIndex
+from rayfl.engine.slices import Slice
 
 
 class PendingEvaluations:
@@ -25,7 +25,7 @@ class PendingEvaluations:
 
     def __init__(self, scenario: Scenario, backend: Backend) -> None:
         self._scenario, self._backend = scenario, backend
-        self._under_way: deque[tuple[RoundIndex, Ref, list[Call]]] = deque()
+        self._under_way: deque[tuple[RoundIndex, Ref, Call]] = deque()
 
     def wanted(self, index: RoundIndex) -> bool:
         """Whether a round is evaluated: every so many, and the last of each phase."""
@@ -34,13 +34,15 @@ class PendingEvaluations:
 
     def submit(self, index: RoundIndex, model: Ref, hosts: Sequence[int], slices: Sequence[Slice]) -> None:
         """Spreads the evaluation of a round's model on slices of the test samples over some hosts."""
-        calls = []
-        for position, host in enumerate(hosts):
-            part = list(slices[position :: len(hosts)])
-            if part:
-                ref = self._backend.hosts[host].call("evaluate", index, model, part)
-                calls.append(Call(ref, f"host {host}: evaluation"))
-        self._under_way.append((index, model, calls))
+        scores = [
+            self._backend.hosts[host].call("evaluate", index, model, part)
+            for position, host in enumerate(hosts)
+            if (part := list(slices[position :: len(hosts)]))
+        ]
+        # put together on a host too: the states of metrics may be large, and metrics may need PyTorch
+        summary = self._backend.hosts[hosts[0]].call("summarize", index, *scores)
+        named = ", ".join(str(host) for host in hosts[: len(scores)])
+        self._under_way.append((index, model, Call(summary, f"hosts {named}: evaluation")))
 
     def outstanding(self, committed: RoundIndex) -> list[tuple[RoundIndex, np.ndarray]]:
         """Rounds up to the last committed one whose evaluation was not reported yet, and their models."""
@@ -62,8 +64,8 @@ class PendingEvaluations:
         self._under_way.clear()
 
     def _collect_oldest(self) -> Generator[Event, None, None]:
-        index, _, calls = self._under_way.popleft()
+        index, _, summary = self._under_way.popleft()
         phase = index.config(self._scenario).name
         watchdog_s = self._scenario.resources.watchdog_s
-        scores = yield from wait_for(self._backend, calls, watchdog_s, phase, index.round)
-        yield summarize(index, phase, [score for part in scores for score in part])
+        (evaluated,) = yield from wait_for(self._backend, [summary], watchdog_s, phase, index.round)
+        yield evaluated

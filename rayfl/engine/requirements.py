@@ -12,7 +12,7 @@ from rayfl.data.batches import BatchSource
 from rayfl.data.store import ShardStore
 from rayfl.engine.phase_plan import PhasePlan, plan_phases
 from rayfl.errors import ScenarioError
-from rayfl.local.features import features_and_logits
+from rayfl.local.features import features_and_outputs
 from rayfl.local.steps import update_steps
 from rayfl.local.unfreezing import training_stages
 
@@ -114,7 +114,7 @@ def _check_features(network: nn.Module, store: ShardStore, where: str) -> None:
     x, _ = BatchSource(store, torch.device("cpu")).test_batch(slice(0, 2))
     network.eval()
     with torch.no_grad():
-        features, _ = features_and_logits(network, x)
+        features, _ = features_and_outputs(network, x)
     if len(features) != len(x):
         raise ScenarioError(
             f"{where}: what enters feature_layer '{network.feature_layer}' of model {type(network).__name__} is "

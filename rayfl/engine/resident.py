@@ -6,22 +6,24 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import torch
-import torch.nn.functional as F
+from torch import nn
 
 from rayfl.config.phase import Local
 from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
-from rayfl.engine.evaluation import Score, Slice
 from rayfl.engine.executors.executor import Executor
 from rayfl.engine.executors.one_by_one import OneByOne
 from rayfl.engine.initial_model import build_network
 from rayfl.engine.message_sizes import MessageSizes
 from rayfl.engine.phase_plan import PhasePlan
+from rayfl.engine.scoring import Score, Scorer
+from rayfl.engine.slices import Slice
 from rayfl.engine.workload import Workload
 from rayfl.local.context import ClientContext, ClientState, ClientStreams
 from rayfl.local.requests import ClientUpdate
 from rayfl.local.unfreezing import never_trained
 from rayfl.models.flat import FlatModel
+from rayfl.tasks.metrics.building import build_metrics
 
 T = TypeVar("T")
 
@@ -32,6 +34,7 @@ class Resident:
     Attributes:
         model: The one model on which all of the host's clients train, one after the other.
         workload: What it was made from.
+        scorer: Scores models, and combines scores.
 
     Args:
         scenario: What runs.
@@ -42,10 +45,12 @@ class Resident:
     def __init__(self, scenario: Scenario, workload: Workload, device: torch.device) -> None:
         self.workload = workload
         self._scenario, self._device = scenario, device
-        self.model = FlatModel(build_network(scenario, workload.network, workload.store), device)
+        self.model = FlatModel(self._network(), device)
+        metrics = build_metrics(workload.evaluation.metrics, workload.task, workload.num_outputs)
+        self.scorer = Scorer(workload.task, metrics)
         self._initial_buffers = self.model.buffers.clone()
         self._source = BatchSource(workload.store, device, scenario.resources.device_cache_bytes)
-        self._executor: Executor = OneByOne(self.model, self._source, device)
+        self._executor: Executor = OneByOne(self.model, self._source, device, workload.task)
 
     def context(
         self,
@@ -83,15 +88,9 @@ class Resident:
 
     def score(self, part: Slice) -> Score:
         """Scores the resident model on a slice of the test samples."""
-        self.model.module.eval()
-        loss, correct, size = 0.0, 0, self.workload.evaluation.batch_size
-        for start in range(part.start, part.stop, size):
-            x, y = self._source.test_batch(slice(start, min(start + size, part.stop)))
-            with torch.inference_mode():
-                logits = self.model.module(x)
-                loss += float(F.cross_entropy(logits, y, reduction="sum"))
-                correct += int((logits.argmax(dim=1) == y).sum())
-        return Score(part, loss, correct)
+        size = self.workload.evaluation.batch_size
+        pieces = (slice(first, min(first + size, part.stop)) for first in range(part.start, part.stop, size))
+        return self.scorer.score(self.model.module, (self._source.test_batch(piece) for piece in pieces), part)
 
     def message_sizes(self, plan: PhasePlan) -> MessageSizes:
         """The sizes of the messages of a phase that trains this workload."""
@@ -99,5 +98,8 @@ class Resident:
         return MessageSizes(self.model, fixed, plan.algorithm.buffers_are_sent())
 
     def _random_model(self, seed: int) -> torch.Tensor:
-        network = build_network(self._scenario, self.workload.network, self.workload.store, seed)
-        return FlatModel(network, self._device).vector
+        return FlatModel(self._network(seed), self._device).vector
+
+    def _network(self, seed: int | None = None) -> nn.Module:
+        workload = self.workload
+        return build_network(self._scenario, workload.network, workload.store, workload.num_outputs, seed)

@@ -11,12 +11,13 @@ import numpy as np
 
 from rayfl.config.execution import Evaluation
 from rayfl.config.section import Named
-from rayfl.engine.evaluation import Slice, cut
+from rayfl.engine.slices import Slice, cut
 from rayfl.errors import ScenarioError
 from rayfl.models.slot import Slot
 
 if TYPE_CHECKING:
     from rayfl.data.store import ShardStore
+    from rayfl.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -91,12 +92,16 @@ class Workload:
         network: The network's name and options.
         initial: The network before training.
         store: The data, partitioned.
+        task: What is learned.
+        num_outputs: Width of the network's output.
         evaluation: How the model is scored, and on which samples.
     """
 
     network: Named
     initial: InitialModel
     store: ShardStore
+    task: Task
+    num_outputs: int
     evaluation: Evaluation
 
     @cached_property

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from rayfl.engine.headline import Headline
 from rayfl.report.status import read_status
 
 TAIL = 5
@@ -22,9 +24,10 @@ class FinishedRun:
         row: Label of the run's row in the grid.
         column: Label of its column.
         seed: Its seed.
-        best: The best test accuracy of an evaluated round, in percent, as the other accuracies.
+        headline: What ranks rounds; figures of a share are in percent.
+        best: The best value of the headline metric in an evaluated round.
         best_round: The first round that reached it.
-        last: The test accuracy after the last round.
+        last: The value after the last round.
         mean_last_5: The mean over the last `TAIL` evaluated rounds.
         rounds: The last evaluated round.
         test_loss: After the last round, None where it was not finite.
@@ -38,6 +41,7 @@ class FinishedRun:
     row: str
     column: str
     seed: int
+    headline: Headline
     best: float
     best_round: int
     last: float
@@ -55,16 +59,20 @@ class FinishedRun:
         """Reads the records in a run's folder."""
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
         lines.sort(key=lambda line: line["round"])
-        accuracy = [100 * line["test_accuracy"] for line in lines]
-        data = json.loads((folder / "environment.json").read_text(encoding="utf-8"))["data"]
+        environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+        data, headline = environment["data"], Headline(**environment["headline"])
+        scores = [_number(line[headline.column]) for line in lines]
+        best = headline.best(scores)
+        scale = 100 if headline.is_share else 1
         return cls(
             row,
             column,
             seed,
-            best=max(accuracy),
-            best_round=lines[accuracy.index(max(accuracy))]["round"],
-            last=accuracy[-1],
-            mean_last_5=statistics.fmean(accuracy[-TAIL:]),
+            headline=headline,
+            best=scale * scores[best],
+            best_round=lines[best]["round"],
+            last=scale * scores[-1],
+            mean_last_5=scale * statistics.fmean(scores[-TAIL:]),
             rounds=lines[-1]["round"],
             test_loss=lines[-1]["test_loss"],
             seconds=lines[-1]["seconds"],
@@ -104,6 +112,11 @@ class FailedRun:
         if status is None or status["status"] != "failed":
             return None
         return cls(row, column, seed, "diverged" if status["diverged"] else "failed", status["reason"])
+
+
+def _number(value: float | None) -> float:
+    """Records have null for what was not finite."""
+    return math.nan if value is None else value
 
 
 CellRun = FinishedRun | FailedRun

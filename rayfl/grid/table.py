@@ -1,4 +1,4 @@
-"""A grid's table: the accuracy of every cell, mean and spread over seeds, beside what was published."""
+"""A grid's table: the headline metric of every cell, mean and spread over seeds, beside what was published."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ RUNS = pa.schema(
         ("seed", pa.int64()),
         ("status", pa.string()),
         ("reason", pa.string()),
+        ("metric", pa.string()),
         ("best", pa.float64()),
         ("best_round", pa.int64()),
         ("last", pa.float64()),
@@ -38,8 +39,8 @@ RUNS = pa.schema(
         ("published_mean_last_5", pa.float64()),
     ]
 )
-"""table.parquet, a row per run that finished, failed or diverged (`status`; `reason` says why): accuracies in percent,
-test_loss after the last round, no figures where it did not finish."""
+"""table.parquet, a row per run that finished, failed or diverged (`status`; `reason` says why): the headline metric, in
+percent where it is a share, test_loss after the last round, no figures where it did not finish."""
 
 _IN_WORDS: dict[Metric, str] = {
     "best": "of the best evaluated round",
@@ -68,7 +69,8 @@ class GridTable:
             path.write_text(self.markdown(), encoding="utf-8")
         rows = [
             {"status": "finished"}
-            | vars(run)
+            | {name: value for name, value in vars(run).items() if name in RUNS.names}
+            | _metric_name(run)
             | {f"published_{metric}": self._published(metric, run.row, run.column) for metric in _IN_WORDS}
             for run in self._runs
         ]
@@ -137,7 +139,11 @@ class GridTable:
         pairs = [(row, column) for row in self._grid.rows for column in self._grid.columns]
         beside = any(self._published(metric, *pair) is not None for pair in pairs)
         published = "; published figures in brackets" if beside else ""
-        return f"Test accuracy in percent, {_IN_WORDS[metric]}; {over}{published}."
+        measured = dict.fromkeys(
+            f"{run.headline.words}{' in percent' if run.headline.is_share else ''}" for run in self._finished
+        ) or ["headline metric"]
+        what = ", ".join(measured)
+        return f"{what[0].upper()}{what[1:]}, {_IN_WORDS[metric]}; {over}{published}."
 
     def _remarks(self) -> Iterator[Remark]:
         """What stands under the tables, such as that data was generated."""
@@ -151,6 +157,10 @@ class GridTable:
             generated = source == "generated"
             what = f"GENERATED DATA, no real data set: {data}" if generated else f"Data: {data}, from {source}"
             yield Remark(f"{what}. {described}.", warns=generated)
+
+
+def _metric_name(run: CellRun) -> dict[str, str]:
+    return {"metric": run.headline.column} if isinstance(run, FinishedRun) else {}
 
 
 def _figures(run: FinishedRun) -> list[str]:

@@ -12,7 +12,7 @@ import torch
 from rayfl.config.phase import Local
 from rayfl.errors import RayflError
 from rayfl.local.data_view import DataView
-from rayfl.local.features import features_and_logits
+from rayfl.local.features import features_and_outputs
 from rayfl.local.steps import update_steps
 from rayfl.models.flat import FlatModel
 from rayfl.streams import client_stream, client_torch_seed
@@ -152,7 +152,7 @@ class ClientContext:
 
         def features(x: torch.Tensor) -> torch.Tensor:
             with torch.no_grad():
-                return features_and_logits(frozen.module, x)[0]
+                return features_and_outputs(frozen.module, x)[0]
 
         return features
 

@@ -8,8 +8,8 @@ from torch import nn
 from rayfl.errors import ScenarioError
 
 
-def features_and_logits(network: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Features [n, d] and logits [n, classes] of one forward pass.
+def features_and_outputs(network: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Features [n, d] and outputs of one forward pass.
 
     Raises:
         ScenarioError: the network's forward does not call its feature layer once.
@@ -18,7 +18,7 @@ def features_and_logits(network: nn.Module, x: torch.Tensor) -> tuple[torch.Tens
     layer = network.get_submodule(str(network.feature_layer))
     handle = layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     try:
-        logits = network(x)
+        outputs = network(x)
     finally:
         handle.remove()
     if len(seen) != 1:
@@ -26,4 +26,4 @@ def features_and_logits(network: nn.Module, x: torch.Tensor) -> tuple[torch.Tens
             f"model {type(network).__name__}: its forward calls feature_layer '{network.feature_layer}' "
             f"{len(seen)} times, not once (as a module)"
         )
-    return seen[0].flatten(1), logits
+    return seen[0].flatten(1), outputs

@@ -8,16 +8,16 @@ from contextlib import nullcontext
 from itertools import islice
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from rayfl.config.phase import Local
 from rayfl.errors import DivergenceError
-from rayfl.local.features import features_and_logits
+from rayfl.local.features import features_and_outputs
 from rayfl.local.peekable_iterator import PeekableIterator
 from rayfl.local.requests import LocalTraining
 from rayfl.local.training_batch import TrainingBatch
 from rayfl.models.flat import FlatModel
+from rayfl.tasks.task import Task
 
 Batches = PeekableIterator[tuple[torch.Tensor, torch.Tensor]]
 
@@ -29,6 +29,7 @@ def train(
     request: LocalTraining,
     local: Local,
     lr: float,
+    task: Task,
 ) -> list[float]:
     """Trains `model` in place from where it is, with a fresh optimizer.
 
@@ -44,6 +45,7 @@ def train(
         request: What to add to loss, gradients and steps.
         local: Clipping, decay and momentum.
         lr: The learning rate.
+        task: What is learned.
 
     Returns:
         The loss of every step.
@@ -59,7 +61,7 @@ def train(
         with nullcontext([slice(None)]) if modules is None else model.training_only(modules) as parts:
             for x, y in islice(batches, steps):
                 model.zero_gradient()
-                loss = _loss(model.module, x, y, batches, request)
+                loss = _loss(model.module, x, y, batches, request, task)
                 loss.backward()  # type: ignore[no-untyped-call]
                 with torch.no_grad():
                     _step(model, parts, velocity, request, local, decay, lr)
@@ -70,13 +72,13 @@ def train(
 
 
 def _loss(
-    module: nn.Module, x: torch.Tensor, y: torch.Tensor, batches: Batches, request: LocalTraining
+    module: nn.Module, x: torch.Tensor, y: torch.Tensor, batches: Batches, request: LocalTraining, task: Task
 ) -> torch.Tensor:
     if not request.terms:
-        return F.cross_entropy(module(x), y)
-    features, logits = features_and_logits(module, x) if request.reads_features else (None, module(x))
-    batch = TrainingBatch(x, y, logits, lambda number: [inputs for inputs, _ in batches.peek(number)], features)
-    loss = F.cross_entropy(logits, y)
+        return task.objective(module, x, module(x), y)
+    features, outputs = features_and_outputs(module, x) if request.reads_features else (None, module(x))
+    batch = TrainingBatch(x, y, outputs, lambda number: [inputs for inputs, _ in batches.peek(number)], features)
+    loss = task.objective(module, x, outputs, y)
     for term in request.terms:
         loss = loss + term(batch)
     return loss

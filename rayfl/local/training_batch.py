@@ -16,14 +16,14 @@ class TrainingBatch:
 
     Attributes:
         x: [n, ...] the inputs as the network takes them.
-        y: [n] int64 labels.
-        logits: [n, classes].
+        y: [n, ...] labels.
+        outputs: [n, ...] what the network returned.
         upcoming: `upcoming(k)` gives the inputs of the k batches that follow, or of as many as there are.
     """
 
     x: torch.Tensor
     y: torch.Tensor
-    logits: torch.Tensor
+    outputs: torch.Tensor
     upcoming: Callable[[int], list[torch.Tensor]]
     _features: torch.Tensor | None = None
 

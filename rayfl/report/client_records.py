@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rayfl.durable import atomic_write
 from rayfl.engine.events import Evaluated, RoundDone
+from rayfl.errors import RayflError
 from rayfl.report.columns import CLIENTS, joined
 
 ROWS_HELD = 50_000
@@ -32,6 +36,7 @@ class ClientRecords:
         self._stem = f".{path.name}.{uuid.uuid4().hex}"
         self._rows: list[dict[str, object]] = []
         self._schema = CLIENTS
+        self._kinds: dict[str, str] = {}
         self._parts: list[Path] = []
         self._writer: pq.ParquetWriter | None = None
 
@@ -47,11 +52,8 @@ class ClientRecords:
                 "round": evaluated.round,
                 "client": score.client,
                 "samples": score.samples,
-                "loss": score.loss,
-                "accuracy": score.accuracy,
-                "personalized_accuracy": score.personalized_accuracy,
             }
-            self._add(joined(fixed, score.scalars))
+            self._add(joined(fixed, score.scores), score.scores, "score")
 
     def add_reports(self, done: RoundDone) -> None:
         """Adds a row for every client that reported something of its own.
@@ -62,7 +64,7 @@ class ClientRecords:
         for reported in done.client_scalars:
             row: dict[str, object] = dict.fromkeys(CLIENTS.names)
             row |= {"phase": done.phase, "round": done.round, "client": reported.client}
-            self._add(joined(row, reported.values))
+            self._add(joined(row, reported.values), reported.values, "scalar")
 
     def close(self) -> None:
         """Writes what is left and completes the file."""
@@ -79,17 +81,20 @@ class ClientRecords:
                 part.unlink(missing_ok=True)
             self._parts, self._writer = [], None
 
-    def _add(self, row: dict[str, object]) -> None:
+    def _add(self, row: dict[str, object], names: Iterable[str], kind: Literal["score", "scalar"]) -> None:
+        for name in names:
+            if self._kinds.setdefault(name, kind) != kind:
+                raise RayflError(f"reported scalar '{name}': the records have a score of this name; choose another")
         self._rows.append(row)
         if len(self._rows) >= ROWS_HELD:
             self._write()
 
     def _write(self) -> None:
-        new = {name for row in self._rows for name in row} - set(self._schema.names)
+        new = [name for name in dict.fromkeys(itertools.chain(*self._rows)) if name not in self._schema.names]
         if new or self._writer is None:
             if self._writer is not None:
                 self._writer.close()
-            for name in sorted(new):
+            for name in new:
                 self._schema = self._schema.append(pa.field(name, pa.float64()))
             self._parts.append(self._path.with_name(f"{self._stem}.{len(self._parts)}"))
             self._writer = pq.ParquetWriter(self._parts[-1], self._schema)

@@ -13,9 +13,6 @@ METRICS = pa.schema(
         ("phase", pa.string()),
         ("round", pa.int64()),
         ("round_in_phase", pa.int64()),
-        ("test_loss", pa.float64()),
-        ("test_accuracy", pa.float64()),
-        ("personalized_accuracy", pa.float64()),
         ("train_loss", pa.float64()),
         ("seconds", pa.float64()),
         ("bytes", pa.int64()),
@@ -24,7 +21,7 @@ METRICS = pa.schema(
         ("bytes_up", pa.int64()),
     ]
 )
-"""metrics.jsonl, a line per evaluated round; reported scalars follow under their own names."""
+"""metrics.jsonl, a line per evaluated round; scores stand before `train_loss`, reported scalars at the end."""
 
 CLIENTS = pa.schema(
     [
@@ -32,12 +29,9 @@ CLIENTS = pa.schema(
         ("round", pa.int64()),
         ("client", pa.int64()),
         ("samples", pa.int64()),
-        ("loss", pa.float64()),
-        ("accuracy", pa.float64()),
-        ("personalized_accuracy", pa.float64()),
     ]
 )
-"""clients.parquet; reported scalars follow under their own names."""
+"""clients.parquet; scores and reported scalars follow under their own names."""
 
 
 def joined(row: Mapping[str, object], *reported: Mapping[str, float]) -> dict[str, object]:

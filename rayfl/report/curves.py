@@ -1,4 +1,4 @@
-"""Learning curves of a run as a picture: accuracy and losses over the rounds, phases marked.
+"""Learning curves of a run as a picture: headline metric and losses over the rounds, phases marked.
 
 Titles, names and descriptions are drawn as they are written: dollar signs do not begin formulas.
 """
@@ -19,6 +19,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from rayfl.data.dataset import Provenance
 from rayfl.durable import atomic_write
+from rayfl.engine.headline import Headline
 
 PHASE_COLOURS = ("#b35806", "#2166ac", "#1b7837", "#762a83")
 TEST, TRAIN = "#222222", "#8c8c8c"
@@ -36,33 +37,44 @@ class PhaseSpan(NamedTuple):
     last_round: int
 
 
-def draw_curves(metrics: pa.Table, phases: Sequence[PhaseSpan], title: str, provenance: Provenance, path: Path) -> None:
-    """Writes a PNG of test accuracy, and of test and training loss, over the rounds.
+def draw_curves(
+    metrics: pa.Table,
+    headline: Headline,
+    phases: Sequence[PhaseSpan],
+    title: str,
+    provenance: Provenance,
+    path: Path,
+) -> None:
+    """Writes a PNG of the headline metric, and of test and training loss, over the rounds.
 
     Args:
         metrics: Columns as in `rayfl.report.columns.METRICS`, sorted by round; null where a value was not finite.
+        headline: What ranks rounds.
         phases: In order.
         title: Stands above the curves.
         provenance: What the data was stands below the curves; that it was generated, in red.
         path: The file to write.
     """
     with _DRAWING:
-        figure = _figure(metrics, phases, title, provenance)
+        figure = _figure(metrics, headline, phases, title, provenance)
         with atomic_write(path) as temporary:
             figure.savefig(temporary, format="png")
 
 
-def _figure(metrics: pa.Table, phases: Sequence[PhaseSpan], title: str, provenance: Provenance) -> Figure:
+def _figure(
+    metrics: pa.Table, headline: Headline, phases: Sequence[PhaseSpan], title: str, provenance: Provenance
+) -> Figure:
     figure = Figure(figsize=(8, 6.4), dpi=150, layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    rounds, accuracy = _column(metrics, "round"), _column(metrics, "test_accuracy")
+    rounds, scores = _column(metrics, "round"), _column(metrics, headline.column)
     test_loss, train_loss = _column(metrics, "test_loss"), _column(metrics, "train_loss")
     point: dict[str, Any] = {"marker": "o", "markersize": 3.5} if len(rounds) <= 40 else {}
 
-    upper.plot(rounds, accuracy, color=TEST, linewidth=1.6, label=_accuracy_label(rounds, accuracy), **point)
-    upper.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))
-    upper.set_ylim(bottom=0)
-    upper.set_ylabel("test accuracy")
+    upper.plot(rounds, scores, color=TEST, linewidth=1.6, label=_score_label(headline, rounds, scores), **point)
+    if headline.is_share:
+        upper.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))
+        upper.set_ylim(bottom=0)
+    upper.set_ylabel(headline.words)
     lower.plot(rounds, train_loss, color=TRAIN, linewidth=1.0, label="training loss in the round", **point)
     lower.plot(rounds, test_loss, color=TEST, linewidth=1.6, label=_loss_label(test_loss), **point)
     lower.set_ylabel("loss")
@@ -98,11 +110,11 @@ def _column(metrics: pa.Table, name: str) -> np.ndarray:
     return values
 
 
-def _accuracy_label(rounds: np.ndarray, accuracy: np.ndarray) -> str:
-    if not np.isfinite(accuracy).any():
-        return "test accuracy"
-    best = int(np.nanargmax(accuracy))
-    return f"test accuracy (best {100 * accuracy[best]:.1f} % in round {rounds[best]:.0f})"
+def _score_label(headline: Headline, rounds: np.ndarray, scores: np.ndarray) -> str:
+    if not np.isfinite(scores).any():
+        return headline.words
+    best = headline.best(scores.tolist())
+    return f"{headline.words} (best {headline.text(scores[best])} in round {rounds[best]:.0f})"
 
 
 def _loss_label(loss: np.ndarray) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -41,6 +42,8 @@ def describe_environment(job: Job, backend: str, hosts: Sequence[Mapping[str, st
             "test_samples": store.num_test_samples,
             "evaluated_samples": len(store.test),
         },
+        "task": {"name": job.scenario.task.name, "outputs": workload.num_outputs},
+        "headline": asdict(job.headline),
         "model": {"name": workload.network.name, "vector_length": len(workload.initial.vector)},
     }
 

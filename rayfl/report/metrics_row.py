@@ -18,9 +18,7 @@ def metrics_row(done: RoundDone, evaluated: Evaluated) -> dict[str, object]:
         "phase": done.phase,
         "round": done.round,
         "round_in_phase": done.round_in_phase,
-        "test_loss": evaluated.loss,
-        "test_accuracy": evaluated.accuracy,
-        "personalized_accuracy": evaluated.personalized_accuracy,
+        **evaluated.scores,
         "train_loss": done.train_loss,
         "seconds": done.seconds,
         "bytes": done.traffic.bytes,
@@ -28,7 +26,7 @@ def metrics_row(done: RoundDone, evaluated: Evaluated) -> dict[str, object]:
         "bytes_down": done.traffic.down_bytes,
         "bytes_up": done.traffic.up_bytes,
     }
-    return {name: _finite(value) for name, value in joined(fixed, done.scalars, evaluated.scalars).items()}
+    return {name: _finite(value) for name, value in joined(fixed, done.scalars).items()}
 
 
 def _finite(value: object) -> object:

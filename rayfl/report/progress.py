@@ -15,8 +15,9 @@ from rich.progress import TextColumn
 from rich.text import Text
 
 from rayfl.engine.events import Evaluated, Event, RoundDone, Waiting
+from rayfl.engine.headline import Headline
 from rayfl.report.bar import bar_on
-from rayfl.report.formatting import duration, percent
+from rayfl.report.formatting import duration
 
 LINE_EVERY_S = 10.0
 UPDATES_NAMED = 5
@@ -56,37 +57,43 @@ class Pace:
 class Progress:
     """Shows how far a run is; a context manager.
 
-    On a terminal this is a bar with phase, round, accuracy, client updates per second and time left. Elsewhere it is a
-    line for every evaluated round, and one for a committed round after `LINE_EVERY_S` seconds without a line.
+    On a terminal this is a bar with phase, round, headline metric, client updates per second and time left. Elsewhere
+    it is a line for every evaluated round, and one for a committed round after `LINE_EVERY_S` seconds without a line.
 
     Args:
         phases: (name, rounds) in order; rounds of events count from 1 through all of them.
         console: Where it goes.
+        headline: What is shown of evaluations.
         clock: Returns seconds that only grow.
     """
 
     def __init__(
-        self, phases: Sequence[tuple[str, int]], console: Console, clock: Callable[[], float] = time.monotonic
+        self,
+        phases: Sequence[tuple[str, int]],
+        console: Console,
+        headline: Headline,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._phases = phases
         self._last_rounds = list(accumulate(rounds for _, rounds in phases))
         self._console = console
+        self._headline = headline
         self._clock = clock
         self._pace = Pace()
         self._round = 0
-        self._accuracy = "–"
+        self._score = f"{headline.words} –"
         self._line_at = clock()
         self._bar: Bar | None = None
 
     def __enter__(self) -> Progress:
         self._bar = bar_on(
             self._console,
-            TextColumn("accuracy {task.fields[accuracy]}", markup=False, style="green"),
+            TextColumn("{task.fields[score]}", markup=False, style="green"),
             TextColumn("{task.fields[pace]}", markup=False),
         )
         if self._bar is not None:
             self._task = self._bar.add_task(
-                self._place(1), total=self._last_rounds[-1], accuracy=self._accuracy, pace="starting"
+                self._place(1), total=self._last_rounds[-1], score=self._score, pace="starting"
             )
             self._bar.start()
         return self
@@ -106,9 +113,10 @@ class Progress:
                 if self._bar is None and self._clock() - self._line_at >= LINE_EVERY_S:
                     self._print_line(event.round, f"training loss {event.train_loss:.4g}")
             case Evaluated():
-                self._accuracy = percent(event.accuracy)
+                self._score = f"{self._headline.words} {self._headline.text(event.scores[self._headline.column])}"
                 if self._bar is None:
-                    self._print_line(event.round, f"test accuracy {self._accuracy}, test loss {event.loss:.4g}")
+                    loss = "" if self._headline.metric == "loss" else f", test loss {event.scores['test_loss']:.4g}"
+                    self._print_line(event.round, f"{self._score}{loss}")
             case Waiting():
                 self._warn(event)
         if self._bar is not None and self._round:
@@ -116,7 +124,7 @@ class Progress:
                 self._task,
                 completed=self._round,
                 description=self._place(self._round),
-                accuracy=self._accuracy,
+                score=self._score,
                 pace=self._pace_now(),
             )
 

@@ -43,12 +43,44 @@ def check_writable(out: Path) -> None:
         ) from error
 
 
+def new_folder(out: Path, name: str, now: datetime) -> Path:
+    """Makes a new folder `<out>/<name>-<time>`; a second one of the same second ends in -2, and so on.
+
+    Raises:
+        ResourceError: Nothing can be written to `out`.
+    """
+    check_writable(out)
+    stem = f"{name}-{now:%Y%m%d-%H%M%S}"
+    for folder in itertools.chain([out / stem], (out / f"{stem}-{n}" for n in itertools.count(2))):
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        return folder
+    raise AssertionError("the names never end")
+
+
+def read_metrics(folder: Path) -> pa.Table:
+    """Returns the metrics in a run's folder, so far, sorted by round.
+
+    The columns are those of `METRICS`, and a float64 column for every score and every reported scalar, in the order
+    of metrics.jsonl; null stands where a value was not finite or not reported.
+    """
+    path = folder / "metrics.jsonl"
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    rows = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]  # whole lines: a run may be writing
+    names = dict.fromkeys(name for row in rows for name in row) or METRICS.names
+    known = {field.name: field.type for field in METRICS}
+    schema = pa.schema([(name, known.get(name, pa.float64())) for name in names])
+    return pa.Table.from_pylist(rows, schema=schema).sort_by("round")
+
+
 class Records:
     """What a run leaves in its folder.
 
     - metrics.jsonl: A line for every evaluated round, written as soon as the evaluation is in, with the columns of
-      `METRICS` and, under their own names, the scalars that were reported in the round or by its evaluation. A value
-      that is not finite is null; `seconds`, `bytes` and `transfers` are totals since the start of the run.
+      `METRICS`, the scores of the evaluation and, under their own names, the scalars that were reported in the round. A
+      value that is not finite is null; `seconds`, `bytes` and `transfers` are totals since the start of the run.
     - clients.parquet: See `ClientRecords`; there only if events carry anything about single clients.
     - scenario.toml, environment.json, model.safetensors: As they are handed over.
 
@@ -75,15 +107,7 @@ class Records:
         Raises:
             ResourceError: Nothing can be written to `out`.
         """
-        check_writable(out)
-        stem = f"{name}-{now:%Y%m%d-%H%M%S}"
-        for folder in itertools.chain([out / stem], (out / f"{stem}-{n}" for n in itertools.count(2))):
-            try:
-                folder.mkdir()
-            except FileExistsError:
-                continue
-            return cls(folder)
-        raise AssertionError("the names never end")
+        return cls(new_folder(out, name, now))
 
     @classmethod
     def within(cls, folder: Path) -> Records:
@@ -153,16 +177,8 @@ class Records:
                     self._clients.add_scores(event)
 
     def metrics_table(self) -> pa.Table:
-        """Returns the metrics so far, sorted by round.
-
-        The columns are those of `METRICS`, then a float64 column for every reported scalar; null stands where a
-        value was not finite or not reported.
-        """
-        lines = (self.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        rows = [json.loads(line) for line in lines]
-        scalars = dict.fromkeys(name for row in rows for name in row if name not in METRICS.names)
-        schema = pa.schema([*METRICS, *((name, pa.float64()) for name in scalars)])
-        return pa.Table.from_pylist(rows, schema=schema).sort_by("round")
+        """Returns the metrics so far; see `read_metrics`."""
+        return read_metrics(self.folder)
 
     def _add_metrics(self, done: RoundDone, evaluated: Evaluated) -> None:
         row = metrics_row(done, evaluated)

@@ -16,6 +16,7 @@ from rayfl.report.reason import one_line
 
 STATUS = "status.json"
 MODEL = "model.safetensors"
+UNDER_WAY = ("waiting", "running")
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,9 @@ class Status:
 
     The file holds
 
-    - `status`: `running`, `finished`, `failed` or `interrupted`. A run whose process was killed outright still says
-      `running`;
-    - `reason`: why it failed or was interrupted, in one line, else null;
+    - `status`: `waiting` (a submitted run, for a busy cluster), `running`, `finished`, `failed` or `interrupted`. A run
+      whose process was killed outright still says what it did then;
+    - `reason`: why it waits, failed or was interrupted, in one line, else null;
     - `diverged`: whether it failed because training diverged;
     - `stopped`: which callback ended it before its last round, why, and after which round, else null;
     - `started`, `ended`: times in UTC;
@@ -69,6 +70,10 @@ class Status:
     def running(self) -> None:
         """Says that the run has begun."""
         self._write("running")
+
+    def waiting(self, why: str) -> None:
+        """Says that the cluster has no room for the run yet."""
+        self._write("waiting", reason=" ".join(why.split()))
 
     def stop(self, stop: Stop) -> None:
         """Takes in that a callback made a round the last one."""
@@ -112,7 +117,7 @@ class Status:
                 "diverged": diverged,
                 "stopped": self._stopped,
                 "started": self._started,
-                "ended": None if status == "running" else _now(),
+                "ended": None if status in UNDER_WAY else _now(),
                 "rounds": self.rounds,
                 "committed_rounds": self._committed if model_round is None else model_round,
                 "model": None if model_round is None else {"file": MODEL, "round": model_round},

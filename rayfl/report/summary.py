@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rayfl.engine.events import Evaluated, Event, RoundDone, Traffic
-from rayfl.report.formatting import duration, percent
+from rayfl.engine.headline import Headline
+from rayfl.report.formatting import duration
 
 ABSENT = "–"
 
@@ -28,9 +29,14 @@ class _Phase:
 
 
 class Summary:
-    """Collects a few events of each phase and renders the result."""
+    """Collects a few events of each phase and renders the result.
 
-    def __init__(self) -> None:
+    Args:
+        headline: What ranks rounds.
+    """
+
+    def __init__(self, headline: Headline) -> None:
+        self._headline = headline
         self._phases: dict[str, _Phase] = {}
 
     def add(self, event: Event) -> None:
@@ -44,15 +50,14 @@ class Summary:
                 phase = self._phases.setdefault(event.phase, _Phase())
                 if phase.last is None or event.round > phase.last.round:
                     phase.last = event
-                    phase.scalars.update(event.scalars)
-                if phase.best is None or event.accuracy > phase.best.accuracy:
+                if phase.best is None or self._headline.best([self._ranked(phase.best), self._ranked(event)]):
                     phase.best = event
 
     def show(self, console: Console, folder: Path) -> None:
         """Prints a column for every phase that committed a round, and below them where the records are.
 
-        Model transfers, traffic and time are the phase's own. The best test accuracy comes with the first round that
-        reached it, counted through the whole scenario. Reported scalars follow, each as it was reported last.
+        Model transfers, traffic and time are the phase's own. The best value of the headline comes with the first round
+        that reached it, counted through the whole scenario. Reported scalars follow, each as it was reported last.
 
         Args:
             console: Where it goes.
@@ -70,22 +75,33 @@ class Summary:
 
     def _columns(self) -> Iterator[tuple[str, dict[str, str]]]:
         """Every phase that committed a round, with its cells by label."""
-        before, started = Traffic(), 0.0
+        before, started, headline = Traffic(), 0.0, self._headline
         for name, phase in self._phases.items():
             done, last, best = phase.last_round, phase.last, phase.best
             if done is None:
                 continue
             cells = {
                 "rounds": f"{done.round_in_phase:,}",
-                "test accuracy": percent(last.accuracy) if last else ABSENT,
-                "best test accuracy": percent(best.accuracy) if best else ABSENT,
+                headline.words: headline.text(self._ranked(last)) if last else ABSENT,
+                f"best {headline.words}": headline.text(self._ranked(best)) if best else ABSENT,
                 "reached in round": f"{best.round:,}" if best else ABSENT,
-                "test loss": f"{last.loss:.4g}" if last else ABSENT,
+                **self._other_scores(last),
                 "model transfers": f"{done.traffic.transfers - before.transfers:,}",
                 "traffic": decimal(done.traffic.bytes - before.bytes),
                 "time": duration(done.seconds - started),
             }
-            if last and last.personalized_accuracy is not None:
-                cells["personalized accuracy"] = percent(last.personalized_accuracy)
             yield name, cells | {scalar: f"{value:.4g}" for scalar, value in phase.scalars.items()}
             before, started = done.traffic, done.seconds
+
+    def _ranked(self, evaluated: Evaluated) -> float:
+        return evaluated.scores[self._headline.column]
+
+    def _other_scores(self, last: Evaluated | None) -> dict[str, str]:
+        scores = {} if last is None else last.scores
+        return {
+            name.replace("_", " "): self._headline.text(value)
+            if name.endswith(f"_{self._headline.metric}")
+            else f"{value:.4g}"
+            for name, value in scores.items()
+            if name != self._headline.column
+        }

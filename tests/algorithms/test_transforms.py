@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from rayfl.algorithms.component import build_component
 from rayfl.algorithms.transforms import AnswerTransform, Encoded, Quantize, TopK, answer_transforms
+from rayfl.component import build_component
 from rayfl.engine.events import RoundDone, Traffic
 from rayfl.errors import ScenarioError
 from rayfl.local.context import ClientContext, ClientState

@@ -14,10 +14,10 @@ import rayfl
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.simulation import Result
 
-LOCAL = {"epochs": 2, "batch_size": 4, "lr": 0.1, "momentum": 0.5, "lr_decay": 0.9}
-RELAY = {"name": "cyclic", "schedule": "relay", "rounds": 2, "cohort": 3, "local": LOCAL}
-PLAIN = {"name": "plain", "rounds": 4, "cohort": 5, "local": LOCAL}
-STATEFUL = {"name": "stateful", "rounds": 4, "cohort": 5, "algorithm": "scaffold", "local": LOCAL}
+LOCAL: dict[str, Any] = {"epochs": 2, "batch_size": 4, "lr": 0.1, "momentum": 0.5, "lr_decay": 0.9}
+RELAY: dict[str, Any] = {"name": "cyclic", "schedule": "relay", "rounds": 2, "cohort": 3, "local": LOCAL}
+PLAIN: dict[str, Any] = {"name": "plain", "rounds": 4, "cohort": 5, "local": LOCAL}
+STATEFUL: dict[str, Any] = {"name": "stateful", "rounds": 4, "cohort": 5, "algorithm": "scaffold", "local": LOCAL}
 
 
 def tables(**changes: Any) -> dict[str, Any]:

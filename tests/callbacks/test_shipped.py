@@ -20,7 +20,7 @@ from tests.callbacks.scene import PLAIN, RELAY, StopAt, model_of, run, same
 
 def after(callback: Any, values: list[float | None], metric: str = "test_loss", first: int = 1) -> int | None:
     """The number of the evaluation after which a callback stopped a run with these values, None if it did not."""
-    so_far: Any = RunSoFar(*[None] * 4)  # type: ignore[arg-type]
+    so_far: Any = RunSoFar(*[None] * 5)  # type: ignore[arg-type]
     for number, value in enumerate(values, first):
         so_far.metrics.append({"phase": "p", "round": number, metric: value})
         callback.on_evaluation(so_far)
@@ -58,7 +58,7 @@ def test_early_stopping_goes_on_from_its_state() -> None:
 
 
 def test_early_stopping_says_what_the_best_was() -> None:
-    so_far: Any = RunSoFar(*[None] * 4)  # type: ignore[arg-type]
+    so_far: Any = RunSoFar(*[None] * 5)  # type: ignore[arg-type]
     so_far.caller = "early_stopping"
     callback = EarlyStopping(metric="test_loss", patience=1)
     for number, value in enumerate([0.25, 0.5], 1):
@@ -150,7 +150,8 @@ def test_wandb_writes_the_metrics_for_a_later_sync(tmp_path: Path) -> None:
             items = record.history.item
             rows.append({item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items})
     for name, values in numbers_of(result).items():
-        assert [(row["_step"], row[name]) for row in rows] == pytest.approx(values)
+        assert [row["_step"] for row in rows] == [round for round, _ in values]
+        assert [row[name] for row in rows] == pytest.approx([value for _, value in values])
 
 
 def wandb_records(content: bytes) -> list[bytes]:

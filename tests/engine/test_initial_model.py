@@ -18,6 +18,7 @@ from rayfl.data.store import ShardStore, build_store
 from rayfl.engine.initial_model import build_checked, build_network
 from rayfl.errors import ScenarioError
 from rayfl.models.fast_kernels import NarrowConv2d
+from rayfl.tasks.classification import Classification
 
 CLASSES = 3
 
@@ -64,14 +65,14 @@ def built(model: Any, **sections: Any) -> tuple[Any, Any, ShardStore]:
 
 def refusal(model: Any) -> str:
     with pytest.raises(ScenarioError) as caught:
-        build_checked(*built(model))
+        build_checked(*built(model), Classification(), CLASSES)
     return str(caught.value)
 
 
 @pytest.mark.parametrize("kernels", [None, "fast", "plain"])
 def test_kernels_are_fast_unless_plain_ones_are_asked_for(kernels: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
-    network = build_network(*built("lenet5", **({"numerics": {"kernels": kernels}} if kernels else {})))
+    network = build_network(*built("lenet5", **({"numerics": {"kernels": kernels}} if kernels else {})), CLASSES)
     convolutions = [type(layer) for layer in network.modules() if isinstance(layer, nn.Conv2d)]
     assert convolutions == [nn.Conv2d if kernels == "plain" else NarrowConv2d, nn.Conv2d]
 

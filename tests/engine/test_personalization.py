@@ -51,18 +51,20 @@ def test_every_client_is_scored_after_training_on_its_own_samples() -> None:
             torch.autograd.backward(cross_entropy(plain(x), y))
             optimizer.step()
         x, y = rows(store, "test", score.client)
-        assert score.personalized_accuracy == pytest.approx(float((plain(x).argmax(dim=1) == y).float().mean()))
-    scores = [score.personalized_accuracy for score in evaluated.clients]
+        assert score.scores["personalized_accuracy"] == pytest.approx(
+            float((plain(x).argmax(dim=1) == y).float().mean())
+        )
+    scores = [score.scores["personalized_accuracy"] for score in evaluated.clients]
     assert len(scores) == store.num_clients
-    assert evaluated.personalized_accuracy == pytest.approx(sum(score or 0 for score in scores) / len(scores))
+    assert evaluated.scores["personalized_accuracy"] == pytest.approx(sum(scores) / len(scores))
 
 
 def test_personalisation_leaves_the_global_model_and_its_scores_as_they_are() -> None:
     model, _, with_it = last_evaluation(personalize=FINE_TUNING)
     same_model, _, without = last_evaluation(per_client=True)
     assert np.array_equal(model, same_model)
-    assert (with_it.loss, with_it.accuracy) == (without.loss, without.accuracy)
-    assert without.personalized_accuracy is None
+    assert set(with_it.scores) - set(without.scores) == {"personalized_accuracy"}
+    assert without.scores == {name: with_it.scores[name] for name in without.scores}
 
 
 def test_personalised_scores_are_the_same_on_any_number_of_hosts() -> None:

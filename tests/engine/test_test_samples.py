@@ -11,8 +11,8 @@ import pytest
 from rayfl.config.execution import Evaluation
 from rayfl.config.scenario import Scenario
 from rayfl.data.store import ShardStore
-from rayfl.engine.evaluation import cut, draw_test_samples
 from rayfl.engine.events import Evaluated
+from rayfl.engine.slices import cut, draw_test_samples
 from rayfl.errors import ScenarioError
 from rayfl.report.environment import describe_environment
 from rayfl.simulation import prepare

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from rich.console import Console
 from rayfl.grid.results import CellRun, FailedRun, FinishedRun
 from rayfl.grid.schema import Grid
 from rayfl.grid.table import RUNS, GridTable
+from tests.report.evaluations import ACCURACY
 
 GRID: dict[str, Any] = {
     "title": "Table | 1",
@@ -42,7 +44,9 @@ def left_by_a_run(folder: Path, accuracies: Sequence[float], source: str = "file
         for number, accuracy in enumerate(accuracies, 1)
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines[::-1]))
-    (folder / "environment.json").write_text(json.dumps({"data": DATA | {"source": source}}))
+    (folder / "environment.json").write_text(
+        json.dumps({"data": DATA | {"source": source}, "headline": asdict(ACCURACY)})
+    )
     return folder
 
 
@@ -57,6 +61,7 @@ def test_a_runs_figures_are_those_of_its_evaluated_rounds(tmp_path: Path) -> Non
         row="FedAvg",
         column="0.1",
         seed=2,
+        headline=ACCURACY,
         best=pytest.approx(60.0),  # type: ignore[arg-type]
         best_round=20,
         last=pytest.approx(50.0),  # type: ignore[arg-type]
@@ -126,6 +131,7 @@ def test_the_parquet_file_has_a_row_for_every_run(tmp_path: Path) -> None:
         "column": "0.1",
         "seed": 0,
         "status": "finished",
+        "metric": "test_accuracy",
         "reason": None,
         "best": 50.0,
         "best_round": 10,

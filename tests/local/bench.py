@@ -27,7 +27,7 @@ class Bench:
         job, self.model = prepared("fedavg", PLAIN, **changes)
         self.initial = self.model.vector.clone()
         self.source = BatchSource(job.result.store, torch.device("cpu"))
-        self._executor = OneByOne(self.model, self.source, torch.device("cpu"))
+        self._executor = OneByOne(self.model, self.source, torch.device("cpu"), job.result.task)
 
     def client(
         self, number: int, local: Mapping[str, Any], lr: float = 0.1, round: int = 1, exchange: int = 0

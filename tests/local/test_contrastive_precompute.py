@@ -40,7 +40,7 @@ def test_a_batch_is_computed_with_those_that_follow_it_in_the_client_update(
     def asking_twice(batch: TrainingBatch) -> torch.Tensor:
         assert torch.equal(doubled(batch), 2 * batch.x)
         assert torch.equal(doubled(batch), 2 * batch.x)
-        return batch.logits.new_zeros(())
+        return batch.outputs.new_zeros(())
 
     def precomputing(client: ClientContext) -> ClientUpdate[torch.Tensor]:
         trained: torch.Tensor = yield LocalTraining(bench.initial, terms=(asking_twice,))

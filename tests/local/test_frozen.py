@@ -142,7 +142,7 @@ def test_after_a_client_update_everything_requires_gradients_again(fails: bool, 
         steps += 1
         if fails and steps == 3:
             raise RuntimeError("out of paper")
-        return batch.logits.new_zeros(())
+        return batch.outputs.new_zeros(())
 
     def update(client: ClientContext) -> ClientUpdate[torch.Tensor]:
         trained: torch.Tensor = yield LocalTraining(bench.initial, terms=(third_step_fails,), fixed_last=fixed_last)

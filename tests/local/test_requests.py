@@ -118,7 +118,7 @@ def test_training_on_a_view_sees_its_samples_alone(bench: Bench) -> None:
     def update(client: ClientContext) -> ClientUpdate[None]:
         def watch(batch: TrainingBatch) -> torch.Tensor:
             seen.append(batch.x)
-            return batch.logits.new_zeros(())
+            return batch.outputs.new_zeros(())
 
         yield LocalTraining(bench.initial, terms=(watch,), data=DataView(np.array([1, 5, 8])))
 
@@ -137,8 +137,8 @@ def drawn(bench: Bench, exchange: int, requests: int) -> list[tuple[torch.Tensor
         for _ in range(requests):
 
             def watch(batch: TrainingBatch) -> torch.Tensor:
-                seen.append((batch.x, batch.logits.detach()))
-                return batch.logits.new_zeros(())
+                seen.append((batch.x, batch.outputs.detach()))
+                return batch.outputs.new_zeros(())
 
             yield LocalTraining(bench.initial, terms=(watch,))
 

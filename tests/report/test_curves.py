@@ -12,6 +12,7 @@ from PIL import Image
 from rayfl.data.dataset import Provenance
 from rayfl.report.columns import METRICS
 from rayfl.report.curves import PhaseSpan, draw_curves
+from tests.report.evaluations import ACCURACY
 
 FILES = Provenance("files", "FEMNIST of 190 writers")
 GENERATED = Provenance("generated", "handwriting of 40 writers")
@@ -23,7 +24,8 @@ def metrics(rounds: Sequence[int], accuracy: Sequence[float], loss: Sequence[flo
         {"round": r, "test_accuracy": a, "test_loss": value, "train_loss": value}
         for r, a, value in zip(rounds, accuracy, loss, strict=True)
     ]
-    return pa.Table.from_pylist(rows, schema=METRICS)
+    scores = [("test_accuracy", pa.float64()), ("test_loss", pa.float64())]
+    return pa.Table.from_pylist(rows, schema=pa.schema([*METRICS, *scores]))
 
 
 @pytest.fixture
@@ -41,9 +43,8 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
 
 
 def test_the_picture_is_a_whole_png_and_nothing_else_is_left(tmp_path: Path) -> None:
-    draw_curves(
-        metrics([1, 5, 10], [0.1, 0.2, 0.3], [3.0, 2.0, 1.0]), ONE_PHASE, "title", FILES, tmp_path / "curves.png"
-    )
+    rows = metrics([1, 5, 10], [0.1, 0.2, 0.3], [3.0, 2.0, 1.0])
+    draw_curves(rows, ACCURACY, ONE_PHASE, "title", FILES, tmp_path / "curves.png")
     assert [path.name for path in tmp_path.iterdir()] == ["curves.png"]
     with Image.open(tmp_path / "curves.png") as image:
         assert image.format == "PNG"
@@ -51,11 +52,13 @@ def test_the_picture_is_a_whole_png_and_nothing_else_is_left(tmp_path: Path) -> 
 
 
 def test_lines_hold_the_metrics_as_they_are(tmp_path: Path, figures: list[Figure]) -> None:
-    draw_curves(metrics([1, 5, 10], [0.1, 0.4, 0.3], [3.0, 2.0, 1.0]), ONE_PHASE, "title", FILES, tmp_path / "c.png")
+    draw_curves(
+        metrics([1, 5, 10], [0.1, 0.4, 0.3], [3.0, 2.0, 1.0]), ACCURACY, ONE_PHASE, "title", FILES, tmp_path / "c.png"
+    )
     upper, lower = figures[0].axes
     assert np.array_equal(upper.lines[0].get_xydata(), [[1, 0.1], [5, 0.4], [10, 0.3]])
     assert np.array_equal(lower.lines[1].get_ydata(), [3.0, 2.0, 1.0])
-    assert upper.lines[0].get_label() == "test accuracy (best 40.0 % in round 5)"
+    assert upper.lines[0].get_label() == "test accuracy (best 40.00 % in round 5)"
 
 
 @pytest.mark.parametrize(
@@ -68,7 +71,7 @@ def test_lines_hold_the_metrics_as_they_are(tmp_path: Path, figures: list[Figure
 def test_the_caption_says_what_the_data_was(
     provenance: Provenance, text: str, colour: str, tmp_path: Path, figures: list[Figure]
 ) -> None:
-    draw_curves(metrics([1], [0.1], [3.0]), ONE_PHASE, "title", provenance, tmp_path / "c.png")
+    draw_curves(metrics([1], [0.1], [3.0]), ACCURACY, ONE_PHASE, "title", provenance, tmp_path / "c.png")
     assert figures[0].get_supxlabel() == text
     (caption,) = [artist for artist in figures[0].texts if artist.get_text() == text]
     assert caption.get_color() == colour
@@ -87,7 +90,7 @@ def test_the_caption_says_what_the_data_was(
 def test_few_rounds_and_losses_that_are_not_finite_are_drawn(
     rounds: list[int], accuracy: list[float], loss: list[float | None], tmp_path: Path, figures: list[Figure]
 ) -> None:
-    draw_curves(metrics(rounds, accuracy, loss), ONE_PHASE, "title", FILES, tmp_path / "c.png")
+    draw_curves(metrics(rounds, accuracy, loss), ACCURACY, ONE_PHASE, "title", FILES, tmp_path / "c.png")
     lost = loss.count(None)
     label = f"test loss (not finite in {lost} of {len(loss)} evaluated rounds)" if lost else "test loss"
     assert figures[0].axes[1].lines[1].get_label() == label
@@ -104,7 +107,7 @@ def test_names_of_phases_neither_touch_nor_leave_the_picture(
         PhaseSpan(f"phase number {i}", "relay", end - length + 1, end)
         for i, (length, end) in enumerate(zip(lengths, ends, strict=True))
     ]
-    draw_curves(metrics([1], [0.1], [3.0]), phases, "title " * 30, FILES, tmp_path / "c.png")
+    draw_curves(metrics([1], [0.1], [3.0]), ACCURACY, phases, "title " * 30, FILES, tmp_path / "c.png")
     names = [text for text in figures[0].axes[0].texts if text.get_text().startswith("phase number")]
     assert len(names) == len(lengths)
     boxes = [text.get_window_extent() for text in names]

@@ -6,17 +6,19 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from rayfl.engine.events import ClientScalars, ClientScore, Evaluated, RoundDone, Traffic, Waiting
+from rayfl.engine.events import ClientScalars, ClientScore, RoundDone, Traffic, Waiting
 from rayfl.errors import RayflError, ResourceError
 from rayfl.report import client_records
 from rayfl.report import records as records_module
 from rayfl.report.columns import CLIENTS, METRICS
 from rayfl.report.records import Records
+from tests.report.evaluations import client_score, evaluated
 
 NOW = datetime(2026, 2, 3, 4, 5, 6)
 
@@ -35,7 +37,7 @@ def done(round: int, phase: str = "federated", train_loss: float = 2.0) -> Round
 
 
 def scores(*accuracies: float) -> tuple[ClientScore, ...]:
-    return tuple(ClientScore(client, 10 + client, 1.5, accuracy) for client, accuracy in enumerate(accuracies))
+    return tuple(client_score(client, 10 + client, 1.5, accuracy) for client, accuracy in enumerate(accuracies))
 
 
 def test_the_folder_is_named_after_scenario_and_time_and_never_taken_twice(tmp_path: Path) -> None:
@@ -56,7 +58,7 @@ def test_an_output_folder_that_cannot_be_written_is_named(tmp_path: Path) -> Non
 
 def test_an_evaluation_is_joined_with_its_round_though_later_rounds_came_between(tmp_path: Path) -> None:
     with Records.create(tmp_path, "x", NOW) as records:
-        for event in (done(1), done(2), done(3), Evaluated("federated", 2, 1.25, 0.75, 100), done(4)):
+        for event in (done(1), done(2), done(3), evaluated("federated", 2, 1.25, 0.75, 100), done(4)):
             records.add(event)
         (line,) = (records.folder / "metrics.jsonl").read_text().splitlines()
     assert json.loads(line) == {
@@ -65,7 +67,6 @@ def test_an_evaluation_is_joined_with_its_round_though_later_rounds_came_between
         "round_in_phase": 2,
         "test_loss": 1.25,
         "test_accuracy": 0.75,
-        "personalized_accuracy": None,
         "train_loss": 2.0,
         "seconds": 1.0,
         "bytes": 2000,
@@ -79,7 +80,7 @@ def test_a_line_is_on_disk_before_the_run_ends(tmp_path: Path) -> None:
     records = Records.create(tmp_path, "x", NOW)
     try:
         records.add(done(1))
-        records.add(Evaluated("federated", 1, 1.0, 0.5, 100))
+        records.add(evaluated("federated", 1, 1.0, 0.5, 100))
         assert (records.folder / "metrics.jsonl").read_bytes().endswith(b"}\n")
     finally:
         records.close()
@@ -91,12 +92,13 @@ def test_metrics_read_back_as_a_typed_table_sorted_by_round(tmp_path: Path) -> N
         for event in (
             done(1),
             done(2),
-            Evaluated("federated", 2, 1.0, 0.5, 9),
-            Evaluated("federated", 1, 2.0, 0.25, 9),
+            evaluated("federated", 2, 1.0, 0.5, 9),
+            evaluated("federated", 1, 2.0, 0.25, 9),
         ):
             records.add(event)
         table = records.metrics_table()
-    assert table.schema == METRICS
+    assert all(table.schema.field(field.name).type == field.type for field in METRICS)
+    assert table.schema.field("test_accuracy").type == pa.float64()
     assert table["round"].to_pylist() == [1, 2]
     assert table["test_accuracy"].to_pylist() == [0.25, 0.5]
 
@@ -104,7 +106,7 @@ def test_metrics_read_back_as_a_typed_table_sorted_by_round(tmp_path: Path) -> N
 def test_a_loss_that_is_not_finite_is_null_in_valid_json(tmp_path: Path) -> None:
     with Records.create(tmp_path, "x", NOW) as records:
         records.add(done(1, train_loss=math.inf))
-        records.add(Evaluated("federated", 1, math.nan, 0.5, 9))
+        records.add(evaluated("federated", 1, math.nan, 0.5, 9))
         row = records.metrics_table().to_pylist()[0]
     assert row["test_loss"] is None
     assert row["train_loss"] is None
@@ -118,7 +120,7 @@ def test_rounds_that_are_never_evaluated_take_no_memory(tmp_path: Path, monkeypa
             records.add(done(round))
             records.add(Waiting("federated", round, 60.0, ("client 1 on host 0",)))
         assert len(records._rounds) == 8
-        records.add(Evaluated("federated", 999, 1.0, 0.5, 9))
+        records.add(evaluated("federated", 999, 1.0, 0.5, 9))
         assert records.metrics_table()["round"].to_pylist() == [999]
 
 
@@ -126,7 +128,7 @@ def test_client_scores_of_all_evaluated_rounds_are_in_one_parquet_file(tmp_path:
     with Records.create(tmp_path, "x", NOW) as records:
         for round, accuracies in ((1, (0.1, 0.2)), (2, (0.3, 0.4))):
             records.add(done(round))
-            records.add(Evaluated("federated", round, 1.0, 0.5, 9, scores(*accuracies)))
+            records.add(evaluated("federated", round, 1.0, 0.5, 9, scores(*accuracies)))
         assert not (records.folder / "clients.parquet").exists()
     rows = pq.read_table(records.folder / "clients.parquet").to_pylist()
     assert [(row["round"], row["client"], row["samples"], row["accuracy"]) for row in rows] == [
@@ -140,7 +142,7 @@ def test_client_scores_of_all_evaluated_rounds_are_in_one_parquet_file(tmp_path:
 def test_there_is_no_clients_file_where_no_scores_came(tmp_path: Path) -> None:
     with Records.create(tmp_path, "x", NOW) as records:
         records.add(done(1))
-        records.add(Evaluated("federated", 1, 1.0, 0.5, 9))
+        records.add(evaluated("federated", 1, 1.0, 0.5, 9))
     assert {path.name for path in records.folder.iterdir()} == {"metrics.jsonl"}
 
 
@@ -148,7 +150,7 @@ def test_a_run_that_fails_keeps_the_scores_it_had(tmp_path: Path) -> None:
     def fail() -> None:
         with Records.create(tmp_path, "x", NOW) as records:
             records.add(done(1))
-            records.add(Evaluated("federated", 1, 1.0, 0.5, 9, scores(0.5)))
+            records.add(evaluated("federated", 1, 1.0, 0.5, 9, scores(0.5)))
             raise RuntimeError("a client failed")
 
     with pytest.raises(RuntimeError, match="a client failed"):
@@ -161,31 +163,33 @@ def test_a_run_that_fails_keeps_the_scores_it_had(tmp_path: Path) -> None:
 def test_reported_scalars_are_columns_of_the_metrics_under_their_own_names(tmp_path: Path) -> None:
     with Records.create(tmp_path, "x", NOW) as records:
         records.add(done(1))
-        records.add(Evaluated("federated", 1, 1.0, 0.5, 100, scalars={"macro_f1": 0.25}))
+        records.add(evaluated("federated", 1, 1.0, 0.5, 100, macro_f1=0.25))
         records.add(replace(done(2), scalars={"drift": 3.0, "norm": math.inf}))
-        records.add(Evaluated("federated", 2, 1.0, 0.5, 100, scalars={"macro_f1": 0.5}))
+        records.add(evaluated("federated", 2, 1.0, 0.5, 100, macro_f1=0.5))
         lines = [json.loads(line) for line in (records.folder / "metrics.jsonl").read_text().splitlines()]
         table = records.metrics_table()
     assert (lines[1]["drift"], lines[1]["norm"], lines[1]["macro_f1"]) == (3.0, None, 0.5)
-    assert table.schema.names == [*METRICS.names, "macro_f1", "drift", "norm"]
+    fixed = [name for name in METRICS.names if name not in ("phase", "round", "round_in_phase")]
+    scores = ["test_loss", "test_accuracy", "macro_f1"]
+    assert table.schema.names == ["phase", "round", "round_in_phase", *scores, *fixed, "drift", "norm"]
     assert table["drift"].to_pylist() == [None, 3.0]
     assert table["macro_f1"].to_pylist() == [0.25, 0.5]
 
 
 @pytest.mark.parametrize(
-    ("reported", "evaluated"),
-    [({"round": 1.0}, {}), ({}, {"test_accuracy": 1.0}), ({"drift": 1.0}, {"drift": 1.0})],
+    ("reported", "scores"),
+    [({"round": 1.0}, {}), ({"test_accuracy": 1.0}, {}), ({"drift": 1.0}, {"drift": 1.0})],
 )
 def test_a_scalar_with_the_name_of_another_column_is_refused(
-    reported: dict[str, float], evaluated: dict[str, float], tmp_path: Path
+    reported: dict[str, float], scores: dict[str, float], tmp_path: Path
 ) -> None:
     with Records.create(tmp_path, "x", NOW) as records:
         records.add(replace(done(1), scalars=reported))
-        name = next(iter(evaluated | reported))
+        name = next(iter(reported))
         with pytest.raises(
             RayflError, match=f"reported scalar '{name}': the records have a column of this name; choose another"
         ):
-            records.add(Evaluated("federated", 1, 1.0, 0.5, 100, scalars=evaluated))
+            records.add(evaluated("federated", 1, 1.0, 0.5, 100, (), **scores))
 
 
 def test_what_single_clients_report_has_columns_of_its_own_though_names_come_late(
@@ -194,14 +198,14 @@ def test_what_single_clients_report_has_columns_of_its_own_though_names_come_lat
     monkeypatch.setattr(client_records, "ROWS_HELD", 2)
     with Records.create(tmp_path, "x", NOW) as records:
         records.add(done(1))
-        records.add(Evaluated("federated", 1, 1.0, 0.5, 9, scores(0.1, 0.2, 0.3)))
+        records.add(evaluated("federated", 1, 1.0, 0.5, 9, scores(0.1, 0.2, 0.3)))
         reports = (ClientScalars(4, {"drift": 2.0}), ClientScalars(7, {"drift": 1.0, "epsilon": 0.5}))
         records.add(replace(done(2), client_scalars=reports))
-        worst = ClientScore(0, 10, 1.5, 0.4, scalars={"macro_f1": 0.25})
-        records.add(Evaluated("federated", 2, 1.0, 0.5, 9, (worst,)))
+        worst = client_score(0, 10, 1.5, 0.4, macro_f1=0.25)
+        records.add(evaluated("federated", 2, 1.0, 0.5, 9, (worst,)))
     assert {path.name for path in records.folder.iterdir()} == {"metrics.jsonl", "clients.parquet"}
     table = pq.read_table(records.folder / "clients.parquet")
-    assert table.schema.names == [*CLIENTS.names, "drift", "epsilon", "macro_f1"]
+    assert table.schema.names == [*CLIENTS.names, "loss", "accuracy", "drift", "epsilon", "macro_f1"]
     columns = ("round", "client", "accuracy", "drift", "epsilon", "macro_f1")
     assert [tuple(row[column] for column in columns) for row in table.to_pylist()] == [
         (1, 0, 0.1, None, None, None),
@@ -214,8 +218,11 @@ def test_what_single_clients_report_has_columns_of_its_own_though_names_come_lat
 
 
 def test_a_client_scalar_with_the_name_of_a_column_is_refused(tmp_path: Path) -> None:
-    with Records.create(tmp_path, "x", NOW) as records, pytest.raises(RayflError, match="reported scalar 'accuracy'"):
-        records.add(replace(done(1), client_scalars=(ClientScalars(4, {"accuracy": 2.0}),)))
+    with Records.create(tmp_path, "x", NOW) as records:
+        records.add(done(1))
+        records.add(evaluated("federated", 1, 1.0, 0.5, 9, scores(0.1)))
+        with pytest.raises(RayflError, match="reported scalar 'accuracy'"):
+            records.add(replace(done(2), client_scalars=(ClientScalars(4, {"accuracy": 2.0}),)))
 
 
 def test_views_into_one_vector_are_stored_as_models_of_their_own(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def training_seconds() -> float:
     cpu, local = torch.device("cpu"), job.scenario.phases[0].local
     source = BatchSource(job.result.store, cpu)
     algorithm, received = build_algorithm(job.scenario.phases[0]), model.vector.clone()
-    executor = OneByOne(model, source, cpu)
+    executor = OneByOne(model, source, cpu, job.result.task)
     buffers = model.buffers.clone()
 
     def context(client: int, round: int) -> ClientContext:

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from rayfl.data.batches import BatchSource
 from rayfl.engine.device import seed_torch
@@ -22,6 +21,7 @@ from rayfl.local.steps import batch_size, steps_per_epoch, update_steps
 from rayfl.local.unfreezing import training_stages
 from rayfl.models.flat import FlatModel
 from rayfl.models.modes import evaluation_mode
+from rayfl.tasks.task import Task
 
 T = TypeVar("T")
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -33,8 +33,8 @@ SAMPLES_AT_ONCE = 256
 class OneByOne:
     """Carries out every request as it comes."""
 
-    def __init__(self, model: FlatModel, source: BatchSource, device: torch.device) -> None:
-        self._model, self._source, self._device = model, source, device
+    def __init__(self, model: FlatModel, source: BatchSource, device: torch.device, task: Task) -> None:
+        self._model, self._source, self._device, self._task = model, source, device, task
 
     def run(
         self, clients: Iterable[ClientContext], update: Callable[[ClientContext], ClientUpdate[T]]
@@ -82,7 +82,7 @@ class OneByOne:
         self._model.load(request.start)
         seed_torch(client.streams.torch_seed("model", number), self._device)
         batches = PeekableIterator(self._training_batches(client, view, number))
-        client.losses += train(self._model, batches, stages, request, client.local, client.lr)
+        client.losses += train(self._model, batches, stages, request, client.local, client.lr, self._task)
         self._model.check()
         if client.keeps_trained:
             client.trained = self._model.vector.clone()
@@ -107,22 +107,27 @@ class OneByOne:
             return self._source.training_batches(rows, SAMPLES_AT_ONCE, rng)
         return self._source.plain_batches(rows, SAMPLES_AT_ONCE)
 
+    def _divisor(self, client: ClientContext, view: DataView) -> torch.Tensor | int:
+        """What the summed loss of all samples is divided by."""
+        return self._task.total(self._source.labels(self._source.shard(client.id)[view.places]))
+
     def _mean_loss(self, client: ClientContext, request: Loss, number: int) -> torch.Tensor:
         view = client.data if request.data is None else request.data
         self._model.load(request.at)
         total = torch.zeros(1, dtype=torch.float64, device=self._device)
         with evaluation_mode(self._model.module), torch.no_grad():
             for x, y in self._all_batches(client, view, number):
-                total += F.cross_entropy(self._model.module(x), y, reduction="sum")
-        return (total / len(view)).float()
+                total += self._task.loss(self._model.module(x), y, "sum")
+        return (total / self._divisor(client, view)).float()
 
     def _gradient(self, client: ClientContext, request: Gradient, number: int) -> torch.Tensor:
         view = client.data if request.data is None else request.data
         self._model.load(request.at)
         self._model.zero_gradient()
+        divisor = self._divisor(client, view)
         with evaluation_mode(self._model.module):
             for x, y in self._all_batches(client, view, number):
-                torch.autograd.backward(F.cross_entropy(self._model.module(x), y, reduction="sum") / len(view))
+                torch.autograd.backward(self._task.loss(self._model.module(x), y, "sum") / divisor)
         self._model.check()
         return self._model.gradient.clone()
 
@@ -132,10 +137,10 @@ class OneByOne:
         view = client.data if request.data is None else request.data
         self._model.load(request.at)
         self._model.zero_gradient()
-        parameters = self._model.trained_parameters
+        parameters, divisor = self._model.trained_parameters, self._divisor(client, view)
         with evaluation_mode(self._model.module):
             for x, y in self._all_batches(client, view, number):
-                loss = F.cross_entropy(self._model.module(x), y, reduction="sum") / len(view)
+                loss = self._task.loss(self._model.module(x), y, "sum") / divisor
                 gradients = torch.autograd.grad(loss, parameters, create_graph=True, materialize_grads=True)
                 torch.autograd.backward(self._model.dot(gradients, request.vector), inputs=parameters)
         self._model.check()

@@ -1,9 +1,7 @@
-"""Evaluation on the test samples, in slices that do not depend on the number of hosts."""
+"""The test samples of a run, drawn once, and the slices in which they are scored: the same on any number of hosts."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,8 +9,6 @@ import numpy as np
 
 from rayfl.config.execution import Evaluation
 from rayfl.data.dataset import Shards
-from rayfl.engine.events import ClientScore, Evaluated
-from rayfl.engine.round_index import RoundIndex
 from rayfl.errors import ScenarioError
 from rayfl.streams import stream
 
@@ -35,21 +31,6 @@ class Slice:
     stop: int
     client: int = -1
     personalized: bool = False
-
-
-@dataclass(frozen=True)
-class Score:
-    """The model's score on a slice.
-
-    Attributes:
-        part: The slice.
-        loss_sum: Cross-entropy, summed over its samples.
-        correct: Number of samples classified correctly.
-    """
-
-    part: Slice
-    loss_sum: float
-    correct: int
 
 
 def draw_test_samples(config: Evaluation, store: ShardStore, seed: int) -> ShardStore:
@@ -133,36 +114,3 @@ def cut(config: Evaluation, store: ShardStore) -> list[Slice]:
 
 def _pieces(start: int, stop: int, size: int, client: int = -1) -> list[Slice]:
     return [Slice(first, min(first + size, stop), client) for first in range(start, stop, size)]
-
-
-def summarize(round_index: RoundIndex, phase: str, scores: Iterable[Score]) -> Evaluated:
-    """Combines the scores of all slices; sums are correctly rounded (math.fsum), so their order does not matter.
-
-    Args:
-        round_index: The round whose model was scored.
-        phase: The name of its phase.
-        scores: One score per slice, in any order.
-    """
-    scores = list(scores)
-    personalized = {score.part.client: _mean([score])[1] for score in scores if score.part.personalized}
-    scores = [score for score in scores if not score.part.personalized]
-    loss, accuracy, samples = _mean(scores)
-    by_client: dict[int, list[Score]] = {}
-    for item in scores:
-        if item.part.client >= 0:
-            by_client.setdefault(item.part.client, []).append(item)
-    clients = []
-    for client in sorted(by_client):
-        client_loss, client_accuracy, client_samples = _mean(by_client[client])
-        clients.append(ClientScore(client, client_samples, client_loss, client_accuracy, personalized.get(client)))
-    mean = math.fsum(personalized.values()) / len(personalized) if personalized else None
-    return Evaluated(phase, round_index.round, loss, accuracy, samples, tuple(clients), mean)
-
-
-def _mean(scores: Sequence[Score]) -> tuple[float, float, int]:
-    samples = sum(item.part.stop - item.part.start for item in scores)
-    return (
-        math.fsum(item.loss_sum for item in scores) / samples,
-        sum(item.correct for item in scores) / samples,
-        samples,
-    )

@@ -1,4 +1,4 @@
-"""Parts of an algorithm that a scenario chooses by name: penalties, server optimizers, transforms of answers."""
+"""Parts of a scenario that are chosen by name and have options of their own: penalties, server optimizers, tasks."""
 
 from __future__ import annotations
 

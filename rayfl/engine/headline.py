@@ -1,0 +1,64 @@
+"""The metric that ranks rounds and runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rayfl.errors import ScenarioError
+from rayfl.tasks.metrics.metric import Metric
+
+
+@dataclass(frozen=True)
+class Headline:
+    """How the best round is found.
+
+    Attributes:
+        metric: Label of the metric.
+        higher_is_better: Its direction.
+        is_share: Whether it lies between 0 and 1, and is shown in percent.
+        on: The set of samples on which the best round is chosen.
+    """
+
+    metric: str = "accuracy"
+    higher_is_better: bool = True
+    is_share: bool = True
+    on: str = "test"
+
+    @property
+    def column(self) -> str:
+        """The column of the records that ranks rounds."""
+        return f"{self.on}_{self.metric}"
+
+    @property
+    def words(self) -> str:
+        """Its name for a reader."""
+        return f"{self.on} {self.metric}".replace("_", " ")
+
+    def text(self, value: float) -> str:
+        """A value for a reader, `45.20 %` or `1.234`."""
+        return f"{100 * value:.2f} %" if self.is_share else f"{value:.4g}"
+
+    def best(self, values: Sequence[float]) -> int:
+        """The place of the first best value; of values that are not finite only where there are no others."""
+        sign = 1 if self.higher_is_better else -1
+        ranked = [sign * value if math.isfinite(value) else -math.inf for value in values]
+        return ranked.index(max(ranked))
+
+
+def headline_of(label: str, metrics: dict[str, Metric]) -> Headline:
+    """The headline that a scenario names.
+
+    Raises:
+        ScenarioError: The metric has no direction.
+    """
+    if label == "loss":
+        return Headline("loss", higher_is_better=False, is_share=False)
+    metric = metrics[label]
+    if metric.higher_is_better is None:
+        raise ScenarioError(
+            f"evaluation.headline: it is not known whether a higher '{label}' is better; set higher_is_better with the "
+            "metric, or choose another headline"
+        )
+    return Headline(label, metric.higher_is_better, metric.is_share)

@@ -1,0 +1,125 @@
+"""Scores of a model on slices of the test samples, and what becomes of them together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from rayfl.engine.events import ClientScore, Evaluated
+from rayfl.engine.round_index import RoundIndex
+from rayfl.engine.slices import Slice
+from rayfl.errors import RayflError
+from rayfl.tasks.metrics.metric import Metric, State
+from rayfl.tasks.task import Task
+from rayfl.user_code import their_traceback
+
+
+@dataclass(frozen=True)
+class Score:
+    """The model's score on a slice.
+
+    Attributes:
+        part: The slice.
+        loss: The task's loss, summed over its samples.
+        divisor: What the mean loss of these samples is divided by.
+        states: The state of every metric, by label.
+    """
+
+    part: Slice
+    loss: float
+    divisor: float
+    states: Mapping[str, State]
+
+
+class Scorer:
+    """Scores models as a scenario's evaluation asks.
+
+    Args:
+        task: What is learned.
+        metrics: What is reported beside the loss, by label.
+    """
+
+    def __init__(self, task: Task, metrics: Mapping[str, Metric]) -> None:
+        self._task, self._metrics = task, metrics
+
+    def score(self, module: nn.Module, batches: Iterator[tuple[torch.Tensor, torch.Tensor]], part: Slice) -> Score:
+        """Scores a network on the batches of a slice, in evaluation mode."""
+        module.eval()
+        loss, divisor = 0.0, 0.0
+        states: dict[str, list[State]] = {label: [] for label in self._metrics}
+        for x, y in batches:
+            with torch.inference_mode():
+                outputs = module(x)
+                loss += float(self._task.loss(outputs, y, "sum"))
+                divisor += float(self._task.total(y))
+                for label, metric in self._metrics.items():
+                    with _told_as(label):
+                        states[label].append(metric.state(outputs, y))
+        return Score(part, loss, divisor, {label: self._merged(label, states[label]) for label in states})
+
+    def summarize(self, round_index: RoundIndex, phase: str, scores: Iterable[Score]) -> Evaluated:
+        """Combines the scores of all slices, in the order of the slices, wherever they were computed.
+
+        Args:
+            round_index: The round whose model was scored.
+            phase: The name of its phase.
+            scores: One score per slice, in any order.
+        """
+        ordered = sorted(scores, key=lambda score: (score.part.personalized, score.part.start))
+        plain = [score for score in ordered if not score.part.personalized]
+        own = [score for score in ordered if score.part.personalized]
+        by_client: dict[int, list[Score]] = {}
+        for score in plain:
+            if score.part.client >= 0:
+                by_client.setdefault(score.part.client, []).append(score)
+        personalized = {score.part.client: self._values([score]) for score in own}
+        clients = [
+            ClientScore(
+                client,
+                sum(score.part.stop - score.part.start for score in by_client[client]),
+                self._values(by_client[client]) | _personalized(personalized.get(client, {})),
+            )
+            for client in sorted(by_client)
+        ]
+        means = {
+            name: math.fsum(values[name] for values in personalized.values()) / len(personalized)
+            for name in (self._metrics if personalized else ())
+        }
+        found = {f"test_{name}": value for name, value in self._values(plain).items()}
+        samples = sum(score.part.stop - score.part.start for score in plain)
+        return Evaluated(phase, round_index.round, found | _personalized(means), samples, tuple(clients))
+
+    def _values(self, scores: Sequence[Score]) -> dict[str, float]:
+        """The loss and every metric of some scores together."""
+        divisor = math.fsum(score.divisor for score in scores)
+        loss = math.fsum(score.loss for score in scores) / divisor if divisor else math.nan
+        values = {"loss": loss}
+        for label, metric in self._metrics.items():
+            state = self._merged(label, [score.states[label] for score in scores])
+            with _told_as(label):
+                values[label] = float(metric.value(state))
+        return values
+
+    def _merged(self, label: str, states: Sequence[State]) -> State:
+        with _told_as(label):
+            return states[0] if len(states) == 1 else self._metrics[label].merged(states)
+
+
+@contextmanager
+def _told_as(label: str) -> Iterator[None]:
+    """Names the metric in what it raises."""
+    try:
+        yield
+    except RayflError as error:
+        raise RayflError(f"metric '{label}': {error}") from None
+    except (Exception, SystemExit) as error:  # a user's metric may raise anything
+        raise RayflError(f"metric '{label}' raised\n{their_traceback(error)}") from None
+
+
+def _personalized(values: Mapping[str, float]) -> dict[str, float]:
+    return {f"personalized_{name}": value for name, value in values.items() if name != "loss"}

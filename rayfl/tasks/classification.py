@@ -1,0 +1,60 @@
+"""One class per sample."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Annotated, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field, PositiveFloat
+
+from rayfl.errors import DataError
+from rayfl.tasks.task import Kind, Reduction, Task, need_classes
+
+
+class Classification(Task):
+    """Cross-entropy between logits [n, classes] and labels [n].
+
+    Attributes:
+        label_smoothing: Share of every label that is spread over all classes.
+        class_weights: Weight of each class in the loss, which is divided by the sum of the weights of a batch, as in
+            torch.nn.CrossEntropyLoss; by default all weigh the same.
+    """
+
+    default_metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
+    kind: ClassVar[Kind | None] = "multiclass"
+
+    name: str = "classification"
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    class_weights: tuple[PositiveFloat, ...] | None = None
+
+    def num_outputs(self, labels: np.ndarray, num_classes: int | None) -> int:
+        classes = need_classes(self.name, labels, num_classes, "[n]", 1)
+        if self.class_weights is not None and len(self.class_weights) != classes:
+            raise DataError(
+                f"task.class_weights: {len(self.class_weights)} weights, but the data has {classes} classes"
+            )
+        return classes
+
+    def output_shapes(self, targets: torch.Tensor, num_outputs: int) -> list[list[int]]:
+        return [[len(targets), num_outputs]]
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Reduction = "mean") -> torch.Tensor:
+        weight = None if self.class_weights is None else _on_device(self.class_weights, outputs.device)
+        return F.cross_entropy(outputs, targets, weight, reduction=reduction, label_smoothing=self.label_smoothing)
+
+    def total(self, targets: torch.Tensor) -> torch.Tensor | int:
+        if self.class_weights is None:
+            return len(targets)
+        return _on_device(self.class_weights, targets.device)[targets].sum()
+
+    def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
+        return outputs.softmax(dim=1)
+
+
+@lru_cache(maxsize=8)
+def _on_device(weights: tuple[float, ...], device: torch.device) -> torch.Tensor:
+    """Copied once, since a copy to a GPU in every step would wait for it."""
+    return torch.tensor(weights, device=device)

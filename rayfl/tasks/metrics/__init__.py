@@ -1,0 +1,24 @@
+"""Metrics by name: rayfl's own, torchmetrics', or your own."""
+
+from rayfl.registry import Registry
+
+metrics = Registry(
+    "metric",
+    {
+        "accuracy": "rayfl.tasks.metrics.accuracy:Accuracy",
+        "top_k": "rayfl.tasks.metrics.accuracy:TopK",
+        "top_5": "rayfl.tasks.metrics.accuracy:top_5",
+        "perplexity": "rayfl.tasks.metrics.perplexity:Perplexity",
+        "macro_f1": "rayfl.tasks.metrics.shipped:macro_f1",
+        "micro_f1": "rayfl.tasks.metrics.shipped:micro_f1",
+        "balanced_accuracy": "rayfl.tasks.metrics.shipped:balanced_accuracy",
+        "auroc": "rayfl.tasks.metrics.shipped:auroc",
+        "average_precision": "rayfl.tasks.metrics.shipped:average_precision",
+        "calibration_error": "rayfl.tasks.metrics.shipped:calibration_error",
+        "mean_iou": "rayfl.tasks.metrics.shipped:mean_iou",
+        "mse": "rayfl.tasks.metrics.shipped:mse",
+        "rmse": "rayfl.tasks.metrics.shipped:rmse",
+        "mae": "rayfl.tasks.metrics.shipped:mae",
+        "r2": "rayfl.tasks.metrics.shipped:r2",
+    },
+)

@@ -1,0 +1,53 @@
+"""Accuracy: the share of labels that are the most probable class, or among the most probable ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from pydantic import PositiveInt
+
+from rayfl.tasks.metrics.metric import Metric, State
+
+
+class TopK(Metric):
+    """The share of labels among the k largest logits.
+
+    Args:
+        k: How many.
+        class_dimension: The dimension of the outputs that counts the classes.
+        ignored_label: The label that does not count.
+    """
+
+    is_share = True
+
+    def __init__(self, k: PositiveInt, class_dimension: int, ignored_label: int | None = None) -> None:
+        self._k, self._classes, self._ignored = k, class_dimension, ignored_label
+
+    def state(self, outputs: torch.Tensor, targets: torch.Tensor) -> State:
+        if self._k == 1:
+            hits = outputs.argmax(dim=self._classes) == targets
+        else:
+            hits = (outputs.topk(self._k, dim=self._classes).indices == targets.unsqueeze(self._classes)).any(
+                dim=self._classes
+            )
+        counted = targets.numel()
+        if self._ignored is not None:
+            labelled = targets != self._ignored
+            hits, counted = hits & labelled, int(labelled.sum())
+        return {"hits": np.array(int(hits.sum())), "counted": np.array(counted)}
+
+    def value(self, state: State) -> float:
+        counted = int(state["counted"])
+        return int(state["hits"]) / counted if counted else float("nan")
+
+
+class Accuracy(TopK):
+    """The share of labels that have the largest logit."""
+
+    def __init__(self, class_dimension: int, ignored_label: int | None = None) -> None:
+        super().__init__(1, class_dimension, ignored_label)
+
+
+def top_5(class_dimension: int, ignored_label: int | None = None) -> TopK:
+    """The share of labels among the five largest logits."""
+    return TopK(5, class_dimension, ignored_label)

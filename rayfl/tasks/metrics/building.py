@@ -1,0 +1,131 @@
+"""From the metrics that a scenario names to the metrics themselves."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from rayfl.config.section import Named
+from rayfl.errors import RayflError, ScenarioError
+from rayfl.registry import call_with_options, check_options
+from rayfl.tasks.metrics import metrics
+from rayfl.tasks.metrics.metric import Metric
+from rayfl.tasks.task import Task
+
+OF_EVERY_METRIC = ("label", "higher_is_better")
+"""Options that rayfl reads itself: the metric's name in the records, and its direction."""
+
+GIVEN = (
+    "kind",
+    "task",
+    "num_outputs",
+    "num_classes",
+    "num_labels",
+    "ignored_label",
+    "ignore_index",
+    "class_dimension",
+)
+"""What rayfl passes to a metric that asks for it; rayfl's names, then torchmetrics'."""
+
+
+def metric_label(chosen: Named) -> str:
+    """What the records call a metric: `label`, or its name, of an import path the last part."""
+    return str(chosen.options.get("label") or chosen.name.rpartition(":")[2].rpartition(".")[2])
+
+
+def build_metrics(chosen: Sequence[Named], task: Task, num_outputs: int) -> dict[str, Metric]:
+    """Builds metrics.
+
+    Args:
+        chosen: As the scenario names them.
+        task: What is learned.
+        num_outputs: Width of the network's output.
+
+    Returns:
+        The metrics by label, in order.
+
+    Raises:
+        ScenarioError: An unknown name or option, something that is no metric, one that does not fit the task, or two
+            metrics of one label.
+    """
+    built: dict[str, Metric] = {}
+    for index, item in enumerate(chosen):
+        where, label = f"evaluation.metrics.{index}", metric_label(item)
+        if label in built or label == "loss":
+            raise ScenarioError(f"{where}: the label '{label}' is taken; give this metric another, label = \"...\"")
+        built[label] = _built(item, task, num_outputs, where)
+        if "higher_is_better" in item.options:
+            built[label].higher_is_better = item.options["higher_is_better"]
+    return built
+
+
+def metric_options(chosen: Named, where: str) -> Mapping[str, Any]:
+    """The options that are the metric's own.
+
+    Raises:
+        ScenarioError: One that rayfl reads itself is of the wrong kind.
+    """
+    options = dict(chosen.options)
+    for key, kind, said in (("label", str, "text"), ("higher_is_better", bool, "true or false")):
+        if key in options and not isinstance(options.pop(key), kind):
+            raise ScenarioError(f"{where}.{key}: must be {said} (got {chosen.options[key]!r})")
+    if not metric_label(chosen).isidentifier():
+        raise ScenarioError(f"{where}.label: '{metric_label(chosen)}' must be letters, digits and underscores")
+    return options
+
+
+def function_arguments(name: str, target: Any, where: str) -> list[str] | None:
+    """The names by which a function of a user's own takes outputs and targets; None for a class or a shipped metric.
+
+    Raises:
+        ScenarioError: It takes fewer than two arguments.
+    """
+    if isinstance(target, type) or name in metrics:
+        return None
+    positional = [
+        parameter.name
+        for parameter in inspect.signature(target).parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(positional) < 2:
+        raise ScenarioError(f"{where}: metric '{name}' is a function of {positional}; it must take (outputs, targets)")
+    return positional[:2]
+
+
+def _built(chosen: Named, task: Task, num_outputs: int, where: str) -> Metric:
+    target, options = metrics.resolve(chosen.name), metric_options(chosen, where)
+    what = f"{where}: metric '{chosen.name}'"
+    given = dict.fromkeys(GIVEN[2:5], num_outputs) | {
+        "kind": task.kind,
+        "task": task.kind,
+        "ignored_label": task.ignored_label,
+        "ignore_index": task.ignored_label,
+        "class_dimension": task.class_dimension,
+    }
+    if not callable(target):
+        raise ScenarioError(f"{what} is an object of type {type(target).__name__}, not a metric")
+    if arguments := function_arguments(chosen.name, target, where):
+        from rayfl.tasks.metrics.adapted import FunctionMetric
+
+        return FunctionMetric(partial(target, **check_options(target, options, arguments, where)))
+    try:
+        made = call_with_options(target, options, given, where)
+    except ScenarioError as error:
+        raise ScenarioError(f"{what} with task '{task.name}': {error}") from None
+    if isinstance(made, Metric):
+        return made
+    torchmetrics = sys.modules.get("torchmetrics")
+    if torchmetrics is None or not isinstance(made, torchmetrics.Metric):
+        raise ScenarioError(
+            f"{what} is neither a function (outputs, targets) nor a class derived from torchmetrics.Metric or "
+            "rayfl.tasks.metrics.metric.Metric"
+        )
+    from rayfl.tasks.metrics.adapted import TorchMetric  # torchmetrics takes a second to load, and most runs need none
+
+    try:
+        return TorchMetric(made, task)
+    except RayflError as error:
+        raise ScenarioError(f"{what}: {error}") from None

@@ -1,0 +1,85 @@
+"""Metrics that torchmetrics computes, as rayfl's tasks use them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torchmetrics
+from pydantic import PositiveInt
+
+from rayfl.errors import ScenarioError
+from rayfl.tasks.task import Kind
+
+
+def macro_f1(kind: Kind | None, num_outputs: int) -> torchmetrics.Metric:
+    """F1 score, the mean over classes or labels."""
+    return _classification(torchmetrics.F1Score, kind, num_outputs, average="macro")
+
+
+def micro_f1(kind: Kind | None, num_outputs: int) -> torchmetrics.Metric:
+    """F1 score of all decisions together."""
+    return _classification(torchmetrics.F1Score, kind, num_outputs, average="micro")
+
+
+def balanced_accuracy(kind: Kind | None, num_outputs: int) -> torchmetrics.Metric:
+    """Recall, the mean over classes or labels."""
+    return _classification(torchmetrics.Recall, kind, num_outputs, average="macro")
+
+
+def auroc(kind: Kind | None, num_outputs: int, thresholds: PositiveInt | None = None) -> torchmetrics.Metric:
+    """Area under the ROC curve, the mean over classes or labels.
+
+    Args:
+        kind: The task's kind of classification.
+        num_outputs: Classes or labels.
+        thresholds: How many the curve is approximated with; by default it is exact, and all predictions are kept.
+    """
+    return _classification(torchmetrics.AUROC, kind, num_outputs, average="macro", thresholds=thresholds)
+
+
+def average_precision(
+    kind: Kind | None, num_outputs: int, thresholds: PositiveInt | None = None
+) -> torchmetrics.Metric:
+    """Area under the precision-recall curve, the mean over classes or labels; `thresholds` as for `auroc`."""
+    return _classification(torchmetrics.AveragePrecision, kind, num_outputs, average="macro", thresholds=thresholds)
+
+
+def calibration_error(
+    kind: Kind | None, num_outputs: int, bins: PositiveInt = 15, norm: Literal["l1", "l2", "max"] = "l1"
+) -> torchmetrics.Metric:
+    """Expected (l1), root-mean-square (l2) or maximum calibration error of the most probable class."""
+    if kind != "multiclass":
+        raise ScenarioError("calibration_error needs a task with one class per sample")
+    return _classification(torchmetrics.CalibrationError, kind, num_outputs, n_bins=bins, norm=norm)
+
+
+def mean_iou(kind: Kind | None, num_outputs: int, ignored_label: int | None = None) -> torchmetrics.Metric:
+    """Intersection over union, the mean over classes, from the confusion matrix of all test samples."""
+    return _classification(torchmetrics.JaccardIndex, kind, num_outputs, average="macro", ignore_index=ignored_label)
+
+
+def mse() -> torchmetrics.Metric:
+    """Mean squared error."""
+    return torchmetrics.MeanSquaredError()
+
+
+def rmse() -> torchmetrics.Metric:
+    """Root of the mean squared error."""
+    return torchmetrics.MeanSquaredError(squared=False)
+
+
+def mae() -> torchmetrics.Metric:
+    """Mean absolute error."""
+    return torchmetrics.MeanAbsoluteError()
+
+
+def r2() -> torchmetrics.Metric:
+    """Coefficient of determination."""
+    return torchmetrics.R2Score()
+
+
+def _classification(metric: Any, kind: Kind | None, num_outputs: int, **options: Any) -> torchmetrics.Metric:
+    if kind is None:
+        raise ScenarioError("needs a task with classes")
+    made: torchmetrics.Metric = metric(task=kind, num_classes=num_outputs, num_labels=num_outputs, **options)
+    return made

@@ -1,0 +1,44 @@
+"""Any number of classes per sample."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from rayfl.errors import DataError
+from rayfl.tasks.task import Kind, Reduction, Task
+
+
+class Multilabel(Task):
+    """Binary cross-entropy of every label, from logits [n, labels]; labels [n, labels] are 0 or 1.
+
+    A sample's loss is the mean over its labels.
+    """
+
+    default_metrics: ClassVar[tuple[str, ...]] = ("macro_f1", "micro_f1")
+    kind: ClassVar[Kind | None] = "multilabel"
+
+    name: str = "multilabel"
+
+    def num_outputs(self, labels: np.ndarray, num_classes: int | None) -> int:
+        if labels.ndim != 2 or not np.isin(labels, (0, 1)).all():
+            raise DataError(
+                f"task 'multilabel' needs labels [n, labels] of zeros and ones; the data has {labels.dtype} labels of "
+                f"shape {list(labels.shape)}"
+            )
+        return int(labels.shape[1])
+
+    def output_shapes(self, targets: torch.Tensor, num_outputs: int) -> list[list[int]]:
+        return [[len(targets), num_outputs]]
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Reduction = "mean") -> torch.Tensor:
+        if reduction == "mean":
+            return F.binary_cross_entropy_with_logits(outputs, targets.float())
+        losses = F.binary_cross_entropy_with_logits(outputs, targets.float(), reduction="none").mean(dim=1)
+        return losses.sum() if reduction == "sum" else losses
+
+    def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
+        return outputs.sigmoid()

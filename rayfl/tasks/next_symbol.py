@@ -1,0 +1,59 @@
+"""The next symbol of a sequence: language models over characters, words or tokens."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from rayfl.errors import DataError
+from rayfl.tasks.task import Kind, Reduction, Task
+
+
+class NextSymbol(Task):
+    """Cross-entropy of every symbol: logits [n, symbols] for labels [n], or [n, length, symbols] for [n, length].
+
+    The mean is over the labelled positions of the whole batch, zero if there are none.
+
+    Attributes:
+        ignore: The label of positions that count in no loss and no metric, such as padding.
+    """
+
+    default_metrics: ClassVar[tuple[str, ...]] = ("accuracy", "perplexity")
+    kind: ClassVar[Kind | None] = "multiclass"
+    class_dimension: ClassVar[int] = -1
+
+    name: str = "next_symbol"
+    ignore: int = -100
+
+    def num_outputs(self, labels: np.ndarray, num_classes: int | None) -> int:
+        if num_classes is None or labels.ndim not in (1, 2) or not np.issubdtype(labels.dtype, np.integer):
+            raise DataError(
+                "task 'next_symbol' needs integer labels [n] or [n, length]; the data has "
+                f"{labels.dtype} labels of shape {list(labels.shape)}"
+            )
+        return num_classes
+
+    def output_shapes(self, targets: torch.Tensor, num_outputs: int) -> list[list[int]]:
+        return [[*targets.shape, num_outputs]]
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Reduction = "mean") -> torch.Tensor:
+        by_class = outputs.movedim(-1, 1)
+        if reduction == "none":
+            symbols = F.cross_entropy(by_class, targets, ignore_index=self.ignore, reduction="none")
+            return symbols.reshape(len(targets), -1).sum(dim=1)
+        summed = F.cross_entropy(by_class, targets, ignore_index=self.ignore, reduction="sum")
+        return summed / self.total(targets).clamp(min=1) if reduction == "mean" else summed
+
+    def total(self, targets: torch.Tensor) -> torch.Tensor:
+        return (targets != self.ignore).sum()
+
+    def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
+        """Probabilities with the symbols in dimension 1, where torchmetrics looks for classes."""
+        return outputs.movedim(-1, 1).softmax(dim=1)
+
+    @property
+    def ignored_label(self) -> int | None:
+        return self.ignore

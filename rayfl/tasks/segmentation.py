@@ -1,0 +1,50 @@
+"""One class per pixel."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from rayfl.tasks.task import Kind, Reduction, Task, need_classes
+
+
+class Segmentation(Task):
+    """Cross-entropy of every labelled pixel, from logits [n, classes, height, width]; labels are [n, height, width].
+
+    The mean is over the labelled pixels of the whole batch, zero if there are none.
+
+    Attributes:
+        ignore: The label of pixels that count in no loss and no metric.
+    """
+
+    default_metrics: ClassVar[tuple[str, ...]] = ("mean_iou", "accuracy")
+    kind: ClassVar[Kind | None] = "multiclass"
+
+    name: str = "segmentation"
+    ignore: int = 255
+
+    def num_outputs(self, labels: np.ndarray, num_classes: int | None) -> int:
+        return need_classes(self.name, labels, num_classes, "[n, height, width]", 3)
+
+    def output_shapes(self, targets: torch.Tensor, num_outputs: int) -> list[list[int]]:
+        return [[len(targets), num_outputs, *targets.shape[1:]]]
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Reduction = "mean") -> torch.Tensor:
+        if reduction == "none":
+            pixels = F.cross_entropy(outputs, targets, ignore_index=self.ignore, reduction="none")
+            return pixels.flatten(1).sum(dim=1)
+        summed = F.cross_entropy(outputs, targets, ignore_index=self.ignore, reduction="sum")
+        return summed / self.total(targets).clamp(min=1) if reduction == "mean" else summed
+
+    def total(self, targets: torch.Tensor) -> torch.Tensor:
+        return (targets != self.ignore).sum()
+
+    def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
+        return outputs.softmax(dim=1)
+
+    @property
+    def ignored_label(self) -> int | None:
+        return self.ignore

@@ -1,0 +1,111 @@
+"""What every task is: the loss of a batch, what labels and outputs look like, and the metrics that are reported."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from rayfl.component import Component
+from rayfl.config.section import Named
+from rayfl.errors import DataError
+
+Reduction = Literal["mean", "sum", "none"]
+"""How a loss is reduced: over the batch, or one value per sample."""
+
+Kind = Literal["multiclass", "multilabel"]
+"""What torchmetrics calls a kind of classification."""
+
+
+class Task(Component, ABC):
+    """What is learned; its fields are the keys of `[task]`.
+
+    Attributes:
+        default_metrics: What is reported unless `evaluation.metrics` says otherwise; the first is the headline.
+        kind: The kind of classification, for metrics that have one.
+        class_dimension: The dimension of the outputs that counts the classes.
+        per_sample: Whether the loss of a batch is made of losses of single samples, which q-FFL and DP-SGD need.
+    """
+
+    default_metrics: ClassVar[tuple[str, ...]]
+    kind: ClassVar[Kind | None] = None
+    class_dimension: ClassVar[int] = 1
+    per_sample: ClassVar[bool] = True
+
+    @abstractmethod
+    def num_outputs(self, labels: np.ndarray, num_classes: int | None) -> int:
+        """Width of the network's output, which a network gets as `num_classes`.
+
+        Args:
+            labels: All training labels, as the data has them.
+            num_classes: How many classes they count; None where they are no classes.
+
+        Raises:
+            DataError: The labels do not fit the task.
+        """
+
+    @abstractmethod
+    def output_shapes(self, targets: torch.Tensor, num_outputs: int) -> list[list[int]]:
+        """The shapes that the network's outputs may have for a batch of targets."""
+
+    @abstractmethod
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Reduction = "mean") -> torch.Tensor:
+        """The loss of a batch.
+
+        Args:
+            outputs: What the network returned.
+            targets: The labels of the batch: int64, or float32 where the data has floating-point labels.
+            reduction: `none` is [n], one value per sample; `sum` adds these up; `mean` divides the sum by `total`.
+        """
+
+    def total(self, targets: torch.Tensor) -> torch.Tensor | int:
+        """What the mean loss is divided by: the number of samples, unless labels or classes weigh differently."""
+        return len(targets)
+
+    def objective(self, module: nn.Module, x: torch.Tensor, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """What a training step minimises, a scalar: the mean loss, unless the task needs the network itself.
+
+        Args:
+            module: The network, in training mode.
+            x: The batch's inputs.
+            outputs: What the network returned for them.
+            y: The batch's labels.
+        """
+        return self.loss(outputs, y)
+
+    def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
+        """Outputs as torchmetrics expects them: probabilities, or values."""
+        return outputs
+
+    @property
+    def ignored_label(self) -> int | None:
+        """The label that counts in no loss and no metric, if there is one."""
+        return None
+
+    def metrics(self) -> tuple[Named, ...]:
+        """The default metrics, as a scenario would name them."""
+        return tuple(Named(name=name) for name in self.default_metrics)
+
+
+def need_classes(task: str, labels: np.ndarray, num_classes: int | None, dimensions: str, ndim: int) -> int:
+    """The number of classes of labels that must be classes.
+
+    Args:
+        task: The task's name, for messages.
+        labels: All training labels.
+        num_classes: How many classes they count, None where they are no classes.
+        dimensions: What their shape must be, for messages.
+        ndim: How many dimensions that are.
+
+    Raises:
+        DataError: They are not.
+    """
+    if num_classes is None or labels.ndim != ndim or not np.issubdtype(labels.dtype, np.integer):
+        raise DataError(
+            f"task '{task}' needs integer class labels {dimensions}; the data has {labels.dtype} labels of shape "
+            f"{list(labels.shape)}"
+        )
+    return num_classes

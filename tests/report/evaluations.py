@@ -1,0 +1,26 @@
+"""Evaluations as the scheduler reports those of a classification."""
+
+from __future__ import annotations
+
+from rayfl.engine.events import ClientScore, Evaluated
+from rayfl.engine.headline import Headline
+
+ACCURACY = Headline("accuracy", higher_is_better=True, is_share=True)
+
+
+def evaluated(
+    phase: str,
+    round: int,
+    loss: float,
+    accuracy: float,
+    samples: int,
+    clients: tuple[ClientScore, ...] = (),
+    **others: float,
+) -> Evaluated:
+    """`others`: further scores by column."""
+    return Evaluated(phase, round, {"test_loss": loss, "test_accuracy": accuracy, **others}, samples, clients)
+
+
+def client_score(client: int, samples: int, loss: float, accuracy: float, **others: float) -> ClientScore:
+    """`others`: further scores by column."""
+    return ClientScore(client, samples, {"loss": loss, "accuracy": accuracy, **others})
