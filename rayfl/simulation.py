@@ -38,7 +38,7 @@ from rayfl.report.environment import describe_environment
 from rayfl.report.progress import Progress
 from rayfl.report.reason import one_line
 from rayfl.report.records import Records, check_writable
-from rayfl.report.status import MODEL, Status
+from rayfl.report.status import MODEL, Status, Stop
 from rayfl.report.summary import Summary
 from rayfl.resolution import resolve
 from rayfl.tasks.building import build_task
@@ -173,7 +173,7 @@ def carry_out(
             follower.start()
             phases = [(phase.name, phase.rounds) for phase in job.scenario.phases]
             with Progress(phases, console, job.headline) as progress:
-                _follow(session, follower, status, [status, records, summary, progress], interrupts)
+                stopped = _follow(session, follower, status, [status, records, summary, progress], interrupts)
             _, state = _committed(session, model)
             records.write_model(state)
             records.close()
@@ -184,6 +184,9 @@ def carry_out(
             _end_callbacks(follower, "interrupted" if is_interrupt(error) else "failed", console)
             raise
         _end_callbacks(follower, "finished", console)
+    if stopped:
+        said = f"stopped after round {stopped.round} by {stopped.callback}: {stopped.reason}"
+        console.print(Text(said), soft_wrap=True)
     _draw(metrics, job, records.folder / "curves.png", console)
     summary.show(console, records.folder)
     return Result(job.scenario, metrics, state, records.folder)
@@ -242,16 +245,23 @@ def _session(
 
 def _follow(
     session: Session, follower: Follower, status: Status, consumers: Sequence[EventConsumer], interrupts: Interrupts
-) -> None:
-    """Runs the scenario and passes every event to the callbacks, then to every consumer in the order of the list."""
+) -> Stop | None:
+    """Runs the scenario and passes every event to the callbacks, then to every consumer in the order of the list.
+
+    Returns:
+        Why it ended before its last round, if it did.
+    """
+    stopped = None
     for event in session.events():
         interrupts.check()
         event = follower.add(event)
         for consumer in consumers:
             consumer.add(event)
         if isinstance(event, RoundSettled) and (stop := follower.stop) and stop.round < status.rounds:
+            stopped = stop
             status.stop(stop)
             session.stop()
+    return stopped
 
 
 def _of_trial(scenario: Scenario) -> list[Callback]:

@@ -36,6 +36,9 @@ class RunSoFar:
             is not finite is None.
         ended: How the run ended, once it has.
         stopped: Who made the present round the last one, and why.
+        read_model: For `model`.
+        caller: The callback that is being called.
+        logged: What it and those before it logged in this call.
     """
 
     scenario: Scenario
@@ -112,7 +115,7 @@ class Callback(Component):
     def on_end(self, run: RunSoFar) -> None:
         """Called once the run has ended, well or not (`run.ended`), if `on_start` was called."""
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> Mapping[str, Any]:
         """What it needs to go on later: text, numbers, truth values, and lists and tables of them."""
         return {}
 

@@ -35,7 +35,7 @@ class EarlyStopping(Ranked):
             best = f"best: {self._best:.6g} in round {self._best_round}" if self._best_round else "it was never finite"
             run.stop(f"{self.column(run)} has not improved in {self.patience} evaluations ({best})")
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> Mapping[str, Any]:
         """See `Callback.state`."""
         return {**super().state(), "waited": self._waited}
 

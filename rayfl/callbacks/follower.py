@@ -13,7 +13,7 @@ from rayfl.callbacks.callback import Callback, Ending, RunSoFar
 from rayfl.config.scenario import Scenario
 from rayfl.engine.events import Evaluated, Event, RoundDone
 from rayfl.engine.headline import Headline
-from rayfl.errors import RayflError
+from rayfl.errors import ClientError, RayflError
 from rayfl.report.metrics_row import metrics_row
 from rayfl.report.status import Stop
 from rayfl.user_code import report_as_theirs
@@ -109,6 +109,8 @@ class Follower:
             self._run.caller = _name(callback)
             try:
                 getattr(callback, hook)(self._run)
+            except ClientError:  # a model that was asked for was never made
+                raise
             except RayflError as error:
                 raise type(error)(f"callback '{_name(callback)}': {error}") from None
             except (Exception, SystemExit) as error:  # a user's own code may raise anything

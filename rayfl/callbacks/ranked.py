@@ -64,7 +64,7 @@ class Ranked(Callback):
         self._best, self._best_round = float(value), row["round"]
         return True
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> Mapping[str, Any]:
         """See `Callback.state`."""
         return {"best": self._best, "best_round": self._best_round}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
-from ray.exceptions import RayActorError
+from ray.exceptions import ActorUnavailableError, RayActorError
 from ray.util import list_named_actors
 
 from rayfl.cluster.connection import connected
@@ -39,6 +39,8 @@ class Handle:
     def status(self) -> dict[str, Any]:
         """What status.json says: whether the run waits for resources, runs or has ended, and why.
 
+        Until the run has its data, only `{"status": "preparing"}`.
+
         Raises:
             ResourceError: The run has ended, and its records are not on this machine.
         """
@@ -46,7 +48,7 @@ class Handle:
             told: dict[str, Any] | None = ray.get(self._actor.status.remote())
         except RayActorError:
             told = self._recorded()
-        return told or {"status": "waiting", "reason": "the run is being prepared"}
+        return told or {"status": "preparing"}
 
     def metrics(self) -> pa.Table:
         """The metrics so far, a row for each evaluated round.
@@ -86,6 +88,8 @@ class Handle:
             left = ASKS_EVERY_S if deadline is None else min(ASKS_EVERY_S, deadline - time.monotonic())
             try:
                 ray.get(self._actor.ended.remote(max(left, 0.0)))
+            except ActorUnavailableError:  # for a moment only
+                continue
             except RayActorError:
                 return True
             if deadline is not None and time.monotonic() >= deadline:

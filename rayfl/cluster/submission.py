@@ -24,7 +24,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.data.folders import data_folder
 from rayfl.engine.requirements import check_scenario
 from rayfl.errors import ScenarioError
-from rayfl.report.records import check_writable, new_folder
+from rayfl.report.records import check_holds_no_run, new_folder
 from rayfl.resolution import resolve
 
 CALLS_AT_ONCE = 64
@@ -89,7 +89,7 @@ def submit(
         own = new_folder(out, resolved.name, datetime.now())
     else:
         own = Path(folder).absolute()
-        check_writable(own)
+        check_holds_no_run(own)
     name = name or own.name
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     detached: Any = ray.remote(RunActor).options(
@@ -99,7 +99,8 @@ def submit(
     try:
         actor = detached.remote(Submission(resolved, own, data, copied, main_objects))
     except ValueError:
-        own.rmdir()
+        if folder is None:
+            own.rmdir()
         raise ScenarioError(
             f"name: a run called '{name}' is under way on this cluster: rayfl.attach('{name}') finds it; choose another"
         ) from None

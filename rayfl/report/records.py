@@ -24,6 +24,8 @@ from rayfl.report.metrics_row import metrics_row
 from rayfl.report.model_file import write_model
 from rayfl.report.status import MODEL
 
+METRICS_FILE = "metrics.jsonl"
+
 ROUNDS_HELD = 4096
 """Committed rounds that wait for their evaluation; more of them means that the scheduler lost one."""
 
@@ -41,6 +43,17 @@ def check_writable(out: Path) -> None:
         raise ResourceError(
             f"cannot write to the output folder '{out}': {error.strerror}; name another one with --out"
         ) from error
+
+
+def check_holds_no_run(folder: Path) -> None:
+    """Creates the folder, and checks that records can be kept in it.
+
+    Raises:
+        ResourceError: Nothing can be written there, or a run's records are there already.
+    """
+    check_writable(folder)
+    if (folder / METRICS_FILE).exists():
+        raise ResourceError(f"'{folder}' holds a run's records already: remove them, or name another folder")
 
 
 def new_folder(out: Path, name: str, now: datetime) -> Path:
@@ -66,7 +79,7 @@ def read_metrics(folder: Path) -> pa.Table:
     The columns are those of `METRICS`, and a float64 column for every score and every reported scalar, in the order
     of metrics.jsonl; null stands where a value was not finite or not reported.
     """
-    path = folder / "metrics.jsonl"
+    path = folder / METRICS_FILE
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     rows = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]  # whole lines: a run may be writing
     names = dict.fromkeys(name for row in rows for name in row) or METRICS.names
@@ -97,7 +110,7 @@ class Records:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._rounds: dict[int, RoundDone] = {}
-        self._metrics = (folder / "metrics.jsonl").open("x", encoding="utf-8")
+        self._metrics = (folder / METRICS_FILE).open("x", encoding="utf-8")
         self._clients = ClientRecords(folder / "clients.parquet")
 
     @classmethod
@@ -116,13 +129,8 @@ class Records:
         Raises:
             ResourceError: Nothing can be written there, or a run's records are there already.
         """
-        check_writable(folder)
-        try:
-            return cls(folder)
-        except FileExistsError:
-            raise ResourceError(
-                f"'{folder}' holds a run's records already: remove them, or name another folder"
-            ) from None
+        check_holds_no_run(folder)
+        return cls(folder)
 
     def __enter__(self) -> Records:
         return self
@@ -138,7 +146,7 @@ class Records:
         Raises:
             ResourceError: They cannot be written.
         """
-        with self._writing("metrics.jsonl"):
+        with self._writing(METRICS_FILE):
             self._metrics.close()
         with self._writing("clients.parquet"):
             self._clients.close()
@@ -182,7 +190,7 @@ class Records:
 
     def _add_metrics(self, done: RoundDone, evaluated: Evaluated) -> None:
         row = metrics_row(done, evaluated)
-        with self._writing("metrics.jsonl"):
+        with self._writing(METRICS_FILE):
             self._metrics.write(json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n")
             self._metrics.flush()
 

@@ -166,7 +166,11 @@ def test_what_cannot_be_run_is_said_at_once(cluster: str, tmp_path: Path) -> Non
         submit(tmp_path, scene={"resources": {"dashboard": True}})
     with pytest.raises(ScenarioError, match=r"^callbacks\[0\]: cannot be sent to the cluster \(TypeError"):
         submit(tmp_path, callbacks=[HoldsALock()])
-    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "metrics.jsonl").touch()
+    with pytest.raises(ResourceError, match="used' holds a run's records already"):
+        submit(tmp_path, folder=tmp_path / "used")
+    assert [path.name for path in tmp_path.iterdir()] == ["used"]
 
 
 class HoldsALock(rayfl.Callback):
