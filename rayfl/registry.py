@@ -191,6 +191,15 @@ def takes_option(target: Callable[..., Any], option: str) -> bool:
     )
 
 
+def first_parameter(target: Callable[..., Any], where: str) -> tuple[str, ...]:
+    """The name of the parameter that rayfl passes to a function of one argument; the others are options.
+
+    Raises:
+        ScenarioError: The signature cannot be read.
+    """
+    return tuple(_signature(target, where).parameters)[:1]
+
+
 def _name(target: Callable[..., Any]) -> str:
     named = target.func if isinstance(target, partial) else target
     named = named if hasattr(named, "__qualname__") else type(named)

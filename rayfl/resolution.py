@@ -7,6 +7,7 @@ from rayfl.callbacks.building import with_callback_defaults
 from rayfl.config.defaults import with_defaults
 from rayfl.config.scenario import Scenario
 from rayfl.data.defaults import with_data_defaults
+from rayfl.local.optimizers import with_optimizer_defaults
 from rayfl.models import models
 from rayfl.tasks.building import with_task_defaults
 
@@ -21,11 +22,29 @@ def resolve(scenario: Scenario) -> Scenario:
         The same scenario with every default written out.
 
     Raises:
-        ScenarioError: A task, metric, algorithm, model, data set, partition, augmentation or callback is unknown, or
-            one of its options is unknown, missing or out of range.
+        ScenarioError: A task, metric, algorithm, optimizer, model, data set, partition, augmentation or callback is
+            unknown, or one of its options is unknown, missing or out of range.
     """
     scenario = scenario.model_copy(update={"data": with_data_defaults(scenario.data)})
-    return with_callback_defaults(with_model_defaults(with_algorithm_defaults(with_task_defaults(scenario))))
+    scenario = with_local_defaults(with_algorithm_defaults(with_task_defaults(scenario)))
+    return with_callback_defaults(with_model_defaults(scenario))
+
+
+def with_local_defaults(scenario: Scenario) -> Scenario:
+    """Writes out every option of the optimizers that train clients.
+
+    Raises:
+        ScenarioError: An optimizer is unknown or cannot train clients, or an option is unknown or out of range.
+    """
+    phases = tuple(
+        phase.model_copy(update={"local": with_optimizer_defaults(phase.local, f"phases.{phase.name}.local")})
+        for phase in scenario.phases
+    )
+    evaluation = scenario.evaluation
+    if evaluation.personalize:
+        personalize = with_optimizer_defaults(evaluation.personalize, "evaluation.personalize")
+        evaluation = evaluation.model_copy(update={"personalize": personalize})
+    return scenario.model_copy(update={"phases": phases, "evaluation": evaluation})
 
 
 def with_model_defaults(scenario: Scenario) -> Scenario:

@@ -27,7 +27,7 @@ from rayfl.engine.events import EventConsumer, RoundSettled
 from rayfl.engine.initial_model import build_checked
 from rayfl.engine.job import Job, Session
 from rayfl.engine.platform_facts import differing_hosts
-from rayfl.engine.requirements import check_requirements, check_scenario
+from rayfl.engine.requirements import check_metrics, check_requirements, check_scenario
 from rayfl.engine.slices import cut, draw_test_samples
 from rayfl.engine.workload import InitialModel, Workload
 from rayfl.errors import ScenarioError
@@ -208,10 +208,10 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
     """
     scenario = resolve(scenario)
     check_scenario(scenario)
-    store = build_store(scenario.data, scenario.seed, data_dir, cache_folder())
+    store = build_store(scenario.data, scenario.data_seed, data_dir, cache_folder())
     for phase in scenario.phases:
         check_cohort(phase, f"phases.{phase.name}", store.num_clients)
-    store = draw_test_samples(scenario.evaluation, store, scenario.seed)
+    store = draw_test_samples(scenario.evaluation, store, scenario.data_seed)
     cut(scenario.evaluation, store)
     task = build_task(scenario)
     num_outputs = task.num_outputs(store.train.y, store.num_classes)
@@ -220,7 +220,8 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
     initial = InitialModel(model.vector.numpy().copy(), model.layout)
     workload = Workload(scenario.model, initial, store, task, num_outputs, scenario.evaluation)
     job = Job(scenario, [workload] * len(scenario.phases))
-    _ = job.headline  # metrics that do not fit the task are found here
+    _ = job.headline
+    check_metrics(workload, model)
     return job, model
 
 
@@ -340,8 +341,9 @@ def _title(scenario: Scenario) -> str:
 def _announce(console: Console, job: Job, model: FlatModel) -> None:
     """Prints what is about to run and on which data; generated data in red."""
     store, scenario = job.result.store, job.scenario
+    data_seed = "" if scenario.data.seed is None else f", data seed {scenario.data.seed}"
     lines = [
-        f"{_title(scenario)} (scenario {scenario.name}, seed {scenario.seed})",
+        f"{_title(scenario)} (scenario {scenario.name}, seed {scenario.seed}{data_seed})",
         f"data     {store.provenance.source}: {store.provenance.description}",
         *(f"         {path}, sha256 {digest[:16]}…" for path, digest in store.provenance.files),
         f"         {store.summary()}",

@@ -15,7 +15,8 @@ from rich.console import Console
 
 import rayfl
 from rayfl.config import Scenario, load_scenario
-from rayfl.config.phase import Local, Phase
+from rayfl.config.local import Local
+from rayfl.config.phase import Phase
 from rayfl.engine.cohort import cohort_of
 from rayfl.engine.round_index import RoundIndex
 from rayfl.streams import stream, torch_seed
@@ -66,6 +67,7 @@ def images(x: torch.Tensor) -> torch.Tensor:
 def batches(local: Local, rows: np.ndarray, order: np.random.Generator) -> Iterator[np.ndarray]:
     """Every batch of a client update: passes in random order, cut into batches; the short one is kept or dropped."""
     taken = 0
+    assert isinstance(local.epochs, int)
     for _ in range(local.epochs):
         shuffled = rows[order.permutation(len(rows))]
         size = len(rows) if local.batch_size == "full" else local.batch_size

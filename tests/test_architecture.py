@@ -16,6 +16,8 @@ from rayfl.callbacks import callbacks
 from rayfl.data import augmentations, data_sources, partitioners
 from rayfl.models import models
 from rayfl.registry import Registry
+from rayfl.tasks import tasks
+from rayfl.tasks.metrics import metrics
 
 PACKAGE = Path(rayfl.__file__).parent
 FOUNDATIONS = ("rayfl.durable", "rayfl.errors", "rayfl.registry", "rayfl.streams", "rayfl.user_code", "rayfl.wording")
@@ -35,6 +37,7 @@ FORBIDDEN = {
     "rayfl.local": ("rayfl.engine", *ABOVE),
     "rayfl.models": ("rayfl.engine", *ABOVE),
     "rayfl.data": ("rayfl.engine", *ABOVE),
+    "rayfl.tasks": ("rayfl.algorithms", "rayfl.data", "rayfl.engine", "rayfl.local", "rayfl.models", *ABOVE),
     "rayfl.engine": ABOVE,
 }
 MAY_IMPORT_RAY = ("rayfl.cluster",)
@@ -173,7 +176,7 @@ assert "torch" not in sys.modules
     ("registry", "name"),
     [
         pytest.param(registry, name, id=f"{registry.kind}-{name}")
-        for registry in (data_sources, partitioners, augmentations, models, algorithms, callbacks)
+        for registry in (data_sources, partitioners, augmentations, models, algorithms, tasks, metrics, callbacks)
         for name in registry
     ],
 )

@@ -69,6 +69,12 @@ def test_own_callback_ends_the_run_when_its_budget_is_spent(tmp_path: Path) -> N
     assert (records(tmp_path) / "best.safetensors").is_file()
 
 
+def test_own_sampler_learns_the_spirals(tmp_path: Path) -> None:
+    done = ran("own_sampler", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert last_row(tmp_path)["test_accuracy"] > 0.9
+
+
 @pytest.mark.ray
 @pytest.mark.slow
 def test_an_example_gives_the_same_bits_on_ray(tmp_path: Path) -> None:

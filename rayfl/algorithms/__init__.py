@@ -20,5 +20,7 @@ algorithms = Registry(
         "qfedavg": "rayfl.algorithms.qffl:QFedAvg",
         "qfedsgd": "rayfl.algorithms.qffl:QFedSGD",
         "fedbabu": "rayfl.algorithms.fedbabu:FedBABU",
+        "ditto": "rayfl.algorithms.ditto:Ditto",
+        "fedbn": "rayfl.algorithms.fedbn:FedBN",
     },
 )

@@ -12,16 +12,18 @@ from rayfl.algorithms.exchange import Answers, Exchange
 from rayfl.algorithms.penalty import PenaltyField
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration, merged
+from rayfl.config.local import Train
 from rayfl.config.phase import EvalModel
 from rayfl.local.requests import Affine, ClientUpdate, LocalTraining
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
     from rayfl.local.context import ClientContext
 
-Requirement = Literal["features", "buffers"]
-"""What an algorithm may ask of a network: that it declares its feature layer, or that it has buffers (batch norm)."""
+Requirement = Literal["features", "buffers", "batch_norm"]
+"""What an algorithm may ask of a network: that it declares its feature layer, has buffers, or batch norm layers."""
 
 Round = Generator[Exchange, Answers, None]
 """A round on the server: yields exchanges and receives their reduced answers."""
@@ -36,10 +38,12 @@ class Algorithm(BaseModel, ABC):
     Attributes:
         exchanges: Number of exchanges that a round yields; fixed, so that rounds can be submitted ahead of results.
         trains: Whether its clients train as `local` says; if not, only the learning rate of `local` may be set.
-        fixed_last: Number of the network's last modules that it never trains.
+        trains_only: What of the network it trains; a phase's `train` may restrict it further.
         default_eval_model: Which model is evaluated unless the phase says otherwise.
         no_relay: Why it cannot run as a relay; empty if it can.
         sent_vectors: Names of the answers' vectors that begin with all parameters; transforms apply to these.
+        reports: What it can report beside `step` and `divergence` where `phases.N.report` asks for it (`context.asked`,
+            `client.asked`).
         local_options: Names of the fields that affect local training and so have an effect in a relay; all others must
             keep their defaults there.
     """
@@ -48,10 +52,11 @@ class Algorithm(BaseModel, ABC):
 
     exchanges: ClassVar[int] = 1
     trains: ClassVar[bool] = True
-    fixed_last: ClassVar[int] = 0
+    trains_only: ClassVar[Train] = "all"
     default_eval_model: ClassVar[EvalModel] = "global"
     no_relay: ClassVar[str] = ""
     sent_vectors: ClassVar[tuple[str, ...]] = ("delta",)
+    reports: ClassVar[tuple[str, ...]] = ()
     local_options: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
@@ -76,12 +81,23 @@ class Algorithm(BaseModel, ABC):
         Returns:
             The model vector for the next client.
         """
-        trained: torch.Tensor = yield LocalTraining(model, fixed_last=self.fixed_last)
+        trained: torch.Tensor = yield LocalTraining(model)
         return trained
 
     def requirements(self) -> set[Requirement]:
         """Returns what the network must have; checked before anything starts."""
         return set()
+
+    def assumes_sgd(self) -> str:
+        """Returns why clients can train by plain SGD alone (`local.optimizer = "sgd"`); empty if by any optimizer."""
+        return ""
+
+    def check_cohort(self, smallest: int, largest: int) -> None:
+        """Checks that cohorts of these sizes make sense; before anything starts, where the sizes are known by then.
+
+        Raises:
+            ScenarioError: They do not.
+        """
 
     def client_state(self) -> Declaration:
         """Returns what clients keep, by name."""
@@ -98,6 +114,26 @@ class Algorithm(BaseModel, ABC):
     def buffers_are_sent(self) -> bool:
         """Whether a message's `model` includes the network's buffers."""
         return True
+
+    def stays_local(self, module: nn.Module) -> bool:
+        """Whether clients keep this module's own parameters and buffers to themselves: they are in nobody's message."""
+        return False
+
+    def has_personal_model(self) -> bool:
+        """Whether every client has a model of its own, which `evaluation.client_model = "personal"` scores."""
+        return False
+
+    def personal_model(self, client: ClientContext, model: torch.Tensor) -> torch.Tensor:
+        """Assembles a client's own model.
+
+        Args:
+            client: The client, with the state that it kept after the last committed round.
+            model: float32 [length of the model], the global model to evaluate; it must not be changed.
+
+        Returns:
+            float32 [length of the model].
+        """
+        return model
 
 
 class LocalTrainingAlgorithm(Algorithm):
@@ -149,7 +185,6 @@ class LocalTrainingAlgorithm(Algorithm):
             weight_decay=weight_decay,
             terms=tuple(term for _, term in terms),
             reads_features=any(penalty.reads_features() for penalty, _ in terms),
-            fixed_last=self.fixed_last,
         )
         for penalty in self.penalties:
             penalty.after_training(client, trained)
@@ -174,6 +209,12 @@ class LocalTrainingAlgorithm(Algorithm):
         if self.buffers != "average":
             found.add("buffers")
         return found
+
+    def has_personal_model(self) -> bool:
+        return self.buffers == "keep"
+
+    def personal_model(self, client: ClientContext, model: torch.Tensor) -> torch.Tensor:
+        return self._with_buffers(client, model)
 
     def client_state(self) -> Declaration:
         own: Declaration = {"buffers": "phase"} if self.buffers == "keep" else {}

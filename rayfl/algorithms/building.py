@@ -9,10 +9,11 @@ from typing import Any, get_args
 from rayfl.algorithms import algorithms
 from rayfl.algorithms.algorithm import Algorithm, Requirement
 from rayfl.algorithms.presets import PRESETS
+from rayfl.algorithms.sampler import CohortSampler, samplers
 from rayfl.algorithms.state import Scope
 from rayfl.algorithms.transforms import AnswerTransform, answer_transforms
 from rayfl.component import build_component, with_options
-from rayfl.config.phase import Phase
+from rayfl.config.phase import BySampler, Phase
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
 from rayfl.errors import ScenarioError
@@ -64,6 +65,10 @@ def _check_declarations(algorithm: Algorithm, where: str) -> None:
             f"{where}: {type(algorithm).__name__}.requirements() must return a set of {', '.join(sorted(known))}, "
             f"not {wanted!r}"
         )
+    if not isinstance(reason := _said(algorithm, "assumes_sgd", where), str):
+        raise ScenarioError(
+            f"{where}: {type(algorithm).__name__}.assumes_sgd() must return a reason or empty text, not {reason!r}"
+        )
     for method in ("reads_first_model", "buffers_are_sent"):
         if not isinstance(said := _said(algorithm, method, where), bool):
             raise ScenarioError(f"{where}: {type(algorithm).__name__}.{method}() must return a bool, not {said!r}")
@@ -93,8 +98,33 @@ def build_transforms(phase: Phase) -> list[AnswerTransform]:
     return built
 
 
+def build_sampler(phase: Phase) -> CohortSampler:
+    """The sampler of a phase whose cohorts one draws.
+
+    Raises:
+        ScenarioError: As `build_algorithm`.
+    """
+    chosen, where = phase.cohort, f"phases.{phase.name}.cohort"
+    assert isinstance(chosen, BySampler)
+    try:
+        kind = samplers.resolve(chosen.sampler)
+    except ScenarioError as error:
+        raise ScenarioError(f"{where}.sampler: {error}") from None
+    if not (isinstance(kind, type) and issubclass(kind, CohortSampler)):
+        raise ScenarioError(
+            f"{where}.sampler: '{chosen.sampler}' is not a class derived from rayfl.algorithms.sampler.CohortSampler"
+        )
+    if isabstract(kind):
+        missing = ", ".join(sorted(kind.__abstractmethods__))
+        raise ScenarioError(
+            f"{where}.sampler: '{chosen.sampler}' must define what its base class leaves open: {missing}"
+        )
+    sampler: CohortSampler = with_options(kind, chosen.options, where)
+    return sampler
+
+
 def with_algorithm_defaults(scenario: Scenario) -> Scenario:
-    """The same scenario with every option of its algorithms and transforms written out.
+    """The same scenario with every option of its algorithms, transforms and samplers written out.
 
     Raises:
         ScenarioError: As `build_algorithm`.
@@ -109,4 +139,7 @@ def _with_defaults(phase: Phase) -> Phase:
     update["transforms"] = tuple(
         Named.model_validate(transform.model_dump(mode="json")) for transform in build_transforms(phase)
     )
+    if isinstance(phase.cohort, BySampler):
+        options = build_sampler(phase).model_dump(mode="json", exclude={"name"})
+        update["cohort"] = BySampler(sampler=phase.cohort.sampler, **options)
     return phase.model_copy(update={key: value for key, value in update.items() if key in type(phase).model_fields})

@@ -28,11 +28,15 @@ class EvaluatedModel:
 
     `participants` and `all` need what clients returned, hence an algorithm whose clients train. A round costs one
     vector, whatever the number of clients: for `all` the server keeps the sum of all changes since the phase's first
-    model.
+    model. `ema` costs the server one vector in float64.
+
+    Args:
+        rule: See `EvalModel`.
+        decay: Of `ema`.
     """
 
-    def __init__(self, rule: EvalModel) -> None:
-        self.rule = rule
+    def __init__(self, rule: EvalModel, decay: float = 0.99) -> None:
+        self.rule, self._decay = rule, decay
 
     @property
     def reads_trained(self) -> bool:
@@ -45,10 +49,16 @@ class EvaluatedModel:
 
     def server_state(self) -> Declaration:
         """What the server keeps for it."""
-        return {"first": "phase", "change": "phase"} if self.rule == "all" else {}
+        states: dict[str, Declaration] = {"all": {"first": "phase", "change": "phase"}, "ema": {"ema": "phase"}}
+        return states.get(self.rule, {})
 
     def diagnose(
-        self, client: ClientContext, answer: Answer, received: torch.Tensor, trained: torch.Tensor
+        self,
+        client: ClientContext,
+        answer: Answer,
+        received: torch.Tensor,
+        trained: torch.Tensor,
+        summed: bool = True,
     ) -> dict[str, torch.Tensor]:
         """What the experimenter needs of a client; no protocol sends it.
 
@@ -57,8 +67,9 @@ class EvaluatedModel:
             answer: What it answered.
             received: [length of the model], what it received.
             trained: [length of the model], the last model that it trained.
+            summed: Whether the answer's values are summed, not kept one by one.
         """
-        if self.rule == "participants" and "delta" not in answer.values:
+        if self.rule == "participants" and not (summed and "delta" in answer.values):
             return {"returned": answer.weight * (trained - received)}
         if self.rule != "all":
             return {}
@@ -97,6 +108,8 @@ class EvaluatedModel:
             server.eval_model = None
         elif self.rule == "average":
             server.eval_model = None if first_round else ((server.model + received) / 2).astype(np.float32)
+        elif self.rule == "ema":
+            server.eval_model = self._moving_average(server)
         elif self.rule == "participants":
             sent, last = trained[-1]
             mean = last.mean("delta") if "delta" in last.totals else last.sums["returned"] / last.weight
@@ -104,6 +117,13 @@ class EvaluatedModel:
             server.eval_model += mean
         else:
             server.eval_model = self._mean_of_last(server, trained, received)
+
+    def _moving_average(self, server: ServerState) -> np.ndarray:
+        now = server.model.astype(np.float64)
+        average = self._decay * server.state["ema"] + (1 - self._decay) * now if "ema" in server.state else now
+        server.keep("ema", average)
+        rounded: np.ndarray = average.astype(np.float32)
+        return rounded
 
     def _mean_of_last(self, server: ServerState, trained: Sequence[Trained], received: np.ndarray) -> np.ndarray:
         first = server.state.get("first", received)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from rayfl.algorithms.updates import Updates
 from rayfl.errors import RayflError
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class Exchange:
             tensors on the client's device and must not change them.
         down: What the protocol sends to each client.
         up: What the protocol gets back from each client.
+        each: Whether the answers' `values` come one by one, in `Answers.each`, instead of as a weighted sum; `Updates`
+            says what that costs. A protocol's traffic is the same. `sums` and `maxima` are reduced as ever.
         number: Which exchange of its round this is, from 0; the server counts.
         first_model: The phase's first global model, which the server adds if the algorithm asks for it.
     """
@@ -43,8 +46,9 @@ class Exchange:
         *send: np.ndarray,
         down: tuple[Part, ...] = ("model",),
         up: tuple[Part, ...] = ("model",),
+        each: bool = False,
     ) -> None:
-        self.update, self.send, self.down, self.up = update, send, down, up
+        self.update, self.send, self.down, self.up, self.each = update, send, down, up, each
         self.number = 0
         self.first_model: np.ndarray | None = None
 
@@ -54,7 +58,7 @@ class Answer:
 
     Attributes:
         weight: The client's weight in the cohort's means; 1 for all gives the plain mean.
-        values: Vectors to be averaged with these weights.
+        values: Vectors to be averaged with these weights, or wanted one by one.
         sums: Vectors to be summed, without weights.
         maxima: Vectors whose elementwise maximum is taken.
         diagnostics: Like `sums`, but for the experimenter only: not counted as the protocol's traffic.
@@ -83,6 +87,7 @@ class Answers:
         totals: float64 weighted sums of the answers' `values`.
         sums: float64 plain sums of `sums` and `diagnostics`.
         maxima: float64 elementwise maxima of `maxima`.
+        each: The answers' `values` one by one, where the exchange asks for them; `totals` is empty then.
     """
 
     count: int
@@ -90,12 +95,24 @@ class Answers:
     totals: Mapping[str, np.ndarray]
     sums: Mapping[str, np.ndarray]
     maxima: Mapping[str, np.ndarray] = field(default_factory=dict)
+    each: Mapping[str, Updates] = field(default_factory=dict)
 
     def mean(self, name: str) -> np.ndarray:
         """The weighted mean of one named vector over the cohort, float64."""
         if name not in self.totals:
             raise RayflError(
                 f"no client answered with '{name}'; the answers hold {', '.join(self.totals) or 'nothing'}"
+                if name not in self.each
+                else f"'{name}' came one by one (each=True) and was not summed; use answers.one_by_one('{name}')"
             )
         result: np.ndarray = self.totals[name] / self.weight
         return result
+
+    def one_by_one(self, name: str) -> Updates:
+        """One named vector of every client, where the exchange asked for `each`."""
+        if name not in self.each:
+            raise RayflError(
+                f"no client answered with '{name}' by itself; that takes Exchange(..., each=True), and a vector of "
+                f"that name among the values of every Answer ({', '.join(self.each) or 'there are none'})"
+            )
+        return self.each[name]

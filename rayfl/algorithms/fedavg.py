@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from pydantic import model_validator
 
+from rayfl.algorithms.aggregation import AggregationField, Mean
 from rayfl.algorithms.algorithm import LocalTrainingAlgorithm, Round
-from rayfl.algorithms.exchange import Answer, Exchange
+from rayfl.algorithms.exchange import Answer, Answers, Exchange
 from rayfl.algorithms.fedopt import SGD, ServerOptimizerField
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration
@@ -29,14 +31,27 @@ class FedAvg(LocalTrainingAlgorithm):
         weighting: `samples` is the paper's and that of most code bases; `uniform` is FedBug's and FedBABU's code.
         server_optimizer: What the server does with the mean change: `sgd` (with lr = 1 it is the average), `momentum`,
             `adagrad`, `adam`, `yogi`, or your own.
+        aggregation: What the server makes of the changes: their `mean`, or from each of them the `median`,
+            `trimmed_mean`, `krum`, `geometric_median`, or your own. Median, trimmed mean and Krum count every client
+            once, as in their papers, hence need `weighting = "uniform"`: who may lie could lie about its samples too.
     """
 
     weighting: Literal["samples", "uniform"] = "samples"
     server_optimizer: ServerOptimizerField = SGD()
+    aggregation: AggregationField = Mean()
+
+    @model_validator(mode="after")
+    def _weights_mean_something(self) -> FedAvg:
+        if self.weighting == "samples" and not self.aggregation.takes_weights:
+            raise ValueError(
+                f"weighting = 'samples' has no meaning with aggregation = '{self.aggregation.name}', which counts "
+                "every client once; use weighting = 'uniform'"
+            )
+        return self
 
     def round(self, server: ServerState, context: RoundContext) -> Round:
-        answers = yield Exchange(self.client_update, server.model)
-        self.apply(server, answers.mean("delta"))
+        answers = yield Exchange(self.client_update, server.model, each=self.aggregation.each)
+        self.apply(server, self.aggregated(server, answers))
 
     def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
         """Trains from the global model; answers with the weighted change."""
@@ -46,6 +61,16 @@ class FedAvg(LocalTrainingAlgorithm):
     def weight(self, client: ClientContext) -> float:
         """The client's weight in the cohort's mean, p_i up to a common factor."""
         return client.num_samples if self.weighting == "samples" else 1.0
+
+    def aggregated(self, server: ServerState, answers: Answers, name: str = "delta") -> np.ndarray:
+        """float64 [length of the model]: one change of all clients', distances being over what the protocol sends."""
+        aggregated: np.ndarray = self.aggregation.of(
+            answers, name, None if self.buffers_are_sent() else server.num_params
+        )
+        return aggregated
+
+    def check_cohort(self, smallest: int, largest: int) -> None:
+        self.aggregation.check_cohort(smallest, largest)
 
     def apply(self, server: ServerState, delta: np.ndarray) -> None:
         """Steps the parameters by the server optimizer, the buffers by their mean change.

@@ -8,14 +8,15 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from rayfl.algorithms.fedavg import FedAvg
+from rayfl.config.local import Train
 
 
 class FedBABU(FedAvg):
-    """FedAvg of all but the network's last module, the head, which keeps its initial value on all clients.
+    """FedAvg of all but the network's head, its feature layer, which keeps its initial value on all clients.
 
     Evaluated as it is, it is the paper's "initial accuracy"; `evaluation.personalize` fine-tunes it for every client.
     """
 
-    fixed_last: ClassVar[int] = 1
+    trains_only: ClassVar[Train] = "body"
 
     weighting: Literal["samples", "uniform"] = "uniform"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+import numpy as np
 from pydantic import PositiveFloat
 
 from rayfl.algorithms.algorithm import LocalTrainingAlgorithm, Round
@@ -27,7 +28,10 @@ class FedDyn(LocalTrainingAlgorithm):
     """min f_i(w) + alpha <w, p_i> + alpha / 2 ||w - w_received||^2; then p_i <- p_i + (w_i - w_received).
 
     p_i = -g_i / alpha in the paper's letters, zero at the start. The server: w <- mean of the participants' w_i plus
-    1/N times the sum of p_i over all N clients, which is the paper's -h / alpha.
+    1/N times the sum of p_i over all N clients, which is the paper's -h / alpha. `report = ["norms"]` reports
+    `dual_norm`, of the mean of the p_i over all clients, and `client_dual_norm`, of the participants' new p_i.
+
+    p_i only assumes that w_i is near the minimum of this objective, by whatever optimizer.
 
     Clients start from that w (`eval_model = "global"`); what is evaluated is by default the plain mean of the round's
     `participants`; the authors' example plots `all`.
@@ -35,12 +39,13 @@ class FedDyn(LocalTrainingAlgorithm):
     Attributes:
         alpha: Weight of the regularisation.
         penalty: `gradient` is the paper's objective; `decay` is the authors' code, where alpha ||w||^2 / 2 is weight
-            decay of the optimizer, which clipping does not see.
+            decay of the optimizer, which clipping does not see; added to the gradient also with AdamW.
         scale_alpha: alpha_i = alpha / (n_i / mean n), as in the authors' code; equal sizes make no difference.
     """
 
     no_relay: ClassVar[str] = "its dual vectors need a server"
     default_eval_model: ClassVar[EvalModel] = "participants"
+    reports: ClassVar[tuple[str, ...]] = ("norms",)
 
     alpha: PositiveFloat = 0.01
     penalty: Literal["gradient", "decay"] = "gradient"
@@ -51,6 +56,8 @@ class FedDyn(LocalTrainingAlgorithm):
         delta = answers.mean("delta")
         duals = server.get("duals", 0.0) + answers.count * delta[: server.num_params]
         server.keep("duals", duals)
+        if "norms" in context.asked:
+            server.report(dual_norm=np.sqrt(np.square(duals / server.num_clients).sum()))
         server.apply_update(delta[: server.num_params] + duals / server.num_clients, delta[server.num_params :])
 
     def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
@@ -62,7 +69,9 @@ class FedDyn(LocalTrainingAlgorithm):
         regularizer = Affine(linear=alpha * (dual - params), quadratic=alpha - decay)
         trained = yield from self.train(client, model, gradient=(regularizer,), weight_decay=decay)
         delta = trained - model
-        client.state["dual"] = dual + delta[: client.num_params]
+        client.state["dual"] = new = dual + delta[: client.num_params]
+        if "norms" in client.asked:
+            client.report(client_dual_norm=float(new.double().square().sum().sqrt()))
         return Answer(delta=delta)
 
     def client_state(self) -> Declaration:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from pydantic import model_validator
 
 from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.exchange import Answer, Exchange
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.server_state import RoundContext, ServerState
-from rayfl.local.steps import effective_steps
 
 if TYPE_CHECKING:
     import torch
@@ -27,11 +27,25 @@ class FedNova(FedAvg):
     """w <- w + tau_eff sum_i p_i (w_i - w) / tau_i, tau_eff = sum_i p_i tau_i; equal steps make it FedAvg.
 
     tau_i is ||a_i||_1, where the client's change is eta times a combination of its gradients with coefficients a_i: the
-    number of its steps, or with momentum rho: (K - rho (1 - rho^K) / (1 - rho)) / (1 - rho). Buffers are averaged
-    plainly. Gradual unfreezing does not change tau_i.
+    number of its steps, or with momentum rho: (K - rho (1 - rho^K) / (1 - rho)) / (1 - rho). With an `lr_schedule` the
+    coefficients carry the rate of each step, eta being the rate before it. The change by an adaptive optimizer is no
+    such combination, so only plain SGD is accepted. Buffers are averaged plainly. Gradual unfreezing does not change
+    tau_i.
     """
 
     sent_vectors: ClassVar[tuple[str, ...]] = ("change",)
+
+    @model_validator(mode="after")
+    def _takes_means(self) -> FedNova:
+        if self.aggregation.name != "mean":
+            raise ValueError(
+                f"aggregation = '{self.aggregation.name}' has no meaning with 'fednova', whose step is a mean of "
+                "changes times a mean of steps; use it with 'fedavg'"
+            )
+        return self
+
+    def assumes_sgd(self) -> str:
+        return "it divides a client's change by the weights that SGD gives its gradients"
 
     def round(self, server: ServerState, context: RoundContext) -> Round:
         answers = yield Exchange(self.client_update, server.model, up=("model", 1))
@@ -42,7 +56,7 @@ class FedNova(FedAvg):
         """Trains from the global model; answers with the change per step and the number of steps."""
         trained = yield from self.train(client, model)
         delta = trained - model
-        steps = effective_steps(client.steps, client.local.momentum)
+        steps = client.effective_steps(client.local.momentum)
         return Answer(
             self.weight(client),
             change=delta[: client.num_params] / steps,

@@ -90,7 +90,14 @@ class _QFFL(Algorithm):
 
 
 class QFedAvg(_QFFL, LocalTrainingAlgorithm):
-    """q-FFL with local training: eta dw_k = w - w_k, where w_k is the client's trained model."""
+    """q-FFL with local training: eta dw_k = w - w_k, where w_k is the client's trained model.
+
+    L = 1 / eta stands for the Lipschitz constant of the gradient to which SGD's rate is tuned; another optimizer's rate
+    says nothing of it, so for q > 0 only plain SGD is accepted. With an `lr_schedule` eta is the rate before it.
+    """
+
+    def assumes_sgd(self) -> str:
+        return "h_k takes 1 / lr for the gradient's Lipschitz constant, as SGD's rate is" if self.q else ""
 
     def change(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[torch.Tensor]:
         return model - (yield from self.train(client, model))

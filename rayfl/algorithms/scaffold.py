@@ -17,7 +17,6 @@ from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration, merged
 from rayfl.config.section import check_idle
 from rayfl.local.requests import Affine, Gradient
-from rayfl.local.steps import effective_steps
 
 if TYPE_CHECKING:
     import torch
@@ -30,6 +29,7 @@ class SCAFFOLD(FedAvg):
     """y <- y - eta (g(y) - c_i + c); w <- w + eta_g mean(dy_i), c <- c + 1/N sum(dc_i), all c zero at the start.
 
     The sum of the dc_i is divided by the number N of all clients, not of the participants; the others keep their c_i.
+    `report = ["norms"]` reports `control_norm`, of the new c, and `client_control_norm`, of the participants' new c_i.
 
     Attributes:
         option: `II`: c_i+ = c_i - c + (w - y) / (K eta), with the K steps that this client took and the rate of this
@@ -38,14 +38,17 @@ class SCAFFOLD(FedAvg):
             client update, also for modules that were frozen for a part of it.
         correction: Where c - c_i enters: the `gradient`, before clipping and momentum, as a linear term of the loss
             (FedDyn's and FedExP's code), or the `step`, after them (NIID-Bench's code). Without clipping and momentum
-            both are the paper's; what is meant with them it does not say.
+            both are the paper's; what is meant with them it does not say. Other optimizers than SGD rescale
+            gradients, which a `step` is subtracted beside, and are refused with it.
         steps: K of option II. `effective`: where momentum multiplies the correction too, the effective number of steps;
             dividing by the plain one lets the c_i grow without bound from momentum 0.5 on. `plain`: the number of steps
             whatever the momentum, as all the code bases have it. Equal without momentum.
+        aggregation: Of the models' changes alone: those of the control variates are summed, as ever.
         weighting: `uniform` in the paper and FedDyn's code; NIID-Bench weights the models' mean by `samples`.
     """
 
     sent_vectors: ClassVar[tuple[str, ...]] = ("delta", "control_delta")
+    reports: ClassVar[tuple[str, ...]] = ("norms",)
     no_relay: ClassVar[str] = "its control variates need a server"
 
     option: Literal["I", "II"] = "II"
@@ -58,13 +61,23 @@ class SCAFFOLD(FedAvg):
         check_idle(self, {"steps": self.option == "I"}, "with option = 'I'")
         return self
 
+    def assumes_sgd(self) -> str:
+        if self.option == "II":
+            return "option = 'II' takes the change divided by lr for a mean of gradients; use option = 'I'"
+        if self.correction == "step":
+            return "correction = 'step' subtracts lr times a gradient from its step; use correction = 'gradient'"
+        return ""
+
     def round(self, server: ServerState, context: RoundContext) -> Round:
         control = server.get("control", 0.0)
         sent = server.model, control.astype(np.float32)
         parts: tuple[Part, ...] = ("model", "params")
-        answers = yield Exchange(self.controlled_update, *sent, down=parts, up=parts)
-        self.apply(server, answers.mean("delta"))
-        server.keep("control", control + answers.sums["control_delta"] / server.num_clients)
+        answers = yield Exchange(self.controlled_update, *sent, down=parts, up=parts, each=self.aggregation.each)
+        self.apply(server, self.aggregated(server, answers))
+        new = control + answers.sums["control_delta"] / server.num_clients
+        server.keep("control", new)
+        if "norms" in context.asked:
+            server.report(control_norm=np.sqrt(np.square(new).sum()))
 
     def controlled_update(
         self, client: ClientContext, model: torch.Tensor, control: torch.Tensor
@@ -80,9 +93,11 @@ class SCAFFOLD(FedAvg):
         delta = trained - model
         if new is None:
             corrected = self.correction == "gradient" and self.steps == "effective"
-            steps = effective_steps(client.steps, client.local.momentum if corrected else 0.0)
+            steps = client.effective_steps(client.local.momentum if corrected else 0.0)
             new = own - control - delta[: client.num_params] / (steps * client.lr)
         client.state["control"] = new
+        if "norms" in client.asked:
+            client.report(client_control_norm=float(new.double().square().sum().sqrt()))
         return Answer(self.weight(client), sums={"control_delta": new - own}, delta=delta)
 
     def client_state(self) -> Declaration:

@@ -21,6 +21,7 @@ class RoundContext:
         round_in_phase: Number within the phase, from 1.
         lr: The round's local learning rate.
         stream: The round's own random generator.
+        asked: What the phase wants reported (`phases.N.report`).
     """
 
     cohort: Sequence[int]
@@ -28,6 +29,7 @@ class RoundContext:
     round_in_phase: int
     lr: float
     stream: np.random.Generator
+    asked: frozenset[str] = frozenset()
 
 
 @dataclass

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt, field_validator, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, ValidationInfo, field_validator, model_validator
 
 from rayfl.config.normalizations import NORMALIZATIONS
 from rayfl.config.section import Named, Section, check_plain
@@ -34,6 +34,8 @@ class Normalization(Section):
         return self
 
 
+Share = Annotated[float, Field(gt=0, lt=1)]
+
 RENAMED_PARTITIONS = {"feddyn": "dirichlet_per_client", "fedexp_unequal": "dirichlet_per_client_unequal"}
 
 
@@ -45,21 +47,40 @@ class Data(Section):
             `rayfl.data.dataset.Dataset` or arrays (train_x, train_y, test_x, test_y), or such a value itself.
         source: `auto` reads files where they are and otherwise generates a stand-in, and says which; `files` never
             falls back; `generated` never looks for files.
-        clients: How many. A natural partition draws that many of its clients with the scenario's seed (default: all);
-            the other partitions need it.
+        seed: Of generated data, the choice of clients, the partition and the held-out parts; by default the scenario's
+            `seed`. Scenarios that differ in `seed` alone share one split if this is set.
+        clients: How many. A natural partition draws that many of its clients (default: all); the other partitions need
+            it.
         partition: By default natural where the data names its clients, IID elsewhere. Your own takes what it needs of
-            `labels`, `num_classes`, `clients`, `rng` and `natural`, and returns `Shards` or the owner of every sample.
+            `labels`, `num_classes`, `targets`, `num_samples`, `clients`, `rng` and `natural`, and returns `Shards` or
+            the owner of every sample; see `rayfl.data.partition`.
+        labels_by: Makes the classes that a partition needs of labels that are none: "quantiles" (`bins`, of a number),
+            "argmax" (of a vector), "column" (`index`, of a vector), or a function of your own from the training labels
+            to [n] integers. The partition alone sees these classes. `shards` then gives no test samples to clients.
+        test_share: Of each client's training samples, at least one, held out to test on: `client_test`. Works under any
+            partition.
+        validation_share: Likewise for validation: `validation`.
+        server_share: Of all training samples, drawn uniformly before they are partitioned; the server alone holds them.
+            Natural clients give up those of their samples that were drawn.
         normalize: A name of `rayfl.config.normalizations`, or mean and std; by default none (images in [0, 1]).
         augment: Applied to training batches in the order given; see `rayfl.data.augmentation.pipeline`.
+        collate: Makes one batch of inputs that differ in length: "pad" (`value`), or a function of your own from the
+            list of the samples' inputs to a tensor or a dictionary of tensors (keyword arguments of the network).
         options: Keyword arguments of the source, such as `labels = "coarse"` of cifar100.
     """
 
     name: str
     source: Literal["auto", "files", "generated"] = "auto"
+    seed: NonNegativeInt | None = None
     clients: PositiveInt | None = None
     partition: Named | None = None
+    labels_by: Named | None = None
+    test_share: Share | None = None
+    validation_share: Share | None = None
+    server_share: Share | None = None
     normalize: Normalization | None = None
     augment: tuple[Named, ...] = ()
+    collate: Named | None = None
     options: dict[str, Any] = Field(default_factory=dict)
 
     @field_validator("partition")
@@ -68,6 +89,14 @@ class Data(Section):
         if partition and partition.name in RENAMED_PARTITIONS:
             raise ValueError(f"'{partition.name}' is now called '{RENAMED_PARTITIONS[partition.name]}'")
         return partition
+
+    @field_validator("validation_share")
+    @classmethod
+    def _shares_leave_something(cls, validation: float | None, info: ValidationInfo) -> float | None:
+        test = info.data.get("test_share")
+        if validation and test and validation + test >= 1:
+            raise ValueError(f"and data.test_share hold out {validation + test:g} of each client's samples; leave some")
+        return validation
 
     @field_validator("options")
     @classmethod

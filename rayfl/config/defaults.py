@@ -15,8 +15,8 @@ from rayfl.registry import check_options, default_options
 def with_defaults(chosen: Named, target: Callable[..., Any], known: Iterable[str], where: str) -> Named:
     """The same choice, its options checked and those that are left to their defaults written out.
 
-    A default is left out where a scenario file cannot hold it (None, or a value that is not plain) or where its own
-    annotation refuses it, so that what is written can always be read again.
+    A default is left out where a scenario file cannot hold it (None, alone or in a list, or a value that is not plain)
+    or where its own annotation refuses it, so that what is written can always be read again.
 
     Args:
         chosen: A name with options.
@@ -36,13 +36,18 @@ def with_defaults(chosen: Named, target: Callable[..., Any], known: Iterable[str
     check_options(target, chosen.options, known, where)
     options = dict(chosen.options)
     for key, value in default_options(target, [*known, *options], where).items():
-        if value is None:
-            continue
         try:
             plain = to_jsonable_python(value)
+            if _holds_none(plain):
+                continue
             check_plain({key: plain})
             check_options(target, {key: plain}, [*known, *options], where)
         except (PydanticSerializationError, ValueError, ScenarioError):
             continue
         options[key] = plain
     return Named.model_validate({**options, "name": chosen.name})
+
+
+def _holds_none(plain: Any) -> bool:
+    parts = plain.values() if isinstance(plain, dict) else plain if isinstance(plain, list) else ()
+    return plain is None or any(_holds_none(part) for part in parts)

@@ -14,8 +14,18 @@ from pydantic import (
     model_validator,
 )
 
-from rayfl.config.phase import Local
+from rayfl.config.local import Local, Rates, Train
 from rayfl.config.section import Named, Section
+
+
+class Personalization(Local):
+    """How a client trains the global model for itself before it is scored.
+
+    Attributes:
+        train: What of the network trains, whatever the phase trained; see `Train`.
+    """
+
+    train: Train = "all"
 
 
 class Evaluation(Section):
@@ -27,7 +37,7 @@ class Evaluation(Section):
             rayfl.tasks.metrics.metric.Metric. By default the task's.
         headline: The metric that ranks rounds and runs, by its label, or "loss"; by default the first.
         every: Evaluates after every so many rounds of the scenario, and after the last round of each phase.
-        samples: Evaluates on at most this many test samples, drawn once from the scenario's seed and the same in all
+        samples: Evaluates on at most this many test samples, drawn once from the data's seed and the same in all
             rounds; all of them by default. With scores per client, every client that has test samples keeps at least
             one of its own, and the rest are drawn from all clients alike.
         batch_size: Test samples that go through the model at once.
@@ -35,6 +45,9 @@ class Evaluation(Section):
         personalize: Also trains the global model on every client's own training samples in this way, and scores the
             result on the client's own test samples (FedBABU's personalized accuracy). The global model is not changed,
             and the learning rate is the same in all rounds.
+        client_model: What is scored on a client's own test samples: the `global` model, or the client's `personal` one,
+            where the phase's algorithm keeps some (`ditto`, `fedbn`, `buffers = "keep"`); in a phase whose algorithm
+            keeps none it is the global one. All scores are then by client, as with `per_client`.
     """
 
     metrics: tuple[Named, ...] = ()
@@ -43,14 +56,23 @@ class Evaluation(Section):
     samples: PositiveInt | None = None
     batch_size: PositiveInt = 500
     per_client: bool = False
-    personalize: Local | None = None
+    personalize: Personalization | None = None
+    client_model: Literal["global", "personal"] = "global"
 
     @field_validator("personalize")
     @classmethod
-    def _no_rounds_to_decay_over(cls, local: Local | None) -> Local | None:
-        if local and (local.lr_decay != 1 or local.lr_drops):
-            raise ValueError("knows no lr_decay and no lr_drops: it has the same rate in all rounds")
+    def _no_rounds_to_decay_over(cls, local: Personalization | None) -> Personalization | None:
+        if local and (local.lr_decay != 1 or local.lr_drops or local.round_schedule != Rates()):
+            raise ValueError("knows no lr_decay, lr_drops and round_schedule: it has the same rate in all rounds")
         return local
+
+    @model_validator(mode="after")
+    def _one_kind_of_client_model(self) -> Evaluation:
+        if self.personalize and self.client_model == "personal":
+            raise ValueError(
+                "personalize trains the global model and client_model = 'personal' scores others; choose one"
+            )
+        return self
 
 
 class Numerics(Section):

@@ -1,15 +1,14 @@
-"""[[phases]]: schedule, algorithm, number of rounds, cohort, and local training."""
+"""[[phases]]: schedule, algorithm, number of rounds, cohort, what trains, and how."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
+    ConfigDict,
     Discriminator,
     Field,
-    NonNegativeFloat,
     NonNegativeInt,
-    PositiveFloat,
     PositiveInt,
     Tag,
     ValidationError,
@@ -20,72 +19,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from rayfl.config.section import Named, Section, check_idle
-
-
-class Unfreezing(Section):
-    """FedBug: a client update starts by training the modules next to the input; the others thaw one by one.
-
-    Attributes:
-        share: P, the share of the update's steps over which modules thaw; 0 freezes nothing.
-        schedule: `paper`: at step k of K the first min(M, ceil(k M / (P K))) of M units train; `code`: units thaw every
-            floor(P K / M) steps. They agree if P K / M is an integer; otherwise `code` thaws a little earlier.
-        units: `modules`, or a grouping that the network declares, such as a ResNet's `stages` or `blocks`.
-        order: `bottom_up`, from the input to the output; `top_down` is the paper's ablation.
-    """
-
-    share: Annotated[float, Field(ge=0, le=1)]
-    schedule: Literal["paper", "code"] = "paper"
-    units: str = "modules"
-    order: Literal["bottom_up", "top_down"] = "bottom_up"
-
-
-class Local(Section):
-    """Local training: mini-batch SGD with a fresh optimizer in every client update.
-
-    A client update takes `epochs` passes over the client's samples, and at most `steps` steps; CyclicFL's cap of 20
-    steps is `steps = 20` with the default single epoch, min(20, the client's number of batches).
-
-    Attributes:
-        epochs: Passes over the samples.
-        steps: Maximum number of steps; by default only the epochs limit it.
-        batch_size: A number, or "full" for all of the client's samples in one step.
-        drop_last: Drop the last incomplete batch of an epoch, unless it is the only one.
-        shuffle: Shuffle the samples anew for every epoch; otherwise they keep the order of the shard.
-        lr: Learning rate of the first round.
-        lr_decay: Factor applied to `lr` after every round.
-        lr_decay_from: Whether rounds are counted from the start of the `scenario` or of the `phase`.
-        lr_drops: Rounds, counted the same way, after which `lr` is also multiplied by `lr_drop` (FedBABU: after half
-            and three quarters of the rounds; FPS: every 30).
-        lr_drop: The factor applied at `lr_drops`.
-        momentum: Heavy-ball momentum, as in PyTorch's SGD.
-        weight_decay: Coupled weight decay, as in PyTorch's SGD.
-        clip_norm: Maximum global L2 norm of the gradient, including the algorithm's penalties but not weight decay.
-        unfreeze: Gradual unfreezing. A frozen module has no gradient computed, and gets no weight decay, momentum or
-            penalty; its batch norm's running statistics are still updated.
-        fixed_last: How many of the network's last modules are never trained (1 is FedBABU's fixed head).
-    """
-
-    epochs: PositiveInt = 1
-    steps: PositiveInt | None = None
-    batch_size: PositiveInt | Literal["full"] = 32
-    drop_last: bool = False
-    shuffle: bool = True
-    lr: PositiveFloat = 0.01
-    lr_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
-    lr_decay_from: Literal["scenario", "phase"] = "scenario"
-    lr_drops: tuple[PositiveInt, ...] = ()
-    lr_drop: Annotated[float, Field(gt=0, le=1)] = 0.1
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    weight_decay: NonNegativeFloat = 0.0
-    clip_norm: PositiveFloat | None = None
-    unfreeze: Unfreezing | None = None
-    fixed_last: NonNegativeInt = 0
-
-    @model_validator(mode="after")
-    def _no_idle_options(self) -> Local:
-        check_idle(self, {"lr_drop": not self.lr_drops}, "without lr_drops")
-        return self
+from rayfl.config.local import Local, Train
+from rayfl.config.section import Named, Section, check_idle, check_plain
 
 
 class Bernoulli(Section):
@@ -106,6 +41,32 @@ class Explicit(Section):
     explicit: Annotated[tuple[Annotated[tuple[int, ...], Field(min_length=1)], ...], Field(min_length=1)]
 
 
+class BySampler(Section):
+    """Drawn by a class: `{ sampler = "power_of_choice", clients = 10, candidates = 30 }`.
+
+    The other keys are its options, which are checked against the class.
+
+    Attributes:
+        sampler: A registered name, or `package.module:object` for one of the user's own.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    sampler: str
+
+    @model_validator(mode="after")
+    def _options_are_plain(self) -> BySampler:
+        check_plain(self.options)
+        if "name" in self.options:
+            raise ValueError("name is no option of a sampler, which `sampler` names")
+        return self
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options as they were given."""
+        return dict(self.model_extra or {})
+
+
 def _cohort(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
     try:
         return validate(value)
@@ -113,7 +74,8 @@ def _cohort(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
         raise PydanticCustomError(
             "cohort",
             "allowed are a number of clients (1, 2, ...), a share of them (0.0 < share <= 1.0), "
-            "{ bernoulli = probability }, { by_size = number }, or { explicit = [[client, ...], ...] }",
+            "{ bernoulli = probability }, { by_size = number }, { explicit = [[client, ...], ...] }, "
+            "or { sampler = name, ... }",
         ) from None
 
 
@@ -122,18 +84,19 @@ Cohort = Annotated[
     | Annotated[float, Field(strict=True, gt=0, le=1)]
     | Bernoulli
     | BySize
-    | Explicit,
+    | Explicit
+    | BySampler,
     WrapValidator(_cohort),
 ]
 
 
-EvalModel = Literal["global", "average", "participants", "all"]
+EvalModel = Literal["global", "average", "participants", "all", "ema"]
 """Which model is evaluated, exported and handed to the next phase.
 
 `global`: the model that clients start from. `average`: the mean of the last two global models (FedExP). `participants`:
 the mean of what the round's participants returned, weighted as the algorithm weights them (FedDyn). `all`: the mean
 over all clients of what each returned last (FedDyn's and FedBug's code plot it); a client that never took part counts
-with the phase's first model.
+with the phase's first model. `ema`: an exponential moving average of the global models after each round.
 """
 
 
@@ -146,6 +109,8 @@ class _Phase(Section):
         rounds: Number of rounds; 0 leaves the phase out.
         until: The phase's last round, counted over the whole scenario; replaces `rounds`, which `Scenario` derives.
         cohort: Which clients take part in a round.
+        train: What of the network trains; see `Train`. The rest stays as it is, batch norm's statistics included, and
+            is neither sent nor counted as traffic.
         local: How clients train.
     """
 
@@ -154,6 +119,7 @@ class _Phase(Section):
     rounds: NonNegativeInt = 0
     until: PositiveInt | None = None
     cohort: Cohort
+    train: Train = "all"
     local: Local = Local()
 
     @field_validator("algorithm", mode="before")
@@ -174,6 +140,9 @@ class ParallelPhase(_Phase):
 
     Attributes:
         eval_model: See `EvalModel`; the default is the algorithm's.
+        ema_decay: Of `eval_model = "ema"`: m <- decay m + (1 - decay) w after every round, m = w after the first.
+        report: Scalars to report: `step` and `divergence` (see `rayfl.algorithms.diagnostics`), and what the algorithm
+            adds, such as `norms` (SCAFFOLD, FedDyn). What costs nothing (FedExP's step) is always reported.
         transforms: Applied in order to a client's answer before it is summed: `top_k`, `quantize`, or your own.
     """
 
@@ -181,7 +150,21 @@ class ParallelPhase(_Phase):
 
     schedule: Literal["parallel"] = "parallel"
     eval_model: EvalModel | None = None
+    ema_decay: Annotated[float, Field(gt=0, lt=1)] = 0.99
     transforms: tuple[Named, ...] = ()
+    report: tuple[str, ...] = ()
+
+    @field_validator("report")
+    @classmethod
+    def _nothing_twice(cls, report: tuple[str, ...]) -> tuple[str, ...]:
+        if twice := [name for name in report if report.count(name) > 1]:
+            raise ValueError(f"names '{twice[0]}' twice")
+        return report
+
+    @model_validator(mode="after")
+    def _no_idle_decay(self) -> ParallelPhase:
+        check_idle(self, {"ema_decay": self.eval_model != "ema"}, "without eval_model = 'ema'")
+        return self
 
 
 class RelayPhase(_Phase):
@@ -195,7 +178,9 @@ class RelayPhase(_Phase):
     """
 
     eval_model: ClassVar[EvalModel | None] = "global"
+    ema_decay: ClassVar[float] = 0.99
     transforms: ClassVar[tuple[Named, ...]] = ()
+    report: ClassVar[tuple[str, ...]] = ()
 
     schedule: Literal["relay"]
     order: Literal["sampled", "fixed", "no_repeat"] = "sampled"

@@ -8,6 +8,8 @@ RENAMED = {
     "phases.*.algorithm.report": "phases.*.eval_model",
     "phases.*.algorithm.server_lr": "phases.*.algorithm.server_optimizer.lr",
     "phases.*.cohort.given": "phases.*.cohort.explicit",
+    "phases.*.local.fixed_last": "phases.*.train",
+    "evaluation.personalize.fixed_last": "evaluation.personalize.train",
     "resources.patience_s": "resources.watchdog_s",
 }
 """The new key path of every old one. `*` stands for a phase, by number or by name."""

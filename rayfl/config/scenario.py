@@ -23,6 +23,7 @@ class Scenario(Section):
 
     Attributes:
         name: Begins the name of the run's folder; by default the file's stem, where the scenario came from a file.
+        seed: Of the initial parameters, cohorts and training; and of the data, unless `data.seed` is set.
         model: A registered network or `package.module:object`, with its options; rayfl passes `num_classes` (the width
             of its output) and `input_shape` (height, width, channels) to a network that asks for them.
         task: What is learned: a registered task or `package.module:object`, with its options.
@@ -90,6 +91,11 @@ class Scenario(Section):
         if not run:
             raise ValueError("none of them has a round")
         return tuple(run)
+
+    @property
+    def data_seed(self) -> int:
+        """The seed of everything that is drawn about the data."""
+        return self.seed if self.data.seed is None else self.data.seed
 
     def to_toml(self) -> str:
         """The resolved scenario, every default written out (an option left open is left out)."""

@@ -31,6 +31,17 @@ partitioners = Registry(
     },
 )
 
+labelings = Registry(
+    "way to make classes of labels",
+    {
+        "quantiles": "rayfl.data.partition.labels_by:quantiles",
+        "argmax": "rayfl.data.partition.labels_by:argmax",
+        "column": "rayfl.data.partition.labels_by:column",
+    },
+)
+
+collations = Registry("collation", {"pad": "rayfl.data.collation:pad"})
+
 augmentations = Registry(
     "augmentation",
     {

@@ -2,56 +2,151 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from rayfl.data.dataset import Dataset, Provenance, Samples
+from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
+from rayfl.data.inputs import Fields, Inputs, Ragged
 from rayfl.errors import DataError
 
+_FORMS = (
+    "arrays (train_x, train_y, test_x, test_y), nor a mapping from 'train', 'test' and the names of further test sets "
+    "to (x, y) or (x, y, owner)"
+)
 
-def dataset_of_arrays(name: str, loaded: Any) -> Dataset:
-    """Makes a data set of (train_x, train_y, test_x, test_y), numpy arrays or anything that numpy can read.
+
+def dataset_of_arrays(name: str, loaded: Any, provenance: Provenance | None = None) -> Dataset:
+    """Makes a data set of arrays: numpy's, or anything that numpy can read.
 
     Args:
         name: The `data.name` that gave them, for messages.
-        loaded: What it gave.
+        loaded: (train_x, train_y, test_x, test_y), or a mapping from `train`, `test` and the names of further test sets
+            to (x, y) or (x, y, owner). `owner` [n], integers or text, makes clients of the data's own; the owners in
+            `test` may be left out. x may be a mapping from names to arrays, and a list of arrays of different
+            lengths, here or there.
+        provenance: Where they came from; by default, that they are arrays of this name.
 
     Returns:
-        A data set with as many classes as the largest label says.
+        A data set with as many classes as the largest label says, if labels are single integers; else without classes.
 
     Raises:
-        DataError: Something else; labels that are not integers from 0; or a label so large that it cannot number a
+        DataError: Something else; class labels that do not count from 0, or a label so large that it cannot number a
             class.
     """
+    if not isinstance(loaded, Mapping):
+        try:
+            train_x, train_y, test_x, test_y = loaded
+        except Exception as error:  # a strange object may raise anything
+            raise _no_data(name, loaded, error) from error
+        loaded = {"train": (train_x, train_y), "test": (test_x, test_y)}
+    if not {"train", "test"} <= set(loaded):
+        raise _no_data(name, loaded, KeyError("it has no 'train' and 'test'"))
     try:
-        train_x, train_y, test_x, test_y = (np.asarray(part) for part in loaded)
+        parts = {part: _samples(*given[:2]) for part, given in loaded.items()}
+        owners = {part: np.asarray(given[2]) for part, given in loaded.items() if len(given) > 2}
+    except DataError as error:
+        raise DataError(f"data.name: '{name}': {error}") from None
     except Exception as error:  # numpy hands on whatever a strange object raises
-        raise DataError(
-            f"data.name: '{name}' gave an object of type {type(loaded).__name__}, which is neither a "
-            "rayfl.data.dataset.Dataset nor arrays (train_x, train_y, test_x, test_y) "
-            f"({' '.join(str(error).split())})"
-        ) from error
-    for label, x, y in (("train", train_x, train_y), ("test", test_x, test_y)):
-        if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer) or not len(y):
-            raise DataError(
-                f"data.name: '{name}': {label}_y must be a vector of integer class labels, not {y.dtype}{list(y.shape)}"
-            )
-        if not x.ndim:
-            raise DataError(f"data.name: '{name}': {label}_x is a single value, not an array with a row per sample")
-        if y.min() < 0:
-            raise DataError(f"data.name: '{name}': {label}_y has the label {y.min()}; classes are numbered from 0")
-    largest = int(max(train_y.max(), test_y.max()))
-    samples = len(train_y) + len(test_y)
-    if largest >= max(1000, samples):
-        raise DataError(
-            f"data.name: '{name}': a label is {largest}, which would make {largest + 1} classes for {samples} samples; "
-            "number the classes from 0 without gaps, as numpy.unique(labels, return_inverse=True) does"
-        )
+        raise _no_data(name, loaded, error) from error
+    for part, samples in parts.items():
+        _check(samples, f"data.name: '{name}': {part}")
     return Dataset(
         name=name,
-        train=Samples(train_x, train_y.astype(np.int64)),
-        test=Samples(test_x, test_y.astype(np.int64)),
-        num_classes=largest + 1,
-        provenance=Provenance("arrays", f"arrays from {name}"),
+        train=parts["train"],
+        test=parts["test"],
+        num_classes=_num_classes(parts, f"data.name: '{name}'"),
+        provenance=provenance or Provenance("arrays", f"arrays from {name}"),
+        natural=_clients(parts, owners, f"data.name: '{name}'"),
+        tests={part: samples for part, samples in parts.items() if part not in ("train", "test")},
     )
+
+
+def inputs_from(given: Any) -> Inputs:
+    """Inputs from an array, a list of arrays of different lengths, or a mapping from names to either."""
+    if isinstance(given, Mapping):
+        return Fields({name: _array_or_pieces(part) for name, part in given.items()})
+    return _array_or_pieces(given)
+
+
+def labels_from(given: Any) -> np.ndarray:
+    """Labels as they are kept: integers as int64, floating point numbers as float32, truth values as 0 and 1."""
+    y = np.asarray(given)
+    if y.dtype.kind == "f":
+        return y.astype(np.float32)
+    return y.astype(np.int64) if y.dtype.kind in "uib" else y
+
+
+def _array_or_pieces(given: Any) -> np.ndarray | Ragged:
+    pieces = isinstance(given, list | tuple) or (isinstance(given, np.ndarray) and given.dtype == object)
+    if not pieces or not len(given) or not all(isinstance(piece, np.ndarray) and piece.ndim for piece in given):
+        return np.asarray(given)
+    equal = len({len(piece) for piece in given}) == 1
+    return np.stack(given) if equal and isinstance(given, list | tuple) else Ragged.of(given)
+
+
+def _samples(x: Any, y: Any) -> Samples:
+    return Samples(inputs_from(x), labels_from(y))
+
+
+def _no_data(name: str, loaded: Any, error: Exception) -> DataError:
+    return DataError(
+        f"data.name: '{name}' gave an object of type {type(loaded).__name__}, which is neither a "
+        f"rayfl.data.dataset.Dataset nor {_FORMS} ({' '.join(str(error).split())})"
+    )
+
+
+def _check(samples: Samples, what: str) -> None:
+    y = samples.y
+    if not y.ndim or not len(y) or y.dtype.kind not in "uif":
+        raise DataError(
+            f"{what}_y must be integer class labels, or other labels of numbers, with a row per sample, not "
+            f"{y.dtype}{list(y.shape)}"
+        )
+    if isinstance(samples.x, np.ndarray) and not samples.x.ndim:
+        raise DataError(f"{what}_x is a single value, not an array with a row per sample")
+
+
+def _num_classes(parts: Mapping[str, Samples], what: str) -> int | None:
+    train = parts["train"].y
+    if train.ndim != 1 or train.dtype.kind == "f":
+        return None
+    for part, samples in parts.items():
+        if samples.y.dtype.kind != "f" and samples.y.min() < 0:
+            raise DataError(
+                f"{what}: {part}_y has the label {samples.y.min()}; classes are numbered from 0 (labels that are no "
+                "classes are floating point numbers)"
+            )
+    largest = int(max(samples.y.max() for samples in parts.values()))
+    count = sum(len(samples) for samples in parts.values())
+    if largest >= max(1000, count):
+        raise DataError(
+            f"{what}: a label is {largest}, which would make {largest + 1} classes for {count} samples; number the "
+            "classes from 0 without gaps, as numpy.unique(labels, return_inverse=True) does (labels that are no "
+            "classes are floating point numbers)"
+        )
+    return largest + 1
+
+
+def _clients(parts: Mapping[str, Samples], owners: Mapping[str, np.ndarray], what: str) -> NaturalClients | None:
+    for part, owner in owners.items():
+        if part not in ("train", "test"):
+            raise DataError(f"{what}: {part} has owners; only 'train' and 'test' belong to clients")
+        if owner.shape != (len(parts[part]),) or owner.dtype.kind not in "uiUT":
+            raise DataError(
+                f"{what}: the owners of {part} are {owner.dtype}{list(owner.shape)} for {len(parts[part])} samples; "
+                "give an integer or a text for each"
+            )
+    if "train" not in owners:
+        if owners:
+            raise DataError(f"{what}: test has owners, and train has none")
+        return None
+    names, owner = np.unique(owners["train"], return_inverse=True)
+    test: Shards | None = None
+    if "test" in owners:
+        test_owner = np.searchsorted(names, owners["test"]).clip(max=len(names) - 1)
+        if unknown := np.flatnonzero(names[test_owner] != owners["test"]).tolist():
+            raise DataError(f"{what}: test has samples of '{owners['test'][unknown[0]]}', who has none in train")
+        test = Shards.by_owner(test_owner, len(names))
+    return NaturalClients(tuple(map(str, names.tolist())), Shards.by_owner(owner, len(names)), test)

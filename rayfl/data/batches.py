@@ -1,26 +1,36 @@
-"""From the shard store to batches on a device: vectorised tensor operations, no Python code per sample."""
+"""From the shard store to batches on a device: vectorised tensor operations, no Python code of rayfl's per sample."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from rayfl.data.augmentation.pipeline import Pipeline
+from rayfl.data.collation import Input, build_collation
 from rayfl.data.device_copy import to_device
+from rayfl.data.inputs import are_images
 from rayfl.data.sample_reader import SampleReader
 
 if TYPE_CHECKING:
     from rayfl.data.store import ShardStore
 
 
+Batch = tuple[Any, torch.Tensor]
+"""Inputs, a tensor or keyword arguments of the network's `forward` (`Input`), and labels."""
+
+
 class BatchSource:
     """Batches of the store's samples on one device.
 
     Inputs come out as the model wants them: images as float32 [n, channels, height, width] (channels-last in memory),
-    scaled to [0, 1] and normalised; other floating point inputs as float32, integers as int64. Labels are int64 [n].
+    scaled to [0, 1] and normalised; other floating point inputs as float32, integers as int64, truth values (of inputs
+    by name) as they are. Inputs by name are a dictionary of such tensors, which the network gets as keyword arguments.
+    Labels are int64 or float32, [n] or of whatever shape the data gives them.
+
+    Sets of samples have the names of `ShardStore.held_out`, or "train", "test" and "server".
 
     Args:
         store: The data.
@@ -29,18 +39,20 @@ class BatchSource:
             has the samples already and needs no cache.
 
     Raises:
-        ScenarioError: An augmentation that cannot be built.
+        ScenarioError: An augmentation or a collation that cannot be built.
     """
 
     def __init__(self, store: ShardStore, device: torch.device, cache_bytes: int = 0) -> None:
         self._store, self._device = store, device
-        self._images = store.train.x.dtype == np.uint8 and store.train.x.ndim == 4
+        self._images = are_images(store.train.x) and not store.collate
         self._pipeline = Pipeline(store.augment)
-        budget = 0 if device.type == "cpu" else cache_bytes
-        self._train = SampleReader(store.train, device, budget)
-        self._test = SampleReader(store.test, device, budget - self._train.reserved_bytes)
+        self._collate = build_collation(store.collate) if store.collate else None
+        self._budget = 0 if device.type == "cpu" else cache_bytes
+        self._readers: dict[str, SampleReader] = {}
+        for name in ("train", "test"):
+            self._reader(name)
         self._mean_std: tuple[torch.Tensor, torch.Tensor] | None = None
-        if store.normalize:
+        if store.normalize and store.input_shape:
             # Repeated for a row of pixels: PyTorch is five times slower where it repeats three values itself.
             width = store.input_shape[1]
             self._mean_std = (
@@ -63,46 +75,61 @@ class BatchSource:
 
     def labels(self, rows: np.ndarray) -> torch.Tensor:
         """The labels of training samples, in the order of `rows`."""
-        return self._train.labels(rows)
+        return self._reader("train").labels(rows)
 
-    def plain_batches(self, rows: np.ndarray, batch_size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Training samples in the given order, not augmented; fetched batch by batch, for passes that do not train.
+    def batch(self, name: str, rows: np.ndarray | slice) -> Batch:
+        """Some samples of a set, in the given order, never augmented."""
+        x, y = self._reader(name).fetch(rows)
+        return self._finished(x), y
+
+    def test_batch(self, rows: np.ndarray | slice) -> Batch:
+        """Some test samples in the given order, never augmented: inputs and labels."""
+        return self.batch("test", rows)
+
+    def plain_batches(self, rows: np.ndarray, batch_size: int, name: str = "train") -> Iterator[Batch]:
+        """Samples in the given order, not augmented; fetched batch by batch, for passes that do not train.
 
         Args:
-            rows: [n] integers, rows of the training samples, such as `shard(client)`.
+            rows: [n] integers, rows of the set of samples, such as `shard(client)`.
             batch_size: Samples of a batch; the last one may have fewer.
+            name: Of the set.
 
         Yields:
             Inputs and labels of one batch.
         """
         for start in range(0, len(rows), batch_size):
-            x, y = self._train.fetch(rows[start : start + batch_size])
-            yield self._model_layout(self._scaled(x)), y
+            yield self.batch(name, rows[start : start + batch_size])
 
     def training_batches(
-        self, rows: np.ndarray, batch_size: int, rng: np.random.Generator, augment: bool = True
-    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """One pass over training samples in the given order.
+        self, rows: np.ndarray, batch_size: int, rng: np.random.Generator, augment: bool = True, name: str = "train"
+    ) -> Iterator[Batch]:
+        """One pass over samples in the given order.
 
         The pass is fetched at once: one gather, one copy to the device, and every batch is a view of it; so are all
-        random numbers of its augmentation, unless one of the user's own draws for itself. Rows that will not be
-        trained on should therefore not be among `rows`.
+        random numbers of its augmentation, unless an augmentation draws for itself. Rows that will not be trained on
+        should therefore not be among `rows`. Inputs that need a collation are fetched batch by batch.
 
         Args:
-            rows: [n] integers, rows of the training samples in the order in which they are trained on.
+            rows: [n] integers, rows of the set of samples in the order in which they are trained on.
             batch_size: Samples of a batch; the last one may have fewer.
             rng: Where the augmentation draws from, batch after batch.
             augment: Whether to apply the scenario's augmentation.
+            name: Of the set: "train", or "server" for what the server trains on.
 
         Yields:
             Inputs and labels of one batch.
         """
-        x, y = self._train.fetch(rows)
-        if not (augment and self._pipeline.steps):
-            for start in range(0, len(rows), batch_size):
-                yield self._model_layout(self._scaled(x[start : start + batch_size])), y[start : start + batch_size]
+        if self._collate:
+            yield from self.plain_batches(rows, batch_size, name)
             return
-        height, width, channels = self._store.input_shape
+        x, y = self._reader(name).fetch(rows)
+        if isinstance(x, dict) or not (augment and self._pipeline.steps):
+            for start in range(0, len(rows), batch_size):
+                part = slice(start, start + batch_size)
+                inputs = {key: tensor[part] for key, tensor in x.items()} if isinstance(x, dict) else x[part]
+                yield self._finished(inputs), y[part]
+            return
+        _, height, width, channels = x.shape
         drawn = self._pipeline.draw(len(rows), batch_size, (height, width, channels), rng)
         draws = None if drawn is None else to_device(drawn, self._device)
         for start in range(0, len(rows), batch_size):
@@ -111,14 +138,21 @@ class BatchSource:
             batch = self._scaled(self._pipeline.on_pixels(x[part], of_batch, rng))
             yield self._model_layout(self._pipeline.on_values(batch, of_batch, rng)), y[part]
 
-    def test_batch(self, rows: np.ndarray | slice) -> tuple[torch.Tensor, torch.Tensor]:
-        """Some test samples in the given order, never augmented: inputs and labels."""
-        x, y = self._test.fetch(rows)
-        return self._model_layout(self._scaled(x)), y
+    def _reader(self, name: str) -> SampleReader:
+        if name not in self._readers:
+            reader = SampleReader(self._store.samples(name), self._device, self._budget, self._collate)
+            self._budget -= reader.reserved_bytes
+            self._readers[name] = reader
+        return self._readers[name]
+
+    def _finished(self, x: Input) -> Input:
+        if isinstance(x, dict):
+            return {name: _as_numbers(tensor) for name, tensor in x.items()}
+        return self._model_layout(self._scaled(x))
 
     def _scaled(self, x: torch.Tensor) -> torch.Tensor:
         if not self._images:
-            return x.float() if x.is_floating_point() else x.long()
+            return _as_numbers(x)
         x = x.float().div_(255)
         if self._mean_std is not None:
             x.flatten(2).sub_(self._mean_std[0]).div_(self._mean_std[1])
@@ -126,3 +160,9 @@ class BatchSource:
 
     def _model_layout(self, x: torch.Tensor) -> torch.Tensor:
         return x.permute(0, 3, 1, 2) if self._images else x
+
+
+def _as_numbers(x: torch.Tensor) -> torch.Tensor:
+    if x.dtype == torch.bool:
+        return x
+    return x.float() if x.is_floating_point() else x.long()

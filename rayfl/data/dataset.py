@@ -2,63 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 
-from rayfl.errors import DataError
-
-MAX_CLASSES = 1_000_000
-"""More are taken for a mistake: labels that were meant to be something else."""
-
-
-@dataclass(frozen=True)
-class TextWindows:
-    """Inputs [n, length] uint8 that are windows of one text: what numpy knows of an array, cut out when asked for.
-
-    Overlapping windows of a text share its memory: a window costs its start.
-
-    Attributes:
-        text: [m] uint8, symbols.
-        starts: [n] int32 or int64, where in the text each window begins.
-        length: Symbols per window.
-
-    Raises:
-        DataError: A window that is not all inside the text.
-    """
-
-    text: np.ndarray
-    starts: np.ndarray
-    length: int
-
-    dtype = np.dtype(np.uint8)
-    ndim = 2
-
-    def __post_init__(self) -> None:
-        last = len(self.text) - self.length
-        if len(self.starts) and not 0 <= self.starts.min() <= self.starts.max() <= last:
-            raise DataError(
-                f"windows of {self.length} symbols start at {self.starts.min()} to {self.starts.max()}; in a text of "
-                f"{len(self.text)} symbols they start at 0 to {last}"
-            )
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return len(self.starts), self.length
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
-        """Some windows, written out: [rows, length] uint8."""
-        every_window = np.lib.stride_tricks.sliding_window_view(self.text, self.length)
-        windows: np.ndarray = every_window[self.starts[rows]]
-        return windows
-
-    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
-        """All windows, written out; for `numpy.asarray`."""
-        return self[:].astype(dtype or self.dtype, copy=False)
+from rayfl.data.checking import check_dataset
+from rayfl.data.inputs import taken
 
 
 @dataclass(frozen=True)
@@ -67,21 +18,22 @@ class Samples:
 
     Attributes:
         x: [n, height, width, channels] uint8 for images (0..255); anything else is given to the model as it is,
-            floating point as float32, integers as int64.
-        y: [n] class labels, int64 or a smaller integer.
+            floating point as float32, integers as int64. Inputs by name (`Fields`) reach the network as keyword
+            arguments; those that differ in length (`Ragged`) are put together by `data.collate`.
+        y: [n] class labels, int64 or a smaller integer; or other labels: integers or floating point numbers, [n],
+            vectors [n, k] or maps [n, height, width].
     """
 
-    x: np.ndarray | TextWindows
+    x: Any
+    """One of `rayfl.data.inputs.Inputs`; who indexes it knows which."""
     y: np.ndarray
 
     def __len__(self) -> int:
         return len(self.y)
 
     def take(self, rows: np.ndarray) -> Samples:
-        """Some of the samples, in the order of `rows`; the text of windows is shared, not copied."""
-        if isinstance(self.x, TextWindows):
-            return Samples(replace(self.x, starts=self.x.starts[rows]), self.y[rows])
-        return Samples(self.x[rows], self.y[rows])
+        """Some of the samples, in the order of `rows`; texts and pieces of different lengths share their memory."""
+        return Samples(taken(self.x, rows), self.y[rows])
 
 
 @dataclass(frozen=True)
@@ -135,54 +87,49 @@ class Provenance:
 
 @dataclass(frozen=True)
 class NaturalClients:
-    """The clients that the data itself names (the writers of FEMNIST): same clients in training and test."""
+    """The clients that the data itself names (the writers of FEMNIST).
+
+    Attributes:
+        names: One for each client.
+        train: Their training samples.
+        test: Their test samples; None where the data does not say whose they are.
+    """
 
     names: tuple[str, ...]
     train: Shards
-    test: Shards
+    test: Shards | None
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set as its source returns it, before it is partitioned among clients."""
+    """A data set as its source returns it, before it is partitioned among clients.
+
+    Attributes:
+        name: For messages and records.
+        train: All training samples.
+        test: All test samples.
+        num_classes: How many classes the labels count; None where they are no classes. Labels [n] then lie in
+            0..num_classes-1. Of vectors or maps of classes, it is the number of classes of one entry.
+        provenance: Where the data came from.
+        natural: The data's own clients, where it has any.
+        tests: Further test sets by name, such as another domain's; of the same kind as `test`.
+
+    Raises:
+        DataError: Samples that do not fit together, or that no network could take.
+    """
 
     name: str
     train: Samples
     test: Samples
-    num_classes: int
+    num_classes: int | None
     provenance: Provenance
     natural: NaturalClients | None = None
+    tests: Mapping[str, Samples] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.num_classes <= MAX_CLASSES:
-            raise DataError(f"{self.name}: has {self.num_classes} classes; allowed are 1 to {MAX_CLASSES}")
-        for split, samples in (("train", self.train), ("test", self.test)):
-            if len(samples.x) != len(samples.y):
-                raise DataError(f"{self.name}: {split} has {len(samples.x)} inputs but {len(samples.y)} labels")
-            if not len(samples):
-                raise DataError(f"{self.name}: {split} is empty")
-            if samples.y.ndim != 1 or not np.issubdtype(samples.y.dtype, np.integer):
-                raise DataError(
-                    f"{self.name}: {split} labels are {samples.y.dtype}{list(samples.y.shape)}, not a vector of "
-                    "integers"
-                )
-            low, high = int(samples.y.min()), int(samples.y.max())
-            if low < 0 or high >= self.num_classes:
-                raise DataError(
-                    f"{self.name}: {split} labels run from {low} to {high}, allowed are 0 to {self.num_classes - 1}"
-                )
-        for split, samples in (("train", self.train), ("test", self.test)):
-            if samples.x.dtype.kind not in "uif" or not samples.x.dtype.isnative:
-                raise DataError(
-                    f"{self.name}: {split} inputs are {samples.x.dtype}; "
-                    "allowed are integers and floating point numbers in this machine's byte order"
-                )
-            x = samples.x
-            floats = isinstance(x, np.ndarray) and x.dtype.kind == "f" and x.size > 0
-            if floats and not np.isfinite([np.min(x), np.max(x)]).all():
-                raise DataError(f"{self.name}: {split} inputs hold values that are not finite (NaN or infinity)")
-        kinds = [f"{list(part.x.shape[1:])} {part.x.dtype}" for part in (self.train, self.test)]
-        if kinds[0] != kinds[1]:
-            raise DataError(f"{self.name}: train inputs are {kinds[0]}, test inputs {kinds[1]}")
-        if self.train.x.dtype == np.uint8 and self.train.x.ndim == 3:
-            raise DataError(f"{self.name}: images are [n, height, width, channels]; {kinds[0]} lacks the channels")
+        check_dataset(self)
+
+    @property
+    def parts(self) -> dict[str, Samples]:
+        """All sets of samples by name."""
+        return {"train": self.train, "test": self.test, **self.tests}

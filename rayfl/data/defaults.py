@@ -5,12 +5,13 @@ from __future__ import annotations
 from rayfl.config.data import Data
 from rayfl.config.defaults import with_defaults
 from rayfl.config.section import Named
-from rayfl.data import augmentations, data_sources, partitioners
+from rayfl.data import augmentations, collations, data_sources, labelings, partitioners
 from rayfl.data.augmentation.pipeline import batch_arguments
+from rayfl.data.partition.applying import GIVEN
 from rayfl.errors import ScenarioError
+from rayfl.registry import Registry, first_parameter
 
 _GIVEN_TO_SOURCES = ("source", "data_dir", "cache_dir", "seed", "clients")
-_GIVEN_TO_PARTITIONERS = ("labels", "num_classes", "clients", "rng", "natural")
 
 
 def with_data_defaults(config: Data) -> Data:
@@ -35,9 +36,21 @@ def with_data_defaults(config: Data) -> Data:
         if not callable(partitioner):
             kind = type(partitioner).__name__
             raise ScenarioError(f"data.partition: '{partition.name}' is an object of type {kind}, not a partitioner")
-        partition = with_defaults(partition, partitioner, _GIVEN_TO_PARTITIONERS, "data.partition")
+        partition = with_defaults(partition, partitioner, GIVEN, "data.partition")
     augment = tuple(_with_defaults(chosen, f"data.augment.{index}") for index, chosen in enumerate(config.augment))
-    return config.model_copy(update={"options": options, "partition": partition, "augment": augment})
+    found = {"options": options, "partition": partition, "augment": augment}
+    for key, registry in (("labels_by", labelings), ("collate", collations)):
+        chosen = getattr(config, key)
+        if chosen:
+            found[key] = _of_one_argument(chosen, registry, f"data.{key}")
+    return config.model_copy(update=found)
+
+
+def _of_one_argument(chosen: Named, registry: Registry, where: str) -> Named:
+    target = registry.resolve(chosen.name)
+    if not callable(target):
+        raise ScenarioError(f"{where}: '{chosen.name}' is an object of type {type(target).__name__}, not a function")
+    return with_defaults(chosen, target, first_parameter(target, where), where)
 
 
 def _with_defaults(chosen: Named, where: str) -> Named:

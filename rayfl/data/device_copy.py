@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from rayfl.data.dataset import TextWindows
+from rayfl.data.inputs import Array
 
 
-def to_tensor(array: np.ndarray | TextWindows, rows: np.ndarray | slice, device: torch.device) -> torch.Tensor:
+def to_tensor(array: Array, rows: np.ndarray | slice, device: torch.device) -> torch.Tensor:
     """Copies some rows of an array, into memory that PyTorch aligned.
 
     `torch.from_numpy` on a read-only array would make a writable alias of memory that other processes share.

@@ -2,51 +2,81 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
+from rayfl.data.collation import Collation, Input
 from rayfl.data.dataset import Samples
 from rayfl.data.device_copy import to_device, to_tensor
+from rayfl.data.inputs import Array, Fields, Ragged, named_parts
 
 
 class SampleReader:
     """Fetches samples to a device.
 
     Samples that were fetched once stay on the device as they are stored (images as uint8) until the budget is used up;
-    from then on, fetches that need others are served from the CPU. What is fetched is the same either way.
+    from then on, fetches that need others are served from the CPU. What is fetched is the same either way. Inputs that
+    are collated are not kept.
 
     Args:
         samples: What to read.
         device: Where to.
         budget_bytes: How much of the device's memory may be used; it is reserved at the first fetch.
+        collate: Makes one batch of the inputs of some samples, where the scenario names such a function.
     """
 
-    def __init__(self, samples: Samples, device: torch.device, budget_bytes: int = 0) -> None:
-        self._samples, self._device = samples, device
-        size = int(np.prod(samples.x.shape[1:], dtype=np.int64)) * samples.x.dtype.itemsize + samples.y.dtype.itemsize
-        self._capacity = min(len(samples), budget_bytes // size)
+    def __init__(
+        self, samples: Samples, device: torch.device, budget_bytes: int = 0, collate: Collation | None = None
+    ) -> None:
+        self._samples, self._device, self._collate = samples, device, collate
+        self._by_name = isinstance(samples.x, Fields)
+        self._names = list(named_parts(samples.x))
+        parts = [part for part in named_parts(samples.x).values() if not isinstance(part, Ragged)]
+        self._columns: list[Array] = [] if collate else [*parts, samples.y]
+        size = sum(int(np.prod(part.shape[1:], dtype=np.int64)) * part.dtype.itemsize for part in self._columns)
+        self._capacity = min(len(samples), budget_bytes // size) if self._columns else 0
         self.reserved_bytes = self._capacity * size
         self._slots = np.full(len(samples) if self._capacity else 0, -1, np.int64)
         self._used = 0
-        self._x = self._y = torch.empty(0)
+        self._kept: list[torch.Tensor] = []
 
-    def fetch(self, rows: np.ndarray | slice) -> tuple[torch.Tensor, torch.Tensor]:
+    def fetch(self, rows: np.ndarray | slice) -> tuple[Any, torch.Tensor]:
         """Fetches some samples, in the order of `rows`.
 
         Returns:
-            Inputs with the dtype in which they are stored, and labels [n] int64: copies, on the device.
+            Inputs with the dtype in which they are stored, by name where they have names, and labels, int64 or float32:
+            copies, on the device.
         """
+        if self._collate:
+            return self._collated(rows, self._collate), self.labels(rows)
+        *inputs, y = self._fetched(rows)
+        x = dict(zip(self._names, inputs, strict=True)) if self._by_name else inputs[0]
+        return x, _labels(y)
+
+    def labels(self, rows: np.ndarray | slice) -> torch.Tensor:
+        """Fetches the labels of some samples, in the order of `rows`: int64 or float32."""
+        return _labels(to_tensor(self._samples.y, rows, self._device))
+
+    def _fetched(self, rows: np.ndarray | slice) -> list[torch.Tensor]:
         if self._capacity:
             slots = self._resident(rows)
             if slots is not None:
                 index = to_device(torch.from_numpy(slots), self._device)
-                return self._x.index_select(0, index), self._y.index_select(0, index).long()
-        x = to_tensor(self._samples.x, rows, self._device)
-        return x, self.labels(rows)
+                return [kept.index_select(0, index) for kept in self._kept]
+        return [to_tensor(column, rows, self._device) for column in self._columns]
 
-    def labels(self, rows: np.ndarray | slice) -> torch.Tensor:
-        """Fetches the labels of some samples, in the order of `rows`."""
-        return to_tensor(self._samples.y, rows, self._device).long()
+    def _collated(self, rows: np.ndarray | slice, collate: Collation) -> Input:
+        parts = {name: part[rows] for name, part in named_parts(self._samples.x).items()}
+        if self._by_name:
+            samples = [dict(zip(parts, values, strict=True)) for values in zip(*parts.values(), strict=True)]
+            found = collate(samples)
+        else:
+            found = collate(list(parts[""]))
+        if isinstance(found, dict):
+            return {name: to_device(tensor, self._device) for name, tensor in found.items()}
+        return to_device(found, self._device)
 
     def _resident(self, rows: np.ndarray | slice) -> np.ndarray | None:
         """[n] int64: the places of the rows on the device, where those that are not there yet fit; else None."""
@@ -57,10 +87,15 @@ class SampleReader:
         if end > self._capacity:
             return None
         if len(missing):
-            x, y = (to_tensor(array, missing, self._device) for array in (self._samples.x, self._samples.y))
+            parts = [to_tensor(column, missing, self._device) for column in self._columns]
             if not self._used:
-                self._x, self._y = (part.new_empty((self._capacity, *part.shape[1:])) for part in (x, y))
-            self._x[self._used : end], self._y[self._used : end] = x, y
+                self._kept = [part.new_empty((self._capacity, *part.shape[1:])) for part in parts]
+            for kept, part in zip(self._kept, parts, strict=True):
+                kept[self._used : end] = part
             self._slots[missing] = np.arange(self._used, end)
             self._used = end
         return self._slots[rows].copy()
+
+
+def _labels(y: torch.Tensor) -> torch.Tensor:
+    return y.float() if y.is_floating_point() else y.long()

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from rayfl.config.data import Data, Normalization
 from rayfl.config.section import Named
-from rayfl.data import data_sources, partitioners
-from rayfl.data.arrays import dataset_of_arrays
-from rayfl.data.augmentation.pipeline import Pipeline
-from rayfl.data.batches import BatchSource
-from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
-from rayfl.data.partition.checking import checked_shards
+from rayfl.data.checking import are_class_labels
+from rayfl.data.dataset import Provenance, Samples, Shards
+from rayfl.data.held_out import CLIENT_TEST, VALIDATION, HeldOut, cut_clients, draw_for_server
+from rayfl.data.inputs import Fields, Ragged
+from rayfl.data.loading import load, select
+from rayfl.data.partition.applying import partitioned
 from rayfl.data.partition.same_classes import same_classes
-from rayfl.errors import DataError, ScenarioError
-from rayfl.registry import call_with_options
+from rayfl.data.trial import try_batches
+from rayfl.errors import DataError, RayflError
 from rayfl.streams import stream
+
+_BY_CLIENT = {VALIDATION: "for validation by client", CLIENT_TEST: "for testing by client"}
 
 
 @dataclass(frozen=True)
@@ -28,21 +30,25 @@ class ShardStore:
 
     Attributes:
         name: Of the data set.
-        train: All training samples.
+        train: All samples that clients train on.
         test: All test samples.
-        num_classes: How many classes the labels count.
+        num_classes: How many classes the labels count; None where they are no classes.
         train_shards: The rows of `train` that belong to each client.
         test_shards: The rows of `test` that belong to each client, in their order: of a natural partition, and of
             `shards`, where a client tests on the classes that it trains on; else None.
         normalize: Mean and standard deviation of the pixels, if they are normalised.
         augment: The augmentations of training batches, by name.
         provenance: Where the data came from.
+        held_out: Further sets of samples that nobody trains on: "validation" and "client_test", which were cut from
+            each client's training samples, and the data's further test sets under their own names.
+        server: Samples that the server alone holds, if it holds any.
+        collate: What makes one batch of inputs that differ in length, by name.
     """
 
     name: str
     train: Samples
     test: Samples
-    num_classes: int
+    num_classes: int | None
     train_shards: Shards
     test_shards: Shards | None
     normalize: Normalization | None
@@ -50,6 +56,9 @@ class ShardStore:
     provenance: Provenance
     test_drawn_from: int | None = None
     """How many test samples there were where `test` holds only a part of them, drawn once for all evaluations."""
+    held_out: Mapping[str, HeldOut] = field(default_factory=dict)
+    server: Samples | None = None
+    collate: Named | None = None
 
     @property
     def num_test_samples(self) -> int:
@@ -61,16 +70,45 @@ class ShardStore:
         return len(self.train_shards)
 
     @property
-    def input_shape(self) -> tuple[int, ...]:
-        """Shape of one sample's input: (height, width, channels) for images."""
-        return tuple(int(size) for size in self.train.x.shape[1:])
+    def input_shape(self) -> tuple[int, ...] | None:
+        """Shape of one sample's input: (height, width, channels) for images; None where inputs differ or have names."""
+        x = self.train.x
+        if self.collate or isinstance(x, Ragged | Fields):
+            return None
+        return tuple(int(size) for size in x.shape[1:])
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether every sample has one class."""
+        return are_class_labels(self.train.y, self.num_classes)
+
+    def samples(self, name: str) -> Samples:
+        """A set of samples by name: "train", "test", "server", or one of those that are held out.
+
+        Raises:
+            RayflError: There is no set of this name; those that there are are named.
+        """
+        known = {"train": self.train, "test": self.test, **{key: part.samples for key, part in self.held_out.items()}}
+        if self.server is not None:
+            known["server"] = self.server
+        if name not in known:
+            raise RayflError(f"{self.name} has no samples '{name}'; it has {', '.join(known)}")
+        return known[name]
 
     def summary(self) -> str:
+        """One line: how many clients, training and test samples, what is held out, and how many classes."""
         sizes = self.train_shards.sizes
         drawn = f"{len(self.test):,} of " if self.test_drawn_from is not None else ""
+        held_out = [
+            f"{len(part.samples):,} {_BY_CLIENT.get(name, 'in ' + name)}" for name, part in self.held_out.items()
+        ]
+        if self.server is not None:
+            held_out.append(f"{len(self.server):,} with the server")
         return (
             f"{self.num_clients} clients with {sizes.min()} to {sizes.max()} training samples "
-            f"(mean {sizes.mean():.0f}), {drawn}{self.num_test_samples:,} test samples, {self.num_classes} classes"
+            f"(mean {sizes.mean():.0f}), {drawn}{self.num_test_samples:,} test samples, "
+            + "".join(f"{part}, " for part in held_out)
+            + (f"{self.num_classes} classes" if self.num_classes else "labels without classes")
         )
 
 
@@ -79,7 +117,7 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
 
     Args:
         config: The scenario's data section.
-        seed: The scenario's seed: of the partition, the choice of clients, and generated data.
+        seed: The data's seed: of generated data, the choice of clients, the partition and the held-out parts.
         data_dir: Where sources look for files.
         cache_dir: Where sources keep what can be made again.
 
@@ -89,23 +127,31 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
         DataError: Files are missing or damaged, there are too few clients, a shard is empty, or code of the user's own
             returned something wrong.
     """
-    dataset = _load(config, seed, data_dir, cache_dir)
+    dataset = load(config, seed, data_dir, cache_dir)
     partition = config.partition or Named(name="natural" if dataset.natural else "iid")
-    natural = dataset.natural
-    if natural and partition.name == "natural":
-        natural = _select(natural, dataset.name, config.clients, seed)
-    train, test = dataset.train, dataset.test
-    train_shards = _partitioned(config, partition, dataset, natural, seed)
+    natural, by_client = dataset.natural, partition.name == "natural"
+    if natural and by_client:
+        natural = select(natural, dataset.name, config.clients, seed)
+    train, test, server = dataset.train, dataset.test, None
+    if config.server_share is not None:
+        train, server, natural = draw_for_server(train, natural, seed, config.server_share)
+    train_shards = partitioned(config, partition, train, dataset.num_classes, natural, seed)
     test_shards: Shards | None = None
-    if natural and partition.name == "natural":
+    if natural and by_client:
         train, train_shards = _gather(train, train_shards)
-        test, test_shards = _gather(test, natural.test)
-        if not len(test):
-            raise DataError(f"none of the {len(natural.names)} chosen clients of {dataset.name} has test samples")
-    elif partition.name == "shards":
+        if natural.test is not None:
+            test, test_shards = _gather(test, natural.test)
+            if not len(test):
+                raise DataError(f"none of the {len(natural.names)} chosen clients of {dataset.name} has test samples")
+    elif partition.name == "shards" and config.labels_by is None:
         dealt = same_classes(train.y, train_shards, test.y, stream(seed, "partition", 1))
         test, test_shards = _gather(test, dealt, rest=True)
     _check_no_empty_shard(train_shards, partition.name)
+    held_out: dict[str, HeldOut] = {}
+    if config.validation_share is not None or config.test_share is not None:
+        left, cut = cut_clients(train_shards, seed, config.validation_share, config.test_share)
+        held_out |= {name: HeldOut(*_gather(train, shards)) for name, shards in cut.items()}
+        train, train_shards = _gather(train, left)
     store = ShardStore(
         name=dataset.name,
         train=train,
@@ -116,90 +162,12 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
         normalize=config.normalize,
         augment=config.augment,
         provenance=dataset.provenance,
+        held_out=held_out | {name: HeldOut(samples) for name, samples in dataset.tests.items()},
+        server=server,
+        collate=config.collate,
     )
-    _check_images(store)
+    try_batches(store)
     return store
-
-
-def _partitioned(config: Data, partition: Named, dataset: Dataset, natural: NaturalClients | None, seed: int) -> Shards:
-    where = "data.partition"
-    partitioner = partitioners.resolve(partition.name)
-    what = f"{where}: '{partition.name}'"
-    if not callable(partitioner):
-        raise ScenarioError(f"{what} is an object of type {type(partitioner).__name__}, not a partitioner")
-    given = {
-        "labels": dataset.train.y.astype(np.int64, copy=False),
-        "num_classes": dataset.num_classes,
-        "clients": config.clients,
-        "rng": stream(seed, "partition"),
-        "natural": natural,
-    }
-    found = call_with_options(partitioner, partition.options, given, where)
-    return found if partition.name in partitioners else checked_shards(found, len(dataset.train), config.clients, what)
-
-
-def _check_images(store: ShardStore) -> None:
-    """Checks that what is for images is given images, and tries the augmentation out on two samples."""
-    train, normalize = store.train, store.normalize
-    is_images = train.x.dtype == np.uint8 and train.x.ndim == 4
-    if normalize and not is_images:
-        raise ScenarioError(
-            "data.normalize is for images, [n, height, width, channels] uint8; other inputs are given to the model as "
-            f"they are ({store.name}: {train.x.dtype}, {train.x.ndim} dimensions)"
-        )
-    if normalize and len(normalize.mean) != train.x.shape[-1]:
-        raise ScenarioError(
-            f"data.normalize: {len(normalize.mean)} values, but inputs have {train.x.shape[-1]} channels"
-        )
-    steps = Pipeline(store.augment).steps
-    for index, (chosen, step) in enumerate(zip(store.augment, steps, strict=True)):
-        where = f"data.augment.{index}"
-        if not is_images:
-            raise ScenarioError(f"{where}: '{chosen.name}' is for images, [n, height, width, channels] uint8")
-        needed = getattr(step, "normalization", None)
-        if needed and normalize != Normalization.model_validate(needed):
-            raise ScenarioError(
-                f"{where}: '{chosen.name}' fills with the black of data.normalize = \"{needed}\"; set that, or "
-                "choose another augmentation"
-            )
-    if steps:
-        source = BatchSource(store, torch.device("cpu"))
-        for _ in source.training_batches(np.arange(min(2, len(train))), 2, np.random.default_rng(0)):
-            pass
-
-
-def _load(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Dataset:
-    source = data_sources.resolve(config.name)
-    given = {
-        "source": config.source,
-        "data_dir": data_dir,
-        "cache_dir": cache_dir,
-        "seed": seed,
-        "clients": config.clients,
-    }
-    if not callable(source) and config.options:
-        raise ScenarioError(f"data.options: '{config.name}' is not a function, and takes none")
-    loaded = call_with_options(source, config.options, given, "data.options") if callable(source) else source
-    if not isinstance(loaded, Dataset):
-        return dataset_of_arrays(config.name, loaded)
-    natural = loaded.natural
-    if natural and config.name not in data_sources:
-        for split, samples in (("train", loaded.train), ("test", loaded.test)):
-            what = f"data.name: the natural clients' {split} shards of '{config.name}':"
-            checked_shards(getattr(natural, split), len(samples), len(natural.names), what)
-    return loaded
-
-
-def _select(natural: NaturalClients, name: str, clients: int | None, seed: int) -> NaturalClients:
-    """Of the data's own clients, those of this scenario: drawn uniformly, kept in the data's order."""
-    available = len(natural.names)
-    if clients is None or clients == available:
-        return natural
-    if clients > available:
-        raise DataError(f"data.clients: {clients} were asked for, but {name} has {available}")
-    chosen = np.sort(stream(seed, "select").choice(available, clients, replace=False))
-    names = tuple(natural.names[int(client)] for client in chosen)
-    return NaturalClients(names, natural.train.subset(chosen), natural.test.subset(chosen))
 
 
 def _gather(samples: Samples, shards: Shards, rest: bool = False) -> tuple[Samples, Shards]:

@@ -54,6 +54,24 @@ class ClientStates:
         state = self._staged.get(client, kept) if exchange else kept
         return {name: tensor.to(device, copy=True) for name, tensor in state.items()}
 
+    def kept(self, client: int, phase: int, commits: int | None, device: torch.device) -> State:
+        """Returns a copy of what a client keeps between two rounds, on a device.
+
+        Args:
+            client: The client's number.
+            phase: The current phase.
+            commits: As for `open`.
+            device: Where the copy goes.
+
+        Raises:
+            RayflError: The host was restarted and has lost the states.
+        """
+        if commits is not None and commits != self._commits:
+            raise _lost(commits)
+        of_phase = self._kept["phase"].get(client, {}) if phase == self._phase else {}
+        kept = {**self._kept["run"].get(client, {}), **of_phase}
+        return {name: tensor.to(device, copy=True) for name, tensor in kept.items()}
+
     def stage(self, client: int, state: Mapping[str, torch.Tensor]) -> None:
         """Stages a copy of the state that a client update left."""
         # a copy: what an algorithm keeps may be a view of the resident model, which the next update overwrites; in main

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from rayfl.config.phase import Bernoulli, BySize, Explicit, Phase
+from rayfl.algorithms.building import build_sampler
+from rayfl.config.phase import Bernoulli, BySampler, BySize, Explicit, Phase
 from rayfl.engine.round_index import RoundIndex
 from rayfl.errors import ScenarioError
 from rayfl.streams import stream
@@ -25,9 +26,16 @@ def check_cohort(phase: Phase, where: str, num_clients: int) -> None:
 
     Raises:
         ScenarioError: The phase asks for more clients than there are, names one that does not exist or one twice, or
-            asks for an order that its cohorts cannot have.
+            asks for an order that its cohorts cannot have; or its sampler's options do not fit.
     """
     cohort = phase.cohort
+    if isinstance(cohort, BySampler):
+        if _order(phase) == "no_repeat":
+            raise ScenarioError(f"{where}.order: 'no_repeat' would change what the sampler drew; use 'sampled'")
+        try:
+            cohort_sizes(phase, num_clients)
+        except ScenarioError as error:
+            raise ScenarioError(f"{where}.cohort: {error}") from None
     number = cohort.by_size if isinstance(cohort, BySize) else cohort
     if isinstance(number, int) and number > num_clients:
         raise ScenarioError(f"{where}.cohort: {number} clients per round, but there are {num_clients}")
@@ -46,6 +54,23 @@ def check_cohort(phase: Phase, where: str, num_clients: int) -> None:
                 raise ScenarioError(f"{where}.cohort: list {index} names a client twice")
     if _order(phase) == "no_repeat" and num_clients == 1:
         raise ScenarioError(f"{where}.order: 'no_repeat' needs at least two clients")
+
+
+def cohort_sizes(phase: Phase, num_clients: int) -> tuple[int, int]:
+    """The smallest and the largest number of clients that a round of a phase can have."""
+    cohort = phase.cohort
+    if isinstance(cohort, Explicit):
+        lengths = [len(clients) for clients in cohort.explicit]
+        return min(lengths), max(lengths)
+    if isinstance(cohort, Bernoulli):
+        return 1, num_clients
+    if isinstance(cohort, BySize):
+        return cohort.by_size, cohort.by_size
+    if isinstance(cohort, BySampler):
+        return build_sampler(phase).cohort_sizes(num_clients)
+    # the small number keeps 0.29 * 100 = 28.999... at 29
+    size = cohort if isinstance(cohort, int) else max(1, math.floor(cohort * num_clients + 1e-9))
+    return size, size
 
 
 def cohort_of(
@@ -68,11 +93,8 @@ def cohort_of(
         Ids of distinct clients, at least one.
     """
     rng = stream(seed, "cohort", round_index.phase, round_index.round)
-    clients = _drawn(phase, rng, round_index, sizes)
-    order = _order(phase)
-    if order == "fixed":
-        return sorted(clients)
-    if order == "no_repeat" and clients[0] == previous:
+    clients = in_order(phase, _drawn(phase, rng, round_index, sizes))
+    if _order(phase) == "no_repeat" and clients[0] == previous:
         if len(clients) > 1:
             other = int(rng.integers(1, len(clients)))
             clients[0], clients[other] = clients[other], clients[0]
@@ -81,6 +103,11 @@ def cohort_of(
             weights = _shares(sizes[others]) if isinstance(phase.cohort, BySize) else None
             clients = [int(rng.choice(others, p=weights))]
     return clients
+
+
+def in_order(phase: Phase, clients: list[int]) -> list[int]:
+    """Drawn clients in the order that the phase asks for, whoever came before them."""
+    return sorted(clients) if _order(phase) == "fixed" else clients
 
 
 def _order(phase: Phase) -> str:
@@ -95,8 +122,7 @@ def _drawn(phase: Phase, rng: np.random.Generator, round_index: RoundIndex, size
         return [int(client) for client in rng.permutation(_joined(cohort.bernoulli, rng, num_clients))]
     if isinstance(cohort, BySize):
         return [int(client) for client in rng.choice(num_clients, cohort.by_size, replace=False, p=_shares(sizes))]
-    # the small number keeps 0.29 * 100 = 28.999... at 29
-    size = cohort if isinstance(cohort, int) else max(1, math.floor(cohort * num_clients + 1e-9))
+    size, _ = cohort_sizes(phase, num_clients)
     return [int(client) for client in rng.choice(num_clients, size, replace=False)]
 
 

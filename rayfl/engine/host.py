@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from typing import TypeVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from rayfl.engine.client_states import ClientStates, Snapshot
 from rayfl.engine.device import choose_device, device_limits_explained
 from rayfl.engine.events import Evaluated
 from rayfl.engine.outgoing_answer import apply_transforms, check_lengths
-from rayfl.engine.phase_plan import commits_before, plan_phases
+from rayfl.engine.phase_plan import commits_before, plan_phases, scores_personal_models
 from rayfl.engine.platform_facts import platform_facts, processor_name
 from rayfl.engine.reduction import HostAnswers, Reduction
 from rayfl.engine.resident import Resident
@@ -87,7 +88,8 @@ class Host:
         send = [to_tensor(vector, slice(None), self._device) for vector in exchange.send]
         first_model = exchange.first_model
         shared = None if first_model is None else to_tensor(first_model, slice(None), self._device)
-        reduction, report = Reduction(self._scenario.numerics.fraction_bits), ReportBuilder()
+        reduction = Reduction(self._scenario.numerics.fraction_bits, exchange.each)
+        report = ReportBuilder()
 
         def update(client: ClientContext) -> ClientUpdate[Answer]:
             begun = exchange.update(client, *send)
@@ -99,12 +101,16 @@ class Host:
             check_lengths(answer, plan.algorithm.sent_vectors, model)
             if client.trained is not None:
                 if not send:
-                    raise RayflError(
-                        f"eval_model = '{plan.evaluated.rule}' needs the model that clients train from; send it first"
-                    )
-                answer.diagnostics |= plan.evaluated.diagnose(client, answer, send[0], client.trained)
+                    wanted = "report = ['divergence']"
+                    if plan.evaluated.reads_trained:
+                        wanted = f"eval_model = '{plan.evaluated.rule}'"
+                    raise RayflError(f"{wanted} needs the model that clients train from; send it first")
+                answer.diagnostics |= plan.evaluated.diagnose(
+                    client, answer, send[0], client.trained, not exchange.each
+                )
+                answer.diagnostics |= plan.diagnostics.diagnose(client.num_params, send[0], client.trained)
             saved_values, saved_bits = apply_transforms(plan, client, answer)
-            reduction.add(answer)
+            reduction.add(client.id, answer)
             extra = () if shared is None else ("model",)
             traffic = self._sizes[round_index.phase].traffic(
                 (*exchange.down, *extra), exchange.up, saved_values, saved_bits
@@ -176,6 +182,8 @@ class Host:
             ClientError: Personalisation of a client failed.
         """
         resident, vector = self._residents[round_index.phase], to_tensor(model, slice(None), self._device)
+        if scores_personal_models(self._scenario, self._plans[round_index.phase]):
+            return self._scores_of_personal_models(round_index, vector, slices)
         try:
             with device_limits_explained():
                 resident.model.load(vector)
@@ -199,6 +207,33 @@ class Host:
         resident, phase = self._residents[round_index.phase], round_index.config(self._scenario)
         return resident.scorer.summarize(round_index, phase.name, [score for part in scores for score in part])
 
+    def _scores_of_personal_models(
+        self, round_index: RoundIndex, vector: torch.Tensor, slices: Sequence[Slice]
+    ) -> list[Score]:
+        """Scores every client's own model on its slices, from what it keeps after the round."""
+        plan, resident = self._plans[round_index.phase], self._residents[round_index.phase]
+        commits = commits_before(self._plans, plan.number, round_index.round_in_phase + 1)
+        scores = []
+        for client_id, parts in groupby(slices, key=lambda part: part.client):
+            with self._errors_of(client_id, plan.phase.name, round_index.round):
+                kept = self._states.kept(
+                    client_id, plan.number, commits if plan.keeps_client_state else None, self._device
+                )
+                client = resident.context(
+                    client_id,
+                    plan.phase.local,
+                    round_index.lr(self._scenario),
+                    ClientStreams(self._scenario.seed, len(self._plans), round_index.round, 0, client_id),
+                    ClientState(kept, frozenset(plan.client_state)),
+                )
+                personal = plan.algorithm.personal_model(client, vector)
+                if personal.shape != vector.shape or not bool(torch.isfinite(personal).all()):
+                    raise RayflError("its personal_model is no model: another length, or values that are not finite")
+                resident.model.load(personal)
+                scores += [resident.score(part) for part in parts]
+                client.close()
+        return scores
+
     def _personalized(self, round_index: RoundIndex, vector: torch.Tensor, part: Slice) -> Score:
         """Scores after local training on the client's own samples, with random streams that no phase uses."""
         resident = self._residents[round_index.phase]
@@ -211,7 +246,7 @@ class Host:
             return trained
 
         with self._errors_of(part.client, "personalisation", round_index.round):
-            client = resident.context(part.client, local, local.lr, streams)
+            client = resident.context(part.client, local, local.lr, streams, train=(local.train,))
             resident.model.load(resident.run(client, update))
             return resident.score(part)
 
@@ -241,7 +276,9 @@ class Host:
                 state,
                 first_model,
                 self._sizes[phase].num_params,
-                plan.evaluated.reads_trained,
+                plan.evaluated.reads_trained or plan.diagnostics.reads_trained,
+                plan.train,
+                frozenset(plan.phase.report),
             )
             result = resident.run(client, update)
             if declared:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import torch
 from torch import nn
@@ -10,6 +11,8 @@ from torch import nn
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
 from rayfl.data.batches import BatchSource
+from rayfl.data.collation import Input
+from rayfl.data.inputs import Fields
 from rayfl.data.store import ShardStore
 from rayfl.engine.device import seed_torch
 from rayfl.errors import RayflError, ScenarioError
@@ -45,11 +48,21 @@ def build_network(
     """
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
         seed_torch(torch_seed(scenario.seed, "initial") if seed is None else seed, torch.device("cpu"))
-        given = {"num_classes": num_outputs, "input_shape": store.input_shape}
+        known = {"num_classes": num_outputs, "input_shape": store.input_shape}
+        given = {name: value for name, value in known.items() if value is not None}
         module = build_module(network.name, network.options, given, "model")
     if scenario.numerics.kernels == "fast":
         use_fast_kernels(module)
+    if isinstance(store.train.x, Fields) or store.collate:
+        module.register_forward_pre_hook(_named_inputs_as_keywords, with_kwargs=True)
     return module
+
+
+def _named_inputs_as_keywords(
+    _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Whoever calls the network gives it a batch's inputs as one argument; those by name become keyword arguments."""
+    return ((), args[0]) if len(args) == 1 and isinstance(args[0], dict) else None
 
 
 def build_checked(scenario: Scenario, network: Named, store: ShardStore, task: Task, num_outputs: int) -> FlatModel:
@@ -68,16 +81,21 @@ def build_checked(scenario: Scenario, network: Named, store: ShardStore, task: T
     except RayflError:
         raise
     except (Exception, SystemExit) as error:  # a user's network may raise anything on inputs it was not made for
-        raise ScenarioError(report_as_theirs(error, f"{where}: a batch of inputs {list(x.shape)}")) from None
+        raise ScenarioError(report_as_theirs(error, f"{where}: a batch of inputs {_shapes(x)}")) from None
     if not isinstance(outputs, torch.Tensor):
         raise ScenarioError(f"{where}: its forward returns a {type(outputs).__name__}; it must return a tensor")
     shape, allowed = list(outputs.shape), task.output_shapes(y, num_outputs)
     if shape not in allowed:
         raise ScenarioError(
-            f"{where}: {len(x)} inputs give an output of shape {shape}, not {' or '.join(map(str, allowed))}"
+            f"{where}: {len(y)} inputs give an output of shape {shape}, not {' or '.join(map(str, allowed))}"
             + _how_to_set_width(network, num_outputs)
         )
     return model
+
+
+def _shapes(x: Input) -> str:
+    tensors = x if isinstance(x, dict) else {"": x}
+    return ", ".join(f"{name} {list(tensor.shape)}".strip() for name, tensor in tensors.items())
 
 
 def _how_to_set_width(network: Named, num_outputs: int) -> str:

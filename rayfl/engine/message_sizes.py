@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from torch import nn
 
 from rayfl.algorithms.exchange import Part
 from rayfl.algorithms.transforms import FLOAT_BITS
 from rayfl.engine.events import Traffic
+from rayfl.local.selection import Selection
 from rayfl.models.flat import FlatModel
 
 
@@ -15,23 +18,29 @@ class MessageSizes:
 
     Attributes:
         num_params: Values of all parameters that the phase trains.
-        num_buffers: Values of the buffers that are sent.
+        num_buffers: Values of the buffers that are sent, such as batch norm's statistics.
     """
 
-    def __init__(self, model: FlatModel, never_trained: Sequence[str], buffers_are_sent: bool) -> None:
+    def __init__(
+        self,
+        model: FlatModel,
+        selection: Selection | None,
+        buffers_are_sent: bool,
+        stays_local: Callable[[nn.Module], bool] = lambda _: False,
+    ) -> None:
         """Counts the values.
 
         Args:
             model: The resident model.
-            never_trained: Names of modules that stay as they are through the whole phase.
+            selection: What may change in the phase; None for everything.
             buffers_are_sent: Whether buffers travel with the parameters.
+            stays_local: Whether clients keep a module's parameters and buffers to themselves.
         """
-        self.num_params = sum(
-            slot.size
-            for slot in model.layout
-            if slot.is_parameter and not any(slot.name.startswith(f"{module}.") for module in never_trained)
-        )
-        self.num_buffers = model.num_buffer_values if buffers_are_sent else 0
+        local = {slot.name for slot in model.slots_of(stays_local)}
+        changing = [slot for slot in model.layout if selection is None or selection.tensors.intersection(slot.names)]
+        sent = [slot for slot in changing if slot.name not in local]
+        self.num_params = sum(slot.size for slot in sent if slot.is_parameter)
+        self.num_buffers = sum(slot.size for slot in sent if not slot.is_parameter) if buffers_are_sent else 0
 
     def values(self, parts: Sequence[Part]) -> int:
         """Values of a message of these parts."""

@@ -8,6 +8,7 @@ from collections.abc import Generator, Sequence
 import numpy as np
 
 from rayfl.config.scenario import Scenario
+from rayfl.engine.assignment import home
 from rayfl.engine.backend import Backend, Ref
 from rayfl.engine.calls import Call, wait_for
 from rayfl.engine.events import Event
@@ -32,16 +33,29 @@ class PendingEvaluations:
         last = index.round_in_phase == index.config(self._scenario).rounds
         return last or index.round % self._scenario.evaluation.every == 0
 
-    def submit(self, index: RoundIndex, model: Ref, hosts: Sequence[int], slices: Sequence[Slice]) -> None:
-        """Spreads the evaluation of a round's model on slices of the test samples over some hosts."""
-        scores = [
-            self._backend.hosts[host].call("evaluate", index, model, part)
-            for position, host in enumerate(hosts)
-            if (part := list(slices[position :: len(hosts)]))
-        ]
+    def submit(
+        self, index: RoundIndex, model: Ref, hosts: Sequence[int], slices: Sequence[Slice], at_home: bool = False
+    ) -> None:
+        """Spreads the evaluation of a round's model on slices of the test samples over some hosts.
+
+        Args:
+            index: The round.
+            model: Its model.
+            hosts: The hosts; all of them where `at_home`.
+            slices: What to score.
+            at_home: Whether every slice goes to the host that keeps its client's state.
+        """
+        scores = []
+        for position, host in enumerate(hosts):
+            if at_home:
+                part = [cut for cut in slices if home(cut.client, len(hosts)) == host]
+            else:
+                part = list(slices[position :: len(hosts)])
+            if part:
+                scores.append(self._backend.hosts[host].call("evaluate", index, model, part))
         # put together on a host too: the states of metrics may be large, and metrics may need PyTorch
         summary = self._backend.hosts[hosts[0]].call("summarize", index, *scores)
-        named = ", ".join(str(host) for host in hosts[: len(scores)])
+        named = ", ".join(map(str, hosts))
         self._under_way.append((index, model, Call(summary, f"hosts {named}: evaluation")))
 
     def outstanding(self, committed: RoundIndex) -> list[tuple[RoundIndex, np.ndarray]]:

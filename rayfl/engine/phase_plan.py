@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rayfl.algorithms.algorithm import Algorithm
-from rayfl.algorithms.building import build_algorithm, build_transforms
+from rayfl.algorithms.building import build_algorithm, build_sampler, build_transforms
+from rayfl.algorithms.diagnostics import Diagnostics
 from rayfl.algorithms.eval_model import EvaluatedModel
+from rayfl.algorithms.sampler import CohortSampler
 from rayfl.algorithms.state import Scope, merged
 from rayfl.algorithms.transforms import AnswerTransform
-from rayfl.config.phase import Phase
+from rayfl.config.local import Train
+from rayfl.config.phase import BySampler, Phase
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
 
@@ -33,10 +36,25 @@ class PhasePlan:
     transforms: tuple[AnswerTransform, ...]
     first_round: int
 
+    @property
+    def train(self) -> tuple[Train, ...]:
+        """What restricts the parameters that train."""
+        return self.algorithm.trains_only, self.phase.train
+
     @cached_property
     def evaluated(self) -> EvaluatedModel:
         """Which model is evaluated."""
-        return EvaluatedModel(self.phase.eval_model or self.algorithm.default_eval_model)
+        return EvaluatedModel(self.phase.eval_model or self.algorithm.default_eval_model, self.phase.ema_decay)
+
+    @cached_property
+    def diagnostics(self) -> Diagnostics:
+        """What is reported of any algorithm's rounds."""
+        return Diagnostics(self.phase.report)
+
+    @cached_property
+    def sampler(self) -> CohortSampler | None:
+        """What draws its cohorts, if a class does."""
+        return build_sampler(self.phase) if isinstance(self.phase.cohort, BySampler) else None
 
     @cached_property
     def client_state(self) -> dict[str, Scope]:
@@ -81,6 +99,11 @@ class PhasePlan:
             )
         except ScenarioError as error:
             raise ScenarioError(f"phases.{self.phase.name}: {error}") from None
+
+
+def scores_personal_models(scenario: Scenario, plan: PhasePlan) -> bool:
+    """Whether the evaluation of a phase scores models that single clients keep, which only their own hosts have."""
+    return scenario.evaluation.client_model == "personal" and plan.algorithm.has_personal_model()
 
 
 def plan_phases(scenario: Scenario) -> list[PhasePlan]:

@@ -1,22 +1,44 @@
-"""Answers of many clients to one exchange, reduced: on a host as they come, then over hosts."""
+"""Answers of many clients to one exchange, reduced: on a host as they come, then over hosts; or kept one by one."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rayfl.algorithms.exchange import Answer, Answers
-from rayfl.engine.exact_sum import ExactSum, PartialSum, combine
+from rayfl.algorithms.updates import Updates
+from rayfl.engine.exact_sum import ExactSum, NotFiniteError, PartialSum, combine
 from rayfl.engine.maximum import Maximum, combine_maxima
 from rayfl.errors import RayflError
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class OneAnswer:
+    """What one client answered, where answers are wanted one by one.
+
+    Attributes:
+        client: The client's number.
+        weight: Of its answer.
+        vectors: Its `values`, float32 [n] each; on Ray read from shared memory, not copied.
+    """
+
+    client: int
+    weight: float
+    vectors: dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class HostAnswers:
-    """What one host sends to the server for its part of the cohort: a vector per name, however many clients it had.
+    """What one host sends to the server for its part of the cohort.
+
+    A vector per name, however many clients it had; where answers are wanted one by one, also a vector per client.
 
     Attributes:
         count: How many clients answered here.
@@ -24,6 +46,7 @@ class HostAnswers:
         totals: Weighted sums.
         sums: Plain sums, those of diagnostics among them.
         maxima: Largest values, float64.
+        each: The answers one by one, in the order in which they came.
     """
 
     count: int
@@ -31,19 +54,26 @@ class HostAnswers:
     totals: dict[str, PartialSum]
     sums: dict[str, PartialSum]
     maxima: dict[str, np.ndarray]
+    each: tuple[OneAnswer, ...] = ()
 
 
 class Reduction:
-    """Adds up the answers of one host's clients."""
+    """Adds up the answers of one host's clients.
 
-    def __init__(self, fraction_bits: int) -> None:
+    Args:
+        fraction_bits: See `ExactSum`.
+        each: Whether to keep the answers' values one by one instead.
+    """
+
+    def __init__(self, fraction_bits: int, each: bool = False) -> None:
         self._bits, self._count = fraction_bits, 0
         self._weight = ExactSum("weight", fraction_bits)
         self._totals: dict[str, ExactSum] = {}
         self._sums: dict[str, ExactSum] = {}
         self._maxima: dict[str, Maximum] = {}
+        self._each: list[OneAnswer] | None = [] if each else None
 
-    def add(self, answer: Answer) -> None:
+    def add(self, client: int, answer: Answer) -> None:
         """Takes one client's answer in.
 
         Raises:
@@ -56,6 +86,8 @@ class Reduction:
         vectors = {**answer.values, **plain, **answer.maxima}
         if not vectors:
             raise RayflError("its Answer must hold at least one named vector")
+        if self._each is not None and not answer.values:
+            raise RayflError("answers are wanted one by one (each=True), and its Answer holds no values")
         if not self._count:
             self._totals = {name: ExactSum(name, self._bits) for name in answer.values}
             self._sums = {name: ExactSum(name, self._bits) for name in plain}
@@ -68,8 +100,12 @@ class Reduction:
             raise RayflError(f"its answer has the weight {answer.weight}; weights are finite and not negative")
         first = next(iter(vectors.values()))
         self._weight.add(first.new_ones(1), answer.weight)
-        for name, values in answer.values.items():
-            self._totals[name].add(values.flatten(), answer.weight)
+        if self._each is not None:
+            kept = {name: _kept(name, tensor) for name, tensor in answer.values.items()}
+            self._each.append(OneAnswer(client, answer.weight, kept))
+        else:
+            for name, values in answer.values.items():
+                self._totals[name].add(values.flatten(), answer.weight)
         for name, values in plain.items():
             self._sums[name].add(values.flatten(), 1.0)
         for name, values in answer.maxima.items():
@@ -81,10 +117,21 @@ class Reduction:
         return HostAnswers(
             self._count,
             self._weight.partial(),
-            {name: total.partial() for name, total in self._totals.items()},
+            {} if self._each is not None else {name: total.partial() for name, total in self._totals.items()},
             {name: total.partial() for name, total in self._sums.items()},
             {name: largest.partial() for name, largest in self._maxima.items()},
+            tuple(self._each or ()),
         )
+
+
+def _kept(name: str, values: torch.Tensor) -> np.ndarray:
+    """A copy in main memory, since an answer may be a view of the resident model."""
+    import torch  # imported here because the server combines answers without PyTorch
+
+    if not bool(values.isfinite().all()):
+        raise NotFiniteError(name)
+    kept: np.ndarray = values.detach().flatten().to("cpu", torch.float32, copy=True).numpy()
+    return kept
 
 
 def reduce_hosts(parts: Sequence[HostAnswers], fraction_bits: int) -> Answers:
@@ -93,6 +140,7 @@ def reduce_hosts(parts: Sequence[HostAnswers], fraction_bits: int) -> Answers:
     Raises:
         RayflError: Clients answered with different names, or their weights do not add up to a positive number.
     """
+    singles = sorted((one for part in parts for one in part.each), key=lambda one: one.client)
     names = {(frozenset(part.totals), frozenset(part.sums), frozenset(part.maxima)) for part in parts}
     if len(names) != 1:
         listed = sorted(sorted(name for group in groups for name in group) for groups in names)
@@ -110,4 +158,27 @@ def reduce_hosts(parts: Sequence[HostAnswers], fraction_bits: int) -> Answers:
         totals=combined([part.totals for part in parts]),
         sums=combined([part.sums for part in parts]),
         maxima={name: combine_maxima(name, [part.maxima[name] for part in parts]) for name in parts[0].maxima},
+        each=_one_by_one(singles) if singles else {},
     )
+
+
+def _one_by_one(singles: Sequence[OneAnswer]) -> dict[str, Updates]:
+    """All answers by name, in the given order.
+
+    Raises:
+        RayflError: They differ in their names, or in the lengths of their vectors.
+    """
+    first = singles[0]
+    for one in singles:
+        if one.vectors.keys() != first.vectors.keys():
+            raise RayflError(
+                f"clients answered one exchange with different names: {sorted(first.vectors)} and {sorted(one.vectors)}"
+            )
+        for name, vector in one.vectors.items():
+            if len(vector) != len(first.vectors[name]):
+                raise RayflError(
+                    f"clients answered with different numbers of values in '{name}': {len(first.vectors[name])} "
+                    f"(client {first.client}) and {len(vector)} (client {one.client})"
+                )
+    clients, weights = tuple(one.client for one in singles), np.array([one.weight for one in singles], np.float64)
+    return {name: Updates(clients, weights, [one.vectors[name] for one in singles]) for name in first.vectors}

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from rayfl.algorithms.algorithm import Algorithm
-from rayfl.config.phase import Local, RelayPhase
+from rayfl.algorithms.diagnostics import ALWAYS_KNOWN, DIVERGENCE
+from rayfl.config.local import Local, Train
+from rayfl.config.phase import RelayPhase
 from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
 from rayfl.data.store import ShardStore
-from rayfl.engine.phase_plan import PhasePlan, plan_phases
-from rayfl.errors import ScenarioError
+from rayfl.engine.cohort import cohort_sizes
+from rayfl.engine.phase_plan import PhasePlan, plan_phases, scores_personal_models
+from rayfl.engine.scoring import Scorer
+from rayfl.engine.slices import Slice
+from rayfl.engine.workload import Workload
+from rayfl.errors import RayflError, ScenarioError
+from rayfl.local.draws import smallest
 from rayfl.local.features import features_and_outputs
-from rayfl.local.steps import update_steps
-from rayfl.local.unfreezing import training_stages
+from rayfl.local.selection import select
+from rayfl.local.training_plan import plan_training
+from rayfl.models.flat import FlatModel
+from rayfl.registry import nearest
+from rayfl.tasks.metrics.building import build_metrics
 
-RATE = {"lr", "lr_decay", "lr_decay_from", "lr_drops", "lr_drop"}
+RATE = {"lr", "lr_decay", "lr_decay_from", "lr_drops", "lr_drop", "round_schedule"}
 """The keys of `local` that an algorithm without local training uses."""
 
 
@@ -32,12 +43,24 @@ def check_scenario(scenario: Scenario) -> None:
     """
     if not scenario.resources.uses_cuda:
         _check_cpu(scenario)
-    for plan in plan_phases(scenario):
+    plans = plan_phases(scenario)
+    if scenario.evaluation.client_model == "personal" and not any(
+        scores_personal_models(scenario, plan) for plan in plans
+    ):
+        names = ", ".join(sorted({f"'{plan.phase.algorithm.name}'" for plan in plans}))
+        raise ScenarioError(
+            "evaluation.client_model: 'personal' needs an algorithm whose clients keep models of their own (ditto, "
+            f"fedbn, or buffers = 'keep'), and {names} has none"
+        )
+    for plan in plans:
         where = f"phases.{plan.phase.name}"
         if isinstance(plan.phase, RelayPhase):
             _check_relay(plan, where)
+        else:
+            _check_optimizer(plan, where)
         if not plan.algorithm.trains:
             _check_no_training(plan, where)
+        _check_report(plan, where)
         _ = plan.client_state, plan.server_state
 
 
@@ -45,8 +68,8 @@ def check_requirements(scenario: Scenario, network: nn.Module, store: ShardStore
     """Checks what needs data and network.
 
     Raises:
-        ScenarioError: The network declares no features or no modules, or not enough of them, or has no buffers where an
-            option is about them; or a client update is too short to unfreeze in. Names the phase.
+        ScenarioError: The network declares no features or no modules, lacks a module that is to train, or has no
+            buffers where an option is about them; or a client update is too short to unfreeze in. Names the phase.
     """
     for plan in plan_phases(scenario):
         where = f"phase '{plan.phase.name}' ({plan.phase.algorithm.name})"
@@ -57,9 +80,31 @@ def check_requirements(scenario: Scenario, network: nn.Module, store: ShardStore
             raise ScenarioError(
                 f"{where}: 'buffers' has no effect, for model {type(network).__name__} has none; leave it out"
             )
-        _check_stages(plan.phase.local, plan.algorithm, network, store, where)
-    if scenario.evaluation.personalize:
-        _check_stages(scenario.evaluation.personalize, None, network, store, "evaluation.personalize")
+        if "batch_norm" in requirements and not any(isinstance(module, _BatchNorm) for module in network.modules()):
+            name = type(network).__name__
+            raise ScenarioError(f"{where} is about batch norm, and model {name} has none; use 'fedavg'")
+        _check_plan(plan.phase.local, plan.train, network, store, where)
+        _check_cohorts(plan, store)
+    if personalize := scenario.evaluation.personalize:
+        _check_plan(personalize, (personalize.train,), network, store, "evaluation.personalize")
+
+
+def check_metrics(workload: Workload, model: FlatModel) -> None:
+    """Tries the metrics on two test samples.
+
+    Args:
+        workload: What is trained and evaluated.
+        model: Its initial model, on the CPU.
+
+    Raises:
+        ScenarioError: A metric does not fit the task, or raised something.
+    """
+    metrics = build_metrics(workload.evaluation.metrics, workload.task, workload.num_outputs)
+    batches = iter([BatchSource(workload.store, torch.device("cpu")).test_batch(slice(0, 2))])
+    try:
+        Scorer(workload.task, metrics).score(model.module, batches, Slice(0, 2))
+    except RayflError as error:
+        raise ScenarioError(f"evaluation.metrics: {error}") from None
 
 
 def _check_cpu(scenario: Scenario) -> None:
@@ -94,11 +139,34 @@ def _server_side(kind: type[Algorithm]) -> list[str]:
     return [field for field in shipped.model_fields if field not in kind.local_options]
 
 
+def _check_optimizer(plan: PhasePlan, where: str) -> None:
+    name, chosen, reason = plan.phase.algorithm.name, plan.phase.local.optimizer.name, plan.algorithm.assumes_sgd()
+    if reason and not plan.phase.local.is_plain_sgd:
+        options = " with options" if chosen == "sgd" else ""
+        raise ScenarioError(f"{where}.local.optimizer: '{name}' does not go with '{chosen}'{options}: {reason}")
+
+
+def _check_report(plan: PhasePlan, where: str) -> None:
+    known = (*ALWAYS_KNOWN, *plan.algorithm.reports)
+    for name in plan.phase.report:
+        if name not in known:
+            raise ScenarioError(
+                f"{where}.report: '{plan.phase.algorithm.name}' reports no '{name}'; {nearest(name, known)}"
+            )
+        if name == DIVERGENCE and not plan.algorithm.trains:
+            algorithm = plan.phase.algorithm.name
+            raise ScenarioError(
+                f"{where}.report: 'divergence' needs trained models; clients of '{algorithm}' do not train"
+            )
+
+
 def _check_no_training(plan: PhasePlan, where: str) -> None:
     name, default = plan.phase.algorithm.name, Local()
     for field in type(default).model_fields:
         if field not in RATE and getattr(plan.phase.local, field) != getattr(default, field):
             raise ScenarioError(f"{where}.local.{field}: has no effect: clients of '{name}' do not train; leave it out")
+    if plan.phase.train != "all":
+        raise ScenarioError(f"{where}.train: has no effect: clients of '{name}' do not train; leave it out")
     if plan.evaluated.rule in ("participants", "all"):
         raise ScenarioError(
             f"{where}.eval_model: '{plan.evaluated.rule}' needs trained models; clients of '{name}' do not train"
@@ -111,22 +179,30 @@ def _check_features(network: nn.Module, store: ShardStore, where: str) -> None:
             f"{where} reads the network's features, and model {type(network).__name__} does not say which they are; "
             "derive it from rayfl.models.network.Network and declare feature_layer"
         )
-    x, _ = BatchSource(store, torch.device("cpu")).test_batch(slice(0, 2))
+    x, y = BatchSource(store, torch.device("cpu")).test_batch(slice(0, 2))
     network.eval()
     with torch.no_grad():
         features, _ = features_and_outputs(network, x)
-    if len(features) != len(x):
+    if len(features) != len(y):
         raise ScenarioError(
             f"{where}: what enters feature_layer '{network.feature_layer}' of model {type(network).__name__} is "
-            f"{list(features.shape)} for {len(x)} samples, not a vector for each"
+            f"{list(features.shape)} for {len(y)} samples, not a vector for each"
         )
 
 
-def _check_stages(local: Local, algorithm: Algorithm | None, network: nn.Module, store: ShardStore, where: str) -> None:
-    sizes = store.train_shards.sizes
-    fixed = algorithm.fixed_last if algorithm else 0
+def _check_cohorts(plan: PhasePlan, store: ShardStore) -> None:
+    sizes = cohort_sizes(plan.phase, store.num_clients)
     try:
+        plan.algorithm.check_cohort(*sizes)
+    except ScenarioError as error:
+        raise ScenarioError(f"phases.{plan.phase.name}.algorithm.aggregation: {error}") from None
+
+
+def _check_plan(local: Local, train: tuple[Train, ...], network: nn.Module, store: ShardStore, where: str) -> None:
+    sizes = store.train_shards.sizes
+    try:
+        selection = select(train, network)
         for size in {int(sizes.min()), int(sizes.max())}:
-            training_stages(local, fixed, network, update_steps(local, size))
+            plan_training(smallest(local), selection, network, size)
     except ScenarioError as error:
         raise ScenarioError(f"{where}: {error}") from None

@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from rayfl.config.phase import Local
+from rayfl.config.local import Local, Train
 from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
 from rayfl.engine.executors.executor import Executor
@@ -21,7 +21,7 @@ from rayfl.engine.slices import Slice
 from rayfl.engine.workload import Workload
 from rayfl.local.context import ClientContext, ClientState, ClientStreams
 from rayfl.local.requests import ClientUpdate
-from rayfl.local.unfreezing import never_trained
+from rayfl.local.selection import select
 from rayfl.models.flat import FlatModel
 from rayfl.tasks.metrics.building import build_metrics
 
@@ -62,6 +62,8 @@ class Resident:
         first_model: torch.Tensor | None = None,
         num_values: int | None = None,
         keeps_trained: bool = False,
+        train: tuple[Train, ...] = (),
+        asked: frozenset[str] = frozenset(),
     ) -> ClientContext:
         """A client's view of its update; see `ClientContext`."""
         num_samples = self._source.num_samples(client)
@@ -79,6 +81,8 @@ class Resident:
             first_model=first_model,
             num_values=self.model.num_params if num_values is None else num_values,
             keeps_trained=keeps_trained,
+            train=train,
+            asked=asked,
         )
 
     def run(self, client: ClientContext, update: Callable[[ClientContext], ClientUpdate[T]]) -> T:
@@ -94,8 +98,8 @@ class Resident:
 
     def message_sizes(self, plan: PhasePlan) -> MessageSizes:
         """The sizes of the messages of a phase that trains this workload."""
-        fixed = never_trained(plan.phase.local, plan.algorithm.fixed_last, self.model.module)
-        return MessageSizes(self.model, fixed, plan.algorithm.buffers_are_sent())
+        selection, algorithm = select(plan.train, self.model.module), plan.algorithm
+        return MessageSizes(self.model, selection, algorithm.buffers_are_sent(), algorithm.stays_local)
 
     def _random_model(self, seed: int) -> torch.Tensor:
         return FlatModel(self._network(seed), self._device).vector

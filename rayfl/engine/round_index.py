@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from rayfl.config.phase import Phase
 from rayfl.config.scenario import Scenario
+from rayfl.local.rates import rate_at
 
 
 @dataclass(frozen=True)
@@ -31,4 +32,5 @@ class RoundIndex:
         local = self.config(scenario).local
         number = self.round if local.lr_decay_from == "scenario" else self.round_in_phase
         drops = sum(after < number for after in local.lr_drops)
-        return float(local.lr * local.lr_decay ** (number - 1) * local.lr_drop**drops)
+        lr = float(local.lr * local.lr_decay ** (number - 1) * local.lr_drop**drops)
+        return lr * rate_at(local.round_schedule, self.round_in_phase, self.config(scenario).rounds)

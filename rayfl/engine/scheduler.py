@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import home
-from rayfl.engine.backend import Backend
+from rayfl.engine.backend import Backend, Ref
 from rayfl.engine.calls import Call, wait_for
-from rayfl.engine.cohort import cohort_of
 from rayfl.engine.events import ClientScalars, Event, RoundDone, RoundSettled, Traffic
 from rayfl.engine.pending_evaluations import PendingEvaluations
-from rayfl.engine.phase_plan import plan_phases
+from rayfl.engine.phase_plan import plan_phases, scores_personal_models
 from rayfl.engine.round_index import RoundIndex
+from rayfl.engine.sampling import Sampling, SamplingSnapshot, reported_scalars
 from rayfl.engine.schedules import SCHEDULES
 from rayfl.engine.schedules.schedule import SubmittedRound
 from rayfl.engine.server import BEFORE, ServerSnapshot
@@ -36,7 +36,7 @@ class RunSnapshot:
 
     Attributes:
         index: The last committed round.
-        last_client: The last client of its cohort.
+        sampling: What later cohorts depend on.
         traffic: Since the start of the run.
         server: The server's part.
         clients: What clients keep, by client.
@@ -44,7 +44,7 @@ class RunSnapshot:
     """
 
     index: RoundIndex
-    last_client: int | None
+    sampling: SamplingSnapshot
     traffic: Traffic
     server: ServerSnapshot
     clients: Snapshot
@@ -68,8 +68,7 @@ class Scheduler:
         self._plans = plan_phases(scenario)
         self._evaluations = PendingEvaluations(scenario, backend)
         self._committed, self._traffic = BEFORE, Traffic()
-        self._last_client: int | None = None
-        self._last_drawn: int | None = None
+        self._sampling = Sampling(scenario, self._plans, populations)
         self._start = 0.0
         self._settles, self._stopped = settles, False
 
@@ -83,8 +82,7 @@ class Scheduler:
             ClientError: The first client update that failed.
         """
         self._start = time.monotonic()
-        self._last_drawn = self._last_client
-        yield from self._evaluations.collect(left=0 if self._settles else 2 * self._backend.rounds_ahead)
+        yield from self._evaluations.collect(0 if self._settles else self._evaluations_ahead(self._committed))
         for number in range(self._committed.phase, len(self._plans)):
             if not self._stopped:
                 yield from self._phase(number)
@@ -103,12 +101,12 @@ class Scheduler:
         states = [self._backend.get(host.call("snapshot", self._committed)) for host in self._backend.hosts]
         clients = {client: state for part in states for client, state in part.items()}
         evaluations = self._evaluations.outstanding(self._committed)
-        return RunSnapshot(self._committed, self._last_client, self._traffic, server, clients, evaluations)
+        return RunSnapshot(self._committed, self._sampling.snapshot(), self._traffic, server, clients, evaluations)
 
     def restore(self, snapshot: RunSnapshot) -> None:
         """Makes new hosts and a new server go on after the round of a snapshot."""
-        self._committed, self._last_client = snapshot.index, snapshot.last_client
-        self._traffic = snapshot.traffic
+        self._committed, self._traffic = snapshot.index, snapshot.traffic
+        self._sampling.restore(snapshot.sampling)
         hosts = self._backend.hosts
         refs = [self._backend.server.call("restore", snapshot.server)]
         for number, host in enumerate(hosts):
@@ -117,26 +115,27 @@ class Scheduler:
         for ref in refs:
             self._backend.get(ref)
         for index, model in snapshot.evaluations:
-            self._evaluations.submit(index, model, range(len(hosts)), self._populations[index.phase].slices)
+            self._evaluate(index, model, range(len(hosts)))
 
     def _phase(self, number: int) -> Generator[Event, None, None]:
         plan = self._plans[number]
         done_before = self._committed.round_in_phase if self._committed.phase == number else 0
+        # clients' states, and scalars that a sampler reads, must be committed before the next round begins
+        one_by_one = plan.keeps_client_state or (plan.sampler is not None and plan.sampler.reads_scalars)
         schedule = SCHEDULES[plan.phase.schedule](plan, self._scenario, self._backend, self._populations[number].sizes)
         under_way = deque[SubmittedRound]()
         for round_in_phase in range(done_before + 1, plan.phase.rounds + 1):
             index = RoundIndex(number, plan.first_round + round_in_phase - 1, round_in_phase)
-            cohort = self._cohort(index)
+            cohort = self._sampling.draw(index)
             if self._settles and schedule.waits_for(cohort):
                 yield from self._finish(under_way, left=0)  # a stop must come before anything that goes wrong later
             if self._stopped:
                 return
             submitted = yield from schedule.submit(index, cohort)
-            if self._evaluations.wanted(index):
-                self._evaluate(submitted)
+            if not self._at_home(index) and self._evaluations.wanted(index):
+                self._evaluate(index, submitted.model, submitted.evaluators)
             under_way.append(submitted)
-            # clients' states must be committed before the next round reads them
-            alone = round_in_phase == plan.phase.rounds or plan.keeps_client_state
+            alone = round_in_phase == plan.phase.rounds or one_by_one
             yield from self._finish(under_way, left=0 if alone else self._backend.rounds_ahead)
 
     def _finish(self, under_way: deque[SubmittedRound], left: int) -> Generator[Event, None, None]:
@@ -144,12 +143,15 @@ class Scheduler:
         while len(under_way) > left and not self._stopped:
             done = under_way.popleft()
             values = yield from self._wait([*done.reports, *done.server_calls], done.index)
-            yield from self._commit(done)
-            yield self._round_done(done, values[: len(done.reports)], values[len(done.reports) :])
+            reports, server = values[: len(done.reports)], values[len(done.reports) :]
+            yield from self._commit(done, reports)
+            if self._at_home(done.index) and self._evaluations.wanted(done.index):
+                self._evaluate(done.index, done.model, range(len(self._backend.hosts)))
+            yield self._round_done(done, reports, server)
             if self._settles:
                 yield from self._settle(done)
             else:
-                yield from self._evaluations.collect(left=2 * self._backend.rounds_ahead)
+                yield from self._evaluations.collect(self._evaluations_ahead(done.index))
 
     def _settle(self, done: SubmittedRound) -> Generator[Event, None, None]:
         """Reports all that is left of a committed round, before anything of a later one is looked at."""
@@ -158,19 +160,21 @@ class Scheduler:
         if self._stopped:
             self._evaluations.drop()
             if not self._evaluations.wanted(done.index):
-                self._evaluate(done)
+                hosts = range(len(self._backend.hosts)) if self._at_home(done.index) else done.evaluators
+                self._evaluate(done.index, done.model, hosts)
 
-    def _evaluate(self, submitted: SubmittedRound) -> None:
-        slices = self._populations[submitted.index.phase].slices
-        self._evaluations.submit(submitted.index, submitted.model, submitted.evaluators, slices)
+    def _at_home(self, index: RoundIndex) -> bool:
+        return scores_personal_models(self._scenario, self._plans[index.phase])
 
-    def _cohort(self, index: RoundIndex) -> list[int]:
-        phase = index.config(self._scenario)
-        cohort = cohort_of(phase, self._scenario.seed, index, self._populations[index.phase].sizes, self._last_drawn)
-        self._last_drawn = cohort[-1]
-        return cohort
+    def _evaluations_ahead(self, index: RoundIndex) -> int:
+        """How many may be under way after a round; what clients keep must be scored before the next one replaces it."""
+        return 0 if self._at_home(index) else 2 * self._backend.rounds_ahead
 
-    def _commit(self, done: SubmittedRound) -> Generator[Event, None, None]:
+    def _evaluate(self, index: RoundIndex, model: Ref, hosts: Sequence[int]) -> None:
+        slices = self._populations[index.phase].slices
+        self._evaluations.submit(index, model, hosts, slices, self._at_home(index))
+
+    def _commit(self, done: SubmittedRound, reports: Sequence[UpdateReport]) -> Generator[Event, None, None]:
         plan = self._plans[done.index.phase]
         calls = [Call(self._backend.server.call("commit", done.index), "server: commit")]
         if plan.keeps_client_state:
@@ -180,18 +184,15 @@ class Scheduler:
             yield from self._wait(calls, done.index)
         # elsewhere there is nothing to wait for: the server, which has the round's model, only drops the one before
         self._committed = done.index
-        self._last_client = done.last_client
+        self._sampling.commit(done.index, reports)
 
     def _round_done(
         self, done: SubmittedRound, reports: Sequence[UpdateReport], server: Sequence[Mapping[str, float] | None]
     ) -> RoundDone:
-        loss_sums = [loss for report in reports for loss in report.loss_sums]
-        steps = sum(report.steps for report in reports)
+        losses = [loss for report in reports for loss in report.losses.values()]
+        steps = sum(number for _, number in losses)
         self._traffic = sum((report.traffic for report in reports), self._traffic)
-        by_client: dict[int, dict[str, float]] = {}
-        for report in reports:
-            for client, scalars in report.scalars.items():
-                by_client.setdefault(client, {}).update(scalars)
+        by_client = reported_scalars(reports)
         means = {
             name: math.fsum(values) / len(values)
             for name in sorted({name for scalars in by_client.values() for name in scalars})
@@ -202,7 +203,7 @@ class Scheduler:
             phase=done.index.config(self._scenario).name,
             round=done.index.round,
             round_in_phase=done.index.round_in_phase,
-            train_loss=math.fsum(loss_sums) / steps if steps else math.nan,
+            train_loss=math.fsum(total for total, _ in losses) / steps if steps else math.nan,
             client_updates=sum(len(clients) for _, clients in done.assignments),
             steps=steps,
             traffic=self._traffic,

@@ -11,7 +11,7 @@ import numpy as np
 
 from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.eval_model import Trained
-from rayfl.algorithms.exchange import Exchange
+from rayfl.algorithms.exchange import Answers, Exchange
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.config.scenario import Scenario
 from rayfl.engine.phase_plan import PhasePlan, plan_phases
@@ -37,6 +37,8 @@ class _RoundUnderWay:
     received: int = 0
     sent: np.ndarray | None = None
     trained: list[Trained] = field(default_factory=list)
+    start: np.ndarray | None = None
+    diagnosed: Answers | None = None
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ class Server:
             round_in_phase=round_index.round_in_phase,
             lr=round_index.lr(self._scenario),
             stream=stream(self._scenario.seed, "server", round_index.phase, round_index.round),
+            asked=frozenset(plan.phase.report),
         )
         if plan.algorithm.reads_first_model() and "first_model" not in state.state:
             state.keep("first_model", state.model.copy())
@@ -107,6 +110,7 @@ class Server:
                 f"{type(steps).__name__}"
             )
         self._round = _RoundUnderWay(round_index, state, steps, before)
+        self._round.start = np.array(state.model) if plan.diagnostics.reads_step else None
         first = self._step(lambda: next(self._round.steps))
         self._check(first)
         assert first is not None
@@ -132,6 +136,8 @@ class Server:
         running.received += 1
         if sent is not None and self._plans[running.index.phase].evaluated.reads(answers):
             running.trained.append((sent, answers))
+        if self._plans[running.index.phase].diagnostics.reads(answers):
+            running.diagnosed = answers
         self._check(following)
         if following is None:
             self._finish(running)
@@ -222,6 +228,7 @@ class Server:
                 f"algorithm {_name(plan)}: the server's step in round {running.index.round} left a model with values "
                 "that are not finite; use a smaller learning rate"
             )
+        plan.diagnostics.report(state, running.start, running.diagnosed)
         state.state = {name: value for name, value in state.state.items() if state.declared.get(name) != "round"}
         self._waiting[running.index.round] = (running.index, state)
 

@@ -43,7 +43,7 @@ def draw_test_samples(config: Evaluation, store: ShardStore, seed: int) -> Shard
     Args:
         config: The scenario's [evaluation].
         store: Holds all test samples.
-        seed: The scenario's seed.
+        seed: The data's seed.
 
     Returns:
         The store, with the drawn samples as its test samples.
@@ -75,7 +75,7 @@ def draw_test_samples(config: Evaluation, store: ShardStore, seed: int) -> Shard
 
 
 def _wants_clients(config: Evaluation) -> bool:
-    return config.per_client or config.personalize is not None
+    return config.per_client or config.personalize is not None or config.client_model == "personal"
 
 
 def cut(config: Evaluation, store: ShardStore) -> list[Slice]:
@@ -94,7 +94,8 @@ def cut(config: Evaluation, store: ShardStore) -> list[Slice]:
     if not _wants_clients(config):
         return _pieces(0, len(store.test), config.batch_size)
     if store.test_shards is None:
-        key = "personalize" if config.personalize else "per_client"
+        asked = [key for key in ("personalize", "per_client") if getattr(config, key)]
+        key = asked[0] if asked else "client_model"
         raise ScenarioError(
             f"evaluation.{key} needs test samples by client: partition 'natural' has them where the data names its "
             f"clients, and 'shards' ({store.name} here, partitioned otherwise)"

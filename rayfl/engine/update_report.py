@@ -18,14 +18,12 @@ class UpdateReport:
     """What the client updates of one call on a host gave and cost.
 
     Attributes:
-        loss_sums: The sum of the step losses of each client update.
-        steps: Of all client updates.
+        losses: The sum of each client's step losses, and their number.
         traffic: What the protocol would move.
         scalars: Reported scalars by client and name.
     """
 
-    loss_sums: tuple[float, ...]
-    steps: int
+    losses: Mapping[int, tuple[float, int]]
     traffic: Traffic
     scalars: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
 
@@ -34,19 +32,17 @@ class ReportBuilder:
     """Adds up what a host's client updates report."""
 
     def __init__(self) -> None:
-        self._loss_sums: list[float] = []
-        self._steps = 0
+        self._losses: dict[int, tuple[float, int]] = {}
         self._traffic = Traffic()
         self._scalars: dict[int, dict[str, float]] = {}
 
     def add(self, client: ClientContext, traffic: Traffic) -> None:
         """Takes in one client update, and what the protocol would move for it."""
         self._traffic += traffic
-        self._loss_sums.append(math.fsum(client.losses))
-        self._steps += len(client.losses)
+        self._losses[client.id] = math.fsum(client.losses), len(client.losses)
         if client.scalars:
             self._scalars[client.id] = client.scalars
 
     def result(self) -> UpdateReport:
         """Returns the report of all of them."""
-        return UpdateReport(tuple(self._loss_sums), self._steps, self._traffic, self._scalars)
+        return UpdateReport(self._losses, self._traffic, self._scalars)

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from rich.console import Console
 
 from rayfl.config.loading import Overrides, load_scenario
-from rayfl.config.phase import Bernoulli, BySize, Cohort, Explicit
+from rayfl.config.phase import Bernoulli, BySampler, BySize, Cohort, Explicit
 from rayfl.config.scenario import Scenario
 from rayfl.durable import write_json
 from rayfl.errors import RayflError, ResourceError, ScenarioError
@@ -259,6 +259,8 @@ def _cohort_size(cohort: Cohort, clients: int) -> float:
             return sum(map(len, lists)) / len(lists)
         case BySize(by_size=number) | int(number):
             return number
+        case BySampler():  # nobody knows before it draws
+            return clients
 
 
 def _log_time(cell: Cell) -> int | None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch import nn
 
-from rayfl.config.phase import Local
+from rayfl.config.local import Local, Train
 from rayfl.errors import RayflError
 from rayfl.local.data_view import DataView
+from rayfl.local.draws import drawn
 from rayfl.local.features import features_and_outputs
-from rayfl.local.steps import update_steps
+from rayfl.local.rates import rates
+from rayfl.local.steps import effective_steps, update_steps
 from rayfl.models.flat import FlatModel
 from rayfl.streams import client_stream, client_torch_seed
 
@@ -97,16 +100,19 @@ class ClientContext:
         relative_size: `num_samples` divided by the mean over all clients.
         num_params: Length of the parameters' part of a model vector, padding included.
         num_values: Number of values that the phase trains, and therefore sends.
-        local: The phase's local training.
-        lr: The round's local learning rate.
+        local: The phase's local training; what is drawn for every client and round has been drawn.
+        lr: The round's local learning rate, before `local.lr_schedule`.
+        train: What restricts the parameters that train: the algorithm, the phase.
         state: The client's state.
         first_model: The phase's first global model, if the algorithm asked for it.
         initial_buffers: [length of the buffers] float32, the network's initial buffers.
         streams: Keys of the client's random streams.
+        asked: What the phase wants reported (`phases.N.report`).
         scalars: Reported scalars, by name.
         losses: The loss of every training step so far, in order.
         keeps_trained: Whether `trained` is wanted.
-        trained: A copy of the result of the last training request, where it is wanted.
+        trained: A copy of the result of the last training request, where it is wanted. An algorithm that trains several
+            models sets it to the one that it answers with.
     """
 
     def __init__(
@@ -124,13 +130,17 @@ class ClientContext:
         first_model: torch.Tensor | None,
         num_values: int,
         keeps_trained: bool = False,
+        train: tuple[Train, ...] = (),
+        asked: frozenset[str] = frozenset(),
     ) -> None:
         self.id, self.num_samples, self.relative_size = id, num_samples, relative_size
-        self.local, self.lr, self.streams, self.state = local, lr, streams, state
+        once_a_round = replace(streams, exchange=0)  # every exchange of a round has the same numbers
+        self.local, self.lr, self.streams, self.state = drawn(local, once_a_round.numpy), lr, streams, state
+        self.train = train
         self.initial_buffers, self.first_model = initial_buffers, first_model
         self.data = DataView(np.arange(num_samples))
         self.num_params, self.num_values = len(model.params), num_values
-        self.keeps_trained = keeps_trained
+        self.keeps_trained, self.asked = keeps_trained, asked
         self.trained: torch.Tensor | None = None
         self.scalars: dict[str, float] = {}
         self.losses: list[float] = []
@@ -141,6 +151,13 @@ class ClientContext:
     def steps(self) -> int:
         """Steps of local training on all samples, as `local` says: K_i."""
         return update_steps(self.local, self.num_samples)
+
+    def effective_steps(self, momentum: float = 0.0) -> float:
+        """||a||_1 of these steps, where SGD with this momentum moves the model by lr * sum_k a_k g_k.
+
+        Without momentum it is the sum of the steps' learning rates as shares of `lr`: K without an `lr_schedule`.
+        """
+        return effective_steps(rates(self.local.lr_schedule, self.steps), momentum)
 
     def frozen_features(self, vector: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
         """Returns a function from inputs to their features [n, d] under another model, in evaluation mode.
@@ -155,6 +172,17 @@ class ClientContext:
                 return features_and_outputs(frozen.module, x)[0]
 
         return features
+
+    def places_of(self, chosen: Callable[[nn.Module], bool]) -> torch.Tensor:
+        """Where in a model vector the parameters and buffers of some modules lie: bool [length of the model].
+
+        Args:
+            chosen: Of every module that holds tensors, whether it is one of them.
+        """
+        places = torch.zeros_like(self._model.vector, dtype=torch.bool)
+        for slot in self._model.slots_of(chosen):
+            places[slot.offset : slot.offset + slot.size] = True
+        return places
 
     def random_model(self, purpose: str) -> torch.Tensor:
         """Returns a freshly initialised model vector, the client's own and the same in every round of a phase."""

@@ -55,11 +55,11 @@ class LocalTraining:
     Attributes:
         start: [length of the model] float32: parameters, then buffers.
         gradient: Terms added to every gradient before it is clipped.
-        after_step: Terms applied as `params -= lr * term` after the optimizer step.
-        weight_decay: Added to `local.weight_decay`; not subject to clipping.
+        after_step: Terms applied as `params -= lr * term` after the optimizer step, with the rate of that step.
+        weight_decay: Times the parameters, added to the gradient after it is clipped, whatever the optimizer makes of
+            `local.weight_decay`.
         terms: Terms added to the task's loss on every batch.
         reads_features: Whether a term reads `TrainingBatch.features`.
-        fixed_last: How many of the network's last modules stay fixed; `local` may fix more.
         data: The samples to train on; by default all of the client's training samples.
     """
 
@@ -69,7 +69,6 @@ class LocalTraining:
     weight_decay: float = 0.0
     terms: tuple[LossTerm, ...] = ()
     reads_features: bool = False
-    fixed_last: int = 0
     data: DataView | None = None
 
 

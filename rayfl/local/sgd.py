@@ -1,22 +1,26 @@
-"""Local training: mini-batch SGD on the flat parameter vector of a resident model."""
+"""Local training: mini-batch steps on the flat parameter vector of a resident model."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
+from typing import Any
 
 import torch
 from torch import nn
 
-from rayfl.config.phase import Local
+from rayfl.config.local import Local
 from rayfl.errors import DivergenceError
 from rayfl.local.features import features_and_outputs
 from rayfl.local.peekable_iterator import PeekableIterator
 from rayfl.local.requests import LocalTraining
+from rayfl.local.stepping import Stepping, stepping
 from rayfl.local.training_batch import TrainingBatch
+from rayfl.local.training_plan import TrainingPlan
 from rayfl.models.flat import FlatModel
+from rayfl.models.modes import evaluation_mode
 from rayfl.tasks.task import Task
 
 Batches = PeekableIterator[tuple[torch.Tensor, torch.Tensor]]
@@ -25,7 +29,7 @@ Batches = PeekableIterator[tuple[torch.Tensor, torch.Tensor]]
 def train(
     model: FlatModel,
     batches: Batches,
-    stages: Sequence[tuple[int, Sequence[str] | None]],
+    plan: TrainingPlan,
     request: LocalTraining,
     local: Local,
     lr: float,
@@ -33,18 +37,18 @@ def train(
 ) -> list[float]:
     """Trains `model` in place from where it is, with a fresh optimizer.
 
-    A step: the gradient of the loss plus the request's `gradient` terms, clipped to `local.clip_norm`, then PyTorch's
-    SGD (g + weight_decay w into the momentum buffer), then the `after_step` terms. Clipping before weight decay is what
-    the code of FedDyn, FedBug and FedExP does, where decay belongs to the optimizer.
+    A step: the gradient of the loss plus the request's `gradient` terms, its elements clipped to `local.clip_value`, it
+    all clipped to `local.clip_norm`, then the optimizer (PyTorch's SGD: g + weight_decay w into the momentum buffer),
+    then the `after_step` terms. Clipping before weight decay is what the code of FedDyn, FedBug and FedExP does, where
+    decay belongs to the optimizer.
 
     Args:
         model: The resident model, already loaded with the request's start.
         batches: All the batches (x, y) of the client update.
-        stages: (number of steps, names of the modules that train in them or None for all), which take all the batches.
-            Nothing happens to what does not train; its momentum starts when it thaws.
+        plan: Its steps. Nothing happens to what does not train; its momentum starts when it thaws.
         request: What to add to loss, gradients and steps.
-        local: Clipping, decay and momentum.
-        lr: The learning rate.
+        local: Precision, clipping, decay and the optimizer.
+        lr: The round's learning rate.
         task: What is learned.
 
     Returns:
@@ -54,21 +58,40 @@ def train(
         DivergenceError: A loss or a parameter is not finite; says at which step.
     """
     model.module.train()
-    velocity = torch.zeros_like(model.params) if local.momentum else None
-    decay = local.weight_decay + request.weight_decay
+    optimizer = stepping(model, [model.parts_of(names) for _, names in plan.stages], local, request.weight_decay)
+    steps = zip(plan.batches, plan.rates, strict=True)
     losses: list[torch.Tensor] = []
-    for steps, modules in stages:
-        with nullcontext([slice(None)]) if modules is None else model.training_only(modules) as parts:
-            for x, y in islice(batches, steps):
-                model.zero_gradient()
-                loss = _loss(model.module, x, y, batches, request, task)
-                loss.backward()  # type: ignore[no-untyped-call]
-                with torch.no_grad():
-                    _step(model, parts, velocity, request, local, decay, lr)
-                losses.append(loss.detach())
+    with evaluation_mode(*(model.module.get_submodule(name) for name in plan.frozen)):
+        for number, names in plan.stages:
+            with nullcontext(model.parts_of(None)) if names is None else model.training_only(names) as parts:
+                for sizes, rate in islice(steps, number):
+                    losses.append(_compute_gradient(model, batches, sizes, request, local, task))
+                    with torch.no_grad():
+                        _step(model, parts, optimizer, request, local, lr * rate)
     values: list[float] = torch.stack(losses).tolist()
     _check_finite(values, model.params)
     return values
+
+
+def _compute_gradient(
+    model: FlatModel, batches: Batches, sizes: Sequence[int], request: LocalTraining, local: Local, task: Task
+) -> torch.Tensor:
+    """The gradient of a step's mean loss, left in `model.gradient`; returns the loss."""
+    model.zero_gradient()
+    total: torch.Tensor | None = None
+    for size, (x, y) in zip(sizes, islice(batches, len(sizes)), strict=True):
+        with _precision(local, model.params.device):
+            loss = _loss(model.module, x, y, batches, request, task).float()
+        if len(sizes) > 1:
+            loss = loss * (size / sum(sizes))
+        loss.backward()  # type: ignore[no-untyped-call]
+        total = loss.detach() if total is None else total + loss.detach()
+    assert total is not None
+    return total
+
+
+def _precision(local: Local, device: torch.device) -> AbstractContextManager[Any]:
+    return torch.autocast(device.type, torch.bfloat16) if local.precision == "bf16" else nullcontext()
 
 
 def _loss(
@@ -85,29 +108,19 @@ def _loss(
 
 
 def _step(
-    model: FlatModel,
-    parts: Sequence[slice],
-    velocity: torch.Tensor | None,
-    request: LocalTraining,
-    local: Local,
-    decay: float,
-    lr: float,
+    model: FlatModel, parts: Sequence[slice], optimizer: Stepping, request: LocalTraining, local: Local, lr: float
 ) -> None:
-    """One step of SGD on the parts of the vector that train; elsewhere the gradient is zero."""
+    """One step on the parts of the vector that train; elsewhere the gradient is zero."""
     params, gradient = model.params, model.gradient
     for affine in request.gradient:
         correction = affine.at(params)
         for part in parts:
             gradient[part].add_(correction[part])
+    if local.clip_value is not None:
+        gradient.clamp_(-local.clip_value, local.clip_value)
     if local.clip_norm is not None:
         gradient.mul_((local.clip_norm / (gradient.norm() + 1e-6)).clamp(max=1.0))
-    for part in parts:
-        step = gradient[part]
-        if decay:
-            step.add_(params[part], alpha=decay)
-        if velocity is not None:
-            step = velocity[part].mul_(local.momentum).add_(step)
-        params[part].add_(step, alpha=-lr)
+    optimizer.step(parts, lr)
     for affine in request.after_step:
         correction = affine.at(params)
         for part in parts:

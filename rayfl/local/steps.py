@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from rayfl.config.phase import Local
+from collections.abc import Sequence
+
+from rayfl.config.local import Local
+
+
+def step_size(local: Local, num_samples: int) -> int:
+    """Samples of a whole step: of `accumulate` batches."""
+    return num_samples if local.batch_size == "full" else min(local.batch_size * local.accumulate, num_samples)
 
 
 def batch_size(local: Local, num_samples: int) -> int:
@@ -11,20 +18,46 @@ def batch_size(local: Local, num_samples: int) -> int:
 
 
 def steps_per_epoch(local: Local, num_samples: int) -> int:
-    """Batches of one pass; the incomplete one counts unless it is dropped, and is kept where it is the only one."""
-    size = batch_size(local, num_samples)
+    """Steps of one pass; the incomplete one counts unless it is dropped, and is kept where it is the only one."""
+    size = step_size(local, num_samples)
     return max(1, num_samples // size) if local.drop_last else -(-num_samples // size)
 
 
 def update_steps(local: Local, num_samples: int) -> int:
-    """Steps of one client update: the epochs' batches, at most `local.steps`."""
-    steps = local.epochs * steps_per_epoch(local, num_samples)
-    return steps if local.steps is None else min(steps, local.steps)
+    """Steps of one client update: those of its epochs, at most `local.steps`.
 
-
-def effective_steps(steps: int, momentum: float) -> float:
-    """||a||_1, where `steps` steps of SGD move the model by lr * sum_k a_k g_k: `steps` itself without momentum.
-
-    (K - rho (1 - rho^K) / (1 - rho)) / (1 - rho) with momentum rho (FedNova, section 4.2).
+    Args:
+        local: Options whose numbers have been drawn (`rayfl.local.draws`).
+        num_samples: How many samples are trained on.
     """
-    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
+    assert isinstance(local.epochs, int)
+    steps = local.epochs * steps_per_epoch(local, num_samples)
+    if local.steps is None:
+        return steps
+    assert isinstance(local.steps, int)
+    return min(steps, local.steps)
+
+
+def batches_of_steps(local: Local, num_samples: int) -> list[list[int]]:
+    """The numbers of samples of every batch of every step of a client update."""
+    steps, per_epoch = update_steps(local, num_samples), steps_per_epoch(local, num_samples)
+    whole, batch = step_size(local, num_samples), batch_size(local, num_samples)
+    sizes = [min(whole, num_samples - step % per_epoch * whole) for step in range(steps)]
+    return [[min(batch, size - start) for start in range(0, size, batch)] for size in sizes]
+
+
+def effective_steps(rates: Sequence[float], momentum: float) -> float:
+    """||a||_1, where SGD moves the model by lr * sum_k a_k g_k: the number of steps, if neither momentum nor schedule.
+
+    With momentum rho, g_k takes part in step j >= k with weight rho^(j - k), so that a_k = sum_(j >= k) r_j rho^(j - k)
+    and the sum over k is sum_j r_j (1 - rho^j) / (1 - rho); if all r_j are 1, FedNova's
+    (K - rho (1 - rho^K) / (1 - rho)) / (1 - rho) (section 4.2).
+
+    Args:
+        rates: r_j, the learning rate of each step as a share of lr.
+        momentum: rho, heavy-ball as in PyTorch's SGD.
+    """
+    steps = len(rates)
+    if all(rate == 1.0 for rate in rates):
+        return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
+    return sum(rate * (1 - momentum**step) / (1 - momentum) for step, rate in enumerate(rates, start=1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -99,29 +99,44 @@ class FlatModel:
         """The parameters that are trained, in vector order."""
         return [parameter for _, parameter, _ in self._gradients]
 
-    @contextmanager
-    def training_only(self, modules: Collection[str]) -> Iterator[list[slice]]:
-        """Restricts gradients to the parameters of some submodules; autograd computes no others.
+    def slots_of(self, chosen: Callable[[nn.Module], bool]) -> list[Slot]:
+        """The slots of the parameters and buffers that belong to some modules themselves, in order.
 
         Args:
-            modules: Names of submodules.
+            chosen: Of every module that holds tensors, whether it is one of them.
+        """
+        return [slot for slot in self.layout if any(chosen(self._owners[name][0]) for name in slot.names)]
 
-        Yields:
-            The parts of `params` and `gradient` that they make up, in order; adjacent ones are merged.
+    def parts_of(self, names: Collection[str] | None) -> list[slice]:
+        """The parts of `params` and `gradient` that some parameters make up, in order; adjacent ones are merged.
 
-        Raises:
-            ScenarioError: A tied parameter belongs both to a module that trains and to one that does not.
+        Args:
+            names: Of the parameters; a tied one is meant by any of its names. None for all.
         """
         parts: list[slice] = []
+        for slot, _, _ in self._gradients:
+            if names is not None and not any(name in names for name in slot.names):
+                continue
+            if parts and parts[-1].stop == slot.offset:
+                parts[-1] = slice(parts[-1].start, slot.end)
+            else:
+                parts.append(slice(slot.offset, slot.end))
+        return parts
+
+    @contextmanager
+    def training_only(self, names: Collection[str]) -> Iterator[list[slice]]:
+        """Restricts gradients to some parameters; autograd computes no others.
+
+        Args:
+            names: Of the parameters; a tied one trains if any of its names is among them.
+
+        Yields:
+            Their parts of the vectors; see `parts_of`.
+        """
         try:
             for slot, parameter, _ in self._gradients:
-                trains = _trains(slot, modules)
-                parameter.requires_grad_(trains)
-                if trains and parts and parts[-1].stop == slot.offset:
-                    parts[-1] = slice(parts[-1].start, slot.end)
-                elif trains:
-                    parts.append(slice(slot.offset, slot.end))
-            yield parts
+                parameter.requires_grad_(any(name in names for name in slot.names))
+            yield self.parts_of(names)
         finally:
             for _, parameter, _ in self._gradients:
                 parameter.requires_grad_(True)
@@ -230,15 +245,3 @@ class FlatModel:
 def _owner(module: nn.Module, name: str) -> tuple[nn.Module, str]:
     path, _, attribute = name.rpartition(".")
     return module.get_submodule(path), attribute
-
-
-def _trains(slot: Slot, modules: Collection[str]) -> bool:
-    """Whether the slot belongs to one of the modules, where a tied one must with all its names."""
-    among = [name for name in slot.names if any(name.startswith(f"{module}.") for module in modules)]
-    if among and len(among) < len(slot.names):
-        other = next(name for name in slot.names if name not in among)
-        raise ScenarioError(
-            f"model: '{among[0]}' is to train and '{other}' is not, but they are one tensor (tied weights); train or "
-            "freeze both"
-        )
-    return bool(among)

@@ -9,16 +9,18 @@ from torch import nn
 
 
 @contextmanager
-def evaluation_mode(network: nn.Module) -> Iterator[None]:
-    """Within it, the network computes as after `eval()`; afterwards every module is in the mode it was in before.
+def evaluation_mode(*networks: nn.Module) -> Iterator[None]:
+    """Within it, the networks compute as after `eval()`; afterwards every module is in the mode it was in before.
 
     Recurrent layers stay in training mode, with their dropout set to zero, which computes the same: cuDNN refuses the
     backward pass of a recurrent layer in evaluation mode.
     """
-    modes = [(module, module.training) for module in network.modules()]
-    recurrent = [(module, module.dropout) for module in network.modules() if isinstance(module, nn.RNNBase)]
+    modules = [module for network in networks for module in network.modules()]
+    modes = [(module, module.training) for module in modules]
+    recurrent = [(module, module.dropout) for module in modules if isinstance(module, nn.RNNBase)]
     try:
-        network.eval()
+        for network in networks:
+            network.eval()
         for layer, _ in recurrent:
             layer.dropout = 0.0
             layer.train()

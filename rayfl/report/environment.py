@@ -34,6 +34,7 @@ def describe_environment(job: Job, backend: str, hosts: Sequence[Mapping[str, st
         "numerics": job.scenario.numerics.model_dump(mode="json"),
         "data": {
             "name": store.name,
+            "seed": job.scenario.data_seed,
             "source": provenance.source,
             "description": provenance.description,
             "files": [{"path": path, "sha256": digest} for path, digest in provenance.files],

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from pydantic import Field, PositiveFloat
 
 from rayfl.errors import DataError
-from rayfl.tasks.task import Kind, Reduction, Task, need_classes
+from rayfl.tasks.task import Kind, Reduction, Task, count_classes
 
 
 class Classification(Task):
@@ -31,7 +31,12 @@ class Classification(Task):
     class_weights: tuple[PositiveFloat, ...] | None = None
 
     def num_outputs(self, labels: np.ndarray, num_classes: int | None) -> int:
-        classes = need_classes(self.name, labels, num_classes, "[n]", 1)
+        if labels.ndim != 1 or num_classes is None:
+            raise DataError(
+                f"task '{self.name}' needs integer class labels [n]; the data has {labels.dtype} labels of shape "
+                f"{list(labels.shape)}"
+            )
+        classes = count_classes(self.name, labels, num_classes)
         if self.class_weights is not None and len(self.class_weights) != classes:
             raise DataError(
                 f"task.class_weights: {len(self.class_weights)} weights, but the data has {classes} classes"

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from rayfl.errors import DataError
-from rayfl.tasks.task import Kind, Reduction, Task
+from rayfl.tasks.task import Kind, Reduction, Task, count_classes
 
 
 class NextSymbol(Task):
@@ -29,12 +29,11 @@ class NextSymbol(Task):
     ignore: int = -100
 
     def num_outputs(self, labels: np.ndarray, num_classes: int | None) -> int:
-        if num_classes is None or labels.ndim not in (1, 2) or not np.issubdtype(labels.dtype, np.integer):
+        if labels.ndim not in (1, 2):
             raise DataError(
-                "task 'next_symbol' needs integer labels [n] or [n, length]; the data has "
-                f"{labels.dtype} labels of shape {list(labels.shape)}"
+                f"task '{self.name}' needs labels [n] or [n, length]; the data has labels of shape {list(labels.shape)}"
             )
-        return num_classes
+        return count_classes(self.name, labels, num_classes, self.ignore)
 
     def output_shapes(self, targets: torch.Tensor, num_outputs: int) -> list[list[int]]:
         return [[*targets.shape, num_outputs]]

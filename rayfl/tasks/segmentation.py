@@ -8,7 +8,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from rayfl.tasks.task import Kind, Reduction, Task, need_classes
+from rayfl.errors import DataError
+from rayfl.tasks.task import Kind, Reduction, Task, count_classes
 
 
 class Segmentation(Task):
@@ -27,7 +28,11 @@ class Segmentation(Task):
     ignore: int = 255
 
     def num_outputs(self, labels: np.ndarray, num_classes: int | None) -> int:
-        return need_classes(self.name, labels, num_classes, "[n, height, width]", 3)
+        if labels.ndim != 3:
+            raise DataError(
+                f"task '{self.name}' needs labels [n, height, width]; the data has labels of shape {list(labels.shape)}"
+            )
+        return count_classes(self.name, labels, num_classes, self.ignore)
 
     def output_shapes(self, targets: torch.Tensor, num_outputs: int) -> list[list[int]]:
         return [[len(targets), num_outputs, *targets.shape[1:]]]

@@ -90,22 +90,25 @@ class Task(Component, ABC):
         return tuple(Named(name=name) for name in self.default_metrics)
 
 
-def need_classes(task: str, labels: np.ndarray, num_classes: int | None, dimensions: str, ndim: int) -> int:
-    """The number of classes of labels that must be classes.
+def count_classes(task: str, labels: np.ndarray, num_classes: int | None, ignored: int | None = None) -> int:
+    """The number of classes of integer labels of any shape.
 
     Args:
         task: The task's name, for messages.
         labels: All training labels.
-        num_classes: How many classes they count, None where they are no classes.
-        dimensions: What their shape must be, for messages.
-        ndim: How many dimensions that are.
+        num_classes: How many classes they count, where the data says so; else the largest label decides.
+        ignored: The label that counts in no loss.
 
     Raises:
-        DataError: They are not.
+        DataError: The labels are no integers, or one of them is no class.
     """
-    if num_classes is None or labels.ndim != ndim or not np.issubdtype(labels.dtype, np.integer):
-        raise DataError(
-            f"task '{task}' needs integer class labels {dimensions}; the data has {labels.dtype} labels of shape "
-            f"{list(labels.shape)}"
-        )
-    return num_classes
+    if labels.dtype.kind not in "ui":
+        raise DataError(f"task '{task}' needs integer class labels; the data has {labels.dtype} labels")
+    labelled = labels if ignored is None else labels[labels != ignored]
+    if not labelled.size:
+        raise DataError(f"task '{task}': all labels are {ignored}, which is ignored")
+    low, high = int(labelled.min()), int(labelled.max())
+    classes = high + 1 if num_classes is None else num_classes
+    if low < 0 or high >= classes:
+        raise DataError(f"task '{task}': labels run from {low} to {high}, allowed are 0 to {classes - 1}")
+    return classes

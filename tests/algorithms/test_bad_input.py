@@ -11,6 +11,7 @@ from torch import nn
 from rayfl.errors import ScenarioError
 from tests.algorithms.scene import PLAIN, RATE, Setting, prepared
 
+UNKNOWN = "unknown key; known:"
 FOREIGN = "tests.user_code:Linear"
 """A network that declares nothing."""
 
@@ -36,7 +37,12 @@ def failure(algorithm: str | dict[str, Any], setting: Setting = PLAIN, **changes
         ("fedyogi", "beta_2", -1, "must be greater than or equal to 0 (got -1)"),
         ("fedprox", "mu", -1, "must be greater than or equal to 0 (got -1)"),
         ("fedprox", "mu", float("nan"), "must be a finite number (got nan)"),
-        ("fedprox", "proximal", 1, "unknown key; known: buffers, mu, penalties, server_optimizer, weighting"),
+        (
+            "fedprox",
+            "proximal",
+            1,
+            f"{UNKNOWN} aggregation, buffers, mu, penalties, server_optimizer, weighting",
+        ),
         ("scaffold", "option", "III", "must be 'I' or 'II' (got 'III')"),
         ("scaffold", "correction", "loss", "must be 'gradient' or 'step' (got 'loss')"),
         ("moon", "tau", 0, "must be greater than 0 (got 0)"),
@@ -52,10 +58,15 @@ def failure(algorithm: str | dict[str, Any], setting: Setting = PLAIN, **changes
         ("fedexp", "form", "scaffold", "must be 'paper', 'code', 'feddecorr' or 'fedbug' (got 'scaffold')"),
         ("feddecorr", "beta", -0.1, "must be greater than or equal to 0 (got -0.1)"),
         ("feddecorr", "scaling", "batch", "must be 'correlation' or 'code' (got 'batch')"),
-        ("fednova", "rho", 0.9, "unknown key; known: buffers, penalties, server_optimizer, weighting"),
+        ("fednova", "rho", 0.9, f"{UNKNOWN} aggregation, buffers, penalties, server_optimizer, weighting"),
         ("qfedavg", "q", -1, "must be greater than or equal to 0 (got -1)"),
         ("qfedsgd", "q", -1, "must be greater than or equal to 0 (got -1)"),
-        ("fedbabu", "head", "read_out", "unknown key; known: buffers, penalties, server_optimizer, weighting"),
+        (
+            "fedbabu",
+            "head",
+            "read_out",
+            f"{UNKNOWN} aggregation, buffers, penalties, server_optimizer, weighting",
+        ),
     ],
 )
 def test_hyper_parameters_are_named_with_what_is_allowed(name: str, option: str, value: Any, complaint: str) -> None:
@@ -71,10 +82,21 @@ def test_algorithms_with_a_server_step_of_their_own_have_no_server_optimizer_to_
     assert ".algorithm.server_optimizer: unknown key" in failure(options, RATE if name == "qfedsgd" else PLAIN)
 
 
-def test_which_model_is_evaluated_is_one_of_four() -> None:
-    assert "phases.0.eval_model: must be 'global', 'average', 'participants' or 'all' (got 'server')" in failure(
-        "feddyn", phase={"eval_model": "server"}
-    )
+def test_which_model_is_evaluated_is_one_of_five() -> None:
+    allowed = "'global', 'average', 'participants', 'all' or 'ema'"
+    assert f"phases.0.eval_model: must be {allowed} (got 'server')" in failure("feddyn", phase={"eval_model": "server"})
+
+
+@pytest.mark.parametrize(
+    ("phase", "complaint"),
+    [
+        ({"ema_decay": 0.9}, "ema_decay has no effect without eval_model = 'ema'; leave it out"),
+        ({"eval_model": "ema", "ema_decay": 1.0}, "phases.0.ema_decay: must be less than 1 (got 1.0)"),
+        ({"schedule": "relay", "ema_decay": 0.9}, "phases.0.ema_decay: has no effect with this schedule; leave it out"),
+    ],
+)
+def test_the_decay_of_a_moving_average_is_named(phase: dict[str, Any], complaint: str) -> None:
+    assert complaint in failure("fedavg", phase=phase)
 
 
 @pytest.mark.parametrize("name", ["moon", "feddecorr"])
@@ -85,21 +107,52 @@ def test_features_must_be_declared(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "local"),
-    [("fedbabu", {}), ("fedavg", {"fixed_last": 1}), ("fedavg", {"unfreeze": {"share": 0.5}})],
-    ids=["fedbabu", "fixed_last", "unfreeze"],
-)
-def test_modules_must_be_declared_where_some_are_frozen(name: str, local: dict[str, Any]) -> None:
-    assert failure(name, PLAIN.with_local(**local), model=FOREIGN) == (
-        f"phase 'federated' ({name}): model Linear: freezing modules needs their order; derive it from "
+def test_modules_must_be_declared_where_they_thaw_in_order() -> None:
+    assert failure("fedavg", PLAIN.with_local(unfreeze={"share": 0.5}), model=FOREIGN) == (
+        "phase 'federated' (fedavg): model Linear: unfreezing modules needs their order; derive it from "
         "rayfl.models.network.Network and declare ordered_modules"
     )
 
 
+@pytest.mark.parametrize(("name", "train"), [("fedbabu", "all"), ("fedavg", "body"), ("fedavg", "head")])
+def test_the_head_must_be_declared_where_it_is_cut_off(name: str, train: str) -> None:
+    assert failure(name, model=FOREIGN, phase={"train": train}) == (
+        f"phase 'federated' ({name}): train: model Linear does not say what its head is; derive it from "
+        "rayfl.models.network.Network and declare feature_layer, or give names of modules"
+    )
+
+
 def test_something_must_be_left_to_train() -> None:
-    message = failure("fedavg", PLAIN.with_local(fixed_last=3))
-    assert message == "phase 'federated' (fedavg): model TanhNet: 3 modules are to be fixed, and it has only 3"
+    message = failure("fedbabu", phase={"train": "head"})
+    assert message == (
+        "phase 'federated' (fedbabu): train: nothing of model TanhNet is left to train with train = 'body' and "
+        "train = 'head'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("train", "complaint"),
+    [
+        (["secnd"], "phase 'federated' (fedavg): train: model TanhNet has no module 'secnd'; did you mean 'second'?"),
+        (
+            ["dropout"],
+            "phase 'federated' (fedavg): train: module 'dropout' of model TanhNet has no parameters to train",
+        ),
+        (
+            "feet",
+            "phases.0.train: must be 'all', 'head', 'body', or a list of names of the network's modules, at least",
+        ),
+        ([], "phases.0.train: must be 'all', 'head', 'body', or a list of names of the network's modules, at least"),
+    ],
+)
+def test_what_trains_is_a_part_of_the_network(train: Any, complaint: str) -> None:
+    assert complaint in failure("fedavg", phase={"train": train})
+
+
+def test_clients_that_do_not_train_have_nothing_to_choose_from() -> None:
+    assert failure("qfedsgd", RATE, phase={"train": "body"}) == (
+        "phases.federated.train: has no effect: clients of 'qfedsgd' do not train; leave it out"
+    )
 
 
 class HeadOnly(nn.Module):
@@ -144,7 +197,7 @@ def test_the_codes_schedule_needs_a_step_for_every_unit_of_the_shortest_client_u
 @pytest.mark.parametrize(
     ("local", "complaint"),
     [
-        ({"fixed_last": -1}, "fixed_last: must be greater than or equal to 0 (got -1)"),
+        ({"fixed_last": 1}, "fixed_last: is now called phases.0.train"),
         ({"unfreeze": {}}, "unfreeze.share: is missing"),
         ({"unfreeze": {"share": 1.5}}, "unfreeze.share: must be less than or equal to 1 (got 1.5)"),
         ({"unfreeze": {"share": -0.1}}, "unfreeze.share: must be greater than or equal to 0"),

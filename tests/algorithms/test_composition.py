@@ -206,7 +206,7 @@ def test_a_relay_uses_the_local_objective_of_the_others(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "local", [{"epochs": 2}, {"momentum": 0.9}, {"clip_norm": 1.0}, {"batch_size": 8}, {"fixed_last": 1}], ids=str
+    "local", [{"epochs": 2}, {"momentum": 0.9}, {"clip_norm": 1.0}, {"batch_size": 8}, {"precision": "bf16"}], ids=str
 )
 def test_qfedsgd_refuses_options_of_a_training_that_it_does_not_do(local: dict[str, Any]) -> None:
     ((key, _),) = local.items()

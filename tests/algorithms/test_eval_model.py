@@ -102,11 +102,39 @@ def test_the_mean_of_the_last_two_global_models(name: str) -> None:
     assert np.array_equal(SEEN[-1][2].double().numpy(), after_last), "the next round starts from the global model"
 
 
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedadam"])
+def test_the_exponential_moving_average_of_the_global_models(name: str) -> None:
+    """In float64 from the first round's model on; a client's start in a round is the model after the one before."""
+    algorithm, _ = ALGORITHMS[name]
+    decay, last = 0.7, seen(algorithm, "global")
+    received = {round: start.double().numpy() for round, _, start, _ in SEEN}
+    models = [*(received[round] for round in range(2, PLAIN.rounds + 1)), last]
+    expected = models[0]
+    for model in models[1:]:
+        expected = decay * expected + (1 - decay) * model
+    job, _ = prepared(algorithm, PLAIN, {"eval_model": "ema", "ema_decay": decay})
+    ours, _ = run_on_hosts(job, 2)
+    assert np.array_equal(ours, expected.astype(np.float32))
+    assert np.linalg.norm(ours - last) > 0.01
+
+
+def test_the_moving_average_is_handed_to_the_next_phase() -> None:
+    phases = [
+        {"name": name, "rounds": rounds, "cohort": 5, "algorithm": algorithm, "local": dict(PLAIN.local), **more}
+        for name, rounds, algorithm, more in (
+            ("first", 3, "fedavg", {"eval_model": "ema", "ema_decay": 0.6}),
+            ("second", 1, f"{__name__}:Idle", {}),
+        )
+    ]
+    alone, both = (run_on_hosts(prepared("fedavg", PLAIN, phases=part)[0], 1)[0] for part in (phases[:1], phases))
+    assert np.array_equal(alone, both), "the second phase changes nothing"
+
+
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_training_goes_on_from_the_global_model_whatever_is_evaluated(name: str) -> None:
     algorithm, _ = ALGORITHMS[name]
     runs = []
-    for rule in ("global", "average", "participants", "all"):
+    for rule in ("global", "average", "participants", "all", "ema"):
         seen(algorithm, rule)
         runs.append({(round, client): trained for round, client, _, trained in SEEN})
     for other in runs[1:]:

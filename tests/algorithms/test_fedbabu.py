@@ -31,6 +31,12 @@ def test_clients_may_count_by_their_samples() -> None:
     assert_equal_and_unlike(ours, fedbabu(PLAIN, uniform=False), fedbabu(PLAIN), PLAIN)
 
 
-def test_it_is_fedavg_with_the_last_module_fixed() -> None:
-    fixed = EVERYTHING.with_local(fixed_last=1)
-    assert torch.equal(trained("fedbabu", EVERYTHING), trained({"name": "fedavg", "weighting": "uniform"}, fixed))
+def test_it_is_fedavg_of_the_body() -> None:
+    body = trained({"name": "fedavg", "weighting": "uniform"}, EVERYTHING, train="body")
+    assert torch.equal(trained("fedbabu", EVERYTHING), body)
+    assert torch.equal(trained("fedbabu", EVERYTHING, train="body"), body)
+
+
+def test_a_phase_may_restrict_it_further() -> None:
+    narrow = trained("fedbabu", EVERYTHING, train=["second", "read_out"])
+    assert torch.equal(narrow, trained({"name": "fedavg", "weighting": "uniform"}, EVERYTHING, train=["second"]))

@@ -15,6 +15,7 @@ from rayfl.engine.backend import LONGEST_CHAIN
 from rayfl.engine.events import Evaluated, Event, RoundDone, Waiting
 from rayfl.errors import ClientError, ResourceError, ScenarioError
 from tests.engine.scenes import FEDERATED, PRETRAIN, prepared, run_on_hosts, without_clock
+from tests.engine.test_local_options import TABLES
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
@@ -50,6 +51,12 @@ def test_client_states_stay_with_their_hosts() -> None:
     phase = FEDERATED | {"algorithm": "tests.engine.test_same_bits:Drifting"}
     expected, _ = run_on_hosts(prepared(phases=[phase]), 1)
     model, _, _ = run_on_ray(phases=[phase], **with_resources(hosts=3))
+    assert np.array_equal(model, expected)
+
+
+def test_every_option_of_local_training_gives_the_same_bits() -> None:
+    expected, _ = run_on_hosts(prepared(**TABLES), 1)
+    model, _, _ = run_on_ray(**TABLES, **with_resources(hosts=2))
     assert np.array_equal(model, expected)
 
 

@@ -13,7 +13,8 @@ from rayfl.algorithms.building import with_algorithm_defaults
 from rayfl.config import Scenario, load_scenario
 from rayfl.config.data import Data, Normalization
 from rayfl.config.execution import Evaluation, Numerics, Resources
-from rayfl.config.phase import Bernoulli, BySize, Explicit, Local, Phase
+from rayfl.config.local import Local
+from rayfl.config.phase import Bernoulli, BySize, Explicit, Phase
 from rayfl.config.section import Named
 
 positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
@@ -141,6 +142,7 @@ def test_every_default_is_written_out() -> None:
         "buffers": "average",
         "penalties": [],
         "server_optimizer": {"name": "sgd", "lr": 1.0},
+        "aggregation": {"name": "mean"},
     }
     assert written["phases"][0]["local"]["lr"] == Local().lr
     assert written["data"]["source"] == "auto"

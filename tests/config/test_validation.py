@@ -109,7 +109,9 @@ def test_an_unknown_key_offers_the_nearest(path: str, nearest: str) -> None:
 
 
 def test_an_unknown_key_without_a_near_one_lists_what_there_is() -> None:
-    assert "evaluation.zzz: unknown key; known: batch_size, every, per_client" in message_for("evaluation.zzz", 1)
+    assert "evaluation.zzz: unknown key; known: batch_size, every, headline, metrics, per_client" in message_for(
+        "evaluation.zzz", 1
+    )
 
 
 @pytest.mark.parametrize(

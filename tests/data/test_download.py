@@ -128,6 +128,7 @@ def test_femnist_is_downloaded_checked_and_prepared(hub: Hub, tmp_path: Path) ->
     assert dataset.natural is not None
     assert dataset.natural.names == ("f0000_14", "f0001_02"), "a writer with one image cannot be split"
     assert dataset.natural.train.sizes.tolist() == [1, 27]
+    assert dataset.natural.test is not None
     assert dataset.natural.test.sizes.tolist() == [1, 3]
     rows = {image.tobytes(): label for image, label in zip(_images(len(WRITERS)), LABELS, strict=True)}
     images = np.concatenate([dataset.train.x, dataset.test.x])

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from rayfl.data.dataset import Samples, TextWindows
+from rayfl.data.dataset import Samples
+from rayfl.data.inputs import TextWindows
 from rayfl.data.sample_reader import SampleReader
 
 CPU = torch.device("cpu")

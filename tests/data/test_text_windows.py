@@ -12,7 +12,8 @@ import torch
 from rayfl.config.data import Data, Normalization
 from rayfl.config.section import Named
 from rayfl.data.batches import BatchSource
-from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards, TextWindows
+from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
+from rayfl.data.inputs import TextWindows
 from rayfl.data.store import build_store
 from rayfl.errors import DataError, ScenarioError
 

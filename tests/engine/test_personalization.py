@@ -38,6 +38,8 @@ def rows(store: ShardStore, split: str, client: int) -> tuple[torch.Tensor, torc
 
 def test_every_client_is_scored_after_training_on_its_own_samples() -> None:
     vector, store, evaluated = last_evaluation(personalize=FINE_TUNING)
+    assert store.num_classes is not None
+    assert store.input_shape is not None
     plain = LeNet5(store.num_classes, store.input_shape)
     state = FlatModel(LeNet5(store.num_classes, store.input_shape), torch.device("cpu")).state_dict(
         torch.tensor(vector)
@@ -75,7 +77,10 @@ def test_personalised_scores_are_the_same_on_any_number_of_hosts() -> None:
 def test_the_head_of_fedbabu_stays_as_it_was_drawn_and_its_body_does_not() -> None:
     job = prepared(**SCENE)
     model, _ = run_on_hosts(job, 1)
-    layout = FlatModel(LeNet5(job.result.store.num_classes, job.result.store.input_shape), torch.device("cpu")).layout
+    store = job.result.store
+    assert store.num_classes is not None
+    assert store.input_shape is not None
+    layout = FlatModel(LeNet5(store.num_classes, store.input_shape), torch.device("cpu")).layout
     changed = {
         slot.name.partition(".")[0]
         for slot in layout

@@ -111,7 +111,7 @@ def _networks() -> dict[str, dict[str, Any]]:
         "frozen": PEOPLE
         | {
             "phases": [
-                {"name": "by_size", "rounds": 2, "cohort": {"by_size": 3}, "local": LOCAL | {"fixed_last": 1}},
+                {"name": "by_size", "rounds": 2, "cohort": {"by_size": 3}, "local": LOCAL, "train": "body"},
                 {
                     "name": "bernoulli",
                     "rounds": 2,

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from rayfl.config.phase import Local
+from rayfl.config.local import Local, Train
 from rayfl.data.batches import BatchSource
 from rayfl.engine.executors.one_by_one import OneByOne
 from rayfl.local.context import ClientContext, ClientState, ClientStreams
@@ -30,7 +30,13 @@ class Bench:
         self._executor = OneByOne(self.model, self.source, torch.device("cpu"), job.result.task)
 
     def client(
-        self, number: int, local: Mapping[str, Any], lr: float = 0.1, round: int = 1, exchange: int = 0
+        self,
+        number: int,
+        local: Mapping[str, Any],
+        lr: float = 0.1,
+        round: int = 1,
+        exchange: int = 0,
+        train: tuple[Train, ...] = (),
     ) -> ClientContext:
         """A client in its first phase, without state and allowed none."""
         samples = self.source.num_samples(number)
@@ -47,6 +53,7 @@ class Bench:
             initial_buffers=self.initial[len(self.model.params) :],
             first_model=None,
             num_values=self.model.num_params,
+            train=train,
         )
 
     def run(self, client: ClientContext, update: Callable[[ClientContext], ClientUpdate[T]]) -> T:

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from rayfl.config.local import Train
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate, LocalTraining
 from rayfl.local.training_batch import TrainingBatch
@@ -104,18 +105,20 @@ class CountingNet(TanhNet):
 
 
 @pytest.mark.parametrize(
-    ("local", "weights", "inputs", "reached"),
+    ("train", "local", "weights", "inputs", "reached"),
     [
-        ({"unfreeze": {"share": 1.0}}, [6, 4, 2], [0, 6, 6], [6, 6, 6]),
-        ({"unfreeze": {"share": 1.0, "order": "top_down"}}, [2, 4, 6], [0, 2, 4], [2, 4, 6]),
-        ({"fixed_last": 1}, [6, 6, 0], [0, 6, 6], [6, 6, 6]),
-        ({"fixed_last": 2}, [6, 0, 0], [0, 6, 6], [6, 6, 6]),
-        ({}, [6, 6, 6], [0, 6, 6], [6, 6, 6]),
+        ("all", {"unfreeze": {"share": 1.0}}, [6, 4, 2], [0, 6, 6], [6, 6, 6]),
+        ("all", {"unfreeze": {"share": 1.0, "order": "top_down"}}, [2, 4, 6], [0, 2, 4], [2, 4, 6]),
+        ("body", {}, [6, 6, 0], [0, 6, 6], [6, 6, 6]),
+        (["first"], {}, [6, 0, 0], [0, 6, 6], [6, 6, 6]),
+        ("head", {}, [0, 0, 6], [0, 0, 0], [0, 0, 6]),
+        (["first", "read_out"], {}, [6, 0, 6], [0, 6, 6], [6, 6, 6]),
+        ("all", {}, [6, 6, 6], [0, 6, 6], [6, 6, 6]),
     ],
-    ids=["bottom_up", "top_down", "fixed_1", "fixed_2", "nothing"],
+    ids=["bottom_up", "top_down", "body", "first", "head", "both_ends", "nothing"],
 )
 def test_only_gradients_that_are_needed_are_computed(
-    local: dict[str, Any], weights: list[int], inputs: list[int], reached: list[int]
+    train: Any, local: dict[str, Any], weights: list[int], inputs: list[int], reached: list[int]
 ) -> None:
     """In six steps. Backward ends at the first module, from the input, that trains: above it, inputs need gradients."""
     COMPUTED.clear()
@@ -124,7 +127,9 @@ def test_only_gradients_that_are_needed_are_computed(
         "fedavg",
         setting,
         model=f"{__name__}:CountingNet",
-        phases=[{"name": "p", "rounds": 1, "cohort": {"explicit": [[3]]}, "local": dict(setting.local)}],
+        phases=[
+            {"name": "p", "rounds": 1, "cohort": {"explicit": [[3]]}, "local": dict(setting.local), "train": train}
+        ],
     )
     run_on_hosts(job, 1)
     for what, expected in (("weight", weights), ("bias", weights), ("input", inputs), ("reached", reached)):
@@ -133,8 +138,8 @@ def test_only_gradients_that_are_needed_are_computed(
 
 @pytest.mark.parametrize("fails", [False, True], ids=["well", "error"])
 @pytest.mark.parametrize("order", ["bottom_up", "top_down"])
-@pytest.mark.parametrize("fixed_last", [0, 1])
-def test_after_a_client_update_everything_requires_gradients_again(fails: bool, order: str, fixed_last: int) -> None:
+@pytest.mark.parametrize("train", ["all", "body"])
+def test_after_a_client_update_everything_requires_gradients_again(fails: bool, order: str, train: Train) -> None:
     steps = 0
 
     def third_step_fails(batch: TrainingBatch) -> torch.Tensor:
@@ -145,11 +150,11 @@ def test_after_a_client_update_everything_requires_gradients_again(fails: bool, 
         return batch.outputs.new_zeros(())
 
     def update(client: ClientContext) -> ClientUpdate[torch.Tensor]:
-        trained: torch.Tensor = yield LocalTraining(bench.initial, terms=(third_step_fails,), fixed_last=fixed_last)
+        trained: torch.Tensor = yield LocalTraining(bench.initial, terms=(third_step_fails,))
         return trained
 
     bench = Bench()
-    client = bench.client(3, {"batch_size": 4, "unfreeze": {"share": 1.0, "order": order}, "epochs": 3})
+    client = bench.client(3, {"batch_size": 4, "unfreeze": {"share": 1.0, "order": order}, "epochs": 3}, train=(train,))
     if fails:
         with pytest.raises(RuntimeError, match="out of paper"):
             bench.run(client, update)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from decimal import Decimal
 from itertools import accumulate
 
@@ -13,7 +12,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import nn
 
-from rayfl.config.phase import Local, Unfreezing
+from rayfl.config.local import Local, Train, Unfreezing
+from rayfl.local.selection import select
 from rayfl.local.unfreezing import thawed_units, training_stages
 from rayfl.models.network import Network
 
@@ -132,17 +132,22 @@ class Tower(Network):
         return x
 
 
-def trains(steps: int, fixed_last: int = 0, **unfreeze: object) -> list[str]:
+def trains(steps: int, train: Train = "all", **unfreeze: object) -> list[str]:
     """By step, the letters of the modules that train."""
-    local = Local.model_validate({"unfreeze": unfreeze} if unfreeze else {})
-    stages = training_stages(local, fixed_last, Tower(), steps)
+    local, tower = Local.model_validate({"unfreeze": unfreeze} if unfreeze else {}), Tower()
+    stages = training_stages(local, select([train], tower), tower, steps)
     assert sum(count for count, _ in stages) == steps
     assert all(count > 0 for count, _ in stages)
-    return [_letters(modules) for count, modules in stages for _ in range(count)]
+    return [_letters(names) for count, names in stages for _ in range(count)]
 
 
-def _letters(modules: Sequence[str] | None) -> str:
-    return "".join(sorted("abcdef" if modules is None else modules))
+def _letters(names: frozenset[str] | None) -> str:
+    """Of the modules, all parameters of which are among the names, if any is."""
+    if names is None:
+        return "abcdef"
+    letters = sorted({name[0] for name in names})
+    assert names == {f"{letter}.{parameter}" for letter in letters for parameter in ("weight", "bias")}
+    return "".join(letters)
 
 
 def test_modules_thaw_from_the_input() -> None:
@@ -160,12 +165,12 @@ def test_top_down_modules_thaw_from_the_output() -> None:
 
 
 def test_fixed_modules_never_thaw_and_are_no_units() -> None:
-    assert trains(4, fixed_last=1) == ["abcde"] * 4
-    assert trains(4, fixed_last=2) == ["abcd"] * 4
-    assert trains(4, fixed_last=2, share=1.0) == ["a", "ab", "abc", "abcd"]
-    assert trains(4, fixed_last=2, share=1.0, order="top_down") == ["d", "cd", "bcd", "abcd"]
-    assert trains(4, fixed_last=2, share=1.0, units="blocks") == ["ab", "ab", "abcd", "abcd"]
-    assert trains(6, fixed_last=1, share=1.0, units="blocks") == ["ab", "ab", "abcd", "abcd", "abcde", "abcde"]
+    assert trains(4, "body") == ["abcde"] * 4
+    assert trains(4, tuple("abcd")) == ["abcd"] * 4
+    assert trains(4, tuple("abcd"), share=1.0) == ["a", "ab", "abc", "abcd"]
+    assert trains(4, tuple("abcd"), share=1.0, order="top_down") == ["d", "cd", "bcd", "abcd"]
+    assert trains(4, tuple("abcd"), share=1.0, units="blocks") == ["ab", "ab", "abcd", "abcd"]
+    assert trains(6, "body", share=1.0, units="blocks") == ["ab", "ab", "abcd", "abcd", "abcde", "abcde"]
 
 
 def test_everything_trains_where_nothing_is_asked_for() -> None:

@@ -93,6 +93,9 @@ class PretendCuda(TorchFunctionMode):
             self._stack.enter_context(mock.patch.object(torch.cuda, name, fake))
         # it would ask cuDNN for the layout of its chunk of memory
         self._stack.enter_context(mock.patch.object(torch.nn.RNNBase, "flatten_parameters"))
+        # whether a CUDA graph is being recorded, which asks the driver
+        check = "_accelerator_graph_capture_health_check"
+        self._stack.enter_context(mock.patch.object(torch.optim.Optimizer, check))
         self._stack.enter_context(_Operators(self))
         super().__enter__()  # type: ignore[no-untyped-call]
         return self

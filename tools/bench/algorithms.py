@@ -36,13 +36,13 @@ CHEAP = ("fedprox", "scaffold", "feddyn")
 CHEAP_TARGET = 1.05
 FREEZING: dict[str, dict[str, Any]] = {
     "nothing frozen": {},
-    "share 0.4": {"unfreeze": {"share": 0.4}},
-    "share 1": {"unfreeze": {"share": 1.0}},
-    "only the first of 5 modules training": {"fixed_last": 4},
+    "share 0.4": {"local": {"unfreeze": {"share": 0.4}}},
+    "share 1": {"local": {"unfreeze": {"share": 1.0}}},
+    "only the first of 5 modules training": {"train": ["conv1"]},
 }
 
 
-def scenario(model: str, algorithm: str, local: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+def scenario(model: str, algorithm: str, phase: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
     """The same two clients train in every round: one epoch of 16 steps each."""
     return {
         "name": "bench_algorithms",
@@ -58,7 +58,8 @@ def scenario(model: str, algorithm: str, local: Mapping[str, Any] = MappingProxy
                 "algorithm": algorithm,
                 "rounds": ROUNDS + 1,
                 "cohort": {"explicit": [[0, 1]]},
-                "local": {"batch_size": BATCH, **local},
+                **phase,
+                "local": {"batch_size": BATCH, **phase.get("local", {})},
             }
         ],
         "evaluation": {"every": NEVER},
@@ -130,7 +131,7 @@ def measure() -> list[Row]:
         if name != "fedavg"
     ]
     for model in ("lenet5", "cnn_feddyn"):
-        with one_round_each({name: scenario(model, "fedavg", local) for name, local in FREEZING.items()}) as rounds:
+        with one_round_each({name: scenario(model, "fedavg", phase) for name, phase in FREEZING.items()}) as rounds:
             thawing = seconds_each(rounds)
         whole = thawing["nothing frozen"]
         rows += [

@@ -1,8 +1,19 @@
 """Partitioners: which client owns which training sample.
 
-A partitioner declares those of the arguments `labels` ([n] int64), `num_classes`, `clients` (their number), `rng` and
-`natural` (the data's own clients) that it needs, and its options under `data.partition`, whose type hints state the
-allowed values. It returns `Shards` that use every sample once, with each client's rows in ascending order.
+A partitioner is a function that declares those of these arguments that it needs, and its options under
+`data.partition`, whose type hints state the allowed values:
+
+- `labels`: [n] int64, the classes of the training samples: their labels, or what `data.labels_by` makes of them. Where
+  there are none, a partitioner that requires them is refused, and one with a default for them gets None.
+- `num_classes`: how many classes `labels` counts.
+- `targets`: the labels as they are, of whatever shape.
+- `num_samples`: n.
+- `clients`: the number of clients, or None.
+- `rng`: where all draws come from, a numpy generator.
+- `natural`: the data's own clients, or None.
+
+It returns `Shards` that use every sample at most once, or the owner of every sample, [n] integers. rayfl's own use
+every sample once, with each client's rows in ascending order.
 """
 
 from rayfl.data.partition.balanced import dirichlet_balanced

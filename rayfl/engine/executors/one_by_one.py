@@ -16,9 +16,10 @@ from rayfl.local.context import ClientContext
 from rayfl.local.data_view import DataView
 from rayfl.local.peekable_iterator import PeekableIterator
 from rayfl.local.requests import ClientUpdate, Gradient, HessianVectorProduct, LocalTraining, Loss
+from rayfl.local.selection import select
 from rayfl.local.sgd import train
-from rayfl.local.steps import batch_size, steps_per_epoch, update_steps
-from rayfl.local.unfreezing import training_stages
+from rayfl.local.steps import batch_size, step_size, steps_per_epoch, update_steps
+from rayfl.local.training_plan import plan_training
 from rayfl.models.flat import FlatModel
 from rayfl.models.modes import evaluation_mode
 from rayfl.tasks.task import Task
@@ -77,12 +78,12 @@ class OneByOne:
 
     def _train(self, client: ClientContext, request: LocalTraining, number: int) -> torch.Tensor:
         view = client.data if request.data is None else request.data
-        steps = update_steps(client.local, len(view))
-        stages = training_stages(client.local, request.fixed_last, self._model.module, steps)
+        selection = select(client.train, self._model.module)
+        plan = plan_training(client.local, selection, self._model.module, len(view))
         self._model.load(request.start)
         seed_torch(client.streams.torch_seed("model", number), self._device)
         batches = PeekableIterator(self._training_batches(client, view, number))
-        client.losses += train(self._model, batches, stages, request, client.local, client.lr, self._task)
+        client.losses += train(self._model, batches, plan, request, client.local, client.lr, self._task)
         self._model.check()
         if client.keeps_trained:
             client.trained = self._model.vector.clone()
@@ -92,11 +93,12 @@ class OneByOne:
         """The batches of one training request, in an order and with an augmentation of its own streams."""
         order, augment = client.streams.numpy("order", number), client.streams.numpy("augment", number)
         rows = self._source.shard(client.id)[view.places]
-        remaining, size = update_steps(client.local, len(rows)), batch_size(client.local, len(rows))
+        remaining, whole = update_steps(client.local, len(rows)), step_size(client.local, len(rows))
+        size = batch_size(client.local, len(rows))
         while remaining:
             steps = min(remaining, steps_per_epoch(client.local, len(rows)))
             places = order.permutation(len(rows)) if client.local.shuffle else np.arange(len(rows))
-            chosen = rows[places[: steps * size]]
+            chosen = rows[places[: steps * whole]]
             yield from self._source.training_batches(chosen, size, augment, view.augment is not False)
             remaining -= steps
 

@@ -9,6 +9,7 @@ from rayfl.engine.calls import Call, client_names
 from rayfl.engine.events import Event
 from rayfl.engine.round_index import RoundIndex
 from rayfl.engine.schedules.schedule import Schedule, SubmittedRound
+from rayfl.local.draws import typical
 from rayfl.local.steps import update_steps
 
 
@@ -30,10 +31,10 @@ class Parallel(Schedule):
             server_calls.append(Call(scalars, "server: aggregation"))
         model = server.call("model_after", index)
         yield from ()
-        return SubmittedRound(index, assignments, cohort[-1], reports, model, range(len(hosts)), server_calls)
+        return SubmittedRound(index, assignments, reports, model, range(len(hosts)), server_calls)
 
     def _assign(self, cohort: Sequence[int]) -> list[tuple[int, list[int]]]:
-        hosts, local = len(self.backend.hosts), self.plan.phase.local
+        hosts, local = len(self.backend.hosts), typical(self.plan.phase.local)
         if self.plan.keeps_client_state:
             assigned = at_home(cohort, hosts)
         else:

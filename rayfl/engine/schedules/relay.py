@@ -41,7 +41,7 @@ class Relay(Schedule):
             self._chain.append(reports[-1])
         adopted = Call(self.backend.server.call("adopt", index, self._model), "server: the relay's model")
         idle = range(1, len(hosts)) if self._packed and len(hosts) > 1 else range(len(hosts))
-        return SubmittedRound(index, assignments, cohort[-1], reports, self._model, idle, [adopted])
+        return SubmittedRound(index, assignments, reports, self._model, idle, [adopted])
 
     def _break_chain(self, index: RoundIndex) -> Generator[Event, None, None]:
         """Waits for the model at the chain's end, and goes on from a copy without history."""

@@ -23,7 +23,6 @@ class SubmittedRound:
     Attributes:
         index: Which round.
         assignments: (host, clients) of all client updates.
-        last_client: Of the cohort, in the order drawn.
         reports: Calls that return an `UpdateReport` each.
         server_calls: Calls that return the scalars that the round reported on the server.
         model: Reference to the model to evaluate.
@@ -32,7 +31,6 @@ class SubmittedRound:
 
     index: RoundIndex
     assignments: Sequence[tuple[int, Sequence[int]]]
-    last_client: int
     reports: Sequence[Call]
     model: Ref
     evaluators: Sequence[int]

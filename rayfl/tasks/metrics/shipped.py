@@ -50,7 +50,7 @@ def calibration_error(
     """Expected (l1), root-mean-square (l2) or maximum calibration error of the most probable class."""
     if kind != "multiclass":
         raise ScenarioError("calibration_error needs a task with one class per sample")
-    return _classification(torchmetrics.CalibrationError, kind, num_outputs, n_bins=bins, norm=norm)
+    return torchmetrics.classification.MulticlassCalibrationError(num_outputs, n_bins=bins, norm=norm)
 
 
 def mean_iou(kind: Kind | None, num_outputs: int, ignored_label: int | None = None) -> torchmetrics.Metric:

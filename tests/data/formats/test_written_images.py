@@ -71,6 +71,7 @@ def test_dataset_has_writers_as_clients_in_sorted_order(tmp_path: Path) -> None:
     assert dataset.train.x.shape == (8, 28, 28, 1)
     assert dataset.train.y[dataset.natural.train[0]].tolist() == [1, 3, 7, 9]
     assert dataset.train.y[dataset.natural.train[1]].tolist() == [0, 4, 6, 10]
+    assert dataset.natural.test is not None
     assert dataset.test.y[dataset.natural.test[0]].tolist() == [5, 11]
 
 

@@ -82,6 +82,7 @@ def test_writers_have_uneven_sizes_and_class_mixes_as_in_femnist() -> None:
 def test_a_tenth_of_each_writer_is_test_and_never_none() -> None:
     dataset = handwriting.generate(1, 60).dataset("x", 62, handwriting.provenance(1, 60))
     assert dataset.natural is not None
+    assert dataset.natural.test is not None
     train, test = dataset.natural.train.sizes, dataset.natural.test.sizes
     assert train.min() >= 1
     assert test.min() >= 1

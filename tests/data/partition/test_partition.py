@@ -38,14 +38,14 @@ from tests.data.splits import (
 @given(populations, seeds)
 def test_iid_uses_every_row_once_in_sizes_that_differ_by_at_most_one(population: tuple[int, int], seed: int) -> None:
     clients, rows = population
-    split = iid(np.zeros(rows, np.int64), clients, stream(seed, "partition"))
+    split = iid(rows, clients, stream(seed, "partition"))
     assert_every_row_is_used_once(split, rows, clients)
     assert split.sizes.max() - split.sizes.min() <= 1
 
 
 def test_iid_gives_every_client_about_the_same_mix_of_classes() -> None:
     labels = fashion_mnist_labels()
-    split = iid(labels, 10, stream(0, "partition"))
+    split = iid(len(labels), 10, stream(0, "partition"))
     shares = np.stack([np.bincount(labels[split[client]], minlength=10) for client in range(10)])
     # Hypergeometric with mean 600 and standard deviation 22.
     assert abs(shares - 600).max() < 5 * 22
@@ -55,7 +55,7 @@ def test_iid_gives_every_client_about_the_same_mix_of_classes() -> None:
 def test_iid_per_class_spreads_every_class_evenly(population: tuple[int, int], classes: int, seed: int) -> None:
     clients, rows = population
     labels = some_labels(rows, classes, seed)
-    split = iid(labels, clients, stream(seed, "partition"), per_class=True)
+    split = iid(rows, clients, stream(seed, "partition"), labels, per_class=True)
     assert_every_row_is_used_once(split, rows, clients)
     assert split.sizes.max() - split.sizes.min() <= 1
     held = np.stack([np.bincount(labels[split[client]], minlength=classes) for client in range(clients)])
@@ -64,13 +64,13 @@ def test_iid_per_class_spreads_every_class_evenly(population: tuple[int, int], c
 
 def test_iid_per_class_gives_every_client_five_images_of_each_class_of_cifar100() -> None:
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(100), 500))
-    split = iid(labels, 100, stream(0, "partition"), per_class=True)
+    split = iid(50_000, 100, stream(0, "partition"), labels, per_class=True)
     for client in range(100):
         np.testing.assert_array_equal(np.bincount(labels[split[client]]), np.full(100, 5))
 
 
 def test_iid_splits_a_million_rows_among_a_hundred_thousand_clients() -> None:
-    split = iid(np.zeros(1_000_000, np.int64), 100_000, stream(0, "partition"))
+    split = iid(1_000_000, 100_000, stream(0, "partition"))
     assert (split.sizes == 10).all()
 
 
@@ -228,10 +228,10 @@ def test_shards_give_fedbabus_users_of_cifar100_whole_pieces_of_one_class_each(s
 
 
 SEEDED: dict[str, Callable[[np.ndarray, np.random.Generator], Shards]] = {
-    "iid": lambda labels, rng: iid(labels, 10, rng),
+    "iid": lambda labels, rng: iid(len(labels), 10, rng),
     "dirichlet": lambda labels, rng: dirichlet(labels, 10, 10, rng, beta=0.5),
     "dirichlet_plain": lambda labels, rng: dirichlet_plain(labels, 10, 10, rng, alpha=0.5),
-    "iid per class": lambda labels, rng: iid(labels, 10, rng, per_class=True),
+    "iid per class": lambda labels, rng: iid(len(labels), 10, rng, labels, per_class=True),
     "dirichlet_balanced": lambda labels, rng: dirichlet_balanced(labels, 10, 10, rng, alpha=0.5),
     "dirichlet_per_client": lambda labels, rng: dirichlet_per_client(labels, 10, 10, rng, alpha=0.5),
     "dirichlet_per_client log-normal": lambda labels, rng: dirichlet_per_client(
@@ -277,7 +277,7 @@ def test_draws_that_fall_to_full_clients_only_end_in_the_error_too() -> None:
 
 
 def given_by_rayfl(**changes: Any) -> dict[str, Any]:
-    usual = {"labels": np.zeros(100, np.int64), "num_classes": 10, "clients": 5, "natural": None}
+    usual = {"labels": np.zeros(100, np.int64), "num_samples": 100, "num_classes": 10, "clients": 5, "natural": None}
     return usual | {"rng": stream(0, "partition")} | changes
 
 

@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from rayfl.config.data import Data
-from rayfl.data.dataset import Dataset, TextWindows
+from rayfl.data.dataset import Dataset
 from rayfl.data.formats.roles import VOCABULARY, encoded, split
 from rayfl.data.generated import plays as generated_plays
+from rayfl.data.inputs import TextWindows
 from rayfl.data.sources import shakespeare
 from rayfl.data.store import build_store
 from rayfl.errors import DataError, ScenarioError
@@ -119,7 +120,7 @@ def test_windows_are_not_written_out(tmp_path: Path) -> None:
         assert isinstance(samples.x, TextWindows)
         assert samples.x.starts.dtype == np.int32
         assert samples.y.dtype == np.uint8
-    assert dataset.train.x.text is dataset.test.x.text  # type: ignore[union-attr]
+    assert dataset.train.x.text is dataset.test.x.text
 
 
 def test_leaf_files_give_leafs_own_split(tmp_path: Path) -> None:
@@ -163,6 +164,7 @@ def test_cropped_roles_have_consecutive_windows_and_a_fifth_as_many_for_testing(
     dataset = _load(tmp_path, crop=250)
     assert dataset.natural is not None
     assert dataset.natural.names == ("P_A",)
+    assert dataset.natural.test is not None
     assert (dataset.natural.train.sizes.tolist(), dataset.natural.test.sizes.tolist()) == ([250], [50])
     for part, every in zip(("train", "test"), _expected(_as_read("P_A"), 0.9), strict=True):
         first = every.index(_of(dataset, 0, part)[0])

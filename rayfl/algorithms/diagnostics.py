@@ -1,0 +1,84 @@
+"""Scalars that a round reports where `phases.N.report` asks for them; what nobody asks for costs nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfl.algorithms.exchange import Answers
+from rayfl.algorithms.server_state import ServerState
+from rayfl.errors import RayflError
+
+if TYPE_CHECKING:
+    import torch
+
+STEP, DIVERGENCE = "step", "divergence"
+ALWAYS_KNOWN = (STEP, DIVERGENCE)
+"""What every algorithm's rounds can report; `Algorithm.reports` has what an algorithm adds."""
+
+CHANGE, NORMS = "change to report", "norms to report"
+
+
+class Diagnostics:
+    """What one phase reports of all algorithms alike, on both sides; buffers do not count.
+
+    `step`: `step_norm`, the norm of the server's step ||w_new - w||. `divergence`: of the last exchange in which
+    clients trained, with d_i = w_i - w of what a client received and trained, `divergence`, the mean of ||d_i||, and
+    `divergence_ratio`, the mean of ||d_i||^2 over ||mean d_i||^2: 1 where all clients agree, the number of clients
+    where their changes are orthogonal and equally long. These are plain means of exact sums; they cost one more vector
+    per host, which is not the protocol's.
+
+    Args:
+        names: `phases.N.report`.
+    """
+
+    def __init__(self, names: Collection[str]) -> None:
+        self.reads_step, self.reads_trained = STEP in names, DIVERGENCE in names
+
+    def diagnose(self, num_params: int, received: torch.Tensor, trained: torch.Tensor) -> dict[str, torch.Tensor]:
+        """What a client adds to its answer.
+
+        Args:
+            num_params: Length of the parameters' part.
+            received: [length of the model], what it received.
+            trained: [length of the model], the last model that it trained.
+        """
+        if not self.reads_trained:
+            return {}
+        change = trained[:num_params] - received[:num_params]
+        square = change.double().square().sum()
+        return {CHANGE: change, NORMS: square.new_tensor([float(square.sqrt()), float(square)])}
+
+    def reads(self, answers: Answers) -> bool:
+        """Whether clients trained for these answers."""
+        return CHANGE in answers.sums
+
+    def report(self, server: ServerState, before: np.ndarray | None, answers: Answers | None) -> None:
+        """Reports what was asked for, at the end of a round.
+
+        Args:
+            server: The server's working copy, after the algorithm's round.
+            before: float32 [length of the model], the global model before the round, where the step is wanted.
+            answers: Of the last exchange in which clients trained.
+
+        Raises:
+            RayflError: No client trained.
+        """
+        if before is not None:
+            step = (server.model - before.astype(np.float64))[: server.num_params]
+            server.report(step_norm=_norm(step))
+        if not self.reads_trained:
+            return
+        if answers is None:
+            raise RayflError("report = ['divergence'] needs trained models, and no client trained in this round")
+        norm, square = answers.sums[NORMS] / answers.count
+        mean = _norm(answers.sums[CHANGE] / answers.count) ** 2
+        server.report(divergence=norm, divergence_ratio=square / mean if mean else math.nan)
+
+
+def _norm(values: np.ndarray) -> float:
+    """No product of BLAS, whose bits depend on its threads."""
+    return math.sqrt(float(np.square(values).sum()))

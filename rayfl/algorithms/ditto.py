@@ -1,0 +1,57 @@
+"""Ditto: beside the global model every client trains one of its own, which is pulled towards the global one.
+
+Li, Hu, Beirami and Smith, "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021, alg. 1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import NonNegativeFloat
+
+from rayfl.algorithms.exchange import Answer
+from rayfl.algorithms.fedavg import FedAvg
+from rayfl.algorithms.state import Declaration, merged
+from rayfl.local.requests import Affine, LocalTraining
+
+if TYPE_CHECKING:
+    import torch
+
+    from rayfl.local.context import ClientContext
+    from rayfl.local.requests import ClientUpdate
+
+
+class Ditto(FedAvg):
+    """v_k <- v_k - eta (grad F_k(v_k) + lambda (v_k - w)), beside FedAvg of w, whose bits it leaves as they are.
+
+    v_k, the client's personal model, starts from the first global model that the client receives (in the paper from
+    the very first one, which is the same where everybody takes part) and stays with the client. It trains as `local`
+    says, after the client's update of w; a round's steps and training loss are those of both. Penalties are for w.
+    `evaluation.client_model = "personal"` scores the v_k; a client that never took part has the global model.
+
+    Attributes:
+        mu: lambda, the weight of the pull; 0 trains every client by itself. The paper tunes it for each data set.
+    """
+
+    no_relay: ClassVar[str] = "its personal models are trained beside a server's"
+
+    mu: NonNegativeFloat = 0.1
+
+    def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
+        """Trains the global model, then the personal one; answers with the change of the former."""
+        trained = yield from self.train(client, model)
+        pull = Affine(quadratic=self.mu, centre=model[: client.num_params])
+        start = client.state.get("personal", model)
+        client.state["personal"] = yield LocalTraining(start, gradient=(pull,))
+        if client.keeps_trained:
+            client.trained = trained.clone()
+        return Answer(self.weight(client), delta=trained - model)
+
+    def has_personal_model(self) -> bool:
+        return True
+
+    def personal_model(self, client: ClientContext, model: torch.Tensor) -> torch.Tensor:
+        return client.state.get("personal", model)
+
+    def client_state(self) -> Declaration:
+        return merged([("the algorithm", {"personal": "phase"}), ("local training", super().client_state())])

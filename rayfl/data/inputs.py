@@ -1,0 +1,181 @@
+"""Inputs of samples: arrays, windows of a text, sequences of different lengths, and several of these by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeGuard
+
+import numpy as np
+
+from rayfl.errors import DataError
+
+
+@dataclass(frozen=True)
+class TextWindows:
+    """Inputs [n, length] uint8 that are windows of one text: what numpy knows of an array, cut out when asked for.
+
+    Overlapping windows of a text share its memory: a window costs its start.
+
+    Attributes:
+        text: [m] uint8, symbols.
+        starts: [n] int32 or int64, where in the text each window begins.
+        length: Symbols per window.
+
+    Raises:
+        DataError: A window that is not all inside the text.
+    """
+
+    text: np.ndarray
+    starts: np.ndarray
+    length: int
+
+    dtype = np.dtype(np.uint8)
+    ndim = 2
+
+    def __post_init__(self) -> None:
+        last = len(self.text) - self.length
+        if len(self.starts) and not 0 <= self.starts.min() <= self.starts.max() <= last:
+            raise DataError(
+                f"windows of {self.length} symbols start at {self.starts.min()} to {self.starts.max()}; in a text of "
+                f"{len(self.text)} symbols they start at 0 to {last}"
+            )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.starts), self.length
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
+        """Some windows, written out: [rows, length] uint8."""
+        every_window = np.lib.stride_tricks.sliding_window_view(self.text, self.length)
+        windows: np.ndarray = every_window[self.starts[rows]]
+        return windows
+
+    def take(self, rows: np.ndarray) -> TextWindows:
+        """Some windows of the same text, which is shared."""
+        return replace(self, starts=self.starts[rows])
+
+    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
+        """All windows, written out; for `numpy.asarray`."""
+        return self[:].astype(dtype or self.dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Inputs that differ in their first size: pieces of one array. `data.collate` makes batches of them.
+
+    Attributes:
+        values: [m, ...], all pieces.
+        starts: [n] integers, where in `values` each piece begins.
+        lengths: [n] integers.
+
+    Raises:
+        DataError: A piece that is not all inside `values`.
+    """
+
+    values: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+
+    def __post_init__(self) -> None:
+        if len(self.starts) != len(self.lengths):
+            raise DataError(f"pieces of different lengths: {len(self.starts)} starts, {len(self.lengths)} lengths")
+        ends = self.starts + self.lengths
+        if len(ends) and not (self.starts.min() >= 0 <= self.lengths.min() and ends.max() <= len(self.values)):
+            raise DataError(f"pieces of different lengths: some do not lie inside the {len(self.values)} values")
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.values.dtype
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, rows: np.ndarray | slice) -> list[np.ndarray]:
+        """Copies of some pieces."""
+        pairs = zip(self.starts[rows], self.lengths[rows], strict=True)
+        return [self.values[start : start + length].copy() for start, length in pairs]
+
+    def take(self, rows: np.ndarray) -> Ragged:
+        """Some pieces of the same values, which are shared."""
+        return replace(self, starts=self.starts[rows], lengths=self.lengths[rows])
+
+    @staticmethod
+    def of(pieces: Sequence[np.ndarray]) -> Ragged:
+        """From a sequence of arrays that agree in dtype and in all sizes but the first."""
+        lengths = np.array([len(piece) for piece in pieces], np.int64)
+        return Ragged(np.concatenate(pieces), np.cumsum(lengths) - lengths, lengths)
+
+
+Array = np.ndarray | TextWindows
+"""Rows of one shape and dtype."""
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Several inputs by name, for a network whose `forward` takes them as keyword arguments.
+
+    Attributes:
+        arrays: From the name of an argument to its rows; as many in each.
+
+    Raises:
+        DataError: A name that is no argument's, no array at all, or arrays of different lengths.
+    """
+
+    arrays: Mapping[str, Array | Ragged]
+
+    def __post_init__(self) -> None:
+        if not self.arrays:
+            raise DataError("inputs by name: there are none")
+        for name in self.arrays:
+            if not str(name).isidentifier():
+                raise DataError(f"inputs by name: {name!r} cannot be the name of an argument of the network's forward")
+        if len({len(array) for array in self.arrays.values()}) > 1:
+            lengths = ", ".join(f"{name} {len(array)}" for name, array in self.arrays.items())
+            raise DataError(f"inputs by name differ in their number of rows: {lengths}")
+
+    def __len__(self) -> int:
+        return len(next(iter(self.arrays.values())))
+
+    def take(self, rows: np.ndarray) -> Fields:
+        """Some rows of every input."""
+        parts = self.arrays.items()
+        return Fields({name: part[rows] if isinstance(part, np.ndarray) else part.take(rows) for name, part in parts})
+
+
+Inputs = Array | Ragged | Fields
+
+
+def taken(inputs: Inputs, rows: np.ndarray) -> Inputs:
+    """Some rows of any inputs, in the order of `rows`."""
+    return inputs[rows] if isinstance(inputs, np.ndarray) else inputs.take(rows)
+
+
+def are_images(inputs: Inputs) -> TypeGuard[np.ndarray]:
+    """Whether the inputs are [n, height, width, channels] uint8."""
+    return not isinstance(inputs, Ragged | Fields) and inputs.dtype == np.uint8 and inputs.ndim == 4
+
+
+def named_parts(inputs: Inputs) -> dict[str, Array | Ragged]:
+    """The arrays that inputs consist of, by name; a single one has the name ""."""
+    return dict(inputs.arrays) if isinstance(inputs, Fields) else {"": inputs}
+
+
+def are_ragged(inputs: Inputs) -> bool:
+    """Whether rows differ in length, so that batches need `data.collate`."""
+    return any(isinstance(part, Ragged) for part in named_parts(inputs).values())
+
+
+def kind_of(inputs: Inputs) -> str:
+    """Shape of a row and dtype, in words: "[28, 28, 1] uint8"."""
+    described = []
+    for name, part in named_parts(inputs).items():
+        if isinstance(part, Ragged):
+            shape = f"[{', '.join(['any', *map(str, part.values.shape[1:])])}]"
+        else:
+            shape = str(list(part.shape[1:]))
+        described.append(f"{name} {shape} {part.dtype}".strip())
+    return ", ".join(described)

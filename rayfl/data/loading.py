@@ -1,0 +1,53 @@
+"""From the data section of a scenario to a data set, and the choice of its own clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from rayfl.config.data import Data
+from rayfl.data import data_sources
+from rayfl.data.arrays import dataset_of_arrays
+from rayfl.data.dataset import Dataset, NaturalClients
+from rayfl.data.partition.checking import checked_shards
+from rayfl.errors import DataError, ScenarioError
+from rayfl.registry import call_with_options
+from rayfl.streams import stream
+
+
+def load(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Dataset:
+    """Calls the source that the scenario names, and checks what a user's own returns; see `build_store`."""
+    source = data_sources.resolve(config.name)
+    given = {
+        "source": config.source,
+        "data_dir": data_dir,
+        "cache_dir": cache_dir,
+        "seed": seed,
+        "clients": config.clients,
+    }
+    if not callable(source) and config.options:
+        raise ScenarioError(f"data.options: '{config.name}' is not a function, and takes none")
+    loaded = call_with_options(source, config.options, given, "data.options") if callable(source) else source
+    if not isinstance(loaded, Dataset):
+        return dataset_of_arrays(config.name, loaded)
+    natural = loaded.natural
+    if natural and config.name not in data_sources:
+        for split, samples, shards in (("train", loaded.train, natural.train), ("test", loaded.test, natural.test)):
+            what = f"data.name: the natural clients' {split} shards of '{config.name}':"
+            if shards is not None:
+                checked_shards(shards, len(samples), len(natural.names), what)
+    return loaded
+
+
+def select(natural: NaturalClients, name: str, clients: int | None, seed: int) -> NaturalClients:
+    """Of the data's own clients, those of this scenario: drawn uniformly, kept in the data's order."""
+    available = len(natural.names)
+    if clients is None or clients == available:
+        return natural
+    if clients > available:
+        raise DataError(f"data.clients: {clients} were asked for, but {name} has {available}")
+    chosen = np.sort(stream(seed, "select").choice(available, clients, replace=False))
+    names = tuple(natural.names[int(client)] for client in chosen)
+    test = None if natural.test is None else natural.test.subset(chosen)
+    return NaturalClients(names, natural.train.subset(chosen), test)

@@ -1,0 +1,104 @@
+"""Calls the partitioner that a scenario names, with what it asks for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rayfl.config.data import Data
+from rayfl.config.section import Named
+from rayfl.data import partitioners
+from rayfl.data.checking import are_class_labels
+from rayfl.data.dataset import NaturalClients, Samples, Shards
+from rayfl.data.partition.checking import checked_shards
+from rayfl.data.partition.labels_by import build_labeling
+from rayfl.errors import ScenarioError
+from rayfl.registry import asks_for, call_with_options
+from rayfl.streams import stream
+
+GIVEN = ("labels", "num_classes", "targets", "num_samples", "clients", "rng", "natural")
+"""The arguments that a partitioner may ask for; see `rayfl.data.partition`."""
+
+_CLASSES = ("labels", "num_classes")
+
+
+def partitioned(
+    config: Data,
+    partition: Named,
+    train: Samples,
+    num_classes: int | None,
+    natural: NaturalClients | None,
+    seed: int,
+) -> Shards:
+    """Partitions the training samples among the clients.
+
+    Args:
+        config: The scenario's data section.
+        partition: The partition that it names, or the data's default.
+        train: The training samples, without the server's.
+        num_classes: How many classes their labels count, if they are classes.
+        natural: The data's own clients, if it has any.
+        seed: The data's seed.
+
+    Raises:
+        ScenarioError: It is no partitioner, it needs classes where there are none, or `data.labels_by` has no effect.
+        DataError: What a partitioner of the user's own returned is no partition.
+    """
+    partitioner = partitioners.resolve(partition.name)
+    what = f"data.partition: '{partition.name}'"
+    if not callable(partitioner):
+        raise ScenarioError(f"{what} is an object of type {type(partitioner).__name__}, not a partitioner")
+    labels, count = partition_classes(config, train, num_classes)
+    if config.labels_by:
+        _check_reads_classes(partitioner, partition)
+    elif labels is None and _needs_classes(partitioner, partition):
+        raise ScenarioError(
+            f"{what} needs class labels, and these are {train.y.dtype}{list(train.y.shape)}; choose another partition, "
+            "such as 'iid', or set data.labels_by"
+        )
+    given = {
+        "labels": labels,
+        "num_classes": count,
+        "targets": train.y,
+        "num_samples": len(train),
+        "clients": config.clients,
+        "rng": stream(seed, "partition"),
+        "natural": natural,
+    }
+    found = call_with_options(partitioner, partition.options, given, "data.partition")
+    return found if partition.name in partitioners else checked_shards(found, len(train), config.clients, what)
+
+
+def partition_classes(config: Data, train: Samples, num_classes: int | None) -> tuple[np.ndarray | None, int | None]:
+    """The classes to partition by, [n] int64, and their number: `data.labels_by`'s, or the labels if they are classes.
+
+    Raises:
+        ScenarioError: What `data.labels_by` names cannot be used, or raised something.
+        DataError: What it returned is no class for each label.
+    """
+    if config.labels_by:
+        classes = build_labeling(config.labels_by)(train.y)
+        return classes, int(classes.max()) + 1
+    if are_class_labels(train.y, num_classes):
+        return train.y.astype(np.int64, copy=False), num_classes
+    return None, None
+
+
+def _needs_classes(partitioner: Callable[..., Any], partition: Named) -> bool:
+    """Whether a parameter for classes has no default, or an option asks for them."""
+    parameters = inspect.signature(partitioner).parameters
+    required = any(name in parameters and parameters[name].default is inspect.Parameter.empty for name in _CLASSES)
+    return required or _is_iid_per_class(partition)
+
+
+def _check_reads_classes(partitioner: Callable[..., Any], partition: Named) -> None:
+    reads = any(asks_for(partitioner, name) for name in _CLASSES)
+    if not reads or (partition.name == "iid" and not _is_iid_per_class(partition)):
+        raise ScenarioError(f"data.labels_by: partition '{partition.name}' reads no labels; leave it out")
+
+
+def _is_iid_per_class(partition: Named) -> bool:
+    return partition.name == "iid" and bool(partition.options.get("per_class"))

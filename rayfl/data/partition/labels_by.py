@@ -1,0 +1,122 @@
+"""Classes to partition by, where labels are none: quantiles of a target, the largest entry of a vector, a column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field, NonNegativeInt
+
+from rayfl.config.section import Named
+from rayfl.data import labelings
+from rayfl.data.checking import MAX_CLASSES
+from rayfl.errors import DataError, RayflError, ScenarioError
+from rayfl.registry import check_options, first_parameter
+from rayfl.user_code import report_as_theirs
+
+_EXPECTED = (
+    "it is called as labels_by(labels) with all training labels, and returns a class for each, [n] integers from 0"
+)
+
+
+def quantiles(labels: np.ndarray, bins: Annotated[int, Field(ge=2)] = 10) -> np.ndarray:
+    """Classes of about equal size, by the value of a target.
+
+    Equal values are always in one class, so there are fewer classes where one value is frequent.
+
+    Args:
+        labels: [n] numbers.
+        bins: Number of classes.
+
+    Returns:
+        [n] int64: the number of the inner quantiles (1/bins, 2/bins, ...) that a label reaches, counted without gaps.
+
+    Raises:
+        ScenarioError: Labels are vectors or maps.
+    """
+    if labels.ndim != 1:
+        raise ScenarioError(_shape("quantiles", "single numbers", labels))
+    edges = np.quantile(labels.astype(np.float64), np.arange(1, bins) / bins)
+    return _numbered(np.searchsorted(edges, labels.astype(np.float64), side="right"))
+
+
+def argmax(labels: np.ndarray) -> np.ndarray:
+    """The place of the largest entry of each vector, the first of several.
+
+    Args:
+        labels: [n, k].
+
+    Raises:
+        ScenarioError: Labels are no vectors.
+    """
+    if labels.ndim != 2:
+        raise ScenarioError(_shape("argmax", "vectors [n, k]", labels))
+    places: np.ndarray = labels.argmax(axis=1).astype(np.int64)
+    return places
+
+
+def column(labels: np.ndarray, index: NonNegativeInt) -> np.ndarray:
+    """One entry of each vector; its different values are the classes, in ascending order.
+
+    Args:
+        labels: [n, k].
+        index: Which entry.
+
+    Raises:
+        ScenarioError: Labels are no vectors, or too short.
+    """
+    if labels.ndim != 2:
+        raise ScenarioError(_shape("column", "vectors [n, k]", labels))
+    if index >= labels.shape[1]:
+        raise ScenarioError(f"data.labels_by.index: is {index}, but labels have {labels.shape[1]} entries, from 0")
+    return _numbered(labels[:, index])
+
+
+def build_labeling(chosen: Named) -> Callable[[np.ndarray], np.ndarray]:
+    """What a scenario names, as a function from labels to classes [n] int64; what it returns is checked.
+
+    Raises:
+        ScenarioError: An unknown name or option, or something that cannot be called.
+    """
+    what = f"data.labels_by: '{chosen.name}'"
+    target = labelings.resolve(chosen.name)
+    if not callable(target):
+        raise ScenarioError(f"{what} is an object of type {type(target).__name__}; {_EXPECTED}")
+    classify = partial(
+        target, **check_options(target, chosen.options, first_parameter(target, "data.labels_by"), "data.labels_by")
+    )
+
+    def checked(labels: np.ndarray) -> np.ndarray:
+        try:
+            found: Any = classify(labels)
+        except RayflError:
+            raise
+        except (Exception, SystemExit) as error:  # a user's own code may raise anything
+            raise ScenarioError(report_as_theirs(error, what)) from None
+        return _checked(found, len(labels), what)
+
+    return checked
+
+
+def _checked(found: Any, number: int, what: str) -> np.ndarray:
+    try:
+        classes = np.asarray(found)
+    except Exception:  # an arbitrary object may raise anything when converted
+        classes = np.empty(0, object)
+    if classes.shape != (number,) or not np.issubdtype(classes.dtype, np.integer):
+        seen = f"{classes.dtype}{list(classes.shape)}" if isinstance(found, np.ndarray) else type(found).__name__
+        raise DataError(f"{what} returned {seen} for {number} labels; {_EXPECTED}")
+    if classes.min() < 0 or classes.max() >= MAX_CLASSES:
+        raise DataError(f"{what} returned classes from {classes.min()} to {classes.max()}; they are numbered from 0")
+    return classes.astype(np.int64, copy=False)
+
+
+def _numbered(values: np.ndarray) -> np.ndarray:
+    numbers: np.ndarray = np.unique(values, return_inverse=True)[1].astype(np.int64)
+    return numbers
+
+
+def _shape(name: str, needed: str, labels: np.ndarray) -> str:
+    return f"data.labels_by: '{name}' is for labels that are {needed}; these are {labels.dtype}{list(labels.shape)}"

@@ -1,0 +1,56 @@
+"""Checks that what the scenario does to inputs fits them, and tries it on two samples before anything starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from rayfl.config.data import Normalization
+from rayfl.data.augmentation.pipeline import Pipeline
+from rayfl.data.batches import BatchSource
+from rayfl.data.inputs import are_images, are_ragged, kind_of
+from rayfl.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from rayfl.data.store import ShardStore
+
+_IMAGES = "is for images, [n, height, width, channels] uint8"
+
+
+def try_batches(store: ShardStore) -> None:
+    """Checks normalisation, augmentation and collation of a store, and makes a batch of two samples.
+
+    Raises:
+        ScenarioError: One of them is for other inputs, or is missing; or a user's own raised something.
+    """
+    train, normalize = store.train, store.normalize
+    if are_ragged(train.x) and not store.collate:
+        raise ScenarioError(
+            f"data.collate: is needed, for inputs of {store.name} differ in length ({kind_of(train.x)}); name a "
+            "function that makes a batch of them, such as 'pad'"
+        )
+    images = not store.collate and are_images(train.x)
+    why = f"{store.name}: {kind_of(train.x)}" + (", collated" if store.collate else "")
+    if normalize and not images:
+        raise ScenarioError(f"data.normalize {_IMAGES}; other inputs are given to the model as they are ({why})")
+    if normalize and len(normalize.mean) != train.x.shape[-1]:
+        raise ScenarioError(
+            f"data.normalize: {len(normalize.mean)} values, but inputs have {train.x.shape[-1]} channels"
+        )
+    steps = Pipeline(store.augment).steps
+    for index, (chosen, step) in enumerate(zip(store.augment, steps, strict=True)):
+        where = f"data.augment.{index}"
+        if not images:
+            raise ScenarioError(f"{where}: '{chosen.name}' {_IMAGES} ({why})")
+        needed = getattr(step, "normalization", None)
+        if needed and normalize != Normalization.model_validate(needed):
+            raise ScenarioError(
+                f"{where}: '{chosen.name}' fills with the black of data.normalize = \"{needed}\"; set that, or "
+                "choose another augmentation"
+            )
+    if steps or store.collate:
+        source = BatchSource(store, torch.device("cpu"))
+        for _ in source.training_batches(np.arange(min(2, len(train))), 2, np.random.default_rng(0)):
+            pass

@@ -1,0 +1,46 @@
+"""Options of local training that are drawn for every client and round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from rayfl.config.local import Choices, Local, Uniform
+
+
+def drawn(local: Local, stream: Callable[[str], np.random.Generator]) -> Local:
+    """The options of one client in one round, all of them numbers.
+
+    Args:
+        local: The phase's.
+        stream: The client's generator of a purpose in this round. Every option has its own, so that a second one that
+            is drawn does not change the first.
+    """
+    return _with_numbers(local, lambda key, number: _draw(number, stream(f"local {key}")))
+
+
+def typical(local: Local) -> Local:
+    """The options with the mean of every number that is drawn, rounded: for planning."""
+    return _with_numbers(local, lambda _, number: round(float(np.mean(_values(number)))))
+
+
+def smallest(local: Local) -> Local:
+    """The options with the smallest of every number that is drawn: the shortest client update."""
+    return _with_numbers(local, lambda _, number: int(_values(number).min()))
+
+
+def _with_numbers(local: Local, number_of: Callable[[str, Uniform | Choices], int]) -> Local:
+    given = {"epochs": local.epochs, "steps": local.steps}
+    numbers = {key: number_of(key, value) for key, value in given.items() if isinstance(value, Uniform | Choices)}
+    return local.model_copy(update=numbers) if numbers else local
+
+
+def _draw(number: Uniform | Choices, rng: np.random.Generator) -> int:
+    if isinstance(number, Uniform):
+        return int(rng.integers(number.uniform[0], number.uniform[1], endpoint=True))
+    return number.choices[int(rng.integers(len(number.choices)))]
+
+
+def _values(number: Uniform | Choices) -> np.ndarray:
+    return np.array(number.uniform if isinstance(number, Uniform) else number.choices)

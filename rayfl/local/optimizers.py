@@ -1,0 +1,153 @@
+"""Which optimizer trains: rayfl's SGD, those of torch.optim by name, or a user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from rayfl.config.defaults import with_defaults
+from rayfl.config.local import Local
+from rayfl.config.section import Named
+from rayfl.errors import ScenarioError
+from rayfl.registry import Registry, asks_for, check_options
+from rayfl.user_code import report_as_theirs
+
+optimizers = Registry(
+    "optimizer",
+    {
+        "adadelta": "torch.optim:Adadelta",
+        "adafactor": "torch.optim:Adafactor",
+        "adagrad": "torch.optim:Adagrad",
+        "adam": "torch.optim:Adam",
+        "adamax": "torch.optim:Adamax",
+        "adamw": "torch.optim:AdamW",
+        "asgd": "torch.optim:ASGD",
+        "lbfgs": "torch.optim:LBFGS",
+        "muon": "torch.optim:Muon",
+        "nadam": "torch.optim:NAdam",
+        "radam": "torch.optim:RAdam",
+        "rmsprop": "torch.optim:RMSprop",
+        "rprop": "torch.optim:Rprop",
+        "sgd": "torch.optim:SGD",
+        "sparseadam": "torch.optim:SparseAdam",
+    },
+)
+
+ELEMENTWISE = frozenset(
+    ("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")
+)
+"""Classes of torch.optim that treat every element alike, whatever the shape of its tensor."""
+
+REFUSED = {
+    torch.optim.LBFGS: "it evaluates the loss several times a step, by a closure",
+    torch.optim.SparseAdam: "it is for sparse gradients, and gradients here are dense",
+}
+
+MATRICES_ONLY = "Muon"
+"""Takes 2-D parameters alone; the others go to a second optimizer."""
+
+
+def optimizer_class(chosen: Named, where: str) -> type[Optimizer]:
+    """The class that a scenario names.
+
+    Raises:
+        ScenarioError: The name is unknown, or names no optimizer, or one that cannot train here.
+    """
+    try:
+        kind = optimizers.resolve(chosen.name)
+    except ScenarioError as error:
+        raise ScenarioError(f"{where}: {error}") from None
+    if not (isinstance(kind, type) and issubclass(kind, Optimizer)):
+        raise ScenarioError(f"{where}: '{chosen.name}' is not a class derived from torch.optim.Optimizer")
+    for refused, reason in REFUSED.items():
+        if issubclass(kind, refused):
+            raise ScenarioError(f"{where}: '{chosen.name}' cannot train clients: {reason}")
+    return kind
+
+
+def is_elementwise(kind: type[Optimizer]) -> bool:
+    """Whether the optimizer may work on flat vectors; a user's own may not, for nothing is known of it."""
+    return kind.__module__.startswith("torch.optim.") and kind.__name__ in ELEMENTWISE
+
+
+def others_of(chosen: Named) -> Named | None:
+    """The optimizer of the parameters that Muon does not take; None for every other optimizer."""
+    return Named.model_validate(chosen.options.get("others", "adamw")) if _is_muon(chosen) else None
+
+
+def build_optimizer(chosen: Named, local: Local, tensors: Iterable[torch.Tensor], where: str) -> Optimizer:
+    """A fresh optimizer over some tensors.
+
+    Raises:
+        ScenarioError: An option is unknown, does not fit, or is one that `local` has a key for.
+    """
+    kind = optimizer_class(chosen, where)
+    given = _given(kind, chosen, local, where)
+    options = _own_options(chosen)
+    arguments = {**given, **check_options(kind, options, ("params", *given), where)}
+    try:
+        return kind(list(tensors), **arguments)
+    except (Exception, SystemExit) as error:  # a user's class may raise anything
+        if kind.__module__.startswith("torch."):
+            raise ScenarioError(f"{where}: {' '.join(str(error).split())}") from None
+        raise ScenarioError(report_as_theirs(error, f"{where}: {chosen.name}")) from None
+
+
+def with_optimizer_defaults(local: Local, where: str) -> Local:
+    """The same options with every option of the optimizer written out, and checked.
+
+    Args:
+        local: Options of local training.
+        where: Their key path, for errors.
+
+    Raises:
+        ScenarioError: The optimizer or an option of it is unknown or out of range, or has no effect.
+    """
+    if local.is_plain_sgd:
+        return local
+    return local.model_copy(update={"optimizer": _written_out(local.optimizer, local, f"{where}.optimizer")})
+
+
+def _written_out(chosen: Named, local: Local, where: str) -> Named:
+    kind = optimizer_class(chosen, where)
+    build_optimizer(chosen, local, [torch.zeros(2, 2)], where)
+    known = ("params", *_given(kind, chosen, local, where))
+    options = with_defaults(
+        Named.model_validate({"name": chosen.name, **_own_options(chosen)}), kind, known, where
+    ).options
+    if others := others_of(chosen):
+        if _is_muon(others):
+            raise ScenarioError(f"{where}.others: is for what 'muon' does not take; choose another optimizer")
+        written = _written_out(others, local, f"{where}.others")
+        options["others"] = {"name": written.name, **written.options}
+    return Named.model_validate({"name": chosen.name, **options})
+
+
+def _is_muon(chosen: Named) -> bool:
+    return optimizers.resolve(chosen.name) is getattr(torch.optim, MATRICES_ONLY, None)
+
+
+def _own_options(chosen: Named) -> dict[str, Any]:
+    """The options that go to the class."""
+    return {key: value for key, value in chosen.options.items() if not (key == "others" and _is_muon(chosen))}
+
+
+def _given(kind: type[Optimizer], chosen: Named, local: Local, where: str) -> dict[str, Any]:
+    """The arguments that come from keys of `local`."""
+    given: dict[str, Any] = {"lr": local.lr, "weight_decay": local.weight_decay}
+    if chosen.name == "sgd":
+        given["momentum"] = local.momentum
+    for key in ("params", *given):
+        if key in chosen.options:
+            instead = "rayfl gives it" if key == "params" else f"set {key} of `local` instead"
+            raise ScenarioError(f"{where}.{key}: is not an option of the optimizer: {instead}")
+    if not asks_for(kind, "lr"):
+        raise ScenarioError(f"{where}: '{chosen.name}' takes no lr, which `local` gives every optimizer")
+    if not asks_for(kind, "weight_decay"):
+        if local.weight_decay:
+            raise ScenarioError(f"{where}: '{chosen.name}' takes no weight_decay; leave it out")
+        del given["weight_decay"]
+    return given

@@ -1,0 +1,131 @@
+"""Optimizers on the flat vector: how the parts of it that train take a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+import torch
+from torch.optim import Optimizer
+
+from rayfl.config.local import Local
+from rayfl.config.section import Named
+from rayfl.local.optimizers import build_optimizer, is_elementwise, optimizer_class, others_of
+from rayfl.models.flat import FlatModel
+
+WHERE = "local.optimizer"
+
+
+class Stepping(Protocol):
+    """A fresh optimizer for one client update."""
+
+    def step(self, parts: Sequence[slice], lr: float) -> None:
+        """Takes a step with the model's gradient.
+
+        Args:
+            parts: Of the vector, which train; elsewhere the gradient is zero and nothing moves. The state of what has
+                been frozen so far begins with its first step.
+            lr: The learning rate of this step.
+        """
+
+
+def stepping(model: FlatModel, stages: Sequence[Sequence[slice]], local: Local, decay: float) -> Stepping:
+    """The optimizer that `local` names.
+
+    Args:
+        model: The resident model.
+        stages: The parts that train, for every stage of the client update.
+        local: Options of local training.
+        decay: Weight decay that the algorithm adds: a term of the gradient, after clipping, whatever the optimizer
+            makes of `local.weight_decay`.
+    """
+    if local.is_plain_sgd:
+        return FusedSGD(model, local.momentum, local.weight_decay + decay)
+    return TorchOptimizers(model, stages, local, decay)
+
+
+class FusedSGD:
+    """PyTorch's SGD with heavy-ball momentum and coupled weight decay, in a few operations on the whole vector."""
+
+    def __init__(self, model: FlatModel, momentum: float, decay: float) -> None:
+        self._model, self._momentum, self._decay = model, momentum, decay
+        self._velocity = torch.zeros_like(model.params) if momentum else None
+
+    def step(self, parts: Sequence[slice], lr: float) -> None:
+        """See `Stepping.step`."""
+        params, gradient = self._model.params, self._model.gradient
+        for part in parts:
+            step = gradient[part]
+            if self._decay:
+                step.add_(params[part], alpha=self._decay)
+            if self._velocity is not None:
+                step = self._velocity[part].mul_(self._momentum).add_(step)
+            params[part].add_(step, alpha=-lr)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A tensor that an optimizer sees: a stretch of the vector, or a parameter in its shape."""
+
+    start: int
+    stop: int
+    values: torch.Tensor
+    gradient: torch.Tensor
+
+    def lies_in(self, parts: Sequence[slice]) -> bool:
+        return any(part.start <= self.start and self.stop <= part.stop for part in parts)
+
+
+class TorchOptimizers:
+    """Optimizers of torch.optim, or a user's own, on views into the vector.
+
+    Those that treat all elements alike get the stretches that thaw together, which are few and long; the others get
+    every parameter in its shape. What is frozen has no gradient, which PyTorch's optimizers pass over.
+    """
+
+    def __init__(self, model: FlatModel, stages: Sequence[Sequence[slice]], local: Local, decay: float) -> None:
+        self._model, self._decay = model, decay
+        self._stage: Sequence[slice] | None = None
+        elementwise = is_elementwise(optimizer_class(local.optimizer, WHERE))
+        self._pieces = _stretches(model, stages) if elementwise else _parameters(model, stages)
+        others = others_of(local.optimizer)
+        taken = [piece for piece in self._pieces if not others or piece.values.ndim == 2]
+        left = [piece for piece in self._pieces if others and piece.values.ndim != 2]
+        self._optimizers: list[Optimizer] = []
+        for chosen, pieces in ((local.optimizer, taken), (others, left)):
+            if isinstance(chosen, Named) and pieces:
+                self._optimizers.append(build_optimizer(chosen, local, (piece.values for piece in pieces), WHERE))
+
+    def step(self, parts: Sequence[slice], lr: float) -> None:
+        """See `Stepping.step`."""
+        if parts is not self._stage:
+            self._stage = parts
+            for piece in self._pieces:
+                piece.values.grad = piece.gradient if piece.lies_in(parts) else None
+        if self._decay:
+            for part in parts:
+                self._model.gradient[part].add_(self._model.params[part], alpha=self._decay)
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = lr
+            optimizer.step()
+
+
+def _stretches(model: FlatModel, stages: Sequence[Sequence[slice]]) -> list[_Piece]:
+    """The longest stretches of the vector, all elements of which train in the same stages."""
+    ends = sorted({end for parts in stages for part in parts for end in (part.start, part.stop)})
+    pieces = [
+        _Piece(start, stop, model.params[start:stop], model.gradient[start:stop]) for start, stop in pairwise(ends)
+    ]
+    return [piece for piece in pieces if any(piece.lies_in(parts) for parts in stages)]
+
+
+def _parameters(model: FlatModel, stages: Sequence[Sequence[slice]]) -> list[_Piece]:
+    pieces = [
+        _Piece(slot.offset, slot.end, slot.view(model.params), slot.view(model.gradient))
+        for slot in model.layout
+        if slot.is_parameter
+    ]
+    return [piece for piece in pieces if any(piece.lies_in(parts) for parts in stages)]

@@ -1,0 +1,52 @@
+"""How one client update goes, step by step: known before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from rayfl.config.local import Local
+from rayfl.local.rates import rates
+from rayfl.local.selection import Selection
+from rayfl.local.steps import batches_of_steps
+from rayfl.local.unfreezing import training_stages
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """The steps of one client update.
+
+    Attributes:
+        batches: [steps] the numbers of samples of every batch of a step.
+        rates: [steps] the learning rate of every step as a share of the round's.
+        stages: (number of steps, names of the tensors that train in them or None for all), which make up all steps.
+        frozen: Names of the modules that compute in evaluation mode throughout.
+    """
+
+    batches: Sequence[Sequence[int]]
+    rates: Sequence[float]
+    stages: Sequence[tuple[int, frozenset[str] | None]]
+    frozen: Sequence[str] = ()
+
+
+def plan_training(local: Local, selection: Selection | None, network: nn.Module, num_samples: int) -> TrainingPlan:
+    """Plans a client update.
+
+    Args:
+        local: Options of local training, drawn.
+        selection: What trains; None for everything.
+        network: The network.
+        num_samples: How many samples are trained on.
+
+    Raises:
+        ScenarioError: As `training_stages`.
+    """
+    batches = batches_of_steps(local, num_samples)
+    return TrainingPlan(
+        batches,
+        rates(local.lr_schedule, len(batches)),
+        training_stages(local, selection, network, len(batches)),
+        selection.frozen if selection else (),
+    )

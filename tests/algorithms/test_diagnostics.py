@@ -1,0 +1,105 @@
+"""What `phases.N.report` asks for, against float64; what nobody asks for is not there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rayfl.engine.events import RoundDone
+from rayfl.errors import RayflError, ScenarioError
+from tests.algorithms.reference import mean, rounds, sizes
+from tests.algorithms.scene import PLAIN, RATE, Setting, prepared
+from tests.engine.scenes import cast, run_on_hosts
+
+
+def scalars(algorithm: Any, *report: str, hosts: int = 2, setting: Setting = PLAIN, **phase: Any) -> list[Any]:
+    """Round by round."""
+    _, events = run_on_hosts(prepared(algorithm, setting, {"report": list(report), **phase})[0], hosts)
+    return [dict(event.scalars) for event in events if isinstance(event, RoundDone)]
+
+
+def test_step_and_divergence_are_those_of_plain_training() -> None:
+    server_lr = 0.5
+    algorithm = {"name": "fedavg", "server_optimizer": {"name": "sgd", "lr": server_lr}}
+    ours = scalars(algorithm, "step", "divergence")
+    w = PLAIN.initial()
+    for cohort, reported in zip(rounds(PLAIN), ours, strict=True):
+        changes = [update.sgd(w) - w for update in cohort]
+        step = server_lr * mean(changes, sizes(cohort))
+        squares = [float(change.square().sum()) for change in changes]
+        assert reported["step_norm"] == pytest.approx(float(step.norm()), rel=1e-4)
+        assert reported["divergence"] == pytest.approx(np.mean(np.sqrt(squares)), rel=1e-4)
+        ratio = np.mean(squares) / float(mean(changes).square().sum())
+        assert reported["divergence_ratio"] == pytest.approx(ratio, rel=1e-4)
+        assert ratio > 1.01
+        w = w + step
+
+
+@pytest.mark.parametrize(
+    ("name", "kept", "total", "own"),
+    [
+        ("scaffold", "control", "control_norm", "client_control_norm"),
+        ("feddyn", "dual", "dual_norm", "client_dual_norm"),
+    ],
+)
+def test_norms_are_those_of_what_clients_and_server_keep(name: str, kept: str, total: str, own: str) -> None:
+    """Zero at the start and changed by participants alone, the mean over all clients is the server's."""
+    job, _ = prepared(name, PLAIN, {"report": ["norms"]})
+    scheduler, _ = cast(job, 2)
+    for event in scheduler.run():
+        if not isinstance(event, RoundDone):
+            continue
+        states = {
+            client: torch.from_numpy(state[f"phase/{kept}"]).double()
+            for client, state in scheduler.snapshot().clients.items()
+        }
+        cohort = PLAIN.cohorts[event.round - 1]
+        assert event.scalars[own] == pytest.approx(np.mean([float(states[c].norm()) for c in cohort]), rel=1e-5)
+        everybody = torch.stack(list(states.values())).sum(dim=0) / PLAIN.clients
+        assert event.scalars[total] == pytest.approx(float(everybody.norm()), rel=1e-4)
+        assert {item.client for item in event.client_scalars} == set(cohort)
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", {"name": "scaffold", "aggregation": "median"}, "ditto"])
+def test_reports_change_neither_model_nor_traffic_and_are_the_same_on_any_number_of_hosts(algorithm: Any) -> None:
+    known = ["step", "divergence", *(["norms"] if "scaffold" in str(algorithm) else [])]
+    assert scalars(algorithm, *known, hosts=1) == scalars(algorithm, *known, hosts=3)
+    outcomes = []
+    for report in ([], known):
+        model, events = run_on_hosts(prepared(algorithm, PLAIN, {"report": report})[0], 2)
+        outcomes.append((model, [event.traffic for event in events if isinstance(event, RoundDone)]))
+    assert np.array_equal(outcomes[0][0], outcomes[1][0])
+    assert outcomes[0][1] == outcomes[1][1]
+    assert scalars(algorithm) == [{}] * PLAIN.rounds
+
+
+def test_dittos_divergence_is_that_of_the_global_model() -> None:
+    assert scalars("ditto", "divergence") == scalars("fedavg", "divergence")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "report", "complaint"),
+    [
+        ("fedavg", ["norms"], "phases.federated.report: 'fedavg' reports no 'norms'; known: divergence, step"),
+        ("scaffold", ["norm"], "phases.federated.report: 'scaffold' reports no 'norm'; did you mean 'norms'?"),
+        ("fedavg", ["step", "step"], "phases.0.report: names 'step' twice"),
+        ("qfedsgd", ["divergence"], "phases.federated.report: 'divergence' needs trained models; clients of 'qfedsgd'"),
+    ],
+)
+def test_what_is_not_reported_is_named(algorithm: str, report: list[str], complaint: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        prepared(algorithm, RATE if algorithm == "qfedsgd" else PLAIN, {"report": report})
+    assert str(caught.value).startswith(complaint)
+
+
+def test_a_relay_reports_nothing() -> None:
+    with pytest.raises(ScenarioError, match=r"phases.0.report: has no effect with this schedule"):
+        prepared("fedavg", PLAIN, {"schedule": "relay", "report": ["step"]})
+
+
+def test_divergence_needs_somebody_who_trained() -> None:
+    with pytest.raises(RayflError, match=r"report = \['divergence'\] needs trained models, and no client trained"):
+        scalars("tests.algorithms.test_eval_model:Idle", "divergence")

@@ -1,0 +1,77 @@
+"""Arrays as a data set: in four, or by the names of their sets, with an owner for every row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rayfl.config.data import Data
+from rayfl.data.arrays import dataset_of_arrays
+from rayfl.data.store import build_store
+from rayfl.errors import DataError
+
+X, Y = np.arange(12.0)[:, None], np.arange(12) % 3
+WRITERS = np.array(["eve", "ada", "bob"] * 4)
+OWNED = {"train": (X, Y, WRITERS), "test": (X[:4], Y[:4], ["ada", "eve", "ada", "bob"]), "sketch": (X[:2], Y[:2])}
+
+
+def test_rows_with_owners_are_clients_of_the_datas_own_in_the_order_of_their_names() -> None:
+    found = dataset_of_arrays("mine", OWNED)
+    assert found.natural is not None
+    assert found.natural.test is not None
+    assert found.natural.names == ("ada", "bob", "eve")
+    assert [found.natural.train[client].tolist() for client in range(3)] == [[1, 4, 7, 10], [2, 5, 8, 11], [0, 3, 6, 9]]
+    assert [found.natural.test[client].tolist() for client in range(3)] == [[0, 2], [3], [1]]
+    assert list(found.tests) == ["sketch"]
+
+
+def test_test_samples_without_owners_are_everybodys(tmp_path: Path) -> None:
+    store = build_store(Data(name=f"{__name__}:half_owned"), 0, tmp_path, tmp_path)
+    assert store.num_clients == 2
+    assert store.test_shards is None
+    assert len(store.test) == 12
+
+
+def half_owned() -> Any:
+    return {"train": (X, Y, np.arange(12) // 6), "test": (X, Y)}
+
+
+def test_labels_that_are_no_single_integers_are_no_classes() -> None:
+    for y, dtype, classes in (
+        (Y, np.int64, 3),
+        (Y.astype(np.int8), np.int64, 3),
+        (Y / 2, np.float32, None),
+        (np.eye(12), np.float32, None),
+        (np.eye(12, dtype=bool), np.int64, None),
+        (np.zeros((12, 4, 4), np.uint8), np.int64, None),
+    ):
+        found = dataset_of_arrays("mine", (X, y, X, y))
+        assert found.train.y.dtype == dtype
+        assert found.num_classes == classes
+        assert found.train.y.tolist() == y.tolist()
+
+
+@pytest.mark.parametrize(
+    ("loaded", "message"),
+    [
+        ({"train": (X, Y)}, "gave an object of type dict, which is neither .* nor arrays .*no 'train' and 'test'"),
+        ({**OWNED, "sketch": (X, Y, WRITERS)}, "sketch has owners; only 'train' and 'test' belong to clients"),
+        ({"train": (X, Y), "test": (X, Y, WRITERS)}, "test has owners, and train has none"),
+        ({"train": (X, Y, WRITERS[:3]), "test": (X, Y)}, r"the owners of train are <U3\[3\] for 12 samples"),
+        ({"train": (X, Y, X), "test": (X, Y)}, r"the owners of train are float64\[12, 1\] for 12 samples"),
+        ({"train": (X, Y, WRITERS), "test": (X, Y, ["joe"] * 12)}, "test has samples of 'joe', who has none in train"),
+        ({"train": (X, Y), "test": (X, Y), "server": (X, Y)}, "a further test set is named 'server'"),
+        ((X, np.array(["a"] * 12), X, Y), r"train_y must be integer class labels, or other labels of numbers, .* <U1"),
+        ((X, Y * np.nan, X, Y * 1.0), "train labels hold values that are not finite"),
+        ((X, Y, X, Y / 2), r"train labels are int64\[12\], test labels float32\[12\]|test labels are float32"),
+        ((X, np.eye(12), X, np.eye(11)), r"test has 12 inputs but 11 labels"),
+        ((X, np.eye(12), X, np.eye(12)[:, :5]), r"train labels are float32\[12, 12\], test labels float32\[12, 5\]"),
+    ],
+)
+def test_arrays_that_do_not_fit_together_are_told_in_one_line(loaded: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        dataset_of_arrays("mine", loaded)
+    assert "\n" not in str(caught.value)

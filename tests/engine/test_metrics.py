@@ -1,0 +1,162 @@
+"""Metrics of a run: the same on any number of hosts, for all clients and for each, and in every record."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+import torchmetrics.functional as tm
+from rich.console import Console
+from torch.nn import functional as F
+
+import rayfl
+from rayfl.config.scenario import Scenario
+from rayfl.data.batches import BatchSource
+from rayfl.engine.events import Evaluated
+from rayfl.errors import ClientError, RayflError, ScenarioError
+from rayfl.models.flat import FlatModel
+from rayfl.simulation import prepare
+from rayfl.tasks.classification import Classification
+from tests.engine.scenes import FEDERATED, prepared, run_on_hosts, tables
+
+HERE = __name__
+METRICS = ["accuracy", "macro_f1", "top_5", "calibration_error", "auroc", f"{HERE}:confidence"]
+EVALUATION: dict[str, Any] = {"every": 3, "batch_size": 16, "per_client": True, "metrics": METRICS}
+
+
+def confidence(outputs: torch.Tensor, targets: torch.Tensor) -> float:
+    """A metric of a user's own: the mean probability of the right class."""
+    return float(outputs.softmax(1).gather(1, targets[:, None]).mean())
+
+
+def broken(outputs: torch.Tensor, targets: torch.Tensor) -> float:
+    raise LookupError("no such bin")
+
+
+class Focal(Classification):
+    """A task of a user's own."""
+
+    name: str = "focal"
+    gamma: float = 2.0
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Any = "mean") -> torch.Tensor:
+        plain = F.cross_entropy(outputs, targets, reduction="none")
+        losses = (1 - (-plain).exp()) ** self.gamma * plain
+        return losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.mean()
+
+
+def evaluations(hosts: int, **changes: Any) -> list[Evaluated]:
+    _, events = run_on_hosts(prepared(**({"phases": [FEDERATED], "evaluation": EVALUATION} | changes)), hosts)
+    return [event for event in events if isinstance(event, Evaluated)]
+
+
+def test_metrics_are_the_same_to_the_bit_on_one_two_and_three_hosts() -> None:
+    one = evaluations(1)
+    assert one == evaluations(2) == evaluations(3)
+    columns = {f"test_{name}" for name in ("loss", *METRICS[:-1], "confidence")}
+    assert set(one[-1].scores) == columns
+    assert all(np.isfinite(value) for value in one[-1].scores.values())
+
+
+@pytest.mark.filterwarnings("ignore:No positive samples:UserWarning")
+def test_metrics_of_a_run_are_those_of_all_its_predictions_and_of_each_client() -> None:
+    job = prepared(phases=[FEDERATED], evaluation=EVALUATION)
+    vector, events = run_on_hosts(job, 2)
+    model = FlatModel(_network(job), torch.device("cpu"))
+    model.load(torch.from_numpy(vector))
+    store = job.result.store
+    x, y = BatchSource(store, torch.device("cpu")).test_batch(slice(0, len(store.test)))
+    with torch.no_grad():
+        outputs = model.module.eval()(x)
+    last = [event for event in events if isinstance(event, Evaluated)][-1]
+    options: dict[str, Any] = {"task": "multiclass", "num_classes": store.num_classes}
+    expected = {
+        "test_accuracy": tm.accuracy(outputs, y, **options, average="micro"),
+        "test_macro_f1": tm.f1_score(outputs, y, **options, average="macro"),
+        "test_top_5": tm.accuracy(outputs, y, **options, average="micro", top_k=5),
+        "test_calibration_error": tm.calibration_error(outputs.softmax(1), y, **options),
+        "test_auroc": tm.auroc(outputs.softmax(1), y, **options),
+        "test_confidence": confidence(outputs, y),
+        "test_loss": F.cross_entropy(outputs.double(), y),
+    }
+    assert dict(last.scores) == pytest.approx({name: float(value or 0) for name, value in expected.items()}, abs=2e-6)
+    assert store.test_shards is not None
+    own = store.test_shards[last.clients[3].client]
+    assert last.clients[3].scores["confidence"] == pytest.approx(confidence(outputs[own], y[own]), abs=1e-6)
+
+
+def _network(job: Any) -> torch.nn.Module:
+    from rayfl.engine.initial_model import build_network
+
+    workload = job.result
+    return build_network(job.scenario, workload.network, workload.store, workload.num_outputs)
+
+
+def run(out: Path, **changes: Any) -> rayfl.Result:
+    scene = tables(**({"phases": [FEDERATED], "evaluation": EVALUATION} | changes))
+    return rayfl.run(scene, backend="inline", out=out, data_dir=out, console=Console(quiet=True))
+
+
+def test_records_hold_every_metric_and_the_scenario_can_be_run_again(tmp_path: Path) -> None:
+    result = run(tmp_path)
+    assert {f"test_{name}" for name in ("loss", "macro_f1", "confidence")} <= set(result.metrics.schema.names)
+    clients = pq.read_table(result.directory / "clients.parquet")
+    assert {"loss", "macro_f1", "confidence"} <= set(clients.schema.names)
+    environment = json.loads((result.directory / "environment.json").read_text())
+    assert environment["headline"]["metric"] == "accuracy"
+    quietly: dict[str, Any] = {"backend": "inline", "data_dir": tmp_path, "console": Console(quiet=True)}
+    again = rayfl.run(result.directory / "scenario.toml", out=tmp_path, **quietly)
+    assert again.metrics.drop_columns(["seconds"]).equals(result.metrics.drop_columns(["seconds"]))
+
+
+def test_any_metric_can_be_the_headline(tmp_path: Path) -> None:
+    text = _shown(tmp_path, evaluation=EVALUATION | {"headline": "calibration_error", "every": 1})
+    assert "best test calibration error" in text
+    assert "best test loss" in _shown(tmp_path, evaluation=EVALUATION | {"headline": "loss"})
+
+
+def _shown(out: Path, **changes: Any) -> str:
+    with (out / "log").open("w+") as file:
+        scene = tables(**({"phases": [FEDERATED]} | changes))
+        rayfl.run(scene, backend="inline", out=out, data_dir=out, console=Console(file=file, width=160))
+        file.seek(0)
+        return file.read()
+
+
+def test_a_task_of_a_users_own_trains_and_is_scored_with_its_loss() -> None:
+    plain, focal = (evaluations(1, task=task)[-1].scores for task in ("classification", f"{HERE}:Focal"))
+    other = evaluations(1, task={"name": f"{HERE}:Focal", "gamma": 0.0})[-1].scores
+    assert focal["test_loss"] < plain["test_loss"]
+    assert other["test_loss"] == pytest.approx(plain["test_loss"], rel=1e-4)
+
+
+def test_what_a_users_metric_raises_is_told_as_its_own(tmp_path: Path) -> None:
+    with pytest.raises(RayflError, match=r"(?s)metric 'broken' raised.*LookupError: no such bin") as caught:
+        run(tmp_path, evaluation={"every": 3, "metrics": [f"{HERE}:broken"]})
+    assert not isinstance(caught.value, ClientError)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"evaluation": {"metrics": ["acuracy"]}}, "unknown metric 'acuracy'"),
+        (
+            {"evaluation": {"metrics": ["accuracy"], "headline": "f1"}},
+            "evaluation.headline: 'f1' is not among .* accuracy, loss",
+        ),
+        ({"task": "clasification"}, "task: unknown task 'clasification'; did you mean 'classification'"),
+        ({"task": {"label_smoothing": 1.5}}, "task: label_smoothing: must be less than 1"),
+        ({"task": {"name": "regression", "delta": 2.0}}, "delta has no effect without distance = 'huber'"),
+        ({"task": "multilabel"}, "task 'multilabel' needs labels .* zeros and ones"),
+        ({"task": f"{HERE}:confidence"}, "does not derive from rayfl.tasks.task.Task"),
+        ({"evaluation": {"metrics": ["rmse"]}}, "evaluation.metrics: metric 'rmse' raised"),
+    ],
+)
+def test_wrong_tasks_and_metrics_are_named_before_anything_starts(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises((ScenarioError, RayflError), match=complaint):
+        prepare(Scenario.from_tables(tables(**changes)), Path("no-data-here"))
