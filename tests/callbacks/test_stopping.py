@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from rayfl.engine.events import Evaluated, Event, RoundDone, RoundSettled
@@ -31,6 +32,17 @@ def test_a_round_that_is_not_due_is_evaluated_where_it_becomes_the_last(tmp_path
     stopped = run(tmp_path, phases=[PLAIN], evaluation={"every": 100}, callbacks=[StopAt(round=3)])
     assert figures(stopped) == figures(shorter)
     assert stopped.metrics["round"].to_pylist() == [3]
+
+
+def test_the_models_that_clients_keep_are_scored_as_of_the_last_round(tmp_path: Path) -> None:
+    phase = STATEFUL | {"algorithm": "ditto"}
+    evaluation = {"every": 100, "client_model": "personal"}
+    shorter = run(tmp_path, phases=[phase | {"rounds": 3}], evaluation=evaluation)
+    stopped = run(tmp_path, phases=[phase], evaluation=evaluation, callbacks=[StopAt(round=3)])
+    assert figures(stopped) == figures(shorter)
+    scores = [pq.read_table(result.directory / "clients.parquet") for result in (stopped, shorter)]
+    assert scores[0].num_rows > 0
+    assert scores[0].equals(scores[1])
 
 
 def test_a_stop_ends_the_phases_that_follow_too(tmp_path: Path) -> None:
