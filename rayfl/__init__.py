@@ -6,19 +6,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rayfl.callbacks.callback import Callback, RunSoFar
+    from rayfl.cluster.handle import Handle, attach
+    from rayfl.cluster.submission import submit
     from rayfl.config import Scenario, load_scenario
     from rayfl.simulation import Result, run
 
-__all__ = ["Result", "Scenario", "__version__", "load_scenario", "run"]
+__all__ = [
+    "Callback",
+    "Handle",
+    "Result",
+    "RunSoFar",
+    "Scenario",
+    "__version__",
+    "attach",
+    "load_scenario",
+    "run",
+    "submit",
+]
 
 __version__ = "0.1.0"
 """The only place that states the version; the package's metadata takes it from here."""
 
 _HOMES = {
+    "Callback": "rayfl.callbacks.callback",
+    "Handle": "rayfl.cluster.handle",
     "Result": "rayfl.simulation",
+    "RunSoFar": "rayfl.callbacks.callback",
     "Scenario": "rayfl.config",
+    "attach": "rayfl.cluster.handle",
     "load_scenario": "rayfl.config",
     "run": "rayfl.simulation",
+    "submit": "rayfl.cluster.submission",
 }
 
 

@@ -14,6 +14,15 @@ class Terminated(KeyboardInterrupt):
     """The process received SIGTERM."""
 
 
+class StopRequested(KeyboardInterrupt):
+    """Somebody stopped a submitted run before it began."""
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether somebody ended the run, rather than anything going wrong."""
+    return isinstance(error, KeyboardInterrupt | SystemExit)
+
+
 EXCEPTIONS = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rayfl.algorithms.building import with_algorithm_defaults
+from rayfl.callbacks.building import with_callback_defaults
 from rayfl.config.defaults import with_defaults
 from rayfl.config.local import Local
 from rayfl.config.scenario import Scenario
@@ -23,11 +24,12 @@ def resolve(scenario: Scenario) -> Scenario:
         The same scenario with every default written out.
 
     Raises:
-        ScenarioError: A task, metric, algorithm, optimizer, model, data set, partition or augmentation is unknown, or
-            one of its options is unknown, missing or out of range.
+        ScenarioError: A task, metric, algorithm, optimizer, model, data set, partition, augmentation or callback is
+            unknown, or one of its options is unknown, missing or out of range.
     """
     scenario = scenario.model_copy(update={"data": with_data_defaults(scenario.data)})
-    return with_model_defaults(with_local_defaults(with_algorithm_defaults(with_task_defaults(scenario))))
+    scenario = with_local_defaults(with_algorithm_defaults(with_task_defaults(scenario)))
+    return with_callback_defaults(with_model_defaults(scenario))
 
 
 def with_local_defaults(scenario: Scenario) -> Scenario:

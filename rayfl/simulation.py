@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,12 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 from rich.text import Text
 
+from rayfl.callbacks.building import build_callbacks, checked
+from rayfl.callbacks.callback import Callback, Ending, Given
+from rayfl.callbacks.follower import Follower
 from rayfl.config.loading import Overrides, load_scenario
 from rayfl.config.scenario import Scenario
 from rayfl.data.folders import cache_folder, data_folder
 from rayfl.data.store import build_store
 from rayfl.engine.cohort import check_cohort
-from rayfl.engine.events import EventConsumer
+from rayfl.engine.events import EventConsumer, RoundSettled
 from rayfl.engine.initial_model import build_checked
 from rayfl.engine.job import Job, Session
 from rayfl.engine.platform_facts import differing_hosts
@@ -26,14 +31,14 @@ from rayfl.engine.requirements import check_metrics, check_requirements, check_s
 from rayfl.engine.slices import cut, draw_test_samples
 from rayfl.engine.workload import InitialModel, Workload
 from rayfl.errors import ScenarioError
-from rayfl.interruption import Interrupts, interruptible
+from rayfl.interruption import Interrupts, interruptible, is_interrupt
 from rayfl.models.flat import FlatModel
 from rayfl.report.curves import PhaseSpan, draw_curves
 from rayfl.report.environment import describe_environment
 from rayfl.report.progress import Progress
 from rayfl.report.reason import one_line
 from rayfl.report.records import Records, check_writable
-from rayfl.report.status import MODEL, Status
+from rayfl.report.status import MODEL, Status, Stop
 from rayfl.report.summary import Summary
 from rayfl.resolution import resolve
 from rayfl.tasks.building import build_task
@@ -72,6 +77,7 @@ def run(
     out: str | Path = "runs",
     folder: str | Path | None = None,
     data_dir: str | Path | None = None,
+    callbacks: Given = (),
     console: Console | None = None,
 ) -> Result:
     """Runs a scenario.
@@ -90,6 +96,7 @@ def run(
         out: Where the run's folder is created, as `<out>/<name>-<time>`.
         folder: Use this folder for the run instead of creating one in `out`.
         data_dir: Where the real data is; by default RAYFL_DATA or ~/.cache/rayfl/data.
+        callbacks: Objects or classes derived from `rayfl.Callback`, called after those that the scenario names.
         console: Where progress is printed; `Console(quiet=True)` prints nothing.
 
     Returns:
@@ -104,32 +111,69 @@ def run(
     Example:
         >>> rayfl.run("femnist_cyclic", quick=True, overrides={"seed": 1}).metrics["test_accuracy"][-1]
     """
-    console = console or Console()
-    resolved = load_scenario(scenario, overrides, quick)
     if backend not in ("ray", "inline"):
         raise ScenarioError(f"backend: '{backend}' is neither 'ray' nor 'inline'")
     # absolute paths, since a connection to Ray may change the working directory
     out, folder = Path(out).absolute(), Path(folder).absolute() if folder else None
     check_writable(folder or out)
-    job, model = prepare(resolved, data_folder(data_dir).absolute())
+    return carry_out(
+        load_scenario(scenario, overrides, quick),
+        backend,
+        address,
+        out,
+        folder,
+        data_folder(data_dir).absolute(),
+        callbacks,
+        console or Console(),
+    )
+
+
+def carry_out(
+    scenario: Scenario,
+    backend: Backend,
+    address: str | None,
+    out: Path,
+    folder: Path | None,
+    data_dir: Path,
+    callbacks: Given,
+    console: Console,
+    while_waiting: Callable[[], None] | None = None,
+) -> Result:
+    """Runs a scenario as `run` does, whose arguments these are, the paths absolute.
+
+    Args:
+        while_waiting: Called about every second while a busy cluster has no room for the hosts; by default the run
+            fails if there is none.
+    """
+    if backend == "inline" and scenario.resources.dashboard:
+        raise ScenarioError("resources.dashboard: has no effect without Ray (backend 'inline'); leave it out")
+    job, model = prepare(scenario, data_dir)
+    following = [*build_callbacks(job.scenario), *checked(callbacks, job.scenario), *_of_trial(job.scenario)]
+    job = replace(job, settles=bool(following))
     summary = Summary(job.headline)
     with ExitStack() as stack:
         _announce(console, job, model)
         records = stack.enter_context(
-            Records.within(folder) if folder else Records.create(out, resolved.name, datetime.now())
+            Records.within(folder) if folder else Records.create(out, scenario.name, datetime.now())
         )
         interrupts = stack.enter_context(interruptible())
         status = Status(records.folder, sum(phase.rounds for phase in job.scenario.phases))
         session: Session | None = None
+        follower = Follower(
+            following, job.scenario, job.headline, records.folder, console, lambda: _committed(session, model)[1]
+        )
         try:
             status.running()
-            session = stack.enter_context(_session(job, backend, address, records.folder))
+            waiting = partial(_wait, while_waiting, status) if while_waiting else None
+            session = stack.enter_context(_session(job, backend, address, records.folder, waiting))
+            status.running()
             _announce_hosts(console, session, backend, records.folder)
             records.write_scenario(job.scenario.to_toml())
             records.write_environment(describe_environment(job, backend, session.hosts))
+            follower.start()
             phases = [(phase.name, phase.rounds) for phase in job.scenario.phases]
             with Progress(phases, console, job.headline) as progress:
-                _follow(session, [status, records, summary, progress], interrupts)
+                stopped = _follow(session, follower, status, [status, records, summary, progress], interrupts)
             _, state = _committed(session, model)
             records.write_model(state)
             records.close()
@@ -137,7 +181,12 @@ def run(
             status.finished()
         except BaseException as error:
             _end_early(interrupts.cause_of(error), session, model, records, status, console)
+            _end_callbacks(follower, "interrupted" if is_interrupt(error) else "failed", console)
             raise
+        _end_callbacks(follower, "finished", console)
+    if stopped:
+        said = f"stopped after round {stopped.round} by {stopped.callback}: {stopped.reason}"
+        console.print(Text(said), soft_wrap=True)
     _draw(metrics, job, records.folder / "curves.png", console)
     summary.show(console, records.folder)
     return Result(job.scenario, metrics, state, records.folder)
@@ -176,7 +225,14 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
     return job, model
 
 
-def _session(job: Job, backend: Backend, address: str | None, folder: Path) -> AbstractContextManager[Session]:
+def _wait(while_waiting: Callable[[], None], status: Status, why: str) -> None:
+    status.waiting(why)
+    while_waiting()
+
+
+def _session(
+    job: Job, backend: Backend, address: str | None, folder: Path, waiting: Callable[[str], None] | None
+) -> AbstractContextManager[Session]:
     # imported only when chosen, so that `inline` works without Ray
     if backend == "inline":
         from rayfl.engine.inline import inline_session
@@ -185,21 +241,51 @@ def _session(job: Job, backend: Backend, address: str | None, folder: Path) -> A
     from rayfl.cluster.ray_log import NAME, RayLog
     from rayfl.cluster.ray_session import ray_session
 
-    return ray_session(job, address, RayLog(folder / NAME))
+    return ray_session(job, address, RayLog(folder / NAME), waiting)
 
 
-def _follow(session: Session, consumers: Sequence[EventConsumer], interrupts: Interrupts) -> None:
-    """Runs the scenario and passes every event to every consumer, in the order of the list."""
+def _follow(
+    session: Session, follower: Follower, status: Status, consumers: Sequence[EventConsumer], interrupts: Interrupts
+) -> Stop | None:
+    """Runs the scenario and passes every event to the callbacks, then to every consumer in the order of the list.
+
+    Returns:
+        Why it ended before its last round, if it did.
+    """
+    stopped = None
     for event in session.events():
         interrupts.check()
+        event = follower.add(event)
         for consumer in consumers:
             consumer.add(event)
+        if isinstance(event, RoundSettled) and (stop := follower.stop) and stop.round < status.rounds:
+            stopped = stop
+            status.stop(stop)
+            session.stop()
+    return stopped
 
 
-def _committed(session: Session, model: FlatModel) -> tuple[int, dict[str, torch.Tensor]]:
+def _of_trial(scenario: Scenario) -> list[Callback]:
+    """What reports to the trial of Ray Tune that this program is, if it is one."""
+    if "ray.tune" not in sys.modules or any(chosen.name == "ray_tune" for chosen in scenario.callbacks):
+        return []
+    from rayfl.cluster.ray_tune import RayTune, in_trial
+
+    return [RayTune(name="ray_tune")] if in_trial() else []
+
+
+def _end_callbacks(follower: Follower, ending: Ending, console: Console) -> None:
+    """Calls `on_end`; the records are complete, so whatever goes wrong is reported, never raised."""
+    for raised in follower.end(ending):
+        _warn(console, raised)
+
+
+def _committed(session: Session | None, model: FlatModel) -> tuple[int, dict[str, torch.Tensor]]:
     """The number of the last committed round, and its model in PyTorch's names."""
     import torch
 
+    if session is None:
+        return 0, model.state_dict()
     round, vector = session.committed()
     model.load(torch.from_numpy(vector))
     return round, model.state_dict()
@@ -212,7 +298,7 @@ def _end_early(
     saved, missing, said = None, None, "no round was committed, so there is no model"
     try:
         # on Ray, rounds may have been committed after the last event that arrived
-        committed, state = _committed(session, model) if session else (0, {})
+        committed, state = _committed(session, model)
         if committed:
             records.write_model(state)
             saved, said = committed, f"{MODEL} holds the model of round {committed}"
@@ -271,6 +357,8 @@ def _announce(console: Console, job: Job, model: FlatModel) -> None:
 
 def _announce_hosts(console: Console, session: Session, backend: Backend, folder: Path) -> None:
     lines = [f"host {host['host']}   {host['device']} on {host['node']} (backend {backend})" for host in session.hosts]
+    if session.dashboard:
+        lines.append(f"ray      dashboard at {session.dashboard}")
     for line in [*lines, f"records  {folder}"]:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     if differing := differing_hosts(session.hosts):

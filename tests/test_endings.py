@@ -217,7 +217,7 @@ def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path, monkeypatch
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("rayfl.report.records.safetensors.torch.save_file", full)
+    monkeypatch.setattr("rayfl.report.model_file.safetensors.torch.save_file", full)
     with pytest.raises(ResourceError) as caught:
         run(tmp_path)
     path = tmp_path / "run" / "model.safetensors"

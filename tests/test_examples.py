@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -54,6 +55,19 @@ def test_own_algorithm_learns_the_spirals(tmp_path: Path) -> None:
     done = ran("own_algorithm", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert last_row(tmp_path)["test_accuracy"] > 0.9
+
+
+def test_own_callback_ends_the_run_when_its_budget_is_spent(tmp_path: Path) -> None:
+    done = ran("own_callback", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    parameters, cohort, bytes_each = 1251, 10, 4
+    a_round = 2 * cohort * parameters * bytes_each  # down and up
+    status = json.loads((records(tmp_path) / "status.json").read_text())
+    last = math.ceil(2.5e6 / a_round)
+    assert status["stopped"]["round"] == status["model"]["round"] == last
+    assert f"stopped after round {last} by own_callback:TrafficBudget: 2.50 of 2.5 MB are spent" in done.stdout
+    assert last_row(tmp_path)["megabytes_per_round"] == pytest.approx(a_round / 1e6)
+    assert (records(tmp_path) / "best.safetensors").is_file()
 
 
 def test_own_sampler_learns_the_spirals(tmp_path: Path) -> None:

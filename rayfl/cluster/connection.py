@@ -8,13 +8,14 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import grpc
 import ray
 from ray._private.grpc_utils import init_grpc_channel
 from ray.exceptions import RayError
 
-from rayfl.errors import ResourceError
+from rayfl.errors import ResourceError, ScenarioError
 from rayfl.interruption import sigterm_handler_kept
 
 REACH_TIMEOUT_S = 5.0
@@ -33,7 +34,7 @@ TOKEN_HINT = "(a cluster that was started with RAY_AUTH_MODE=token wants the sam
 
 
 @contextmanager
-def attached(address: str | None, workers_print: bool = True) -> Iterator[None]:
+def attached(address: str | None, workers_print: bool = True, dashboard: bool = False) -> Iterator[str | None]:
     """Keeps a connection to Ray for the duration of the block.
 
     A connection that the program already has is used and left open. Otherwise `address`, else RAY_ADDRESS (which
@@ -43,8 +44,13 @@ def attached(address: str | None, workers_print: bool = True) -> Iterator[None]:
     Args:
         address: The head node's `host:port`, or `auto` for the cluster this machine belongs to.
         workers_print: Whether what the workers print is shown here too.
+        dashboard: Whether Ray is started with its dashboard.
+
+    Yields:
+        The address of the dashboard that was started, if one was.
 
     Raises:
+        ScenarioError: A dashboard is asked for where Ray is not started here.
         ResourceError: Nothing answers at the address, something other than a Ray cluster does, or the cluster refuses
             the connection.
     """
@@ -52,30 +58,75 @@ def attached(address: str | None, workers_print: bool = True) -> Iterator[None]:
         connecting.enter_context(_CONNECTION)
         if ray.is_initialized():
             _check_is_ours(address)
+            check_dashboard(dashboard)
             connecting.close()
-            yield
+            yield None
             return
-        _connect(address, workers_print)
+        url = _connect(address, workers_print, dashboard)
         connecting.callback(ray.shutdown)
-        yield
+        yield url
 
 
-def _connect(address: str | None, workers_print: bool) -> None:
+def connected(address: str | None) -> None:
+    """Makes sure that this program is connected to a cluster that is there already, and stays so.
+
+    Args:
+        address: As for `attached`, but Ray is not started on this machine.
+
+    Raises:
+        ResourceError: As `attached`, or neither the program nor `address` nor RAY_ADDRESS says which cluster.
+    """
+    with _CONNECTION:
+        if ray.is_initialized():
+            _check_is_ours(address)
+        elif address or os.environ.get("RAY_ADDRESS"):
+            _connect(address, workers_print=False)
+        else:
+            raise ResourceError(
+                "a submitted run belongs to a cluster, and one that rayfl started here would end with this program: "
+                "start one (ray start --head) and give its address (address='auto'), or use rayfl.run"
+            )
+
+
+def ends_with_this_program() -> bool:
+    """Whether this program itself started the cluster that it is connected to."""
+    node: Any = ray._private.worker._global_node
+    return node is not None and bool(node.is_head())
+
+
+def _connect(address: str | None, workers_print: bool, dashboard: bool = False) -> str | None:
+    """Returns the address of the dashboard, if this starts one."""
     address = address or os.environ.get("RAY_ADDRESS")
     if address:
+        check_dashboard(dashboard)
         _check_is_cluster(address)
+    level, url = logging.ERROR, None
     try:
         with sigterm_handler_kept():
             if address:
-                ray.init(address=address, logging_level=logging.ERROR, log_to_driver=workers_print)
+                ray.init(address=address, logging_level=level, log_to_driver=workers_print)
             else:
-                ray.init(
-                    address="local", include_dashboard=False, logging_level=logging.ERROR, log_to_driver=workers_print
+                context = ray.init(
+                    address="local",
+                    include_dashboard=dashboard,
+                    dashboard_host="127.0.0.1",
+                    logging_level=level,
+                    log_to_driver=workers_print,
                 )
+                url = f"http://{context.dashboard_url}" if dashboard else None
     except (ConnectionError, RayError, ValueError, RuntimeError) as error:
         raise ResourceError(
             f"no Ray cluster to work with at {address or 'this machine'}: {error}\n{TOKEN_HINT}"
         ) from error
+    return url
+
+
+def check_dashboard(dashboard: bool) -> None:
+    """Refuses a dashboard where Ray is not started here."""
+    if dashboard:
+        raise ScenarioError(
+            "resources.dashboard: has no effect on a cluster that is there already, which has its own; leave it out"
+        )
 
 
 def _check_is_ours(address: str | None) -> None:

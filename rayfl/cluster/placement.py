@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 import ray
 from ray.exceptions import GetTimeoutError
@@ -12,15 +12,18 @@ from ray.util import get_current_placement_group
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from rayfl.cluster.preflight import SETTLE_S, Room, check_device, fitting, plan_hosts
+from rayfl.cluster.preflight import SETTLE_S, BusyError, Room, check_device, fitting, plan_hosts
 from rayfl.config.execution import Resources
 from rayfl.errors import ResourceError
 
 PLACEMENT_TIMEOUT_S = 30.0
+WAITING_TICK_S = 1.0
 
 
 @contextmanager
-def reserved(resources: Resources, num_clients: int) -> Iterator[Sequence[PlacementGroupSchedulingStrategy]]:
+def reserved(
+    resources: Resources, num_clients: int, waiting: Callable[[str], None] | None = None
+) -> Iterator[Sequence[PlacementGroupSchedulingStrategy]]:
     """Reserves what the hosts need for the duration of the block.
 
     A program that runs inside a placement group which captures what it starts, such as a trial of Ray Tune, uses the
@@ -29,6 +32,8 @@ def reserved(resources: Resources, num_clients: int) -> Iterator[Sequence[Placem
     Args:
         resources: What the scenario asks for.
         num_clients: `auto` starts no more hosts than that.
+        waiting: Called with the reason, again and again, while others use what the hosts need; it may raise. By
+            default that is an error.
 
     Yields:
         The place of each host.
@@ -41,11 +46,19 @@ def reserved(resources: Resources, num_clients: int) -> Iterator[Sequence[Placem
     if own:
         yield own
         return
-    try:
-        hosts = plan_hosts(resources, num_clients)
-    except ResourceError as error:
-        raise ResourceError(f"{error}{_hint_for_trials(resources)}") from None
-    with _group(resources, hosts) as group:
+    with ExitStack() as stack:
+        while True:
+            try:
+                hosts = plan_hosts(resources, num_clients)
+                group = stack.enter_context(_group(resources, hosts))
+                break
+            except BusyError as error:
+                if waiting is None:
+                    raise ResourceError(f"{error}{_hint_for_trials(resources)}") from None
+                waiting(str(error))
+                time.sleep(WAITING_TICK_S)
+            except ResourceError as error:
+                raise ResourceError(f"{error}{_hint_for_trials(resources)}") from None
         yield [_place(group, index) for index in range(hosts)]
 
 
@@ -106,7 +119,7 @@ def _group(resources: Resources, hosts: int) -> Iterator[PlacementGroup]:
         try:
             ray.get(group.ready(), timeout=PLACEMENT_TIMEOUT_S)
         except GetTimeoutError:
-            raise ResourceError(
+            raise BusyError(
                 f"the cluster did not free {hosts} times {bundle} within {PLACEMENT_TIMEOUT_S:g} s: another program "
                 "may have taken them meanwhile; see `ray status`"
             ) from None

@@ -17,7 +17,7 @@ SETTLE_S = 3.0
 """How long Ray's figures of what is free may lag behind."""
 
 
-class _BusyError(ResourceError):
+class BusyError(ResourceError):
     """The hosts would fit, if nobody else used the cluster."""
 
 
@@ -58,21 +58,21 @@ def plan_hosts(resources: Resources, num_clients: int) -> int:
     while True:
         try:
             return hosts_that_fit(resources, num_clients, nodes())
-        except _BusyError:
+        except BusyError:
             if time.monotonic() > deadline:
                 raise
         time.sleep(0.1)
 
 
-def check_ever_fits(resources: Resources) -> None:
-    """Refuses what a host asks for if it does not fit any node, however long one waits.
+def check_ever_fits(resources: Resources, hosts: int = 1) -> None:
+    """Refuses what some hosts ask for if it does not fit the cluster, however long one waits.
 
     Raises:
         ResourceError: Says what there is, and what was asked.
     """
     check_device(resources)
-    one_host = resources.model_copy(update={"hosts": 1})
-    hosts_that_fit(one_host, 1, [Room(room.total, room.total) for room in nodes()])
+    fixed = resources.model_copy(update={"hosts": hosts})
+    hosts_that_fit(fixed, hosts, [Room(room.total, room.total) for room in nodes()])
 
 
 def check_device(resources: Resources) -> None:
@@ -99,7 +99,7 @@ def hosts_that_fit(resources: Resources, num_clients: int, rooms: Sequence[Room]
     cluster = f"the Ray cluster of {len(rooms)} node{'s' * (len(rooms) != 1)}"
     if wanted <= ever:
         advice = f"set resources.hosts={now}, which fits now" if now else "nothing fits now"
-        raise _BusyError(
+        raise BusyError(
             f"{cluster} is busy: {asked} would fit it, but not now, while {_free_in_words(rooms)}: wait until others "
             f"have finished (see `ray status`); {advice}"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -22,7 +22,7 @@ from rayfl.cluster.scheduler_actor import SchedulerActor
 from rayfl.cluster.server_actor import ServerActor
 from rayfl.cluster.workers import ActorWorker, RayBackend, names_of
 from rayfl.config.execution import Resources
-from rayfl.engine.events import Event
+from rayfl.engine.events import Event, RoundDone, RoundSettled
 from rayfl.engine.job import Job, Session
 
 
@@ -31,7 +31,10 @@ class RaySession:
 
     Attributes:
         hosts: What each host says of itself, once the session has started.
+        dashboard: The address of Ray's dashboard, where the session has started one.
     """
+
+    dashboard: str | None = None
 
     def __init__(self, job: Job, places: Sequence[PlacementGroupSchedulingStrategy], log: RayLog) -> None:
         scenario, resources = job.scenario, job.scenario.resources
@@ -56,11 +59,13 @@ class RaySession:
                 scenario,
                 RayBackend(self._hosts, self._server),
                 job.populations,
+                job.settles,
                 main_objects,
             ),
             "the scheduler",
         )
         self.hosts: list[dict[str, str]] = []
+        self._last_reported = 0 if job.settles else None
 
     def start(self) -> None:
         """Waits for the hosts.
@@ -73,12 +78,23 @@ class RaySession:
         self.hosts = [self._get(ref) for ref in answers]
 
     def events(self) -> Iterator[Event]:
-        stream: Any = self._scheduler.call("run", returns="streaming")
-        for ref in stream:
-            yield self._get(ref)
+        event: Event | None = None
+        while event is None or isinstance(event, RoundSettled):
+            event = None
+            stream: Any = self._scheduler.call("run", returns="streaming")
+            for ref in stream:
+                event = self._get(ref)
+                if isinstance(event, RoundDone) and self._last_reported is not None:
+                    self._last_reported = event.round
+                yield event
+            if event is None:  # it ended with the round that settled before
+                return
+
+    def stop(self) -> None:
+        self._get(self._scheduler.call("stop"))
 
     def committed(self) -> tuple[int, np.ndarray]:
-        round, model = self._get(self._server.call("committed"))
+        round, model = self._get(self._server.call("committed", self._last_reported))
         return round, np.array(model)  # Ray's arrays are views of shared memory that lives no longer than the session
 
     def close(self) -> None:
@@ -117,23 +133,27 @@ def _host_options(resources: Resources, place: PlacementGroupSchedulingStrategy)
 
 
 @contextmanager
-def ray_session(job: Job, address: str | None, log: RayLog) -> Iterator[Session]:
+def ray_session(
+    job: Job, address: str | None, log: RayLog, waiting: Callable[[str], None] | None = None
+) -> Iterator[Session]:
     """Runs on the cluster at `address` (see `attached`).
 
     Args:
         job: What to run.
         address: The cluster's, or None.
         log: Receives what Ray itself has to say.
+        waiting: See `reserved`.
 
     Raises:
         ResourceError: No cluster answers, or the hosts do not fit it or cannot start.
     """
     with ExitStack() as stack:
-        stack.enter_context(attached(address))
+        url = stack.enter_context(attached(address, dashboard=job.scenario.resources.dashboard))
         stack.enter_context(ray_text_in(log))
-        places = stack.enter_context(reserved(job.scenario.resources, max(job.num_clients)))
+        places = stack.enter_context(reserved(job.scenario.resources, max(job.num_clients), waiting))
         try:
             session = RaySession(job, places, log)
+            session.dashboard = url
             stack.callback(session.close)
             session.start()
         except RayError as error:

@@ -10,7 +10,7 @@ from rayfl.cluster.main_objects import install_main_objects
 from rayfl.cluster.starting import Started
 from rayfl.cluster.workers import RayBackend
 from rayfl.config.scenario import Scenario
-from rayfl.engine.events import Evaluated, Event, RoundDone, Traffic
+from rayfl.engine.events import Evaluated, Event, RoundDone, RoundSettled, Traffic
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.workload import Population
 
@@ -19,19 +19,33 @@ class SchedulerActor:
     """Runs the scheduler in a process of its own, so that models never pass through the driver."""
 
     def __init__(
-        self, scenario: Scenario, backend: RayBackend, populations: Sequence[Population], main_objects: bytes
+        self,
+        scenario: Scenario,
+        backend: RayBackend,
+        populations: Sequence[Population],
+        settles: bool,
+        main_objects: bytes,
     ) -> None:
         def make() -> Scheduler:
             install_main_objects(main_objects)
-            return Scheduler(scenario, backend, populations)
+            return Scheduler(scenario, backend, populations, settles)
 
         self._scheduler = Started("the scheduler", make)
         self._metrics = _Metrics(scenario.name)
+        self._events: Iterator[Event] | None = None
 
     def run(self) -> Iterator[Event]:
-        for event in self._scheduler.get().run():
+        """Events up to the next `RoundSettled`, or to the end; called again, those that follow."""
+        if self._events is None:
+            self._events = self._scheduler.get().run()
+        for event in self._events:
             self._metrics.update(event)
             yield event
+            if isinstance(event, RoundSettled):
+                return
+
+    def stop(self) -> None:
+        self._scheduler.get().stop()
 
 
 class _Metrics:

@@ -55,8 +55,8 @@ class ServerActor:
     def commit(self, round_index: RoundIndex) -> None:
         self._server.get().commit(round_index)
 
-    def committed(self) -> tuple[int, np.ndarray]:
-        return self._server.get().committed()
+    def committed(self, last: int | None) -> tuple[int, np.ndarray]:
+        return self._server.get().committed(last)
 
     def model_after(self, round_index: RoundIndex) -> np.ndarray:
         return self._server.get().model_after(round_index)

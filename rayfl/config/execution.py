@@ -114,6 +114,8 @@ class Resources(Section):
             client's own host. Clients that keep state always train on their own host.
         restarts: How often a host that died is started again; its client updates are repeated.
         watchdog_s: After so many seconds without an answer the outstanding client updates are named.
+        dashboard: Starts Ray's dashboard with the cluster that a run starts on this machine, and prints its address, on
+            loopback; refused where there is a cluster already, or none.
     """
 
     hosts: PositiveInt | Literal["auto"] = "auto"
@@ -124,6 +126,7 @@ class Resources(Section):
     relay: Literal["packed", "spread"] = "packed"
     restarts: NonNegativeInt = 3
     watchdog_s: PositiveFloat = 60
+    dashboard: bool = False
 
     @model_validator(mode="after")
     def _whole_gpus(self) -> Resources:

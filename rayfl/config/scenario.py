@@ -30,6 +30,7 @@ class Scenario(Section):
         start: What the model begins with, instead of random weights.
         task: What is learned: a registered task or `package.module:object`, with its options.
         phases: Once validated, those that have rounds; `until` has become `rounds`.
+        callbacks: What follows the run and may end it: registered ones or `package.module:object`, with their options.
     """
 
     name: str = "scenario"
@@ -41,6 +42,7 @@ class Scenario(Section):
     task: Named = Named(name="classification")
     phases: Annotated[tuple[Phase, ...], Field(min_length=1)]
     evaluation: Evaluation = Evaluation()
+    callbacks: tuple[Named, ...] = ()
     numerics: Numerics = Numerics()
     resources: Resources = Resources()
 

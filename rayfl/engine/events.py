@@ -139,7 +139,23 @@ class Waiting:
     outstanding: tuple[str, ...]
 
 
-Event = RoundDone | Evaluated | Waiting
+@dataclass(frozen=True)
+class RoundSettled:
+    """All that there is to report about a round was reported, and no later round was committed.
+
+    Whoever handles this event can still make the round the last one (`Session.stop`). Only where `Job.settles` asks
+    for it.
+
+    Attributes:
+        phase: Name of the phase.
+        round: Counts from 1 through the whole scenario.
+    """
+
+    phase: str
+    round: int
+
+
+Event = RoundDone | Evaluated | Waiting | RoundSettled
 
 
 class EventConsumer(Protocol):

@@ -69,11 +69,13 @@ class InlineSession:
         hosts: What the only host says of itself.
     """
 
+    dashboard = None
+
     def __init__(self, job: Job) -> None:
         host = Host(0, job.scenario, job.workloads)
         self._server = Server(job.scenario, job.initial_models, job.num_clients)
         backend = InlineBackend([host], self._server)
-        self._scheduler = Scheduler(job.scenario, backend, job.populations)
+        self._scheduler = Scheduler(job.scenario, backend, job.populations, job.settles)
         self.hosts = [host.describe()]
 
     def events(self) -> Iterator[Event]:
@@ -83,6 +85,10 @@ class InlineSession:
     def committed(self) -> tuple[int, np.ndarray]:
         """Returns the number of the last committed round and the model to evaluate."""
         return self._server.committed()
+
+    def stop(self) -> None:
+        """Makes the round that was just settled the last one."""
+        self._scheduler.stop()
 
 
 @contextmanager

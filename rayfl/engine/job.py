@@ -25,6 +25,8 @@ class Job:
         scenario: The resolved scenario.
         workloads: What each phase trains, in order; phases that train the same share the object. A phase takes over
             the weights of the one before it, by name.
+        settles: Whether everything about a round is reported before anything of the next one is looked at, as
+            callbacks need, so that a round can be made the last one whatever is under way already.
 
     Raises:
         ScenarioError: A phase cannot take over the weights of the one before it.
@@ -32,6 +34,7 @@ class Job:
 
     scenario: Scenario
     workloads: Sequence[Workload]
+    settles: bool = False
 
     def __post_init__(self) -> None:
         for (before, after), phase in zip(pairwise(self.workloads), self.scenario.phases[1:], strict=True):
@@ -81,8 +84,18 @@ class Session(Protocol):
     def hosts(self) -> Sequence[dict[str, str]]:
         """What each host says of itself."""
 
+    @property
+    def dashboard(self) -> str | None:
+        """The address of Ray's dashboard, where the session has started one."""
+
     def events(self) -> Iterator[Event]:
         """Runs the scenario to its end, event by event."""
 
     def committed(self) -> tuple[int, np.ndarray]:
-        """The number of the last committed round, 0 before the first, and the vector of the model to evaluate."""
+        """The number of the last committed round, 0 before the first, and the vector of the model to evaluate.
+
+        While the events of a round that settles are handled, that is this round.
+        """
+
+    def stop(self) -> None:
+        """Makes the last committed round the last one; to be called while its `RoundSettled` is handled."""

@@ -66,8 +66,20 @@ class PendingEvaluations:
     def collect(self, left: int) -> Generator[Event, None, None]:
         """Reports evaluations, oldest first, until at most `left` are under way."""
         while len(self._under_way) > left:
-            index, _, summary = self._under_way.popleft()
-            phase = index.config(self._scenario).name
-            watchdog_s = self._scenario.resources.watchdog_s
-            (evaluated,) = yield from wait_for(self._backend, [summary], watchdog_s, phase, index.round)
-            yield evaluated
+            yield from self._collect_oldest()
+
+    def collect_through(self, round: int) -> Generator[Event, None, None]:
+        """Reports the evaluations of all rounds up to this one."""
+        while self._under_way and self._under_way[0][0].round <= round:
+            yield from self._collect_oldest()
+
+    def drop(self) -> None:
+        """Forgets what is under way."""
+        self._under_way.clear()
+
+    def _collect_oldest(self) -> Generator[Event, None, None]:
+        index, _, summary = self._under_way.popleft()
+        phase = index.config(self._scenario).name
+        watchdog_s = self._scenario.resources.watchdog_s
+        (evaluated,) = yield from wait_for(self._backend, [summary], watchdog_s, phase, index.round)
+        yield evaluated

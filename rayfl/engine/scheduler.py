@@ -14,7 +14,7 @@ from rayfl.engine.assignment import home
 from rayfl.engine.backend import Backend, Ref
 from rayfl.engine.calls import Call, wait_for
 from rayfl.engine.evaluated_clients import slices_of_round
-from rayfl.engine.events import ClientScalars, Event, RoundDone, Traffic
+from rayfl.engine.events import ClientScalars, Event, RoundDone, RoundSettled, Traffic
 from rayfl.engine.pending_evaluations import PendingEvaluations
 from rayfl.engine.phase_plan import plan_phases, scores_personal_models
 from rayfl.engine.round_index import RoundIndex
@@ -59,15 +59,19 @@ class Scheduler:
         scenario: What runs.
         backend: Hosts and server.
         populations: The clients of each phase.
+        settles: See `Job.settles`.
     """
 
-    def __init__(self, scenario: Scenario, backend: Backend, populations: Sequence[Population]) -> None:
+    def __init__(
+        self, scenario: Scenario, backend: Backend, populations: Sequence[Population], settles: bool = False
+    ) -> None:
         self._scenario, self._backend, self._populations = scenario, backend, populations
         self._plans = plan_phases(scenario)
         self._evaluations = PendingEvaluations(scenario, backend)
         self._committed, self._traffic = BEFORE, Traffic()
         self._sampling = Sampling(scenario, self._plans, populations)
         self._start = 0.0
+        self._settles, self._stopped = settles, False
 
     def run(self) -> Iterator[Event]:
         """Runs the scenario from its last committed round to its end.
@@ -79,10 +83,18 @@ class Scheduler:
             ClientError: The first client update that failed.
         """
         self._start = time.monotonic()
-        yield from self._evaluations.collect(self._evaluations_ahead(self._committed))
+        yield from self._evaluations.collect(0 if self._settles else self._evaluations_ahead(self._committed))
         for number in range(self._committed.phase, len(self._plans)):
-            yield from self._phase(number)
+            if not self._stopped:
+                yield from self._phase(number)
         yield from self._evaluations.collect(left=0)
+
+    def stop(self) -> None:
+        """Makes the round whose `RoundSettled` was the latest event the last one; later ones are discarded.
+
+        It is evaluated, as the last round of a scenario is.
+        """
+        self._stopped = True
 
     def snapshot(self) -> RunSnapshot:
         """Returns the state after the last round that was reported as done."""
@@ -115,8 +127,13 @@ class Scheduler:
         under_way = deque[SubmittedRound]()
         for round_in_phase in range(done_before + 1, plan.phase.rounds + 1):
             index = RoundIndex(number, plan.first_round + round_in_phase - 1, round_in_phase)
-            submitted = yield from schedule.submit(index, self._sampling.draw(index))
-            if not self._at_home(index):
+            cohort = self._sampling.draw(index)
+            if self._settles and schedule.waits_for(cohort):
+                yield from self._finish(under_way, left=0)  # a stop must come before anything that goes wrong later
+            if self._stopped:
+                return
+            submitted = yield from schedule.submit(index, cohort)
+            if not self._at_home(index) and self._evaluations.wanted(index):
                 self._evaluate(index, submitted.model, submitted.evaluators)
             under_way.append(submitted)
             alone = round_in_phase == plan.phase.rounds or one_by_one
@@ -124,15 +141,28 @@ class Scheduler:
 
     def _finish(self, under_way: deque[SubmittedRound], left: int) -> Generator[Event, None, None]:
         """Waits for rounds, commits and reports them, oldest first, until at most `left` are under way."""
-        while len(under_way) > left:
+        while len(under_way) > left and not self._stopped:
             done = under_way.popleft()
             values = yield from self._wait([*done.reports, *done.server_calls], done.index)
             reports, server = values[: len(done.reports)], values[len(done.reports) :]
             yield from self._commit(done, reports)
-            if self._at_home(done.index):
+            if self._at_home(done.index) and self._evaluations.wanted(done.index):
                 self._evaluate(done.index, done.model, range(len(self._backend.hosts)))
             yield self._round_done(done, reports, server)
-            yield from self._evaluations.collect(self._evaluations_ahead(done.index))
+            if self._settles:
+                yield from self._settle(done)
+            else:
+                yield from self._evaluations.collect(self._evaluations_ahead(done.index))
+
+    def _settle(self, done: SubmittedRound) -> Generator[Event, None, None]:
+        """Reports all that is left of a committed round, before anything of a later one is looked at."""
+        yield from self._evaluations.collect_through(done.index.round)
+        yield RoundSettled(done.index.config(self._scenario).name, done.index.round)
+        if self._stopped:
+            self._evaluations.drop()
+            if not self._evaluations.wanted(done.index):
+                hosts = range(len(self._backend.hosts)) if self._at_home(done.index) else done.evaluators
+                self._evaluate(done.index, done.model, hosts)
 
     def _at_home(self, index: RoundIndex) -> bool:
         return scores_personal_models(self._scenario, self._plans[index.phase])
@@ -142,10 +172,9 @@ class Scheduler:
         return 0 if self._at_home(index) else 2 * self._backend.rounds_ahead
 
     def _evaluate(self, index: RoundIndex, model: Ref, hosts: Sequence[int]) -> None:
-        if self._evaluations.wanted(index):
-            evaluation, slices = self._scenario.evaluation, self._populations[index.phase].slices
-            slices = slices_of_round(slices, evaluation, self._scenario.seed, index)
-            self._evaluations.submit(index, model, hosts, slices, self._at_home(index))
+        evaluation, slices = self._scenario.evaluation, self._populations[index.phase].slices
+        slices = slices_of_round(slices, evaluation, self._scenario.seed, index)
+        self._evaluations.submit(index, model, hosts, slices, self._at_home(index))
 
     def _commit(self, done: SubmittedRound, reports: Sequence[UpdateReport]) -> Generator[Event, None, None]:
         plan = self._plans[done.index.phase]

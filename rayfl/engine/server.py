@@ -155,11 +155,19 @@ class Server:
         """Keeps the state that the round left, now that it is over."""
         self._kept = self._waiting.pop(round_index.round)
 
-    def committed(self) -> tuple[int, np.ndarray]:
+    def committed(self, last: int | None = None) -> tuple[int, np.ndarray]:
         """Returns the number of the last committed round and its model to evaluate, float32 [length of the model].
 
         Where clients keep nothing, a round is over as soon as the server has its model.
+
+        Args:
+            last: Where rounds are settled (`Job.settles`), the last one that was reported as done: the server may have
+                the model of a later one already, and may have yet to receive the commit of this one.
         """
+        if last is not None:
+            kept = last <= self._kept[0].round or last not in self._waiting
+            index, state = self._kept if kept else self._waiting[last]
+            return index.round, np.array(state.evaluated())
         latest = self._latest()
         index, state = self._kept if self._plans[latest[0].phase].keeps_client_state else latest
         return index.round, np.array(state.evaluated())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 
 from rayfl.errors import RayflError
-from rayfl.interruption import Terminated
+from rayfl.interruption import StopRequested, Terminated
 
 LONGEST = 500
 """Characters; a network's own error can hold a whole model."""
@@ -22,6 +22,8 @@ def one_line(error: BaseException) -> str:
     match error:
         case Terminated():
             text = "SIGTERM"
+        case StopRequested():
+            text = "stopped before its first round"
         case KeyboardInterrupt():
             text = "Ctrl-C"
         case RayflError():

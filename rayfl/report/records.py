@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,15 +13,18 @@ from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
-import safetensors.torch
 from torch import Tensor
 
 from rayfl.durable import atomic_write, write_json
 from rayfl.engine.events import Evaluated, Event, RoundDone
 from rayfl.errors import ResourceError
 from rayfl.report.client_records import ClientRecords
-from rayfl.report.columns import METRICS, joined
+from rayfl.report.columns import METRICS
+from rayfl.report.metrics_row import metrics_row
+from rayfl.report.model_file import write_model
 from rayfl.report.status import MODEL
+
+METRICS_FILE = "metrics.jsonl"
 
 ROUNDS_HELD = 4096
 """Committed rounds that wait for their evaluation; more of them means that the scheduler lost one."""
@@ -41,6 +43,49 @@ def check_writable(out: Path) -> None:
         raise ResourceError(
             f"cannot write to the output folder '{out}': {error.strerror}; name another one with --out"
         ) from error
+
+
+def check_holds_no_run(folder: Path) -> None:
+    """Creates the folder, and checks that records can be kept in it.
+
+    Raises:
+        ResourceError: Nothing can be written there, or a run's records are there already.
+    """
+    check_writable(folder)
+    if (folder / METRICS_FILE).exists():
+        raise ResourceError(f"'{folder}' holds a run's records already: remove them, or name another folder")
+
+
+def new_folder(out: Path, name: str, now: datetime) -> Path:
+    """Makes a new folder `<out>/<name>-<time>`; a second one of the same second ends in -2, and so on.
+
+    Raises:
+        ResourceError: Nothing can be written to `out`.
+    """
+    check_writable(out)
+    stem = f"{name}-{now:%Y%m%d-%H%M%S}"
+    for folder in itertools.chain([out / stem], (out / f"{stem}-{n}" for n in itertools.count(2))):
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        return folder
+    raise AssertionError("the names never end")
+
+
+def read_metrics(folder: Path) -> pa.Table:
+    """Returns the metrics in a run's folder, so far, sorted by round.
+
+    The columns are those of `METRICS`, and a float64 column for every score and every reported scalar, in the order
+    of metrics.jsonl; null stands where a value was not finite or not reported.
+    """
+    path = folder / METRICS_FILE
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    rows = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]  # whole lines: a run may be writing
+    names = dict.fromkeys(name for row in rows for name in row) or METRICS.names
+    known = {field.name: field.type for field in METRICS}
+    schema = pa.schema([(name, known.get(name, pa.float64())) for name in names])
+    return pa.Table.from_pylist(rows, schema=schema).sort_by("round")
 
 
 class Records:
@@ -65,7 +110,7 @@ class Records:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._rounds: dict[int, RoundDone] = {}
-        self._metrics = (folder / "metrics.jsonl").open("x", encoding="utf-8")
+        self._metrics = (folder / METRICS_FILE).open("x", encoding="utf-8")
         self._clients = ClientRecords(folder / "clients.parquet")
 
     @classmethod
@@ -75,15 +120,7 @@ class Records:
         Raises:
             ResourceError: Nothing can be written to `out`.
         """
-        check_writable(out)
-        stem = f"{name}-{now:%Y%m%d-%H%M%S}"
-        for folder in itertools.chain([out / stem], (out / f"{stem}-{n}" for n in itertools.count(2))):
-            try:
-                folder.mkdir()
-            except FileExistsError:
-                continue
-            return cls(folder)
-        raise AssertionError("the names never end")
+        return cls(new_folder(out, name, now))
 
     @classmethod
     def within(cls, folder: Path) -> Records:
@@ -92,13 +129,8 @@ class Records:
         Raises:
             ResourceError: Nothing can be written there, or a run's records are there already.
         """
-        check_writable(folder)
-        try:
-            return cls(folder)
-        except FileExistsError:
-            raise ResourceError(
-                f"'{folder}' holds a run's records already: remove them, or name another folder"
-            ) from None
+        check_holds_no_run(folder)
+        return cls(folder)
 
     def __enter__(self) -> Records:
         return self
@@ -114,7 +146,7 @@ class Records:
         Raises:
             ResourceError: They cannot be written.
         """
-        with self._writing("metrics.jsonl"):
+        with self._writing(METRICS_FILE):
             self._metrics.close()
         with self._writing("clients.parquet"):
             self._clients.close()
@@ -131,12 +163,7 @@ class Records:
 
     def write_model(self, state_dict: Mapping[str, Tensor]) -> None:
         """Writes model.safetensors: tensors under PyTorch's names; views into one storage are stored separately."""
-        tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state_dict.items()}
-        with self._writing(MODEL), atomic_write(self.folder / MODEL) as path:
-            try:
-                safetensors.torch.save_file(tensors, path)
-            except safetensors.SafetensorError as error:  # also what it makes of a full disk
-                raise OSError(str(error)) from error
+        write_model(self.folder / MODEL, state_dict)
 
     def add(self, event: Event) -> None:
         """Takes in one event; an evaluated round becomes a line of metrics.jsonl.
@@ -158,33 +185,12 @@ class Records:
                     self._clients.add_scores(event)
 
     def metrics_table(self) -> pa.Table:
-        """Returns the metrics so far, sorted by round.
-
-        The columns are those of `METRICS`, and a float64 column for every score and every reported scalar, in the order
-        of metrics.jsonl; null stands where a value was not finite or not reported.
-        """
-        lines = (self.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        rows = [json.loads(line) for line in lines]
-        names = dict.fromkeys(name for row in rows for name in row) or METRICS.names
-        known = {field.name: field.type for field in METRICS}
-        schema = pa.schema([(name, known.get(name, pa.float64())) for name in names])
-        return pa.Table.from_pylist(rows, schema=schema).sort_by("round")
+        """Returns the metrics so far; see `read_metrics`."""
+        return read_metrics(self.folder)
 
     def _add_metrics(self, done: RoundDone, evaluated: Evaluated) -> None:
-        fixed = {
-            "phase": done.phase,
-            "round": done.round,
-            "round_in_phase": done.round_in_phase,
-            **evaluated.scores,
-            "train_loss": done.train_loss,
-            "seconds": done.seconds,
-            "bytes": done.traffic.bytes,
-            "transfers": done.traffic.transfers,
-            "bytes_down": done.traffic.down_bytes,
-            "bytes_up": done.traffic.up_bytes,
-        }
-        row = {name: _finite(value) for name, value in joined(fixed, done.scalars).items()}
-        with self._writing("metrics.jsonl"):
+        row = metrics_row(done, evaluated)
+        with self._writing(METRICS_FILE):
             self._metrics.write(json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n")
             self._metrics.flush()
 
@@ -194,7 +200,3 @@ class Records:
             yield
         except OSError as error:
             raise ResourceError(f"cannot write '{self.folder / file}': {error.strerror or error}") from error
-
-
-def _finite(value: object) -> object:
-    return None if isinstance(value, float) and not math.isfinite(value) else value

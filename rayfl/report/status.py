@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,27 @@ from typing import Any
 from rayfl.durable import write_json
 from rayfl.engine.events import Event, RoundDone
 from rayfl.errors import DivergenceError
+from rayfl.interruption import is_interrupt
 from rayfl.report.reason import one_line
 
 STATUS = "status.json"
 MODEL = "model.safetensors"
+UNDER_WAY = ("waiting", "running")
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why a run ends before its last round.
+
+    Attributes:
+        callback: Who ended it.
+        reason: Its own words, in one line.
+        round: The last round.
+    """
+
+    callback: str
+    reason: str
+    round: int
 
 
 class Status:
@@ -21,10 +39,11 @@ class Status:
 
     The file holds
 
-    - `status`: `running`, `finished`, `failed` or `interrupted`. A run whose process was killed outright still says
-      `running`;
-    - `reason`: why it failed or was interrupted, in one line, else null;
+    - `status`: `waiting` (a submitted run, for a busy cluster), `running`, `finished`, `failed` or `interrupted`. A run
+      whose process was killed outright still says what it did then;
+    - `reason`: why it waits, failed or was interrupted, in one line, else null;
     - `diverged`: whether it failed because training diverged;
+    - `stopped`: which callback ended it before its last round, why, and after which round, else null;
     - `started`, `ended`: times in UTC;
     - `rounds`, `committed_rounds`: of the whole scenario; a round that was reported as done may be lost if the run ends
       before the server has committed it;
@@ -38,9 +57,10 @@ class Status:
 
     def __init__(self, folder: Path, rounds: int) -> None:
         self._path = folder / STATUS
-        self._rounds = rounds
+        self.rounds = rounds
         self._started = _now()
         self._committed = 0
+        self._stopped: dict[str, Any] | None = None
 
     def add(self, event: Event) -> None:
         """Takes in one event."""
@@ -50,6 +70,14 @@ class Status:
     def running(self) -> None:
         """Says that the run has begun."""
         self._write("running")
+
+    def waiting(self, why: str) -> None:
+        """Says that the cluster has no room for the run yet."""
+        self._write("waiting", reason=" ".join(why.split()))
+
+    def stop(self, stop: Stop) -> None:
+        """Takes in that a callback made a round the last one."""
+        self._stopped = asdict(stop)
 
     def finished(self) -> None:
         """Says that the run came to its end, and that its records are complete."""
@@ -65,9 +93,8 @@ class Status:
             model_round: The round whose model was saved, None where there is no model.
             model_missing: Why the model of the last committed round could not be saved, None where it was.
         """
-        interrupted = isinstance(error, KeyboardInterrupt | SystemExit)
         self._write(
-            "interrupted" if interrupted else "failed",
+            "interrupted" if is_interrupt(error) else "failed",
             model_round=model_round,
             reason=one_line(error),
             diverged=diverged(error),
@@ -88,9 +115,10 @@ class Status:
                 "status": status,
                 "reason": reason,
                 "diverged": diverged,
+                "stopped": self._stopped,
                 "started": self._started,
-                "ended": None if status == "running" else _now(),
-                "rounds": self._rounds,
+                "ended": None if status in UNDER_WAY else _now(),
+                "rounds": self.rounds,
                 "committed_rounds": self._committed if model_round is None else model_round,
                 "model": None if model_round is None else {"file": MODEL, "round": model_round},
                 "model_missing": model_missing,

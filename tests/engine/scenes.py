@@ -39,12 +39,12 @@ def prepared(**changes: Any) -> Job:
     return job
 
 
-def cast(job: Job, hosts: int) -> tuple[Scheduler, Server]:
+def cast(job: Job, hosts: int, settles: bool = False) -> tuple[Scheduler, Server]:
     """A scheduler on several hosts and a server, all of them new and in this process."""
     server = Server(job.scenario, job.initial_models, job.num_clients)
     workers: Sequence[Host] = [Host(index, job.scenario, job.workloads) for index in range(hosts)]
     backend = InlineBackend(workers, server)
-    return Scheduler(job.scenario, backend, job.populations), server
+    return Scheduler(job.scenario, backend, job.populations, settles), server
 
 
 def run_on_hosts(job: Job, hosts: int) -> tuple[np.ndarray, list[Event]]:

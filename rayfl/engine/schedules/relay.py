@@ -25,6 +25,10 @@ class Relay(Schedule):
         self._model: Ref = backend.server.call("model_for", plan.number)
         self._chain: list[Call] = []
 
+    def waits_for(self, cohort: Sequence[int]) -> bool:
+        """See `Schedule.waits_for`."""
+        return len(self._chain) + len(segments(cohort, len(self.backend.hosts), self._packed)) > LONGEST_CHAIN
+
     def submit(self, index: RoundIndex, cohort: Sequence[int]) -> Generator[Event, None, SubmittedRound]:
         """See `Schedule.submit`."""
         hosts, reports = self.backend.hosts, []

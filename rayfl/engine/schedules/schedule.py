@@ -50,6 +50,10 @@ class Schedule(ABC):
     def __init__(self, plan: PhasePlan, scenario: Scenario, backend: Backend, sizes: np.ndarray) -> None:
         self.plan, self.scenario, self.backend, self.sizes = plan, scenario, backend, sizes
 
+    def waits_for(self, cohort: Sequence[int]) -> bool:
+        """Whether submitting a round of this cohort has to wait for earlier client updates."""
+        return False
+
     @abstractmethod
     def submit(self, index: RoundIndex, cohort: Sequence[int]) -> Generator[Event, None, SubmittedRound]:
         """Submits a whole round.

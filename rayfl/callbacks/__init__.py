@@ -1,0 +1,19 @@
+"""What follows a run, records it elsewhere, keeps models, and may end it: one file per callback."""
+
+from __future__ import annotations
+
+from rayfl.registry import Registry
+
+callbacks = Registry(
+    "callback",
+    {
+        "best_model": "rayfl.callbacks.best_model:BestModel",
+        "early_stopping": "rayfl.callbacks.early_stopping:EarlyStopping",
+        "live_table": "rayfl.callbacks.live_table:LiveTable",
+        "mlflow": "rayfl.callbacks.mlflow:MLflow",
+        "periodic_model": "rayfl.callbacks.periodic_model:PeriodicModel",
+        "ray_tune": "rayfl.cluster.ray_tune:RayTune",
+        "tensorboard": "rayfl.callbacks.tensorboard:TensorBoard",
+        "wandb": "rayfl.callbacks.wandb:WandB",
+    },
+)

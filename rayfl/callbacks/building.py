@@ -1,0 +1,64 @@
+"""From the callbacks that a scenario names, and those that a program hands over, to the callbacks themselves."""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+
+from rayfl.callbacks import callbacks
+from rayfl.callbacks.callback import Callback, Given
+from rayfl.component import build_component, with_options
+from rayfl.config.scenario import Scenario
+from rayfl.config.section import Named
+from rayfl.errors import ScenarioError
+
+
+def build_callbacks(scenario: Scenario) -> list[Callback]:
+    """The callbacks that a scenario names, in order.
+
+    Raises:
+        ScenarioError: A name is unknown or stands for something else, an option is unknown or out of range, or a
+            package is not installed.
+    """
+    built = []
+    for index, chosen in enumerate(scenario.callbacks):
+        try:
+            callback: Callback = build_component(callbacks, Callback, chosen)
+            callback.check(scenario)
+        except (ScenarioError, ValidationError) as error:
+            raise ScenarioError(f"callbacks.{index}: {error}") from None
+        built.append(callback)
+    return built
+
+
+def checked(given: Given, scenario: Scenario) -> list[Callback]:
+    """The callbacks that a program handed over.
+
+    Raises:
+        ScenarioError: One is neither a callback nor a class of callbacks, or does not fit the scenario.
+    """
+    found = []
+    for index, item in enumerate(given):
+        where = f"callbacks[{index}]"
+        if isinstance(item, type) and issubclass(item, Callback):
+            item = with_options(item, {}, where)
+        if not isinstance(item, Callback):
+            raise ScenarioError(
+                f"{where}: {item!r} is neither an object nor a subclass of rayfl.Callback; those with a name go into "
+                "the scenario"
+            )
+        try:
+            item.check(scenario)
+        except ScenarioError as error:
+            raise ScenarioError(f"{where}: {error}") from None
+        found.append(item)
+    return found
+
+
+def with_callback_defaults(scenario: Scenario) -> Scenario:
+    """The same scenario with every option of its callbacks written out.
+
+    Raises:
+        ScenarioError: As `build_callbacks`.
+    """
+    chosen = tuple(Named.model_validate(built.model_dump(mode="json")) for built in build_callbacks(scenario))
+    return scenario.model_copy(update={"callbacks": chosen})

@@ -1,0 +1,126 @@
+"""Calls the callbacks of a run, in order, and passes on what they add and decide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from rayfl.callbacks.callback import Callback, Ending, RunSoFar
+from rayfl.config.scenario import Scenario
+from rayfl.engine.events import Evaluated, Event, RoundDone
+from rayfl.engine.headline import Headline
+from rayfl.errors import ClientError, RayflError
+from rayfl.report.metrics_row import metrics_row
+from rayfl.report.status import Stop
+from rayfl.user_code import report_as_theirs
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Follower:
+    """The callbacks of one run.
+
+    Args:
+        callbacks: In the order in which they are called.
+        scenario: What runs.
+        headline: What ranks the rounds of the run.
+        folder: The run's own.
+        console: Where progress is printed.
+        read_model: Returns the model of the last committed round, in PyTorch's names.
+    """
+
+    def __init__(
+        self,
+        callbacks: Sequence[Callback],
+        scenario: Scenario,
+        headline: Headline,
+        folder: Path,
+        console: Console,
+        read_model: Callable[[], Mapping[str, Tensor]],
+    ) -> None:
+        self._callbacks = callbacks
+        self._run = RunSoFar(scenario, headline, folder, console, read_model)
+        self._started = False
+
+    def start(self) -> None:
+        """Calls `on_start`.
+
+        Raises:
+            RayflError: A callback raised; it is named.
+        """
+        self._started = True
+        self._call("on_start")
+
+    def add(self, event: Event) -> Event:
+        """Shows an event to the callbacks.
+
+        Returns:
+            The event with what they logged.
+
+        Raises:
+            RayflError: A callback raised; it is named.
+        """
+        match event:
+            case RoundDone():
+                self._run.round = event
+                logged = self._call("on_round")
+                event = replace(event, scalars={**event.scalars, **logged})
+                self._run.round = event
+            case Evaluated() if self._callbacks:
+                done = self._run.round
+                assert done is not None
+                self._run.metrics.append(metrics_row(done, event))
+                logged = self._call("on_evaluation")
+                event = replace(event, scores={**event.scores, **logged})
+                self._run.metrics[-1] = metrics_row(done, event)
+        return event
+
+    @property
+    def stop(self) -> Stop | None:
+        """Whether the latest round is to be the last one."""
+        if self._run.stopped is None or self._run.round is None:
+            return None
+        return Stop(*self._run.stopped, self._run.round.round)
+
+    def end(self, ending: Ending) -> list[str]:
+        """Calls `on_end` of every callback, whatever the others raise.
+
+        Returns:
+            What was raised, one text for each.
+        """
+        self._run.ended = ending
+        raised = []
+        for callback in self._callbacks if self._started else ():
+            try:
+                callback.on_end(self._run)
+            except (Exception, SystemExit) as error:
+                raised.append(_theirs(callback, "on_end", error))
+        return raised
+
+    def _call(self, hook: str) -> dict[str, float]:
+        """Calls one method of every callback, and returns what they logged."""
+        self._run.logged = {}
+        for callback in self._callbacks:
+            self._run.caller = _name(callback)
+            try:
+                getattr(callback, hook)(self._run)
+            except ClientError:  # a model that was asked for was never made
+                raise
+            except RayflError as error:
+                raise type(error)(f"callback '{_name(callback)}': {error}") from None
+            except (Exception, SystemExit) as error:  # a user's own code may raise anything
+                raise RayflError(_theirs(callback, hook, error)) from None
+        return self._run.logged
+
+
+def _theirs(callback: Callback, hook: str, error: BaseException) -> str:
+    return report_as_theirs(error, f"callback '{_name(callback)}': {hook}")
+
+
+def _name(callback: Callback) -> str:
+    return callback.name or type(callback).__qualname__

@@ -1,0 +1,80 @@
+"""A table of the metrics in a notebook, which grows as rounds are evaluated."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from pydantic import PositiveInt
+
+from rayfl.callbacks.callback import Callback, RunSoFar
+from rayfl.config.scenario import Scenario
+from rayfl.errors import ScenarioError
+
+HIDDEN = {"round_in_phase", "bytes_down", "bytes_up"}
+
+
+class LiveTable(Callback):
+    """Shows the latest evaluated rounds as a table below a notebook's cell.
+
+    Attributes:
+        rows: How many rounds to show.
+    """
+
+    rows: PositiveInt = 10
+
+    _display: Any = None
+
+    def check(self, scenario: Scenario) -> None:
+        """See `Callback.check`."""
+        if not _in_notebook():
+            raise ScenarioError("live_table shows in a notebook, and this program is none; leave it out")
+
+    def on_start(self, run: RunSoFar) -> None:
+        """See `Callback.on_start`."""
+        from IPython.display import HTML, display
+
+        self._display = display(HTML(f"<p>{escape(run.scenario.name)}: starting</p>"), display_id=True)
+
+    def on_evaluation(self, run: RunSoFar) -> None:
+        """See `Callback.on_evaluation`."""
+        self._show(run, "")
+
+    def on_end(self, run: RunSoFar) -> None:
+        """See `Callback.on_end`."""
+        self._show(run, f", {run.ended}")
+
+    def _show(self, run: RunSoFar, ending: str) -> None:
+        from IPython.display import HTML
+
+        last = run.scenario.phases and sum(phase.rounds for phase in run.scenario.phases)
+        done = run.round.round if run.round else 0
+        caption = f"{run.scenario.name}: round {done} of {last}{ending}"
+        if self._display is not None:
+            self._display.update(HTML(table(caption, run.metrics[-self.rows :])))
+
+
+def table(caption: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows of metrics as an HTML table; columns that are empty in all of them are left out."""
+    names = dict.fromkeys(name for row in rows for name, value in row.items() if value is not None)
+    columns = [name for name in names if name not in HIDDEN]
+    head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in columns)
+    body = "".join("<tr>" + "".join(f"<td>{_cell(row.get(name))}</td>" for name in columns) + "</tr>" for row in rows)
+    return f"<table><caption>{escape(caption)}</caption><tr>{head}</tr>{body}</table>"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    return escape(f"{value:.4g}" if isinstance(value, float) else str(value))
+
+
+def _in_notebook() -> bool:
+    if "IPython" not in sys.modules or importlib.util.find_spec("IPython") is None:
+        return False
+    from IPython import get_ipython
+
+    return get_ipython() is not None

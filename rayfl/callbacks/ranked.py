@@ -1,0 +1,86 @@
+"""Callbacks that rank rounds by one of the metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from rayfl.callbacks.callback import Callback, RunSoFar
+from rayfl.config.scenario import Scenario
+from rayfl.errors import ScenarioError
+from rayfl.registry import nearest
+
+
+class Ranked(Callback):
+    """Remembers the best evaluated round so far.
+
+    Attributes:
+        metric: A column of the metrics; by default the headline's.
+        mode: Whether the least (`min`) or the greatest (`max`) value is best; must be given for any metric but the
+            headline and losses.
+        phase: Only evaluations in this phase count; by default all do.
+    """
+
+    metric: str | None = None
+    mode: Literal["min", "max"] | None = None
+    phase: str | None = None
+
+    _best: float | None = None
+    _best_round: int = 0
+
+    def check(self, scenario: Scenario) -> None:
+        """See `Callback.check`."""
+        known = (None, f"test_{scenario.evaluation.headline}")
+        if self.mode is None and self.metric not in known and not _is_loss(self.metric):
+            raise ScenarioError(f"mode: say whether 'min' or 'max' of '{self.metric}' is best")
+        names = [phase.name for phase in scenario.phases]
+        if self.phase is not None and self.phase not in names:
+            raise ScenarioError(f"phase: no phase is called '{self.phase}'; {nearest(self.phase, names)}")
+
+    def counts(self, run: RunSoFar) -> bool:
+        """Whether the latest evaluation is ranked."""
+        return self.phase is None or run.metrics[-1]["phase"] == self.phase
+
+    def improved(self, run: RunSoFar, min_delta: float = 0.0) -> bool:
+        """Ranks the latest evaluation; a value that is not finite is never the best.
+
+        Args:
+            run: Its latest row.
+            min_delta: By how much it must be better than the best one so far.
+
+        Raises:
+            ScenarioError: There is no such metric.
+        """
+        row, metric = run.metrics[-1], self.column(run)
+        if metric not in row:
+            numbers = [name for name, value in row.items() if not isinstance(value, str)]
+            raise ScenarioError(f"metric: no metric is called '{metric}'; {nearest(metric, numbers)}")
+        value = row[metric]
+        if value is None:
+            return False
+        gain = None if self._best is None else (value - self._best) * self._sign(run)
+        if gain is not None and not (gain > 0 and gain >= min_delta):
+            return False
+        self._best, self._best_round = float(value), row["round"]
+        return True
+
+    def state(self) -> Mapping[str, Any]:
+        """See `Callback.state`."""
+        return {"best": self._best, "best_round": self._best_round}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """See `Callback.load_state`."""
+        self._best, self._best_round = state["best"], state["best_round"]
+
+    def column(self, run: RunSoFar) -> str:
+        """The column that ranks."""
+        return self.metric or run.headline.column
+
+    def _sign(self, run: RunSoFar) -> int:
+        column = self.column(run)
+        lower = _is_loss(column) or (column == run.headline.column and not run.headline.higher_is_better)
+        return -1 if self.mode == "min" or (self.mode is None and lower) else 1
+
+
+def _is_loss(metric: str | None) -> bool:
+    return metric is not None and metric.endswith("_loss")

@@ -1,0 +1,157 @@
+"""A submitted run, from any program that is connected to its cluster."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray.exceptions import ActorUnavailableError, RayActorError
+from ray.util import list_named_actors
+
+from rayfl.cluster.connection import connected
+from rayfl.cluster.run_actor import LOG, NAMESPACE
+from rayfl.errors import RayflError, ResourceError, ScenarioError
+from rayfl.registry import nearest
+from rayfl.report.status import MODEL, UNDER_WAY, read_status
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rayfl.simulation import Result
+
+ASKS_EVERY_S = 5.0
+
+
+class Handle:
+    """A submitted run; it goes on without its handle.
+
+    Attributes:
+        name: By which `rayfl.attach` finds the run.
+        folder: With its records, on the machine that submitted it.
+    """
+
+    def __init__(self, name: str, actor: Any, folder: Path) -> None:
+        self.name, self.folder = name, folder
+        self._actor = actor
+
+    def status(self) -> dict[str, Any]:
+        """What status.json says: whether the run waits for resources, runs or has ended, and why.
+
+        Until the run has its data, only `{"status": "preparing"}`.
+
+        Raises:
+            ResourceError: The run has ended, and its records are not on this machine.
+        """
+        try:
+            told: dict[str, Any] | None = ray.get(self._actor.status.remote())
+        except RayActorError:
+            told = self._recorded()
+        return told or {"status": "preparing"}
+
+    def metrics(self) -> pa.Table:
+        """The metrics so far, a row for each evaluated round.
+
+        Raises:
+            ResourceError: As `status`.
+        """
+        try:
+            return ray.get(self._actor.metrics.remote())
+        except RayActorError:
+            from rayfl.report.records import read_metrics
+
+            self._recorded()
+            return read_metrics(self.folder)
+
+    def stop(self) -> None:
+        """Makes the round under way the last one; a run that has none yet, or has ended, is left as it is.
+
+        Returns at once; the run keeps its last committed model.
+        """
+        try:
+            ray.get(self._actor.stop.remote())
+        except RayActorError:
+            return
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Waits until the run has ended, well or not.
+
+        Args:
+            timeout_s: How long; by default as long as it takes.
+
+        Returns:
+            Whether it has.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            left = ASKS_EVERY_S if deadline is None else min(ASKS_EVERY_S, deadline - time.monotonic())
+            try:
+                ray.get(self._actor.ended.remote(max(left, 0.0)))
+            except ActorUnavailableError:  # for a moment only
+                continue
+            except RayActorError:
+                return True
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+
+    def result(self) -> Result:
+        """Waits for the run, and returns what `rayfl.run` would have.
+
+        Raises:
+            RayflError: The run failed or was interrupted; its folder's run.log has the whole error.
+            ResourceError: Its process was killed, or its records are not on this machine.
+        """
+        from safetensors.torch import load_file
+
+        from rayfl.config.loading import load_scenario
+        from rayfl.report.records import read_metrics
+        from rayfl.simulation import Result
+
+        self.wait()
+        status = self._recorded()
+        if status["status"] in UNDER_WAY:
+            raise ResourceError(
+                f"run '{self.name}': its process was killed, or its node lost; what it recorded is in {self.folder}"
+            )
+        if status["status"] != "finished":
+            raise RayflError(f"run '{self.name}' {status['status']}: {status['reason']}; see {self.folder / LOG}")
+        scenario = load_scenario(self.folder / "scenario.toml")
+        return Result(scenario, read_metrics(self.folder), load_file(self.folder / MODEL), self.folder)
+
+    def _recorded(self) -> dict[str, Any]:
+        status = read_status(self.folder)
+        if status is None:
+            raise ResourceError(
+                f"run '{self.name}' has ended, and its records are not on this machine: look for {self.folder} where "
+                "it was submitted"
+            )
+        return status
+
+
+def attach(name: str, address: str | None = None) -> Handle:
+    """Finds a submitted run that is under way.
+
+    Args:
+        name: Of its handle.
+        address: Of the cluster, as for `rayfl.run`, where this program is not connected to it.
+
+    Raises:
+        ScenarioError: No such run is under way.
+        ResourceError: No cluster answers.
+    """
+    connected(address)
+    try:
+        actor: Any = ray.get_actor(name, namespace=NAMESPACE)
+        folder: Path = ray.get(actor.folder.remote())
+    except (ValueError, RayActorError):
+        raise ScenarioError(
+            f"no run called '{name}' is under way on this cluster (one that has ended left its records in its folder); "
+            f"{nearest(name, _under_way()) if _under_way() else 'none is'}"
+        ) from None
+    return Handle(name, actor, folder)
+
+
+def _under_way() -> list[str]:
+    actors = list_named_actors(all_namespaces=True)
+    return [actor["name"] for actor in actors if actor["namespace"] == NAMESPACE]

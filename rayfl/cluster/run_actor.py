@@ -1,0 +1,133 @@
+"""A submitted run as a detached actor, which everything that the run starts belongs to."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+from rich.console import Console
+
+from rayfl.callbacks.callback import Callback, RunSoFar
+from rayfl.cluster.main_objects import install_main_objects
+from rayfl.config.scenario import Scenario
+from rayfl.errors import RayflError
+from rayfl.interruption import StopRequested
+from rayfl.report.status import UNDER_WAY, Status, read_status
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LOG = "run.log"
+"""What a submitted run prints, in its folder."""
+
+NAMESPACE = "rayfl"
+"""Ray's namespace of submitted runs."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What a run is started with; the paths are absolute.
+
+    Attributes:
+        scenario: What runs.
+        folder: The run's own.
+        data_dir: Where the real data is.
+        callbacks: Those that the program handed over, pickled by Ray.
+        main_objects: See `pack_main_objects`.
+    """
+
+    scenario: Scenario
+    folder: Path
+    data_dir: Path
+    callbacks: Sequence[Callback]
+    main_objects: bytes
+
+
+class RunActor:
+    """Carries a run out in a thread of its own, and ends its process when the run has ended.
+
+    It owns the run's actors, data and placement group, so none of them outlives it, whatever it dies of.
+    """
+
+    def __init__(self, submission: Submission) -> None:
+        install_main_objects(submission.main_objects)
+        self._submission = submission
+        self._stop, self._ended = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, args=[ray.get_runtime_context().current_actor], daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def folder(self) -> Path:
+        return self._submission.folder
+
+    def metrics(self) -> pa.Table:
+        from rayfl.report.records import read_metrics
+
+        return read_metrics(self._submission.folder)
+
+    def status(self) -> dict[str, Any] | None:
+        return read_status(self._submission.folder)
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def ended(self, timeout_s: float) -> bool:
+        """Waits for the end of the run, at most so long."""
+        return self._ended.wait(timeout_s)
+
+    def _run(self, this: Any) -> None:
+        try:
+            with (self._submission.folder / LOG).open("w", encoding="utf-8", buffering=1) as log:
+                self._carry_out(Console(file=log, width=120))
+        finally:
+            self._ended.set()
+            ray.kill(this)
+
+    def _carry_out(self, console: Console) -> None:
+        from rayfl.simulation import carry_out
+
+        given, folder = self._submission, self._submission.folder
+        callbacks = [*given.callbacks, _StopWhenAsked(name="handle.stop()").heeding(self._stop)]
+        try:
+            carry_out(
+                given.scenario,
+                "ray",
+                None,
+                folder.parent,
+                folder,
+                given.data_dir,
+                callbacks,
+                console,
+                self._while_waiting,
+            )
+        except BaseException as error:  # the last one to know of it
+            said = str(error) if isinstance(error, RayflError) else traceback.format_exc()
+            console.print(f"error: {said}", markup=False, highlight=False, soft_wrap=True)
+            status = read_status(folder)
+            if status is None or status["status"] in UNDER_WAY:  # it failed before it had records
+                rounds = sum(phase.rounds for phase in given.scenario.phases)
+                Status(folder, rounds).ended_early(error)
+
+    def _while_waiting(self) -> None:
+        if self._stop.is_set():
+            raise StopRequested
+
+
+class _StopWhenAsked(Callback):
+    """Makes the round under way the last one once somebody asks for it."""
+
+    _asked: Any = None
+
+    def heeding(self, asked: threading.Event) -> _StopWhenAsked:
+        self._asked = asked
+        return self
+
+    def on_round(self, run: RunSoFar) -> None:
+        if self._asked.is_set():
+            run.stop("asked to stop")

@@ -1,0 +1,119 @@
+"""`rayfl.submit`: hands a run over to a cluster."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import cloudpickle
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from rich.console import Console
+from rich.text import Text
+
+from rayfl.callbacks.building import checked
+from rayfl.callbacks.callback import Callback, Given
+from rayfl.cluster.connection import check_dashboard, connected, ends_with_this_program
+from rayfl.cluster.handle import Handle
+from rayfl.cluster.main_objects import pack_main_objects
+from rayfl.cluster.preflight import check_ever_fits
+from rayfl.cluster.run_actor import NAMESPACE, RunActor, Submission
+from rayfl.config.loading import Overrides, load_scenario
+from rayfl.config.scenario import Scenario
+from rayfl.data.folders import data_folder
+from rayfl.engine.requirements import check_scenario
+from rayfl.errors import ScenarioError
+from rayfl.report.records import check_holds_no_run, new_folder
+from rayfl.resolution import resolve
+
+CALLS_AT_ONCE = 64
+"""Handles may wait for a run while others ask for its metrics."""
+
+
+def submit(
+    scenario: str | Path | dict[str, Any] | Scenario,
+    *,
+    overrides: Overrides = (),
+    quick: bool = False,
+    address: str | None = None,
+    out: str | Path = "runs",
+    folder: str | Path | None = None,
+    data_dir: str | Path | None = None,
+    callbacks: Given = (),
+    name: str | None = None,
+    console: Console | None = None,
+) -> Handle:
+    """Starts a run on a cluster and returns at once; the run belongs to the cluster, and goes on without this program.
+
+    A run for which a busy cluster has no room waits, and says so (`Handle.status`). What it prints goes to run.log in
+    its folder.
+
+    Args:
+        scenario: As for `rayfl.run`, like `overrides`, `quick`, `out`, `folder` and `data_dir`.
+        overrides: See there.
+        quick: See there.
+        address: Of a Ray cluster that outlives this program (`auto`: the one this machine belongs to); by default the
+            one that this program is connected to, else that of RAY_ADDRESS. The program stays connected.
+        out: On this machine, where the run itself has its process.
+        folder: See there.
+        data_dir: See there.
+        callbacks: They are copied to the cluster, and called there.
+        name: By which `rayfl.attach` finds the run; by default that of its folder.
+        console: Where a warning is printed.
+
+    Raises:
+        ScenarioError: The scenario is wrong, or a run of this name is under way.
+        DataError: The data folder does not exist; data is loaded by the run.
+        ResourceError: No cluster answers, or it can never have room for the hosts.
+
+    Example:
+        >>> handle = rayfl.submit("femnist_cyclic", address="auto", name="cyclic")
+        >>> rayfl.attach("cyclic", address="auto").metrics()     # also in another program
+    """
+    resolved = load_scenario(scenario, overrides, quick)
+    checkable = resolve(resolved)
+    check_scenario(checkable)
+    check_dashboard(resolved.resources.dashboard)
+    copied = [_pickled(callback, index) for index, callback in enumerate(checked(callbacks, checkable))]
+    out, data = Path(out).absolute(), data_folder(data_dir).absolute()
+    main_objects = pack_main_objects(resolved)
+    connected(address)
+    check_ever_fits(resolved.resources, 1 if resolved.resources.hosts == "auto" else resolved.resources.hosts)
+    if ends_with_this_program():
+        (console or Console()).print(
+            Text("warning: this program has started the cluster, so the run ends with it", style="yellow"),
+            soft_wrap=True,
+        )
+    if folder is None:
+        own = new_folder(out, resolved.name, datetime.now())
+    else:
+        own = Path(folder).absolute()
+        check_holds_no_run(own)
+    name = name or own.name
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    detached: Any = ray.remote(RunActor).options(
+        name=name, namespace=NAMESPACE, lifetime="detached", num_cpus=0, max_concurrency=CALLS_AT_ONCE,
+        scheduling_strategy=here,
+    )  # fmt: skip
+    try:
+        actor = detached.remote(Submission(resolved, own, data, copied, main_objects))
+    except ValueError:
+        if folder is None:
+            own.rmdir()
+        raise ScenarioError(
+            f"name: a run called '{name}' is under way on this cluster: rayfl.attach('{name}') finds it; choose another"
+        ) from None
+    ray.get(actor.start.remote())
+    return Handle(name, actor, own)
+
+
+def _pickled(callback: Callback, index: int) -> Callback:
+    """The callback itself, once it is known that it can be sent."""
+    try:
+        cloudpickle.dumps(callback)
+    except Exception as error:  # pickling calls the user's own code
+        raise ScenarioError(
+            f"callbacks[{index}]: cannot be sent to the cluster ({type(error).__name__}: {error})"
+        ) from None
+    return callback

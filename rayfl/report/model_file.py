@@ -1,0 +1,26 @@
+"""A model as a file of safetensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import safetensors.torch
+from torch import Tensor
+
+from rayfl.durable import atomic_write
+from rayfl.errors import ResourceError
+
+
+def write_model(path: Path, state_dict: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
+    """Writes tensors under PyTorch's names; views into one storage are stored separately.
+
+    Raises:
+        ResourceError: The file cannot be written.
+    """
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state_dict.items()}
+    try:
+        with atomic_write(path) as temporary:
+            safetensors.torch.save_file(tensors, temporary, dict(metadata) if metadata else None)
+    except (OSError, safetensors.SafetensorError) as error:  # safetensors' own is also what it makes of a full disk
+        raise ResourceError(f"cannot write '{path}': {getattr(error, 'strerror', None) or error}") from error

@@ -1,0 +1,152 @@
+"""What callbacks are shown, when, and what becomes of what they add or raise."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rayfl.callbacks.callback import Callback, RunSoFar
+from rayfl.errors import RayflError, ScenarioError
+from tests.callbacks.scene import PLAIN, Diary, Faulty, model_of, run
+
+
+class Logging(Callback):
+    """Logs a scalar in each hook."""
+
+    def on_round(self, run: RunSoFar) -> None:
+        assert run.round is not None
+        run.log(twice_the_round=2 * run.round.round)
+
+    def on_evaluation(self, run: RunSoFar) -> None:
+        run.log(gap=run.metrics[-1]["test_loss"] - run.metrics[-1]["train_loss"])
+
+
+class Clashing(Callback):
+    """Logs what is a column already."""
+
+    def on_evaluation(self, run: RunSoFar) -> None:
+        run.log(test_loss=0.0)
+
+
+def test_hooks_are_called_in_the_order_of_the_rounds_with_the_metrics_so_far(tmp_path: Path) -> None:
+    diary = Diary()
+    result = run(tmp_path, callbacks=[diary], evaluation={"every": 3}, phases=[PLAIN])
+    kinds = [(entry[0], entry[1]) if isinstance(entry, tuple) else entry for entry in diary.entries()]
+    rounds = [("round", 1), ("round", 2), ("round", 3), ("evaluation", 3), ("round", 4), ("evaluation", 4)]
+    assert kinds == ["start", *rounds, ("end", "finished")]
+    losses = [entry[2] for entry in diary.entries() if entry[0] == "evaluation"]
+    assert losses == result.metrics["test_loss"].to_pylist()
+    assert [entry[3] for entry in diary.entries() if entry[0] == "round"] == [0, 0, 0, 1]
+
+
+def test_the_model_is_that_of_the_round_in_hand(tmp_path: Path) -> None:
+    diary = Diary()
+    run(tmp_path, callbacks=[diary], phases=[PLAIN])
+    for round in (1, 3):
+        shorter = model_of(run(tmp_path, phases=[PLAIN | {"rounds": round}]))
+        (seen,) = [entry[4] for entry in diary.entries() if entry[:2] == ("round", round)]
+        order = run(tmp_path, phases=[PLAIN | {"rounds": 1}]).state_dict
+        assert seen == b"".join(shorter[name].tobytes() for name in order)
+
+
+def test_what_callbacks_log_joins_the_metrics(tmp_path: Path) -> None:
+    result = run(tmp_path, callbacks=[Logging], phases=[PLAIN], evaluation={"every": 2})
+    assert result.metrics["twice_the_round"].to_pylist() == [4, 8]
+    gaps = [row["test_loss"] - row["train_loss"] for row in result.metrics.to_pylist()]
+    assert result.metrics["gap"].to_pylist() == gaps
+
+
+def test_a_logged_scalar_of_the_name_of_a_column_is_refused_and_the_callback_named(tmp_path: Path) -> None:
+    with pytest.raises(RayflError, match="callback 'Clashing': logs 'test_loss', of which name the metrics have"):
+        run(tmp_path, callbacks=[Clashing])
+
+
+@pytest.mark.parametrize(("hook", "round", "left"), [("on_start", 0, 0), ("on_round", 2, 2), ("on_evaluation", 3, 3)])
+def test_what_a_callback_raises_ends_the_run_with_the_model_of_its_round(
+    tmp_path: Path, hook: str, round: int, left: int
+) -> None:
+    with pytest.raises(RayflError) as caught:
+        run(tmp_path, phases=[PLAIN], named=[{"name": "tests.callbacks.scene:Faulty", "hook": hook, "round": round}])
+    first, *traceback = str(caught.value).splitlines()
+    assert first == f"callback 'tests.callbacks.scene:Faulty': {hook} raised KeyError: 'no such column'"
+    assert "in _raise" in "\n".join(traceback)
+    assert "follower.py" not in "\n".join(traceback)
+    (folder,) = tmp_path.iterdir()
+    status = json.loads((folder / "status.json").read_text())
+    assert (status["status"], status["reason"], status["committed_rounds"]) == ("failed", first, left)
+
+
+def test_what_on_end_raises_is_a_warning_and_the_others_are_called(tmp_path: Path) -> None:
+    diary = Diary()
+    result = run(tmp_path, callbacks=[Faulty(hook="on_end"), diary])
+    assert diary.entries()[-1] == ("end", "finished")
+    assert json.loads((result.directory / "status.json").read_text())["status"] == "finished"
+
+
+def test_a_run_that_fails_says_so_to_its_callbacks(tmp_path: Path) -> None:
+    diary = Diary()
+    with pytest.raises(RayflError):
+        run(tmp_path, callbacks=[diary, Faulty(hook="on_round", round=2)])
+    assert diary.entries()[-1] == ("end", "failed")
+
+
+def test_callbacks_and_their_options_are_written_out_and_run_again(tmp_path: Path) -> None:
+    from rich.console import Console
+
+    import rayfl
+
+    first = run(tmp_path, named=["early_stopping", {"name": "tests.callbacks.scene:StopAt", "round": 2}])
+    assert first.scenario.callbacks[0].options["patience"] == 5
+    again = rayfl.run(
+        first.directory / "scenario.toml", backend="inline", out=tmp_path / "again", console=Console(quiet=True)
+    )
+    assert again.scenario == first.scenario
+    assert again.metrics["round"].to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("named", "complaint"),
+    [
+        ("early_stoping", "callbacks.0: unknown callback 'early_stoping'; did you mean 'early_stopping'"),
+        ({"name": "early_stopping", "patience": 0}, "callbacks.0: patience: "),
+        ({"name": "early_stopping", "patiense": 3}, "callbacks.0: patiense: unknown key; did you mean 'patience'"),
+        ({"name": "early_stopping", "metric": "macro_f1"}, "callbacks.0: mode: say whether 'min' or 'max' of 'macro"),
+        ({"name": "early_stopping", "phase": "plane"}, "callbacks.0: phase: no phase is called 'plane'; did you mean"),
+        ({"name": "periodic_model", "keep": 0}, "callbacks.0: keep: "),
+        ("tests.algorithms.scene:TanhNet", "callbacks.0: callback 'tests.algorithms.scene:TanhNet' does not derive"),
+        ("live_table", "callbacks.0: live_table shows in a notebook, and this program is none"),
+        ("ray_tune", "callbacks.0: ray_tune reports to a trial of Ray Tune, and this program is none"),
+        ({"patience": 3}, "callbacks.0.name: "),
+        (7, "callbacks.0: "),
+    ],
+)
+def test_bad_input_is_named_before_anything_starts(tmp_path: Path, named: Any, complaint: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        run(tmp_path, named=[named])
+    assert complaint in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("given", [lambda run: None, "early_stopping", Faulty])
+def test_what_a_program_hands_over_must_be_a_callback(tmp_path: Path, given: Any) -> None:
+    with pytest.raises(ScenarioError, match=r"^callbacks\[0\]"):
+        run(tmp_path, callbacks=[given])
+
+
+def test_a_metric_that_no_round_has_is_named_with_those_there_are(tmp_path: Path) -> None:
+    chosen = {"name": "early_stopping", "metric": "test_acuracy", "mode": "max"}
+    with pytest.raises(
+        ScenarioError, match="callback 'early_stopping': metric: no metric is called 'test_acuracy'; did"
+    ):
+        run(tmp_path, named=[chosen])
+
+
+def test_a_package_that_is_missing_is_named_with_the_extra_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ScenarioError, match=r"callbacks.0: wandb not installed: pip install 'rayfl\[wandb\]'"):
+        run(tmp_path, named=["wandb"])

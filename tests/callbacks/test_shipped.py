@@ -1,0 +1,208 @@
+"""The callbacks that come with rayfl, each against what it left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file
+
+from rayfl.callbacks.best_model import BestModel
+from rayfl.callbacks.callback import RunSoFar
+from rayfl.callbacks.early_stopping import EarlyStopping
+from rayfl.callbacks.live_table import table
+from rayfl.simulation import Result
+from tests.callbacks.scene import PLAIN, RELAY, StopAt, model_of, run, same
+
+
+def after(callback: Any, values: list[float | None], metric: str = "test_loss", first: int = 1) -> int | None:
+    """The number of the evaluation after which a callback stopped a run with these values, None if it did not."""
+    so_far: Any = RunSoFar(*[None] * 5)  # type: ignore[arg-type]
+    for number, value in enumerate(values, first):
+        so_far.metrics.append({"phase": "p", "round": number, metric: value})
+        callback.on_evaluation(so_far)
+        if so_far.stopped:
+            return number
+    return None
+
+
+@pytest.mark.parametrize(
+    ("options", "values", "stops"),
+    [
+        ({"patience": 2}, [3.0, 2.0, 2.0, 2.5], 4),
+        ({"patience": 2}, [3.0, 4.0, 2.9, 4.0, 2.8], None),
+        ({"patience": 1}, [3.0, 3.0], 2),
+        ({"patience": 1, "min_delta": 0.5}, [3.0, 2.5, 2.25], 3),
+        ({"patience": 2, "mode": "max"}, [3.0, 2.0, 1.0], 3),
+        ({"patience": 2}, [None, None, 1.0], 2),
+        ({"patience": 2}, [None, 5.0, None, 4.0], None),
+    ],
+)
+def test_early_stopping_counts_evaluations_without_improvement(
+    options: dict[str, Any], values: list[float | None], stops: int | None
+) -> None:
+    assert after(EarlyStopping(metric="test_loss", **options), values) == stops
+
+
+def test_early_stopping_goes_on_from_its_state() -> None:
+    values: list[float | None] = [3.0, 2.0, 2.5, 2.4, 2.3]
+    first = EarlyStopping(metric="test_loss", patience=3)
+    assert after(first, values[:3]) is None
+    state = json.loads(json.dumps(first.state()))
+    second = EarlyStopping(metric="test_loss", patience=3)
+    second.load_state(state)
+    assert after(second, values[3:], first=4) == 5
+
+
+def test_early_stopping_says_what_the_best_was() -> None:
+    so_far: Any = RunSoFar(*[None] * 5)  # type: ignore[arg-type]
+    so_far.caller = "early_stopping"
+    callback = EarlyStopping(metric="test_loss", patience=1)
+    for number, value in enumerate([0.25, 0.5], 1):
+        so_far.metrics.append({"phase": "p", "round": number, "test_loss": value})
+        callback.on_evaluation(so_far)
+    reason = "test_loss has not improved in 1 evaluations (best: 0.25 in round 1)"
+    assert so_far.stopped == ("early_stopping", reason)
+
+
+def test_early_stopping_may_heed_one_phase_alone(tmp_path: Path) -> None:
+    chosen = {"name": "early_stopping", "metric": "test_loss", "patience": 1, "min_delta": 1000.0, "phase": "plain"}
+    stopped = run(tmp_path, named=[chosen], phases=[RELAY, PLAIN])
+    assert stopped.metrics["round"].to_pylist() == [1, 2, 3, 4]
+
+
+def test_the_best_model_is_that_of_the_round_with_the_best_metric(tmp_path: Path) -> None:
+    result = run(tmp_path, callbacks=[BestModel(metric="test_loss")])
+    losses = result.metrics["test_loss"].to_pylist()
+    best = 1 + losses.index(min(losses))
+    path = result.directory / "best.safetensors"
+    with safe_open(path, "np") as file:
+        assert file.metadata()["round"] == str(best)
+    shorter = run(tmp_path, callbacks=[StopAt(round=best)])
+    assert same(load_file(path), model_of(shorter))
+
+
+def test_a_model_is_kept_every_so_many_rounds_and_only_the_latest_remain(tmp_path: Path) -> None:
+    result = run(tmp_path, named=[{"name": "periodic_model", "every": 2, "keep": 2}])
+    kept = sorted(path.name for path in (result.directory / "models").iterdir())
+    assert kept == ["round_000004.safetensors", "round_000006.safetensors"]
+    assert same(load_file(result.directory / "models" / kept[1]), model_of(result))
+    shorter = run(tmp_path, callbacks=[StopAt(round=4)])
+    assert same(load_file(result.directory / "models" / kept[0]), model_of(shorter))
+
+
+def numbers_of(result: Result) -> dict[str, list[tuple[int, float]]]:
+    """From each column to its (round, value), but for the clock's."""
+    rows = result.metrics.to_pylist()
+    names = [name for name in result.metrics.column_names if name not in ("phase", "round", "seconds")]
+    found = {name: [(row["round"], float(row[name])) for row in rows if row[name] is not None] for name in names}
+    return {name: values for name, values in found.items() if values}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # within TensorBoard's own packages
+def test_tensorboard_reads_the_metrics(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="rayfl[tensorboard] is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    result = run(tmp_path, named=["tensorboard"], phases=[PLAIN])
+    events = EventAccumulator(str(result.directory / "tensorboard"))
+    events.Reload()
+    for name, values in numbers_of(result).items():
+        read = [(event.step, event.value) for event in events.Scalars(name)]
+        assert [step for step, _ in read] == [round for round, _ in values]
+        assert [value for _, value in read] == pytest.approx([value for _, value in values], rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_keeps_the_metrics_and_the_scenario_in_a_file(tmp_path: Path) -> None:
+    for package in ("mlflow", "sqlalchemy", "alembic"):
+        pytest.importorskip(package, reason="rayfl[mlflow] is not installed")
+    from mlflow.tracking import MlflowClient
+
+    result = run(tmp_path, named=["mlflow"], phases=[PLAIN])
+    client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("rayfl")
+    assert experiment is not None
+    (found,) = client.search_runs([experiment.experiment_id])
+    assert (found.info.run_name, found.info.status) == (result.directory.name, "FINISHED")
+    assert found.data.params["phases.0.local.lr"] == "0.1"
+    for name, values in numbers_of(result).items():
+        history = client.get_metric_history(found.info.run_id, name)
+        assert sorted((metric.step, metric.value) for metric in history) == values
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_wandb_writes_the_metrics_for_a_later_sync(tmp_path: Path) -> None:
+    pytest.importorskip("wandb", reason="rayfl[wandb] is not installed")
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    result = run(tmp_path, named=["wandb"], phases=[PLAIN])
+    (file,) = (result.directory / "wandb").glob("offline-run-*/*.wandb")
+    rows = []
+    for data in wandb_records(file.read_bytes()):
+        record = Record()
+        record.ParseFromString(data)
+        if record.HasField("history"):
+            items = record.history.item
+            rows.append({item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items})
+    for name, values in numbers_of(result).items():
+        assert [row["_step"] for row in rows] == [round for round, _ in values]
+        assert [row[name] for row in rows] == pytest.approx([value for _, value in values])
+
+
+def wandb_records(content: bytes) -> list[bytes]:
+    """The records of a .wandb file: a header of its own, then LevelDB's log format in blocks of 32 KiB."""
+    records, part, at = [], b"", 7
+    while at + 7 <= len(content):
+        left = 32768 - at % 32768
+        if left < 7:
+            at += left
+            continue
+        length, kind = int.from_bytes(content[at + 4 : at + 6], "little"), content[at + 6]
+        part += content[at + 7 : at + 7 + length]
+        if kind in (1, 4):  # whole, or the last part
+            records.append(part)
+            part = b""
+        at += 7 + length
+    return records
+
+
+def test_the_live_table_has_a_row_for_each_round_and_hides_empty_columns() -> None:
+    html = table(
+        "a < b", [{"round": 1, "test_loss": 0.12345, "top": None}, {"round": 2, "test_loss": None, "top": None}]
+    )
+    assert html == (
+        "<table><caption>a &lt; b</caption><tr><th>round</th><th>test loss</th></tr>"
+        "<tr><td>1</td><td>0.1235</td></tr><tr><td>2</td><td>–</td></tr></table>"
+    )
+
+
+def test_the_live_table_is_updated_in_a_notebook(tmp_path: Path) -> None:
+    pytest.importorskip("IPython", reason="IPython is not installed")
+    program = f"""
+import json, sys
+from pathlib import Path
+from IPython.core.displaypub import CapturingDisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
+from tests.callbacks.scene import PLAIN, run
+
+shell = InteractiveShell.instance()
+shell.display_pub = CapturingDisplayPublisher()
+run(Path({str(tmp_path)!r}), named=["live_table"], phases=[PLAIN])
+print(json.dumps([(shown["data"]["text/html"], shown.get("update")) for shown in shell.display_pub.outputs]))
+"""
+    environment = {**os.environ, "IPYTHONDIR": str(tmp_path / "ipython")}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=120)
+    assert done.returncode == 0, done.stderr
+    first, *updates = json.loads(done.stdout.splitlines()[-1])
+    assert first[0] == "<p>scene: starting</p>"
+    assert [html.count("<tr>") - 1 for html, _ in updates] == [1, 2, 3, 4, 4]
+    assert all(update for _, update in updates)
+    assert "scene: round 4 of 4, finished" in updates[-1][0]

@@ -1,0 +1,186 @@
+"""Runs that belong to the cluster: submitted, watched and stopped, from this program and from another."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from pydantic import PrivateAttr
+from ray.cluster_utils import Cluster
+from ray.util import list_named_actors
+from rich.console import Console
+
+import rayfl
+from rayfl.cluster.handle import Handle
+from rayfl.errors import RayflError, ResourceError, ScenarioError
+from tests.callbacks.scene import PLAIN, StopAt, figures, model_of, run, same, tables
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+ADDRESS = "127.0.0.2"
+CPUS = 2.0
+LONG = {**PLAIN, "rounds": 100_000}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """A cluster that this program has joined, and that would outlive it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("PYTHONPATH", str(Path(rayfl.__file__).parent.parent))
+        made = Cluster(
+            initialize_head=True,
+            head_node_args={
+                "num_cpus": int(CPUS),
+                "num_gpus": 0,
+                "node_ip_address": ADDRESS,
+                "object_store_memory": 100 * 2**20,
+                "include_dashboard": False,
+            },
+        )
+        try:
+            ray.init(address=made.address, _node_ip_address=ADDRESS, log_to_driver=False)
+            yield made.address
+        finally:
+            ray.shutdown()
+            made.shutdown()
+
+
+def submit(out: Path, **options: Any) -> Handle:
+    """Submits the scene; `scene` in the options changes it."""
+    changes = options.pop("scene", {})
+    return rayfl.submit(tables(**changes), out=out, console=Console(quiet=True), **options)
+
+
+def until(condition: Any) -> None:
+    """Returns once a condition holds, which others bring about."""
+    deadline = time.monotonic() + 90
+    while not condition():
+        assert time.monotonic() < deadline
+        ray.wait([ray.put(None)], timeout=0.05)
+        time.sleep(0.05)
+
+
+def nothing_left() -> bool:
+    free = ray.available_resources()
+    names = [actor for actor in list_named_actors(all_namespaces=True) if actor["namespace"] == "rayfl"]
+    return free.get("CPU") == CPUS and not any("group" in kind for kind in free) and not names
+
+
+def test_a_submitted_run_leaves_what_a_run_here_does_and_nothing_on_the_cluster(cluster: str, tmp_path: Path) -> None:
+    handle = submit(tmp_path)
+    result = handle.result()
+    expected = run(tmp_path / "inline")
+    assert same(model_of(result), model_of(expected))
+    assert figures(result) == figures(expected)
+    assert handle.status()["status"] == "finished"
+    assert handle.metrics().equals(result.metrics)
+    assert "test accuracy" in (handle.folder / "run.log").read_text()
+    until(nothing_left)
+
+
+def test_a_run_goes_on_without_its_program_and_is_found_by_name_from_another(cluster: str, tmp_path: Path) -> None:
+    program = f"""
+import rayfl
+from rich.console import Console
+from tests.callbacks.scene import tables, PLAIN
+scene = tables(phases=[{LONG!r}], resources={{"hosts": 1}})
+handle = rayfl.submit(scene, name="long", address={cluster!r}, out={str(tmp_path)!r}, console=Console(quiet=True))
+print(handle.folder)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=90)
+    assert done.returncode == 0, done.stderr
+    handle = rayfl.attach("long")
+    assert str(handle.folder) == done.stdout.strip()
+    until(lambda: len(handle.metrics()) >= 2)
+    with pytest.raises(ScenarioError, match="name: a run called 'long' is under way on this cluster"):
+        submit(tmp_path, name="long")
+    handle.stop()
+    result = handle.result()
+    status = handle.status()
+    assert (status["status"], status["stopped"]["callback"]) == ("finished", "handle.stop()")
+    rounds = status["stopped"]["round"]
+    assert result.metrics["round"].to_pylist() == list(range(1, rounds + 1))
+    expected = run(tmp_path / "inline", phases=[{**LONG, "rounds": rounds}])
+    assert same(model_of(result), model_of(expected))
+    until(nothing_left)
+    with pytest.raises(ScenarioError, match="no run called 'long' is under way on this cluster"):
+        rayfl.attach("long")
+
+
+def test_a_run_waits_for_others_and_says_so_and_may_be_stopped_meanwhile(cluster: str, tmp_path: Path) -> None:
+    first = submit(tmp_path, scene={"phases": [LONG]})
+    until(lambda: len(first.metrics()) >= 1)
+    second = submit(tmp_path)
+    third = submit(tmp_path)
+    for waiting in (second, third):
+        until(lambda: waiting.status()["status"] == "waiting" and "is busy" in waiting.status()["reason"])  # noqa: B023
+    third.stop()
+    with pytest.raises(RayflError, match="interrupted: stopped before its first round"):
+        third.result()
+    assert not second.wait(timeout_s=0)
+    first.stop()
+    assert second.result().metrics.num_rows == 6
+    until(nothing_left)
+
+
+def test_a_run_that_fails_says_why_and_leaves_nothing_on_the_cluster(cluster: str, tmp_path: Path) -> None:
+    handle = submit(tmp_path, scene={"callbacks": [{"name": "tests.callbacks.scene:Faulty", "hook": "on_round"}]})
+    with pytest.raises(RayflError, match=r"callback 'tests\.callbacks\.scene:Faulty': on_round raised KeyError"):
+        handle.result()
+    assert "in _raise" in (handle.folder / "run.log").read_text()
+    until(nothing_left)
+
+
+def test_a_run_whose_process_is_killed_leaves_nothing_on_the_cluster(cluster: str, tmp_path: Path) -> None:
+    handle = submit(tmp_path, scene={"phases": [LONG]}, callbacks=[TellsPid])
+    until(lambda: len(handle.metrics()) >= 1)
+    os.kill(int((handle.folder / "pid").read_text()), signal.SIGKILL)
+    with pytest.raises(ResourceError, match="its process was killed, or its node lost; what it recorded is in"):
+        handle.result()
+    assert len(handle.metrics()) >= 1
+    until(nothing_left)
+
+
+def test_callbacks_of_the_program_go_with_the_run(cluster: str, tmp_path: Path) -> None:
+    handle = submit(tmp_path, callbacks=[StopAt(round=2)])
+    assert handle.result().metrics["round"].to_pylist() == [1, 2]
+    until(nothing_left)
+
+
+def test_what_cannot_be_run_is_said_at_once(cluster: str, tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="unknown callback 'early_stoping'"):
+        submit(tmp_path, scene={"callbacks": ["early_stoping"]})
+    with pytest.raises(ResourceError, match="do not fit the Ray cluster"):
+        submit(tmp_path, scene={"resources": {"hosts": 3}})
+    with pytest.raises(ScenarioError, match=r"^resources\.dashboard: has no effect on a cluster that is there already"):
+        submit(tmp_path, scene={"resources": {"dashboard": True}})
+    with pytest.raises(ScenarioError, match=r"^callbacks\[0\]: cannot be sent to the cluster \(TypeError"):
+        submit(tmp_path, callbacks=[HoldsALock()])
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "metrics.jsonl").touch()
+    with pytest.raises(ResourceError, match="used' holds a run's records already"):
+        submit(tmp_path, folder=tmp_path / "used")
+    assert [path.name for path in tmp_path.iterdir()] == ["used"]
+
+
+class HoldsALock(rayfl.Callback):
+    """Cannot be pickled."""
+
+    _lock: Any = PrivateAttr(default_factory=threading.Lock)
+
+
+class TellsPid(rayfl.Callback):
+    """Writes down which process the run has."""
+
+    def on_start(self, run: rayfl.RunSoFar) -> None:
+        (run.folder / "pid").write_text(str(os.getpid()))
