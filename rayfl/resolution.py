@@ -11,6 +11,7 @@ from rayfl.data.defaults import with_data_defaults
 from rayfl.local.optimizers import with_optimizer_defaults
 from rayfl.local.sample_weights import with_weighting_defaults
 from rayfl.models import models
+from rayfl.start.starting import scenario_to_start_from
 from rayfl.tasks.building import with_task_defaults
 
 
@@ -27,6 +28,8 @@ def resolve(scenario: Scenario) -> Scenario:
         ScenarioError: A task, metric, algorithm, optimizer, model, data set, partition, augmentation or callback is
             unknown, or one of its options is unknown, missing or out of range.
     """
+    if scenario.start:
+        scenario_to_start_from(scenario.start)
     scenario = scenario.model_copy(update={"data": with_data_defaults(scenario.data)})
     scenario = with_local_defaults(with_algorithm_defaults(with_task_defaults(scenario)))
     return with_callback_defaults(with_model_defaults(scenario))

@@ -41,6 +41,7 @@ from rayfl.report.records import Records, check_writable
 from rayfl.report.status import MODEL, Status, Stop
 from rayfl.report.summary import Summary
 from rayfl.resolution import resolve
+from rayfl.start.starting import find_source, start_from
 from rayfl.tasks.building import build_task
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def run(
     folder: str | Path | None = None,
     data_dir: str | Path | None = None,
     callbacks: Given = (),
+    starts: str | Path | None = None,
     console: Console | None = None,
 ) -> Result:
     """Runs a scenario.
@@ -97,6 +99,8 @@ def run(
         folder: Use this folder for the run instead of creating one in `out`.
         data_dir: Where the real data is; by default RAYFL_DATA or ~/.cache/rayfl/data.
         callbacks: Objects or classes derived from `rayfl.Callback`, called after those that the scenario names.
+        starts: Where the models of scenarios that others start from are kept; by default `starts` in $RAYFL_CACHE or
+            ~/.cache/rayfl.
         console: Where progress is printed; `Console(quiet=True)` prints nothing.
 
     Returns:
@@ -125,6 +129,7 @@ def run(
         data_folder(data_dir).absolute(),
         callbacks,
         console or Console(),
+        starts=Path(starts).absolute() if starts else None,
     )
 
 
@@ -138,6 +143,7 @@ def carry_out(
     callbacks: Given,
     console: Console,
     while_waiting: Callable[[], None] | None = None,
+    starts: Path | None = None,
 ) -> Result:
     """Runs a scenario as `run` does, whose arguments these are, the paths absolute.
 
@@ -148,6 +154,8 @@ def carry_out(
     if backend == "inline" and scenario.resources.dashboard:
         raise ScenarioError("resources.dashboard: has no effect without Ray (backend 'inline'); leave it out")
     job, model = prepare(scenario, data_dir)
+    if job.scenario.start:
+        job = _started(job, model, backend, address, data_dir, starts or cache_folder() / "starts", console)
     following = [*build_callbacks(job.scenario), *checked(callbacks, job.scenario), *_of_trial(job.scenario)]
     job = replace(job, settles=bool(following))
     summary = Summary(job.headline)
@@ -190,6 +198,23 @@ def carry_out(
     _draw(metrics, job, records.folder / "curves.png", console)
     summary.show(console, records.folder)
     return Result(job.scenario, metrics, state, records.folder)
+
+
+def _started(
+    job: Job, model: FlatModel, backend: Backend, address: str | None, data_dir: Path, folder: Path, console: Console
+) -> Job:
+    """The same job with the weights that its scenario starts from."""
+    start = job.scenario.start
+    assert start is not None
+
+    def run_first(first: Scenario, kept: Path) -> None:
+        console.print(Text(f"start    scenario {first.name} is run first", style="bold"), soft_wrap=True)
+        carry_out(first, backend, address, folder, kept, data_dir, (), console, starts=folder)
+
+    source = find_source(start, model, folder, lambda first: prepare(first, data_dir), run_first)
+    job, taken = start_from(job, model, source)
+    console.print(Text(f"start    {source.where}: {taken.summary()}"), soft_wrap=True)
+    return job
 
 
 def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:

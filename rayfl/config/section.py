@@ -66,7 +66,7 @@ def check_idle(section: BaseModel, idle: Mapping[str, bool], when: str) -> None:
         ValueError: One of them was changed.
     """
     for key in (key for key, nothing_reads_it in idle.items() if nothing_reads_it):
-        if getattr(section, key) != type(section).model_fields[key].get_default():
+        if getattr(section, key) != type(section).model_fields[key].get_default(call_default_factory=True):
             raise ValueError(f"{key} has no effect {when}; leave it out")
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -27,6 +27,7 @@ class Job:
             the weights of the one before it, by name.
         settles: Whether everything about a round is reported before anything of the next one is looked at, as
             callbacks need, so that a round can be made the last one whatever is under way already.
+        origin: Where the initial weights came from, and which were taken, for the records; None for random weights.
 
     Raises:
         ScenarioError: A phase cannot take over the weights of the one before it.
@@ -35,6 +36,7 @@ class Job:
     scenario: Scenario
     workloads: Sequence[Workload]
     settles: bool = False
+    origin: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         for (before, after), phase in zip(pairwise(self.workloads), self.scenario.phases[1:], strict=True):

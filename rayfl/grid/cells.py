@@ -187,7 +187,8 @@ def run_cell(cell: Cell, data_dir: Path) -> str | None:
         try:
             # only a folder that the user named must exist, and the command line has checked that
             given = data_dir if data_dir.is_dir() else None
-            run(cell.scenario, backend="inline", folder=cell.folder, data_dir=given, console=console)
+            starts = cell.folder.parents[2] / "starts"  # which every node of a cluster sees
+            run(cell.scenario, backend="inline", folder=cell.folder, data_dir=given, starts=starts, console=console)
         except Exception as error:  # a failed cell shall not stop the others
             said = str(error) if isinstance(error, RayflError) else traceback.format_exc()
             console.print(f"error: {said}", markup=False, highlight=False, soft_wrap=True)

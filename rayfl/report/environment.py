@@ -43,6 +43,7 @@ def describe_environment(job: Job, backend: str, hosts: Sequence[Mapping[str, st
             "test_samples": store.num_test_samples,
             "evaluated_samples": len(store.test),
         },
+        "start": None if job.origin is None else dict(job.origin),
         "task": {"name": job.scenario.task.name, "outputs": workload.num_outputs},
         "headline": asdict(job.headline),
         "model": {"name": workload.network.name, "vector_length": len(workload.initial.vector)},

@@ -1,0 +1,55 @@
+"""A scenario that is run first, once, and whose final model others start from."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rayfl.config.scenario import Scenario
+from rayfl.errors import ResourceError
+from rayfl.report.status import read_status
+from rayfl.start.source import Source, from_run
+
+
+def run_once(scenario: Scenario, digest: str, folder: Path, run: Callable[[Path], None]) -> Source:
+    """The final model of a scenario, from an earlier run of it if there is one.
+
+    Whoever else wants the same meanwhile waits for it.
+
+    Args:
+        scenario: What to run.
+        digest: Of everything that its result depends on.
+        folder: Where starts are kept, one folder for each digest.
+        run: Runs the scenario, with its records in the given folder.
+
+    Raises:
+        ResourceError: The folder cannot be written to or locked.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = folder / f"{scenario.name}-{digest[:16]}"
+    with _locked(kept.with_suffix(".lock")):
+        status = read_status(kept)
+        if status is None or status["status"] != "finished":
+            _clear(kept)
+            run(kept)
+    found = from_run(kept)
+    origin = {**found.origin, "kind": "scenario", "name": scenario.name, "digest": digest}
+    return Source(found.state, origin, f"start.scenario '{scenario.name}'")
+
+
+def _clear(folder: Path) -> None:
+    """Makes room for a run again where an earlier one was stopped."""
+    if folder.exists():
+        folder.rename(folder.with_name(f"{folder.name}-stopped-{sum(1 for _ in folder.parent.iterdir())}"))
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    try:
+        with path.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        raise ResourceError(f"cannot lock '{path}': {error.strerror}; set RAYFL_CACHE to another folder") from error

@@ -1,0 +1,113 @@
+"""Weights that a model starts from, and where they came from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+
+from rayfl.errors import DataError, ScenarioError
+from rayfl.report.status import MODEL, read_status
+
+
+@dataclass(frozen=True)
+class Source:
+    """Weights, not yet matched with a model.
+
+    Attributes:
+        state: A state dict, in PyTorch's names and layout.
+        origin: Where it came from, for the records: texts by name.
+        where: What it is, for messages.
+    """
+
+    state: Mapping[str, Any]
+    origin: Mapping[str, str]
+    where: str
+
+
+def from_file(path: Path) -> Source:
+    """Reads a .safetensors file, or a state dict that torch.save wrote; no code in it is run.
+
+    Raises:
+        DataError: The file is missing or damaged, or holds something else.
+    """
+    where = f"start.file '{path}'"
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        if path.suffix == ".safetensors":
+            state: Any = safetensors.torch.load_file(path)
+        else:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise DataError(f"{where}: {error.strerror or error}") from None
+    except (safetensors.SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+        said = " ".join(str(error).split())[:200]
+        raise DataError(
+            f"{where}: is neither a safetensors file (then it ends in .safetensors) nor a state dict that torch.save "
+            f"wrote, with nothing but tensors in it ({said})"
+        ) from None
+    if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
+        raise DataError(f"{where}: holds a {type(state).__name__}, not a state dict")
+    if nested := [name for name, value in state.items() if isinstance(value, Mapping)]:
+        raise DataError(
+            f"{where}: holds tables ({', '.join(nested[:5])}), not tensors by name; save the state dict alone"
+        )
+    return Source(state, {"kind": "file", "path": str(path.absolute()), "sha256": digest}, where)
+
+
+def from_run(folder: Path) -> Source:
+    """Reads the final model of a finished run.
+
+    Raises:
+        DataError: There is no such run, or it did not finish.
+    """
+    where, status = f"start.run '{folder}'", read_status(folder)
+    if status is None:
+        raise DataError(f"{where}: is not the folder of a run; it has no status.json")
+    if status["status"] != "finished":
+        raise DataError(
+            f"{where}: the run has not finished (status.json: {status['status']}); for the model that it left, use "
+            f"start.file = '{folder / MODEL}'"
+        )
+    found = from_file(folder / MODEL)
+    origin = {"kind": "run", "path": str(folder.absolute()), "sha256": found.origin["sha256"]}
+    return Source(found.state, origin, where)
+
+
+def from_library(name: str) -> Source:
+    """Loads published weights, `torchvision:ResNet18_Weights.IMAGENET1K_V1`.
+
+    Raises:
+        ScenarioError: The name is not one of torchvision's.
+        DataError: They are not in torchvision's cache and cannot be downloaded.
+    """
+    library, _, weights = name.partition(":")
+    where = f"start.weights '{name}'"
+    if library != "torchvision" or not weights:
+        raise ScenarioError(f"{where}: write 'torchvision:ResNet18_Weights.IMAGENET1K_V1', or use start.file")
+    from torchvision.models import get_weight
+
+    try:
+        found = get_weight(weights)
+    except ValueError as error:
+        raise ScenarioError(f"{where}: {error}") from None
+    try:
+        state = found.get_state_dict(progress=False, check_hash=True)
+    except Exception as error:  # torch.hub raises whatever urllib, the file system and the check of the hash raise
+        said = " ".join(str(error).split())
+        raise DataError(f"{where}: cannot be loaded from {found.url} ({type(error).__name__}: {said})") from None
+    return Source(state, {"kind": "weights", "name": name, "url": found.url}, where)
+
+
+def origin_digest(origin: Mapping[str, str]) -> str:
+    """A digest of where weights came from, for whoever depends on them."""
+    kept = {name: value for name, value in origin.items() if name != "path"}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
