@@ -17,6 +17,7 @@ examples:
   rayfl run femnist_cyclic --quick
   rayfl run femnist_cyclic --help
   rayfl grid cyclicfl_table_2 --out /shared/runs
+  rayfl data fashion_mnist_cyclic data.partition.beta=0.5
 """
 
 
@@ -31,9 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"rayfl {rayfl.__version__}")
     parser.add_argument("--list", action="store_true", help="as the command list")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
-    # these two parse their own options, since argparse mixes options and overrides in a parser of their own only
+    # these parse their own options, since argparse mixes options and overrides in a parser of their own only
     commands.add_parser("run", help="run a scenario", add_help=False)
     commands.add_parser("grid", help="run every cell of a grid, and make its table", add_help=False)
+    commands.add_parser("data", help="print and draw how a scenario's data is split among its clients", add_help=False)
     commands.add_parser("list", help="list the scenarios and grids that can be run")
     chosen, rest = parser.parse_known_args(arguments)
     if chosen.command == "run":
@@ -44,10 +46,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from rayfl.grid.__main__ import main as run_grid
 
         return run_grid(rest, prog="rayfl grid")
+    if chosen.command == "data":
+        from rayfl.data_report import main as report_data
+
+        return report_data(rest, prog="rayfl data")
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if not (chosen.list or chosen.command == "list"):
-        parser.error("which command? run, grid or list")
+        parser.error("which command? run, grid, data or list")
     return exit_status(_list)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from rayfl.algorithms.building import with_algorithm_defaults
 from rayfl.callbacks.building import with_callback_defaults
 from rayfl.config.defaults import with_defaults
+from rayfl.config.local import Local
 from rayfl.config.scenario import Scenario
 from rayfl.data.defaults import with_data_defaults
 from rayfl.local.optimizers import with_optimizer_defaults
+from rayfl.local.sample_weights import with_weighting_defaults
 from rayfl.models import models
 from rayfl.tasks.building import with_task_defaults
 
@@ -31,20 +33,24 @@ def resolve(scenario: Scenario) -> Scenario:
 
 
 def with_local_defaults(scenario: Scenario) -> Scenario:
-    """Writes out every option of the optimizers that train clients.
+    """Writes out every option of the optimizers that train clients, and of the weights of their samples.
 
     Raises:
-        ScenarioError: An optimizer is unknown or cannot train clients, or an option is unknown or out of range.
+        ScenarioError: A name is unknown, an optimizer cannot train clients, or an option is unknown or out of range.
     """
     phases = tuple(
-        phase.model_copy(update={"local": with_optimizer_defaults(phase.local, f"phases.{phase.name}.local")})
+        phase.model_copy(update={"local": _with_defaults(phase.local, f"phases.{phase.name}.local")})
         for phase in scenario.phases
     )
     evaluation = scenario.evaluation
     if evaluation.personalize:
-        personalize = with_optimizer_defaults(evaluation.personalize, "evaluation.personalize")
+        personalize = _with_defaults(evaluation.personalize, "evaluation.personalize")
         evaluation = evaluation.model_copy(update={"personalize": personalize})
     return scenario.model_copy(update={"phases": phases, "evaluation": evaluation})
+
+
+def _with_defaults(local: Local, where: str) -> Local:
+    return with_weighting_defaults(with_optimizer_defaults(local, where), where)
 
 
 def with_model_defaults(scenario: Scenario) -> Scenario:

@@ -12,8 +12,9 @@ import pytest
 
 import rayfl
 from rayfl.algorithms import algorithms
+from rayfl.algorithms.sampler import samplers
 from rayfl.callbacks import callbacks
-from rayfl.data import augmentations, data_sources, partitioners
+from rayfl.data import augmentations, collations, data_sources, labelings, partitioners
 from rayfl.models import models
 from rayfl.registry import Registry
 from rayfl.tasks import tasks
@@ -25,6 +26,7 @@ ABOVE = (
     "rayfl.callbacks",
     "rayfl.cluster",
     "rayfl.command_line",
+    "rayfl.data_report",
     "rayfl.grid",
     "rayfl.report",
     "rayfl.resolution",
@@ -176,7 +178,19 @@ assert "torch" not in sys.modules
     ("registry", "name"),
     [
         pytest.param(registry, name, id=f"{registry.kind}-{name}")
-        for registry in (data_sources, partitioners, augmentations, models, algorithms, tasks, metrics, callbacks)
+        for registry in (
+            data_sources,
+            partitioners,
+            labelings,
+            collations,
+            augmentations,
+            models,
+            algorithms,
+            samplers,
+            tasks,
+            metrics,
+            callbacks,
+        )
         for name in registry
     ],
 )

@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,46 @@ def test_own_sampler_learns_the_spirals(tmp_path: Path) -> None:
     done = ran("own_sampler", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert last_row(tmp_path)["test_accuracy"] > 0.9
+
+
+def rayfl_on(module: str, example: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command of rayfl's on an example's scenario, as its docstring says."""
+    python_path = os.pathsep.join([str(EXAMPLES), str(EXAMPLES.parent), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", f"rayfl.{module}", str(EXAMPLES / f"{example}.toml"), *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": python_path, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_own_source_learns_the_seasons_and_has_its_further_test_set(tmp_path: Path) -> None:
+    done = rayfl_on("scenario", "own_source", tmp_path, "--backend", "inline")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert last_row(tmp_path)["test_accuracy"] > 0.8
+    assert "for validation by client, 200 in noisy" in done.stdout
+
+
+def test_own_partitioner_gives_every_client_less_than_the_one_before(tmp_path: Path) -> None:
+    done = rayfl_on("data_report", "own_partitioner", tmp_path, "--clients", "--out", "split.png")
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = [line.split() for line in done.stdout.splitlines() if line[:1].isdigit()]
+    sizes = [int(row[1].replace(",", "")) for row in rows]
+    assert len(sizes) == 10
+    assert all(abs(later / earlier - 0.7) < 0.1 for earlier, later in pairwise(sizes))
+    assert (tmp_path / "split.png").is_file()
+
+
+def test_own_augmentation_runs_beside_torchvisions_and_makes_a_difference(tmp_path: Path) -> None:
+    losses = []
+    for name, augment in (("with", ()), ("without", ("data.augment=[]",))):
+        (tmp_path / name).mkdir()
+        done = rayfl_on("scenario", "own_augmentation", tmp_path / name, "--backend", "inline", *augment)
+        assert (done.returncode, done.stderr) == (0, "")
+        losses.append(last_row(tmp_path / name)["train_loss"])
+    assert losses[0] != losses[1]
 
 
 @pytest.mark.ray

@@ -221,6 +221,7 @@ def test_a_users_algorithm_runs_with_its_options(tmp_path: Path) -> None:
         "buffers": "average",
         "penalties": [],
         "server_optimizer": {"name": "sgd", "lr": 1.0},
+        "aggregation": {"name": "mean"},
     }
 
 

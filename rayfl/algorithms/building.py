@@ -119,6 +119,8 @@ def build_sampler(phase: Phase) -> CohortSampler:
         raise ScenarioError(
             f"{where}.sampler: '{chosen.sampler}' must define what its base class leaves open: {missing}"
         )
+    if "name" in chosen.options:
+        raise ScenarioError(f"{where}.name: is no option of a sampler, which '{where}.sampler' names; leave it out")
     sampler: CohortSampler = with_options(kind, chosen.options, where)
     return sampler
 

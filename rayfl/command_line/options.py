@@ -23,20 +23,34 @@ def command_parser(prog: str, description: str, examples: str) -> argparse.Argum
     )
 
 
-def add_shared_options(parser: argparse.ArgumentParser, kind: Literal["scenario", "grid"]) -> None:
-    """Adds what to run (as `name`), its overrides, and the options for where and on what to run it.
+def add_scenario(parser: argparse.ArgumentParser, kind: Literal["scenario", "grid"]) -> None:
+    """Adds a scenario or grid (as `name`), its overrides, and where its data lies.
 
     Overrides may stand anywhere among the options, so parse with `parse_intermixed_args`.
     """
     scenario = {"scenario": "the scenario", "grid": "every scenario of the grid"}[kind]
-    run = {"scenario": "run", "grid": "grid"}[kind]
     quick = {"scenario": "the scenario's [quick] table", "grid": "the scenario's and the grid's [quick] tables"}[kind]
     parser.add_argument("name", nargs="?", metavar=kind, help=f"a {kind}'s name, or the path of a .toml file")
     parser.add_argument(
         "overrides", nargs="*", metavar="key.path=value", help=f"replace a value of {scenario}, as often as needed"
     )
-    parser.add_argument("--list", action="store_true", help=f"list the {kind}s that can be run, with their titles")
     parser.add_argument("--quick", action="store_true", help=f"apply {quick}, for a first look in a minute")
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help="where real data lies (default: $RAYFL_DATA, else ~/.cache/rayfl/data)",
+    )
+
+
+def add_shared_options(parser: argparse.ArgumentParser, kind: Literal["scenario", "grid"]) -> None:
+    """Adds what to run (as `name`), its overrides, and the options for where and on what to run it.
+
+    Overrides may stand anywhere among the options, so parse with `parse_intermixed_args`.
+    """
+    run = {"scenario": "run", "grid": "grid"}[kind]
+    parser.add_argument("--list", action="store_true", help=f"list the {kind}s that can be run, with their titles")
+    add_scenario(parser, kind)
     parser.add_argument(
         "--backend",
         choices=["ray", "inline"],
@@ -50,10 +64,4 @@ def add_shared_options(parser: argparse.ArgumentParser, kind: Literal["scenario"
     )
     parser.add_argument(
         "--out", type=Path, default=Path("runs"), metavar="DIR", help=f"where the {run}'s folder goes (default: runs)"
-    )
-    parser.add_argument(
-        "--data-dir",
-        type=Path,
-        metavar="DIR",
-        help="where real data lies (default: $RAYFL_DATA, else ~/.cache/rayfl/data)",
     )

@@ -40,6 +40,9 @@ class Evaluation(Section):
         samples: Evaluates on at most this many test samples, drawn once from the data's seed and the same in all
             rounds; all of them by default. With scores per client, every client that has test samples keeps at least
             one of its own, and the rest are drawn from all clients alike.
+        clients: Evaluates on the test samples of this many clients, drawn anew for every evaluated round among those
+            that have any, all with the same chance; by default all of them. Scores are then by client, as with
+            `per_client`.
         batch_size: Test samples that go through the model at once.
         per_client: Also scores every client on its own test samples, for clients.parquet.
         personalize: Also trains the global model on every client's own training samples in this way, and scores the
@@ -54,6 +57,7 @@ class Evaluation(Section):
     headline: str | None = None
     every: PositiveInt = 1
     samples: PositiveInt | None = None
+    clients: PositiveInt | None = None
     batch_size: PositiveInt = 500
     per_client: bool = False
     personalize: Personalization | None = None

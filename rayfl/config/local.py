@@ -160,6 +160,10 @@ class Local(Section):
         precision: `bf16` computes the forward pass and the loss of training under autocast to bfloat16, and with it the
             backward pass. Parameters, the optimizer, corrections, evaluation, and losses and gradients that an
             algorithm asks for stay float32.
+        sample_weights: Weights of a client's samples in its objective, for imbalanced data, divided by their mean over
+            the client's samples: `inverse_frequency` of their class among them, or a function of your own, by import
+            path, from `labels` (an array of the client's) to as many weights. Losses and gradients that an algorithm
+            asks for are of the same objective; how much a client counts among others is not changed.
         unfreeze: Gradual unfreezing. A frozen module has no gradient computed, and gets no weight decay, momentum or
             penalty; its batch norm's running statistics are still updated.
     """
@@ -183,6 +187,7 @@ class Local(Section):
     clip_value: PositiveFloat | None = None
     clip_norm: PositiveFloat | None = None
     precision: Literal["float32", "bf16"] = "float32"
+    sample_weights: Named | None = None
     unfreeze: Unfreezing | None = None
 
     @field_validator("optimizer", mode="before")

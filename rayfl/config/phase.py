@@ -57,8 +57,6 @@ class BySampler(Section):
     @model_validator(mode="after")
     def _options_are_plain(self) -> BySampler:
         check_plain(self.options)
-        if "name" in self.options:
-            raise ValueError("name is no option of a sampler, which `sampler` names")
         return self
 
     @property

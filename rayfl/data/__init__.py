@@ -13,6 +13,11 @@ data_sources = Registry(
         "shakespeare": "rayfl.data.sources.shakespeare:load",
         "tiny_imagenet": "rayfl.data.sources.tiny_imagenet:load",
         "image_folder": "rayfl.data.sources.image_folder:load",
+        "arrow_file": "rayfl.data.sources.arrow_file:load",
+        "npz_file": "rayfl.data.sources.npz_file:load",
+        "parquet_folder": "rayfl.data.sources.parquet_folder:load",
+        "huggingface": "rayfl.data.sources.hugging_face:load",
+        "torchvision": "rayfl.data.sources.torchvision_class:load",
     },
 )
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
-from rayfl.data.inputs import Fields, Inputs, Ragged
+from rayfl.data.inputs import Array, Fields, Inputs, Ragged, TextWindows
+from rayfl.data.mapped_rows import MappedRows
 from rayfl.errors import DataError
 
 _FORMS = (
@@ -65,6 +66,8 @@ def dataset_of_arrays(name: str, loaded: Any, provenance: Provenance | None = No
 
 def inputs_from(given: Any) -> Inputs:
     """Inputs from an array, a list of arrays of different lengths, or a mapping from names to either."""
+    if isinstance(given, Fields):
+        return given
     if isinstance(given, Mapping):
         return Fields({name: _array_or_pieces(part) for name, part in given.items()})
     return _array_or_pieces(given)
@@ -78,7 +81,9 @@ def labels_from(given: Any) -> np.ndarray:
     return y.astype(np.int64) if y.dtype.kind in "uib" else y
 
 
-def _array_or_pieces(given: Any) -> np.ndarray | Ragged:
+def _array_or_pieces(given: Any) -> Array | Ragged:
+    if isinstance(given, Ragged | TextWindows | MappedRows):
+        return given
     pieces = isinstance(given, list | tuple) or (isinstance(given, np.ndarray) and given.dtype == object)
     if not pieces or not len(given) or not all(isinstance(piece, np.ndarray) and piece.ndim for piece in given):
         return np.asarray(given)

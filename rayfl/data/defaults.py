@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+
 from rayfl.config.data import Data
 from rayfl.config.defaults import with_defaults
 from rayfl.config.section import Named
 from rayfl.data import augmentations, collations, data_sources, labelings, partitioners
-from rayfl.data.augmentation.pipeline import batch_arguments
+from rayfl.data.augmentation.pipeline import batch_arguments, is_transform, split_off_per
 from rayfl.data.partition.applying import GIVEN
 from rayfl.errors import ScenarioError
 from rayfl.registry import Registry, first_parameter
@@ -55,6 +57,12 @@ def _of_one_argument(chosen: Named, registry: Registry, where: str) -> Named:
 
 def _with_defaults(chosen: Named, where: str) -> Named:
     target = augmentations.resolve(chosen.name)
+    if is_transform(target):
+        per, options = split_off_per(chosen, where)
+        if inspect.isclass(target):
+            plain = Named.model_validate({**options, "name": chosen.name})
+            options = with_defaults(plain, target, (), where).options
+        return Named.model_validate({**options, "per": per, "name": chosen.name})
     if not callable(target):
         kind = type(target).__name__
         raise ScenarioError(f"{where}: '{chosen.name}' is an object of type {kind}, not an augmentation")

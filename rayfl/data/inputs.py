@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeGuard
+from typing import Protocol, TypeGuard
 
 import numpy as np
 
@@ -110,7 +110,26 @@ class Ragged:
         return Ragged(np.concatenate(pieces), np.cumsum(lengths) - lengths, lengths)
 
 
-Array = np.ndarray | TextWindows
+class Rows(Protocol):
+    """What stands in for an array: rows of one shape and dtype, made when they are asked for."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype: ...
+
+    @property
+    def ndim(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: np.ndarray | slice, /) -> np.ndarray: ...
+
+    def take(self, rows: np.ndarray, /) -> Rows: ...
+
+
+Array = np.ndarray | Rows
 """Rows of one shape and dtype."""
 
 

@@ -146,7 +146,7 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
     elif partition.name == "shards" and config.labels_by is None:
         dealt = same_classes(train.y, train_shards, test.y, stream(seed, "partition", 1))
         test, test_shards = _gather(test, dealt, rest=True)
-    _check_no_empty_shard(train_shards, partition.name)
+    _check_no_empty_shard(train_shards, partition.name, config.server_share)
     held_out: dict[str, HeldOut] = {}
     if config.validation_share is not None or config.test_share is not None:
         left, cut = cut_clients(train_shards, seed, config.validation_share, config.test_share)
@@ -180,10 +180,11 @@ def _gather(samples: Samples, shards: Shards, rest: bool = False) -> tuple[Sampl
     return samples.take(rows), Shards(places, shards.offsets)
 
 
-def _check_no_empty_shard(shards: Shards, partition: str) -> None:
+def _check_no_empty_shard(shards: Shards, partition: str, server_share: float | None) -> None:
     empty = np.flatnonzero(shards.sizes == 0)
     if len(empty):
+        smaller = "" if server_share is None else ", or a smaller data.server_share"
         raise DataError(
             f"client {empty[0]} has no training samples ({len(empty)} of {len(shards)} clients are empty under "
-            f"partition '{partition}'): use fewer clients, or a partition with a minimum, such as 'dirichlet'"
+            f"partition '{partition}'): use fewer clients, or a partition with a minimum, such as 'dirichlet'{smaller}"
         )

@@ -88,14 +88,16 @@ class ClientScore:
 
     Attributes:
         client: The client's id.
-        samples: Number of its test samples that were scored.
+        samples: Number of its samples that were scored.
         scores: By column of clients.parquet: `loss` and every metric over these samples, and every metric after
             personalization, such as `personalized_accuracy`, where `evaluation.personalize` asks for it.
+        set: Name of the set of samples: `test`, `validation` or `client_test`.
     """
 
     client: int
     samples: int
     scores: Mapping[str, float]
+    set: str = "test"
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,8 @@ class Evaluated:
     Attributes:
         phase: Name of the phase.
         round: Counts from 1 through the whole scenario.
-        scores: By column of metrics.jsonl: `test_loss` and every metric over the test samples, such as `test_accuracy`;
+        scores: By column of metrics.jsonl: `test_loss` and every metric over the test samples, such as `test_accuracy`,
+            and the same for other sets that are held out, such as `validation_accuracy`;
             where `evaluation.personalize` asks for it, the mean over clients, all of one weight, of every metric after
             personalization, such as `personalized_accuracy`.
         samples: Number of test samples that were scored.

@@ -32,9 +32,19 @@ class Headline:
         return f"{self.on}_{self.metric}"
 
     @property
+    def reported(self) -> str:
+        """The column whose value in the best round is the result: the metric on the test samples."""
+        return f"test_{self.metric}"
+
+    @property
     def words(self) -> str:
-        """Its name for a reader."""
-        return f"{self.on} {self.metric}".replace("_", " ")
+        """What ranks rounds, for a reader."""
+        return self.column.replace("_", " ")
+
+    @property
+    def reported_words(self) -> str:
+        """The result, for a reader."""
+        return self.reported.replace("_", " ")
 
     def text(self, value: float) -> str:
         """A value for a reader, `45.20 %` or `1.234`."""
@@ -47,18 +57,18 @@ class Headline:
         return ranked.index(max(ranked))
 
 
-def headline_of(label: str, metrics: dict[str, Metric]) -> Headline:
+def headline_of(label: str, metrics: dict[str, Metric], on: str = "test") -> Headline:
     """The headline that a scenario names.
 
     Raises:
         ScenarioError: The metric has no direction.
     """
     if label == "loss":
-        return Headline("loss", higher_is_better=False, is_share=False)
+        return Headline("loss", higher_is_better=False, is_share=False, on=on)
     metric = metrics[label]
     if metric.higher_is_better is None:
         raise ScenarioError(
             f"evaluation.headline: it is not known whether a higher '{label}' is better; set higher_is_better with the "
             "metric, or choose another headline"
         )
-    return Headline(label, metric.higher_is_better, metric.is_share)
+    return Headline(label, metric.higher_is_better, metric.is_share, on)

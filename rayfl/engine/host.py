@@ -182,12 +182,15 @@ class Host:
             ClientError: Personalisation of a client failed.
         """
         resident, vector = self._residents[round_index.phase], to_tensor(model, slice(None), self._device)
+        personal: list[Score] = []
         if scores_personal_models(self._scenario, self._plans[round_index.phase]):
-            return self._scores_of_personal_models(round_index, vector, slices)
+            of_clients = [part for part in slices if part.client >= 0]
+            personal = self._scores_of_personal_models(round_index, vector, of_clients)
+            slices = [part for part in slices if part.client < 0]
         try:
             with device_limits_explained():
                 resident.model.load(vector)
-                scores = [resident.score(part) for part in slices if not part.personalized]
+                scores = personal + [resident.score(part) for part in slices if not part.personalized]
         except RayflError:
             raise
         except Exception as error:  # a user's network may raise anything

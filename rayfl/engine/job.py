@@ -61,14 +61,15 @@ class Job:
 
     @property
     def headline(self) -> Headline:
-        """What ranks the rounds of the run.
+        """What ranks the rounds of the run, on validation samples where there are some.
 
         Raises:
             ScenarioError: As `headline_of`.
         """
         workload = self.result
         metrics = build_metrics(workload.evaluation.metrics, workload.task, workload.num_outputs)
-        return headline_of(workload.evaluation.headline or next(iter(metrics)), metrics)
+        on = "validation" if "validation" in workload.store.held_out else "test"
+        return headline_of(workload.evaluation.headline or next(iter(metrics)), metrics, on)
 
     @property
     def result(self) -> Workload:

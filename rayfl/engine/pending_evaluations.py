@@ -47,10 +47,10 @@ class PendingEvaluations:
         """
         scores = []
         for position, host in enumerate(hosts):
+            part = list(slices[position :: len(hosts)])
             if at_home:
-                part = [cut for cut in slices if home(cut.client, len(hosts)) == host]
-            else:
-                part = list(slices[position :: len(hosts)])
+                part = [cut for cut in part if cut.client < 0]
+                part += [cut for cut in slices if cut.client >= 0 and home(cut.client, len(hosts)) == host]
             if part:
                 scores.append(self._backend.hosts[host].call("evaluate", index, model, part))
         # put together on a host too: the states of metrics may be large, and metrics may need PyTorch

@@ -21,11 +21,14 @@ from rayfl.engine.workload import Workload
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.draws import smallest
 from rayfl.local.features import features_and_outputs
+from rayfl.local.sample_weights import sample_weights
 from rayfl.local.selection import select
 from rayfl.local.training_plan import plan_training
 from rayfl.models.flat import FlatModel
 from rayfl.registry import nearest
+from rayfl.tasks.building import build_task
 from rayfl.tasks.metrics.building import build_metrics
+from rayfl.tasks.task import Task
 
 RATE = {"lr", "lr_decay", "lr_decay_from", "lr_drops", "lr_drop", "round_schedule"}
 """The keys of `local` that an algorithm without local training uses."""
@@ -85,8 +88,10 @@ def check_requirements(scenario: Scenario, network: nn.Module, store: ShardStore
             raise ScenarioError(f"{where} is about batch norm, and model {name} has none; use 'fedavg'")
         _check_plan(plan.phase.local, plan.train, network, store, where)
         _check_cohorts(plan, store)
+        _check_weights(plan.phase.local, scenario, store, f"phases.{plan.phase.name}.local.sample_weights")
     if personalize := scenario.evaluation.personalize:
         _check_plan(personalize, (personalize.train,), network, store, "evaluation.personalize")
+        _check_weights(personalize, scenario, store, "evaluation.personalize.sample_weights")
 
 
 def check_metrics(workload: Workload, model: FlatModel) -> None:
@@ -206,3 +211,14 @@ def _check_plan(local: Local, train: tuple[Train, ...], network: nn.Module, stor
             plan_training(smallest(local), selection, network, size)
     except ScenarioError as error:
         raise ScenarioError(f"{where}: {error}") from None
+
+
+def _check_weights(local: Local, scenario: Scenario, store: ShardStore, where: str) -> None:
+    """Tries the weighting on the smallest client's labels."""
+    if local.sample_weights is None:
+        return
+    task = build_task(scenario)
+    if not task.per_sample or type(task).objective is not Task.objective:
+        raise ScenarioError(f"{where}: task '{scenario.task.name}' has no losses of single samples; leave it out")
+    rows = store.train_shards[int(store.train_shards.sizes.argmin())]
+    sample_weights(local.sample_weights, BatchSource(store, torch.device("cpu")).labels(rows), where)

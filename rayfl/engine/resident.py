@@ -91,10 +91,10 @@ class Resident:
         return result
 
     def score(self, part: Slice) -> Score:
-        """Scores the resident model on a slice of the test samples."""
+        """Scores the resident model on a slice."""
         size = self.workload.evaluation.batch_size
         pieces = (slice(first, min(first + size, part.stop)) for first in range(part.start, part.stop, size))
-        return self.scorer.score(self.model.module, (self._source.test_batch(piece) for piece in pieces), part)
+        return self.scorer.score(self.model.module, (self._source.batch(part.set, piece) for piece in pieces), part)
 
     def message_sizes(self, plan: PhasePlan) -> MessageSizes:
         """The sizes of the messages of a phase that trains this workload."""

@@ -13,6 +13,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import home
 from rayfl.engine.backend import Backend, Ref
 from rayfl.engine.calls import Call, wait_for
+from rayfl.engine.evaluated_clients import slices_of_round
 from rayfl.engine.events import ClientScalars, Event, RoundDone, RoundSettled, Traffic
 from rayfl.engine.pending_evaluations import PendingEvaluations
 from rayfl.engine.phase_plan import plan_phases, scores_personal_models
@@ -171,7 +172,8 @@ class Scheduler:
         return 0 if self._at_home(index) else 2 * self._backend.rounds_ahead
 
     def _evaluate(self, index: RoundIndex, model: Ref, hosts: Sequence[int]) -> None:
-        slices = self._populations[index.phase].slices
+        evaluation, slices = self._scenario.evaluation, self._populations[index.phase].slices
+        slices = slices_of_round(slices, evaluation, self._scenario.seed, index)
         self._evaluations.submit(index, model, hosts, slices, self._at_home(index))
 
     def _commit(self, done: SubmittedRound, reports: Sequence[UpdateReport]) -> Generator[Event, None, None]:

@@ -1,4 +1,4 @@
-"""Scores of a model on slices of the test samples, and what becomes of them together."""
+"""Scores of a model on slices of samples, and what becomes of them together."""
 
 from __future__ import annotations
 
@@ -70,29 +70,32 @@ class Scorer:
             phase: The name of its phase.
             scores: One score per slice, in any order.
         """
-        ordered = sorted(scores, key=lambda score: (score.part.personalized, score.part.start))
+        ordered = sorted(scores, key=lambda score: (score.part.set != "test", score.part.set, score.part.start))
         plain = [score for score in ordered if not score.part.personalized]
-        own = [score for score in ordered if score.part.personalized]
-        by_client: dict[int, list[Score]] = {}
+        sets: dict[str, list[Score]] = {}
+        by_client: dict[tuple[int, str], list[Score]] = {}
         for score in plain:
+            sets.setdefault(score.part.set, []).append(score)
             if score.part.client >= 0:
-                by_client.setdefault(score.part.client, []).append(score)
-        personalized = {score.part.client: self._values([score]) for score in own}
+                by_client.setdefault((score.part.client, score.part.set), []).append(score)
+        personalized = {
+            (score.part.client, score.part.set): self._values([score]) for score in ordered if score.part.personalized
+        }
         clients = [
             ClientScore(
                 client,
-                sum(score.part.stop - score.part.start for score in by_client[client]),
-                self._values(by_client[client]) | _personalized(personalized.get(client, {})),
+                _samples(by_client[client, name]),
+                self._values(by_client[client, name]) | _personalized(personalized.get((client, name), {})),
+                name,
             )
-            for client in sorted(by_client)
+            for client, name in sorted(by_client, key=lambda pair: pair[0])
         ]
         means = {
             name: math.fsum(values[name] for values in personalized.values()) / len(personalized)
             for name in (self._metrics if personalized else ())
         }
-        found = {f"test_{name}": value for name, value in self._values(plain).items()}
-        samples = sum(score.part.stop - score.part.start for score in plain)
-        return Evaluated(phase, round_index.round, found | _personalized(means), samples, tuple(clients))
+        found = {f"{of}_{name}": value for of in sets for name, value in self._values(sets[of]).items()}
+        return Evaluated(phase, round_index.round, found | _personalized(means), _samples(sets["test"]), tuple(clients))
 
     def _values(self, scores: Sequence[Score]) -> dict[str, float]:
         """The loss and every metric of some scores together."""
@@ -119,6 +122,10 @@ def _told_as(label: str) -> Iterator[None]:
         raise RayflError(f"metric '{label}': {error}") from None
     except (Exception, SystemExit) as error:  # a user's metric may raise anything
         raise RayflError(f"metric '{label}' raised\n{their_traceback(error)}") from None
+
+
+def _samples(scores: Sequence[Score]) -> int:
+    return sum(score.part.stop - score.part.start for score in scores)
 
 
 def _personalized(values: Mapping[str, float]) -> dict[str, float]:

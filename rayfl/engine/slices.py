@@ -9,6 +9,7 @@ import numpy as np
 
 from rayfl.config.execution import Evaluation
 from rayfl.data.dataset import Shards
+from rayfl.data.held_out import HeldOut
 from rayfl.errors import ScenarioError
 from rayfl.streams import stream
 
@@ -18,19 +19,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Slice:
-    """A range of test samples.
+    """A range of samples that nobody trains on.
 
     Attributes:
         start: Index of the first sample.
         stop: Index after the last one.
         client: The client that the samples belong to; -1 unless scores per client are wanted.
         personalized: Whether to score them after local training on this client's own training samples.
+        set: Name of the set of samples: `test`, `validation`, `client_test`, or a further test set's.
     """
 
     start: int
     stop: int
     client: int = -1
     personalized: bool = False
+    set: str = "test"
 
 
 def draw_test_samples(config: Evaluation, store: ShardStore, seed: int) -> ShardStore:
@@ -75,43 +78,72 @@ def draw_test_samples(config: Evaluation, store: ShardStore, seed: int) -> Shard
 
 
 def _wants_clients(config: Evaluation) -> bool:
-    return config.per_client or config.personalize is not None or config.client_model == "personal"
+    asked = config.per_client, config.personalize, config.clients, config.client_model == "personal"
+    return any(asked)
 
 
 def cut(config: Evaluation, store: ShardStore) -> list[Slice]:
-    """Cuts the test samples into the slices of one evaluation.
+    """Cuts all samples of one evaluation into slices: the test samples, and whatever else is held out.
 
     Args:
         config: The scenario's [evaluation].
-        store: Holds the test samples.
+        store: Holds the samples.
 
     Returns:
         Slices of at most `evaluation.batch_size` samples; a personalized slice holds all of a client's.
 
     Raises:
-        ScenarioError: Scores per client are wanted, but the test samples do not belong to clients.
+        ScenarioError: Scores per client are wanted, but no test samples belong to clients; or more clients are to be
+            drawn than there are.
     """
+    sets = {"test": HeldOut(store.test, store.test_shards), **store.held_out}
     if not _wants_clients(config):
-        return _pieces(0, len(store.test), config.batch_size)
-    if store.test_shards is None:
-        asked = [key for key in ("personalize", "per_client") if getattr(config, key)]
-        key = asked[0] if asked else "client_model"
+        return [
+            piece for name, held in sets.items() for piece in _pieces(name, 0, len(held.samples), config.batch_size)
+        ]
+    of_clients = _client_set(config, store)
+    shards = sets[of_clients].shards
+    assert shards is not None
+    owners = np.flatnonzero(shards.sizes)
+    if config.clients and config.clients >= len(owners):
         raise ScenarioError(
-            f"evaluation.{key} needs test samples by client: partition 'natural' has them where the data names its "
-            f"clients, and 'shards' ({store.name} here, partitioned otherwise)"
+            f"evaluation.clients: {config.clients} clients of {len(owners)} that have test samples; ask for fewer, or "
+            "leave it out to evaluate on all"
         )
-    shards: Shards = store.test_shards
-    bounds = [int(bound) for bound in shards.offsets]
-    plain = [
-        piece
-        for client in range(len(shards))
-        for piece in _pieces(bounds[client], bounds[client + 1], config.batch_size, client)
-    ]
+    plain = [piece for name, held in sets.items() for piece in _by_client(name, held, config.batch_size)]
     if not config.personalize:
         return plain
-    owners = np.flatnonzero(shards.sizes)
-    return plain + [Slice(bounds[client], bounds[client + 1], int(client), personalized=True) for client in owners]
+    bounds = [int(bound) for bound in shards.offsets]
+    return plain + [
+        Slice(bounds[client], bounds[client + 1], int(client), personalized=True, set=of_clients) for client in owners
+    ]
 
 
-def _pieces(start: int, stop: int, size: int, client: int = -1) -> list[Slice]:
-    return [Slice(first, min(first + size, stop), client) for first in range(start, stop, size)]
+def _client_set(config: Evaluation, store: ShardStore) -> str:
+    """The set of test samples that belong to clients."""
+    if store.test_shards is not None:
+        return "test"
+    if "client_test" in store.held_out:
+        return "client_test"
+    asked = [key for key in ("personalize", "per_client", "clients") if getattr(config, key)]
+    key = asked[0] if asked else "client_model"
+    raise ScenarioError(
+        f"evaluation.{key} needs test samples by client: cut them from the clients' training samples with "
+        f"data.test_share, or use partition 'natural' or 'shards' ({store.name} here, partitioned otherwise)"
+    )
+
+
+def _by_client(name: str, held: HeldOut, size: int) -> list[Slice]:
+    """Slices that hold samples of one client each, where samples belong to clients."""
+    if held.shards is None:
+        return _pieces(name, 0, len(held.samples), size)
+    bounds = [int(bound) for bound in held.shards.offsets]
+    return [
+        piece
+        for client in range(len(held.shards))
+        for piece in _pieces(name, bounds[client], bounds[client + 1], size, client)
+    ]
+
+
+def _pieces(name: str, start: int, stop: int, size: int, client: int = -1) -> list[Slice]:
+    return [Slice(first, min(first + size, stop), client, set=name) for first in range(start, stop, size)]

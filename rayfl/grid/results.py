@@ -25,7 +25,8 @@ class FinishedRun:
         column: Label of its column.
         seed: Its seed.
         headline: What ranks rounds; figures of a share are in percent.
-        best: The best value of the headline metric in an evaluated round.
+        best: The headline metric on the test samples in the best evaluated round, which is chosen on validation samples
+            where there are some.
         best_round: The first round that reached it.
         last: The value after the last round.
         mean_last_5: The mean over the last `TAIL` evaluated rounds.
@@ -61,8 +62,8 @@ class FinishedRun:
         lines.sort(key=lambda line: line["round"])
         environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
         data, headline = environment["data"], Headline(**environment["headline"])
-        scores = [_number(line[headline.column]) for line in lines]
-        best = headline.best(scores)
+        best = headline.best([_number(line[headline.column]) for line in lines])
+        scores = [_number(line[headline.reported]) for line in lines]
         scale = 100 if headline.is_share else 1
         return cls(
             row,

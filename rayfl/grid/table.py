@@ -140,7 +140,9 @@ class GridTable:
         beside = any(self._published(metric, *pair) is not None for pair in pairs)
         published = "; published figures in brackets" if beside else ""
         measured = dict.fromkeys(
-            f"{run.headline.words}{' in percent' if run.headline.is_share else ''}" for run in self._finished
+            f"{run.headline.reported_words}{' in percent' if run.headline.is_share else ''}"
+            f"{'' if run.headline.on == 'test' else f' (rounds ranked on {run.headline.on} samples)'}"
+            for run in self._finished
         ) or ["headline metric"]
         what = ", ".join(measured)
         return f"{what[0].upper()}{what[1:]}, {_IN_WORDS[metric]}; {over}{published}."
@@ -160,7 +162,7 @@ class GridTable:
 
 
 def _metric_name(run: CellRun) -> dict[str, str]:
-    return {"metric": run.headline.column} if isinstance(run, FinishedRun) else {}
+    return {"metric": run.headline.reported} if isinstance(run, FinishedRun) else {}
 
 
 def _figures(run: FinishedRun) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from typing import Any
@@ -34,6 +34,7 @@ def train(
     local: Local,
     lr: float,
     task: Task,
+    weights: Iterator[torch.Tensor] | None = None,
 ) -> list[float]:
     """Trains `model` in place from where it is, with a fresh optimizer.
 
@@ -50,6 +51,7 @@ def train(
         local: Precision, clipping, decay and the optimizer.
         lr: The round's learning rate.
         task: What is learned.
+        weights: Of the samples of every batch, [n] each; None if all count alike.
 
     Returns:
         The loss of every step.
@@ -65,7 +67,7 @@ def train(
         for number, names in plan.stages:
             with nullcontext(model.parts_of(None)) if names is None else model.training_only(names) as parts:
                 for sizes, rate in islice(steps, number):
-                    losses.append(_compute_gradient(model, batches, sizes, request, local, task))
+                    losses.append(_compute_gradient(model, batches, len(sizes), request, local, task, weights))
                     with torch.no_grad():
                         _step(model, parts, optimizer, request, local, lr * rate)
     values: list[float] = torch.stack(losses).tolist()
@@ -74,20 +76,29 @@ def train(
 
 
 def _compute_gradient(
-    model: FlatModel, batches: Batches, sizes: Sequence[int], request: LocalTraining, local: Local, task: Task
+    model: FlatModel,
+    batches: Batches,
+    number: int,
+    request: LocalTraining,
+    local: Local,
+    task: Task,
+    weights: Iterator[torch.Tensor] | None,
 ) -> torch.Tensor:
     """The gradient of a step's mean loss, left in `model.gradient`; returns the loss."""
     model.zero_gradient()
-    total: torch.Tensor | None = None
-    for size, (x, y) in zip(sizes, islice(batches, len(sizes)), strict=True):
+    # as the mean over the large batch weighs its parts: by samples, unless the task counts otherwise
+    totals = [task.total(y) for _, y in batches.peek(number)] if number > 1 else []
+    mean: torch.Tensor | None = None
+    for index, (x, y) in enumerate(islice(batches, number)):
+        of_batch = None if weights is None else next(weights)
         with _precision(local, model.params.device):
-            loss = _loss(model.module, x, y, batches, request, task).float()
-        if len(sizes) > 1:
-            loss = loss * (size / sum(sizes))
+            loss = _loss(model.module, x, y, batches, request, task, of_batch).float()
+        if totals:
+            loss = loss * (totals[index] / sum(totals))
         loss.backward()  # type: ignore[no-untyped-call]
-        total = loss.detach() if total is None else total + loss.detach()
-    assert total is not None
-    return total
+        mean = loss.detach() if mean is None else mean + loss.detach()
+    assert mean is not None
+    return mean
 
 
 def _precision(local: Local, device: torch.device) -> AbstractContextManager[Any]:
@@ -95,16 +106,35 @@ def _precision(local: Local, device: torch.device) -> AbstractContextManager[Any
 
 
 def _loss(
-    module: nn.Module, x: torch.Tensor, y: torch.Tensor, batches: Batches, request: LocalTraining, task: Task
+    module: nn.Module,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    batches: Batches,
+    request: LocalTraining,
+    task: Task,
+    weights: torch.Tensor | None,
 ) -> torch.Tensor:
     if not request.terms:
-        return task.objective(module, x, module(x), y)
+        return _objective(module, x, module(x), y, task, weights)
     features, outputs = features_and_outputs(module, x) if request.reads_features else (None, module(x))
     batch = TrainingBatch(x, y, outputs, lambda number: [inputs for inputs, _ in batches.peek(number)], features)
-    loss = task.objective(module, x, outputs, y)
+    loss = _objective(module, x, outputs, y, task, weights)
     for term in request.terms:
         loss = loss + term(batch)
     return loss
+
+
+def _objective(
+    module: nn.Module,
+    x: torch.Tensor,
+    outputs: torch.Tensor,
+    y: torch.Tensor,
+    task: Task,
+    weights: torch.Tensor | None,
+) -> torch.Tensor:
+    if weights is None:
+        return task.objective(module, x, outputs, y)
+    return (weights * task.loss(outputs, y, "none")).sum() / task.total(y)
 
 
 def _step(

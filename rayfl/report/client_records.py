@@ -51,6 +51,7 @@ class ClientRecords:
                 "phase": evaluated.phase,
                 "round": evaluated.round,
                 "client": score.client,
+                "set": score.set,
                 "samples": score.samples,
             }
             self._add(joined(fixed, score.scores), score.scores, "score")

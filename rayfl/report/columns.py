@@ -28,6 +28,7 @@ CLIENTS = pa.schema(
         ("phase", pa.string()),
         ("round", pa.int64()),
         ("client", pa.int64()),
+        ("set", pa.string()),
         ("samples", pa.int64()),
     ]
 )

@@ -24,7 +24,7 @@ from rayfl.engine.headline import Headline
 PHASE_COLOURS = ("#b35806", "#2166ac", "#1b7837", "#762a83")
 TEST, TRAIN = "#222222", "#8c8c8c"
 
-_DRAWING = threading.Lock()
+DRAWING = threading.Lock()
 """matplotlib draws in one thread at a time, and two runs may end at once."""
 
 
@@ -55,7 +55,7 @@ def draw_curves(
         provenance: What the data was stands below the curves; that it was generated, in red.
         path: The file to write.
     """
-    with _DRAWING:
+    with DRAWING:
         figure = _figure(metrics, headline, phases, title, provenance)
         with atomic_write(path) as temporary:
             figure.savefig(temporary, format="png")
@@ -88,6 +88,13 @@ def _figure(
         axes.legend(loc="best", fontsize=9, framealpha=0.9)
 
     figure.suptitle(textwrap.fill(title, 68), fontsize=13, fontweight="bold", parse_math=False)
+    caption_provenance(figure, provenance)
+    _name_phases(figure, upper, phases)
+    return figure
+
+
+def caption_provenance(figure: Figure, provenance: Provenance) -> None:
+    """Writes what the data was below a picture; that it was generated, in red."""
     generated = provenance.source == "generated"
     caption = (
         f"GENERATED DATA, no real data set: {provenance.description}"
@@ -101,8 +108,6 @@ def _figure(
         fontweight="bold" if generated else "normal",
         parse_math=False,
     )
-    _name_phases(figure, upper, phases)
-    return figure
 
 
 def _column(metrics: pa.Table, name: str) -> np.ndarray:

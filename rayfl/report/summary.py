@@ -85,6 +85,7 @@ class Summary:
                 headline.words: headline.text(self._ranked(last)) if last else ABSENT,
                 f"best {headline.words}": headline.text(self._ranked(best)) if best else ABSENT,
                 "reached in round": f"{best.round:,}" if best else ABSENT,
+                **self._chosen_elsewhere(best),
                 **self._other_scores(last),
                 "model transfers": f"{done.traffic.transfers - before.transfers:,}",
                 "traffic": decimal(done.traffic.bytes - before.bytes),
@@ -95,6 +96,13 @@ class Summary:
 
     def _ranked(self, evaluated: Evaluated) -> float:
         return evaluated.scores[self._headline.column]
+
+    def _chosen_elsewhere(self, best: Evaluated | None) -> dict[str, str]:
+        """The result on the test samples, where the best round is chosen on others."""
+        headline = self._headline
+        if best is None or headline.column == headline.reported:
+            return {}
+        return {f"{headline.reported_words} in that round": headline.text(best.scores[headline.reported])}
 
     def _other_scores(self, last: Evaluated | None) -> dict[str, str]:
         scores = {} if last is None else last.scores

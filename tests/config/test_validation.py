@@ -26,7 +26,7 @@ TABLES: dict[str, Any] = {
 }
 COHORT = (
     "allowed are a number of clients (1, 2, ...), a share of them (0.0 < share <= 1.0), "
-    "{ bernoulli = probability }, { by_size = number }, or { explicit = [[client, ...], ...] }"
+    "{ bernoulli = probability }, { by_size = number }, { explicit = [[client, ...], ...] }, or { sampler = name, ... }"
 )
 
 
@@ -74,7 +74,7 @@ def message_for(path: str, value: Any) -> str:
         (
             "phases.1.algorithm",
             {"name": "fedavg", "wieghting": "uniform"},
-            "phases.second.algorithm.wieghting: unknown key; did you mean 'weighting'? (got 'uniform')",
+            "phases.second.algorithm.wieghting: unknown key; did you mean 'weighting' or 'aggregation'?",
         ),
         (
             "phases.1.algorithm",
@@ -109,8 +109,9 @@ def test_an_unknown_key_offers_the_nearest(path: str, nearest: str) -> None:
 
 
 def test_an_unknown_key_without_a_near_one_lists_what_there_is() -> None:
-    assert "evaluation.zzz: unknown key; known: batch_size, every, headline, metrics, per_client" in message_for(
-        "evaluation.zzz", 1
+    assert (
+        "evaluation.zzz: unknown key; known: batch_size, client_model, clients, every, headline, metrics"
+        in message_for("evaluation.zzz", 1)
     )
 
 

@@ -148,6 +148,11 @@ def test_the_server_draws_from_the_chosen_natural_clients_alone() -> None:
     assert sorted(numbers(found.server) + held_by(found, 0) + held_by(found, 1)) == sorted(chosen)
 
 
+def test_a_natural_client_that_gave_the_server_all_it_has_is_named() -> None:
+    with pytest.raises(DataError, match=r"client \d has no training samples .* or a smaller data\.server_share"):
+        store(name=f"{HERE}:writers", server_share=0.95)
+
+
 def test_further_test_sets_of_the_source_keep_their_names() -> None:
     found = store(name=f"{HERE}:writers", validation_share=0.1)
     assert list(found.held_out) == ["validation", "sketches"]

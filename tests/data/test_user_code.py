@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from torchvision import transforms
-from torchvision.transforms import v2
 
 from rayfl.config.data import Data
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
@@ -193,7 +192,7 @@ def to_pil() -> Any:
 
 
 def two_results() -> Any:
-    return v2.RandomHorizontalFlip()
+    return lambda x, rng: (x, x)
 
 
 def doubles() -> Any:

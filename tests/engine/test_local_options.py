@@ -47,7 +47,7 @@ PHASES: list[dict[str, Any]] = [
         "rounds": 3,
         "cohort": 5,
         "train": ["second", "read_out"],
-        "local": {"optimizer": "adafactor", "batch_size": 4},
+        "local": {"optimizer": "adafactor", "batch_size": 4, "sample_weights": "inverse_frequency"},
     },
     {
         "name": "normalised",

@@ -85,7 +85,7 @@ def stopped_at(round: int, job: Job) -> tuple[np.ndarray, list[Event]]:
     server = Server(job.scenario, job.initial_models, job.num_clients)
     hosts = [Host(index, job.scenario, job.workloads) for index in range(2)]
     scheduler = Scheduler(job.scenario, _QueueingBackend(hosts, server), job.populations, settles=True)
-    events = []
+    events: list[Event] = []
     for event in scheduler.run():
         if isinstance(event, RoundDone):
             assert server.committed(event.round)[0] == event.round

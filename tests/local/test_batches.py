@@ -48,6 +48,7 @@ def test_steps_are_those_of_the_large_batch(
         {},
         {"momentum": 0.9, "clip_norm": 0.3},
         {"optimizer": "adamw"},
+        {"sample_weights": "inverse_frequency"},
         {"drop_last": True},
         {"steps": 3},
         {"unfreeze": {"share": 0.5}},

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torchvision.transforms import v2
 
 from rayfl.config.section import Named
 from rayfl.data import augmentations
 from rayfl.data.augmentation.augmentation import Augmentation
+from rayfl.data.augmentation.torchvision_transform import Per, TorchvisionTransform
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.registry import call_with_options, check_options
 from rayfl.user_code import report_as_theirs
@@ -49,7 +51,7 @@ class UserAugmentation:
         return found.contiguous()
 
 
-Step = Augmentation | UserAugmentation
+Step = Augmentation | UserAugmentation | TorchvisionTransform
 
 
 class Pipeline:
@@ -69,7 +71,9 @@ class Pipeline:
     def __init__(self, augment: Sequence[Named]) -> None:
         self.steps: list[Step] = [build(chosen, f"data.augment.{index}") for index, chosen in enumerate(augment)]
         pixels = [
-            index for index, step in enumerate(self.steps) if isinstance(step, Augmentation) and step.needs_pixels
+            index
+            for index, step in enumerate(self.steps)
+            if not isinstance(step, UserAugmentation) and step.needs_pixels
         ]
         self._num_on_pixels = pixels[-1] + 1 if pixels else 0
         for index in range(self._num_on_pixels):
@@ -118,7 +122,9 @@ def build(chosen: Named, where: str) -> Step:
 
     Args:
         chosen: A registered name or an import path, with options. Your own is an `Augmentation`, a class or factory
-            whose result is called with (x, rng), or a function (x, rng, **options).
+            whose result is called with (x, rng), or a function (x, rng, **options). A transform of torchvision's
+            `transforms.v2` is a class (with its options and `per`), one that is built already (with `per`), or what
+            your factory returns.
         where: Its key path.
 
     Raises:
@@ -126,6 +132,12 @@ def build(chosen: Named, where: str) -> Step:
     """
     target = augmentations.resolve(chosen.name)
     where_named = f"{where}: '{chosen.name}'"
+    if is_transform(target):
+        per, options = split_off_per(chosen, where)
+        if isinstance(target, v2.Transform) and options:
+            raise ScenarioError(f"{where}.{next(iter(options))}: '{chosen.name}' is built already, and takes only per")
+        transform = target if isinstance(target, v2.Transform) else call_with_options(target, options, {}, where)
+        return TorchvisionTransform(transform, where_named, per)
     if not callable(target):
         raise ScenarioError(f"{where_named} is an object of type {type(target).__name__}; {_EXPECTED}")
     if taken := batch_arguments(target, chosen):
@@ -133,9 +145,29 @@ def build(chosen: Named, where: str) -> Step:
     built = call_with_options(target, chosen.options, {}, where)
     if isinstance(built, Augmentation):
         return built
+    if isinstance(built, v2.Transform):
+        return TorchvisionTransform(built, where_named)
     if not callable(built):
         raise ScenarioError(f"{where_named} gives an object of type {type(built).__name__}; {_EXPECTED}")
     return UserAugmentation(built, where_named)
+
+
+def is_transform(target: Any) -> bool:
+    """Whether it is a transform of torchvision's `transforms.v2`, or a class of such."""
+    return isinstance(target, v2.Transform) or (inspect.isclass(target) and issubclass(target, v2.Transform))
+
+
+def split_off_per(chosen: Named, where: str) -> tuple[Per, dict[str, Any]]:
+    """What one draw of a transform is for, and the options of the transform itself.
+
+    Raises:
+        ScenarioError: `per` is neither "sample" nor "batch".
+    """
+    options = chosen.options
+    per = options.pop("per", "sample")
+    if per not in ("sample", "batch"):
+        raise ScenarioError(f"{where}.per: must be 'sample' or 'batch' (got {per!r})")
+    return per, options
 
 
 def batch_arguments(target: Any, chosen: Named) -> tuple[str, ...]:
@@ -152,7 +184,7 @@ def _applied(
     x: torch.Tensor, steps: Sequence[Step], draws: torch.Tensor | None, used: int, rng: np.random.Generator
 ) -> torch.Tensor:
     for step in steps:
-        if draws is None or isinstance(step, UserAugmentation):
+        if draws is None or not isinstance(step, Augmentation):
             x = step(x, rng)
         else:
             x = step.apply(x, draws[used : used + step.num_draws])

@@ -10,12 +10,14 @@ import numpy as np
 import torch
 
 from rayfl.data.batches import BatchSource
+from rayfl.data.device_copy import to_tensor
 from rayfl.engine.device import seed_torch
 from rayfl.errors import RayflError
 from rayfl.local.context import ClientContext
 from rayfl.local.data_view import DataView
 from rayfl.local.peekable_iterator import PeekableIterator
 from rayfl.local.requests import ClientUpdate, Gradient, HessianVectorProduct, LocalTraining, Loss
+from rayfl.local.sample_weights import sample_weights
 from rayfl.local.selection import select
 from rayfl.local.sgd import train
 from rayfl.local.steps import batch_size, step_size, steps_per_epoch, update_steps
@@ -83,7 +85,8 @@ class OneByOne:
         self._model.load(request.start)
         seed_torch(client.streams.torch_seed("model", number), self._device)
         batches = PeekableIterator(self._training_batches(client, view, number))
-        client.losses += train(self._model, batches, plan, request, client.local, client.lr, self._task)
+        weights = self._training_weights(client, view, number) if client.local.sample_weights else None
+        client.losses += train(self._model, batches, plan, request, client.local, client.lr, self._task, weights)
         self._model.check()
         if client.keeps_trained:
             client.trained = self._model.vector.clone()
@@ -91,35 +94,58 @@ class OneByOne:
 
     def _training_batches(self, client: ClientContext, view: DataView, number: int) -> Iterator[Batch]:
         """The batches of one training request, in an order and with an augmentation of its own streams."""
-        order, augment = client.streams.numpy("order", number), client.streams.numpy("augment", number)
-        rows = self._source.shard(client.id)[view.places]
-        remaining, whole = update_steps(client.local, len(rows)), step_size(client.local, len(rows))
+        augment, rows = client.streams.numpy("augment", number), self._rows(client, view)
         size = batch_size(client.local, len(rows))
-        while remaining:
-            steps = min(remaining, steps_per_epoch(client.local, len(rows)))
-            places = order.permutation(len(rows)) if client.local.shuffle else np.arange(len(rows))
-            chosen = rows[places[: steps * whole]]
-            yield from self._source.training_batches(chosen, size, augment, view.augment is not False)
-            remaining -= steps
+        for places in _passes(client, len(rows), number):
+            yield from self._source.training_batches(rows[places], size, augment, view.augment is not False)
+
+    def _training_weights(self, client: ClientContext, view: DataView, number: int) -> Iterator[torch.Tensor]:
+        """The weights of the samples of every training batch."""
+        weights = self._weights(client, view)
+        assert weights is not None
+        for places in _passes(client, len(view), number):
+            ordered, size = weights[to_tensor(places, slice(None), self._device)], batch_size(client.local, len(view))
+            yield from (ordered[start : start + size] for start in range(0, len(places), size))
+
+    def _weights(self, client: ClientContext, view: DataView) -> torch.Tensor | None:
+        """[n] the weights of the view's samples, in its order; None if all count alike."""
+        if client.local.sample_weights is None:
+            return None
+        return sample_weights(client.local.sample_weights, self._source.labels(self._rows(client, view)))
+
+    def _rows(self, client: ClientContext, view: DataView) -> np.ndarray:
+        rows: np.ndarray = self._source.shard(client.id)[view.places]
+        return rows
 
     def _all_batches(self, client: ClientContext, view: DataView, number: int) -> Iterator[Batch]:
-        rows = self._source.shard(client.id)[view.places]
+        rows = self._rows(client, view)
         if view.augment:
             rng = client.streams.numpy("augment query", number)
             return self._source.training_batches(rows, SAMPLES_AT_ONCE, rng)
         return self._source.plain_batches(rows, SAMPLES_AT_ONCE)
 
+    def _summed_losses(self, client: ClientContext, view: DataView, number: int) -> Iterator[torch.Tensor]:
+        """The loss of every batch of a pass that does not train, summed over its weighted samples."""
+        weights, start = self._weights(client, view), 0
+        for x, y in self._all_batches(client, view, number):
+            outputs = self._model.module(x)
+            if weights is None:
+                yield self._task.loss(outputs, y, "sum")
+            else:
+                yield (weights[start : start + len(y)] * self._task.loss(outputs, y, "none")).sum()
+                start += len(y)
+
     def _divisor(self, client: ClientContext, view: DataView) -> torch.Tensor | int:
         """What the summed loss of all samples is divided by."""
-        return self._task.total(self._source.labels(self._source.shard(client.id)[view.places]))
+        return self._task.total(self._source.labels(self._rows(client, view)))
 
     def _mean_loss(self, client: ClientContext, request: Loss, number: int) -> torch.Tensor:
         view = client.data if request.data is None else request.data
         self._model.load(request.at)
         total = torch.zeros(1, dtype=torch.float64, device=self._device)
         with evaluation_mode(self._model.module), torch.no_grad():
-            for x, y in self._all_batches(client, view, number):
-                total += self._task.loss(self._model.module(x), y, "sum")
+            for loss in self._summed_losses(client, view, number):
+                total += loss
         return (total / self._divisor(client, view)).float()
 
     def _gradient(self, client: ClientContext, request: Gradient, number: int) -> torch.Tensor:
@@ -128,8 +154,8 @@ class OneByOne:
         self._model.zero_gradient()
         divisor = self._divisor(client, view)
         with evaluation_mode(self._model.module):
-            for x, y in self._all_batches(client, view, number):
-                torch.autograd.backward(self._task.loss(self._model.module(x), y, "sum") / divisor)
+            for loss in self._summed_losses(client, view, number):
+                torch.autograd.backward(loss / divisor)
         self._model.check()
         return self._model.gradient.clone()
 
@@ -141,9 +167,19 @@ class OneByOne:
         self._model.zero_gradient()
         parameters, divisor = self._model.trained_parameters, self._divisor(client, view)
         with evaluation_mode(self._model.module):
-            for x, y in self._all_batches(client, view, number):
-                loss = self._task.loss(self._model.module(x), y, "sum") / divisor
-                gradients = torch.autograd.grad(loss, parameters, create_graph=True, materialize_grads=True)
+            for loss in self._summed_losses(client, view, number):
+                gradients = torch.autograd.grad(loss / divisor, parameters, create_graph=True, materialize_grads=True)
                 torch.autograd.backward(self._model.dot(gradients, request.vector), inputs=parameters)
         self._model.check()
         return self._model.gradient.clone()
+
+
+def _passes(client: ClientContext, samples: int, number: int) -> Iterator[np.ndarray]:
+    """The places of the samples that each epoch of a training request takes, in their order."""
+    order = client.streams.numpy("order", number)
+    remaining, per_epoch = update_steps(client.local, samples), steps_per_epoch(client.local, samples)
+    while remaining:
+        steps = min(remaining, per_epoch)
+        places = order.permutation(samples) if client.local.shuffle else np.arange(samples)
+        yield places[: steps * step_size(client.local, samples)]
+        remaining -= steps

@@ -1,0 +1,33 @@
+"""Your own partitioner: a function that says which client owns which training sample.
+
+    PYTHONPATH=examples python -m rayfl.data_report examples/own_partitioner.toml
+
+It may ask for what rayfl knows, by the names of its parameters: `labels` ([n] int64 classes), `num_classes`, `targets`
+(the labels as they are), `num_samples` (n), `clients` (their number, or None), `rng` (a numpy generator: draw from it
+alone, and the split follows from the seed) and `natural` (the data's own clients, or None). Its other parameters are
+options of `data.partition`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+
+def long_tail(
+    num_samples: int,
+    clients: int,
+    rng: np.random.Generator,
+    ratio: Annotated[float, Field(gt=0, le=1)] = 0.8,
+) -> np.ndarray:
+    """Every client has `ratio` times the samples of the one before it.
+
+    Returns:
+        [num_samples] integers: the owner of every sample, from 0 to clients - 1. `rayfl.data.dataset.Shards` would do
+        as well, and may leave samples out.
+    """
+    weights = ratio ** np.arange(clients)
+    ends = np.ceil(np.cumsum(weights) / weights.sum() * num_samples)
+    return rng.permutation(np.searchsorted(ends, np.arange(num_samples), side="right").clip(max=clients - 1))

@@ -1,0 +1,76 @@
+"""Transforms of torchvision's `transforms.v2`, which draw from PyTorch's own generator."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torchvision.transforms import v2
+
+from rayfl.errors import ScenarioError
+from rayfl.user_code import report_as_theirs
+
+Per = Literal["sample", "batch"]
+
+
+class TorchvisionTransform:
+    """Applies a transform to images before they are scaled and normalised, with the client's own random numbers.
+
+    A transform draws once for whatever it is given. So it is given one image after another, unless all images of a
+    batch are to be transformed alike. PyTorch's generators are seeded from `rng` for a batch and then restored, so
+    neither dropout nor other clients notice.
+
+    Args:
+        transform: The transform; it must keep shape and dtype.
+        where: The key path and the name in the scenario, which errors name.
+        per: What one draw is for.
+    """
+
+    needs_pixels = True
+
+    def __init__(self, transform: v2.Transform, where: str, per: Per = "sample") -> None:
+        self._transform, self._where, self._per = transform, where, per
+
+    def __call__(self, x: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
+        """Transforms a batch.
+
+        Args:
+            x: [n, height, width, channels] uint8.
+            rng: Where the seed is drawn from, once for every batch.
+
+        Returns:
+            A new tensor of the same shape, dtype and device, contiguous.
+
+        Raises:
+            ScenarioError: The transform raised something, or changed shape or dtype.
+        """
+        images = x.permute(0, 3, 1, 2)
+        seed = int(rng.integers(2**63))
+        with torch.random.fork_rng(devices=[x.device] if x.device.type == "cuda" else []):
+            torch.default_generator.manual_seed(seed)
+            if x.device.type == "cuda":
+                torch.cuda.manual_seed(seed)
+            if self._per == "batch":
+                found = self._transformed(images)
+            else:
+                found = torch.stack([self._transformed(image) for image in images])
+        return found.permute(0, 2, 3, 1).contiguous()
+
+    def _transformed(self, images: torch.Tensor) -> torch.Tensor:
+        try:
+            found: Any = self._transform(images)
+        except (Exception, SystemExit) as error:
+            raise ScenarioError(report_as_theirs(error, self._where)) from None
+        if not isinstance(found, torch.Tensor):
+            raise ScenarioError(f"{self._where} returned an object of type {type(found).__name__}, no image")
+        if (found.shape, found.dtype) != (images.shape, images.dtype):
+            raise ScenarioError(
+                f"{self._where} returned {_in_words(found)} for {_in_words(images)}; a transform must keep the shape "
+                "and dtype of images, [channels, height, width] uint8"
+            )
+        return found
+
+
+def _in_words(x: torch.Tensor) -> str:
+    return f"{str(x.dtype).removeprefix('torch.')}{list(x.shape)}"

@@ -1,0 +1,103 @@
+"""Rows of an Arrow file that stay on disk: mapped into memory, so that data may be larger than it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from rayfl.data.formats.columns import column_values
+from rayfl.data.inputs import Ragged
+from rayfl.errors import DataError
+
+
+@dataclass(frozen=True)
+class MappedRows:
+    """Rows of one column of an Arrow IPC file: what numpy knows of an array, read when they are asked for.
+
+    Whoever is sent it maps the file itself, which must lie at the same path on every node.
+
+    Attributes:
+        file: The file's path.
+        file_bytes: Its size, by which another file in its place is recognised.
+        column: Of numbers, or of lists of one length, as deep as rows have dimensions.
+        rows: [n] int64, which of the file's rows.
+        shape: (n, ...).
+        dtype: Of the values.
+    """
+
+    file: str
+    file_bytes: int
+    column: str
+    rows: np.ndarray
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
+        """Copies of some rows: [rows, ...]."""
+        wanted = self.rows[rows]
+        parts = _mapped(self.file, self.file_bytes, self.column)
+        firsts = np.cumsum([0, *map(len, parts)])
+        found = np.empty((len(wanted), *self.shape[1:]), self.dtype)
+        of_part = np.searchsorted(firsts, wanted, side="right") - 1
+        for number in np.unique(of_part):
+            here = of_part == number
+            found[here] = parts[number][wanted[here] - firsts[number]]
+        return found
+
+    def take(self, rows: np.ndarray) -> MappedRows:
+        """Some rows of the same file; nothing is read."""
+        kept = self.rows[rows]
+        return replace(self, rows=kept, shape=(len(kept), *self.shape[1:]))
+
+    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
+        """All rows, read into memory; for `numpy.asarray`."""
+        return self[:].astype(dtype or self.dtype, copy=False)
+
+    @staticmethod
+    def of(file: Path, column: str, rows: np.ndarray) -> MappedRows:
+        """Some rows of a file.
+
+        Raises:
+            DataError: The file cannot be read or mapped, or the column holds no rows of one shape.
+        """
+        size = file.stat().st_size
+        parts = _mapped(str(file), size, column)
+        return MappedRows(str(file), size, column, rows, (len(rows), *parts[0].shape[1:]), parts[0].dtype)
+
+
+@lru_cache(maxsize=64)
+def _mapped(file: str, file_bytes: int, column: str) -> tuple[np.ndarray, ...]:
+    """The column of every record batch, without a copy."""
+    try:
+        memory = pa.memory_map(file)
+        if memory.size() != file_bytes:
+            raise DataError(f"{file}: has {memory.size()} bytes, not {file_bytes}: it is another file, or was changed")
+        whole = memory.read_buffer()
+        reader = pa.ipc.open_file(whole)
+        batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{file}: cannot be mapped as an Arrow file ({' '.join(str(error).split())})") from error
+    where = f"{file}: column '{column}'"
+    parts: list[np.ndarray] = []
+    for batch in batches:
+        values = column_values(batch.column(column), where, as_float32=False)
+        if isinstance(values, Ragged):
+            raise DataError(f"{where} has lists of different lengths; rows that stay on disk are of one shape")
+        address = values.__array_interface__["data"][0]
+        if len(values) and not whole.address <= address < whole.address + whole.size:
+            raise DataError(f"{where} is compressed or of truth values; write it uncompressed, as numbers")
+        if parts and values.shape[1:] != parts[0].shape[1:]:
+            raise DataError(f"{where} has lists of different lengths; rows that stay on disk are of one shape")
+        parts.append(values)
+    return tuple(parts)

@@ -1,0 +1,122 @@
+"""Data sets in the format of Hugging Face's `datasets`: saved to disk, or from the hub. Needs rayfl[huggingface]."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from rayfl.data.arrays import dataset_of_arrays
+from rayfl.data.dataset import Dataset, Provenance
+from rayfl.data.formats.columns import Columns, InputColumns, LabelColumns, Name, Share, samples_of
+from rayfl.data.formats.digested import FileDigest
+from rayfl.errors import DataError, ScenarioError
+from rayfl.registry import nearest
+
+_NO_TESTS: Mapping[str, str] = MappingProxyType({})
+
+
+def load(
+    source: Literal["auto", "files", "generated"],
+    data_dir: Path,
+    seed: int,
+    inputs: InputColumns,
+    label: LabelColumns,
+    path: Path | None = None,
+    hub: Name | None = None,
+    config: Name | None = None,
+    revision: Name | None = None,
+    train: Name = "train",
+    test: Name = "test",
+    tests: Mapping[str, Name] = _NO_TESTS,
+    owner: Name | None = None,
+    test_share: Share | None = None,
+) -> Dataset:
+    """A data set that was saved with `save_to_disk`, or one of the hub.
+
+    Args:
+        inputs: A column of images of one size, of numbers, or of lists; several of numbers, which make a vector; or a
+            table from arguments of the network's `forward` to columns.
+        label: A column, or several of numbers. Texts are classes, and so are single integers.
+        path: Of the folder that `save_to_disk` wrote; relative to `data_dir`.
+        hub: Name on the hub, instead of `path`; it is downloaded if it is not in the cache of `datasets`.
+        config: Of a data set on the hub that has several configurations.
+        revision: Of a data set on the hub; give the hash of a commit if later runs are to see the same data.
+        train: The split with the training samples.
+        test: The split with the test samples.
+        tests: Further test sets: from their names to splits.
+        owner: The column that says whose sample it is: the data's own clients, in training and test.
+        test_share: Of data without splits: of all rows, drawn with the data's seed; 0.1 by default.
+
+    Raises:
+        ScenarioError: `datasets` is not installed, not exactly one of `path` and `hub`, or options without effect.
+        DataError: No such folder, split or column, data that cannot be read, or values that are no numbers.
+    """
+    if source == "generated":
+        raise ScenarioError("data.source: 'huggingface' has nothing to generate; choose 'auto' or 'files'")
+    if (path is None) == (hub is None):
+        raise ScenarioError("data.options: huggingface needs either path, of a folder, or hub, a name on the hub")
+    if path is not None and (config or revision):
+        raise ScenarioError("data.options: config and revision are for data from the hub; leave them out with path")
+    where = str(data_dir / path) if path is not None else f"hub data set {hub}"
+    found = _found(None if path is None else data_dir / path, hub, config, revision, where)
+    if isinstance(found, dict):
+        if test_share is not None:
+            raise ScenarioError(f"data.options.test_share: {where} has splits; leave it out")
+        parts = {name: _split(found, split, where) for name, split in {"train": train, "test": test, **tests}.items()}
+        columns = Columns(inputs, label, owner, split=_SPLIT)
+    else:
+        if tests or (train, test) != ("train", "test"):
+            raise ScenarioError(f"data.options: {where} has no splits; leave train, test and tests out")
+        parts, columns = {"": found}, Columns(inputs, label, owner, test_share=test_share)
+    tables = [_table(part, name) for name, part in parts.items()]
+    read = samples_of(pa.concat_tables(tables), columns, seed, where)
+    rows = sum(len(table) for table in tables)
+    provenance = Provenance("files", f"{rows} rows of {where}", _digests(parts.values()))
+    dataset = dataset_of_arrays(f"huggingface {path or hub}", read, provenance)
+    features = next(iter(parts.values())).features
+    names = getattr(features.get(label), "names", None) if isinstance(label, str) else None
+    return replace(dataset, num_classes=len(names)) if names and dataset.num_classes else dataset
+
+
+_SPLIT = "__split"
+"""The column that keeps splits apart while they are read as one table."""
+
+
+def _found(folder: Path | None, hub: str | None, config: str | None, revision: str | None, where: str) -> Any:
+    try:
+        import datasets
+    except ImportError as error:
+        raise ScenarioError("data.name: 'huggingface' needs datasets; pip install 'rayfl[huggingface]'") from error
+    try:
+        if folder is not None:
+            return datasets.load_from_disk(str(folder))
+        return datasets.load_dataset(hub, config, revision=revision)
+    except Exception as error:  # its own exceptions and those of the network have no common base
+        said = " ".join(str(error).split())
+        raise DataError(f"{where}: cannot be loaded by datasets ({type(error).__name__}: {said})") from error
+
+
+def _split(found: Mapping[str, Any], split: str, where: str) -> Any:
+    if split not in found:
+        raise DataError(f"{where}: has no split '{split}'; {nearest(split, found)}")
+    return found[split]
+
+
+def _table(part: Any, split: str) -> pa.Table:
+    """The rows of a split in its own order."""
+    table = part.with_format("arrow")[:].replace_schema_metadata(None)
+    return table.append_column(_SPLIT, pa.array([split] * len(table), pa.string()))
+
+
+def _digests(parts: Iterable[Any]) -> tuple[FileDigest, ...]:
+    digests = []
+    for file in dict.fromkeys(cache["filename"] for part in parts for cache in part.cache_files):
+        with Path(file).open("rb") as content:
+            digests.append((str(file), hashlib.file_digest(content, "sha256").hexdigest()))
+    return tuple(digests)

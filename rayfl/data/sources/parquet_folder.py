@@ -1,0 +1,77 @@
+"""A folder of Parquet files with named columns: any tabular data, vectors, sequences or images as lists of numbers."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rayfl.data.arrays import dataset_of_arrays
+from rayfl.data.dataset import Dataset, Provenance
+from rayfl.data.formats.columns import Columns, InputColumns, LabelColumns, Name, Share, samples_of
+from rayfl.data.formats.digested import read_file
+from rayfl.errors import DataError, ScenarioError
+
+
+def load(
+    source: Literal["auto", "files", "generated"],
+    data_dir: Path,
+    seed: int,
+    path: Path,
+    inputs: InputColumns,
+    label: LabelColumns,
+    owner: Name | None = None,
+    split: Name | None = None,
+    test_share: Share | None = None,
+) -> Dataset:
+    """All Parquet files of a folder, in the order of their names, as one table.
+
+    Args:
+        path: Of the folder, or of one file; relative to `data_dir`.
+        inputs: A column of numbers or of lists; several of numbers, which make a vector; or a table from arguments of
+            the network's `forward` to columns. Lists of different lengths need `data.collate`.
+        label: A column, or several of numbers. Texts are classes, and so are single integers.
+        owner: The column that says whose sample it is: the data's own clients, in training and test.
+        split: The column that says `train`, `test`, or the name of a further test set.
+        test_share: Without `split`: of all rows, drawn with the data's seed; 0.1 by default.
+
+    Raises:
+        ScenarioError: `source` "generated", or a test share where a column splits the data.
+        DataError: No such folder, file or column, a damaged file, or values that are no numbers (named).
+    """
+    if source == "generated":
+        raise ScenarioError("data.source: 'parquet_folder' has nothing to generate; choose 'auto' or 'files'")
+    columns = Columns(inputs, label, owner, split, test_share)
+    root = data_dir / path
+    files = sorted(root.glob("*.parquet")) if root.is_dir() else [root]
+    if not files or not files[0].is_file():
+        raise DataError(f"data.options.path: {root} is no Parquet file and no folder with *.parquet")
+    tables, digests = [], []
+    for file in files:
+        content, digest = read_file(file)
+        digests.append(digest)
+        tables.append(_read(file, content))
+    for file, table in zip(files, tables, strict=True):
+        if table.schema.names != tables[0].schema.names or table.schema.types != tables[0].schema.types:
+            raise DataError(f"{file}: has other columns than {files[0].name}: {_in_words(table)}")
+    parts = samples_of(pa.concat_tables(tables), columns, seed, str(root))
+    rows = sum(len(table) for table in tables)
+    provenance = Provenance("files", f"{rows} rows of {len(files)} Parquet files in {root}", tuple(digests))
+    return dataset_of_arrays(f"parquet_folder {path}", parts, provenance)
+
+
+def _read(file: Path, content: bytes) -> pa.Table:
+    try:
+        table = pq.read_table(io.BytesIO(content), page_checksum_verification=True)
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{file}: cannot be read as Parquet, truncated or corrupt? ({reason})") from error
+    return table.replace_schema_metadata(None)
+
+
+def _in_words(table: pa.Table) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in table.schema)

@@ -1,0 +1,68 @@
+"""How the training samples are split: sizes, classes and their distance from the global distribution, by client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rayfl.config.data import Data
+from rayfl.data.partition.applying import partition_classes
+from rayfl.data.store import ShardStore
+
+
+@dataclass(frozen=True)
+class SplitFacts:
+    """A split in numbers; the last four are None where labels are no classes and `data.labels_by` makes none.
+
+    Attributes:
+        sizes: [clients] int64, training samples.
+        held_out: From the name of a set that was cut from clients' samples to [clients] int64, samples of each.
+        num_classes: How many classes there are.
+        classes: [clients] int64, how many of them a client has.
+        distances: [clients] float64 in [0, 1], total variation between a client's distribution of classes and that of
+            all clients' samples together: half the sum of absolute differences.
+        labels: [n] int64, the class of each training sample, client after client.
+    """
+
+    sizes: np.ndarray
+    held_out: dict[str, np.ndarray]
+    num_classes: int | None
+    classes: np.ndarray | None
+    distances: np.ndarray | None
+    labels: np.ndarray | None
+
+    def shares(self, clients: np.ndarray) -> np.ndarray:
+        """[classes, number of clients] float64: what share of a client's training samples is of each class."""
+        assert self.labels is not None
+        assert self.num_classes is not None
+        ends = np.cumsum(self.sizes)
+        counts = [
+            np.bincount(self.labels[ends[c] - self.sizes[c] : ends[c]], minlength=self.num_classes) for c in clients
+        ]
+        return np.stack([count / count.sum() for count in counts], axis=1)
+
+
+def split_facts(config: Data, store: ShardStore) -> SplitFacts:
+    """Counts a store's split.
+
+    Args:
+        config: The data section that it was built from; its `labels_by` makes classes where labels are none.
+        store: The data.
+    """
+    sizes = store.train_shards.sizes
+    held_out = {name: part.shards.sizes for name, part in store.held_out.items() if part.shards is not None}
+    found, num_classes = partition_classes(config, store.train, store.num_classes)
+    if found is None or num_classes is None:
+        return SplitFacts(sizes, held_out, None, None, None, None)
+    labels = found[store.train_shards.rows]
+    overall = np.bincount(labels, minlength=num_classes) / len(labels)
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    # only classes that a client has: of a million clients with hundreds of classes, most counts are zero
+    pairs, counts = np.unique(owner * num_classes + labels, return_counts=True)
+    of_pair, label = pairs // num_classes, pairs % num_classes
+    share = counts / sizes[of_pair]
+    more = np.abs(share - overall[label]) - overall[label]
+    distances = 0.5 * (1 + np.bincount(of_pair, weights=more, minlength=len(sizes)))
+    classes = np.bincount(of_pair, minlength=len(sizes))
+    return SplitFacts(sizes, held_out, num_classes, classes, distances.clip(0, 1), labels)

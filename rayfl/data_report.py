@@ -1,0 +1,112 @@
+"""python -m rayfl.data_report, also `rayfl data`: prints and draws how a scenario's data is split among its clients."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from rayfl.command_line.ending import exit_status
+from rayfl.command_line.options import add_scenario, command_parser
+from rayfl.config.data import Data
+
+EXAMPLES = """\
+examples:
+  {prog} fashion_mnist_cyclic
+  {prog} fashion_mnist_cyclic data.partition.beta=0.5 data.seed=1 --out split.png
+  {prog} my/own.toml --clients
+"""
+
+PERCENTILES = {"least": 0, "25 %": 25, "median": 50, "75 %": 75, "most": 100}
+"""Columns of the overview."""
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.data_report") -> int:
+    """The command; `exit_status` explains what it returns. Wrong options exit with 2."""
+    parser = command_parser(prog, "Print and draw how a scenario's data is split among its clients.", EXAMPLES)
+    add_scenario(parser, "scenario")
+    parser.add_argument("--clients", action="store_true", help="print a line for every client too")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE.png", help="where the picture goes (default: SCENARIO-split.png)"
+    )
+    options = parser.parse_intermixed_args(arguments)
+    if not options.name:
+        parser.error("name a scenario")
+    return exit_status(lambda: _carry_out(options))
+
+
+def _carry_out(options: argparse.Namespace) -> int:
+    from rayfl.config.loading import load_scenario
+    from rayfl.data.folders import cache_folder, data_folder
+    from rayfl.data.split_facts import split_facts
+    from rayfl.data.store import build_store
+    from rayfl.errors import ResourceError
+    from rayfl.report.split_picture import draw_split
+    from rayfl.resolution import resolve
+
+    scenario = resolve(load_scenario(options.name, options.overrides, options.quick))
+    store = build_store(scenario.data, scenario.data_seed, data_folder(options.data_dir).absolute(), cache_folder())
+    facts = split_facts(scenario.data, store)
+    console = Console()
+    for line in (
+        f"{scenario.title or scenario.name} (data seed {scenario.data_seed})",
+        f"data     {store.provenance.source}: {store.provenance.description}",
+        f"         {store.summary()}",
+    ):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    measured = {"training samples": facts.sizes, **{f"{name} samples": s for name, s in facts.held_out.items()}}
+    if facts.classes is not None and facts.distances is not None:
+        measured |= {"classes": facts.classes, "distance": facts.distances}
+    console.print(_overview(measured))
+    if facts.distances is None:
+        console.print("labels are no classes; data.labels_by makes some of them", highlight=False)
+    else:
+        console.print("distance: total variation between a client's classes and those of all", highlight=False)
+    if options.clients:
+        console.print(_by_client(measured))
+    picture = options.out or Path(f"{scenario.name}-split.png")
+    try:
+        draw_split(facts, f"{scenario.title or scenario.name}\n{_partition(scenario.data)}", store.provenance, picture)
+    except OSError as error:
+        raise ResourceError(f"--out: {picture} cannot be written ({error.strerror or error})") from error
+    console.print(f"picture  {picture}", highlight=False, markup=False, soft_wrap=True)
+    return 0
+
+
+def _partition(data: Data) -> str:
+    chosen = data.partition
+    if chosen is None:
+        return "the data's default partition"
+    options = ", ".join(f"{key} = {value}" for key, value in chosen.options.items())
+    return f"partition {chosen.name}" + (f" ({options})" if options else "")
+
+
+def _overview(measured: dict[str, np.ndarray]) -> Table:
+    table = _table("by client", *PERCENTILES, "mean")
+    for name, values in measured.items():
+        found = [*np.percentile(values, list(PERCENTILES.values())), values.mean()]
+        table.add_row(name, *(f"{value:.3f}" if values.dtype.kind == "f" else f"{value:,.6g}" for value in found))
+    return table
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(first, box=None, pad_edge=False)
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _by_client(measured: dict[str, np.ndarray]) -> Table:
+    table = _table("client", *measured)
+    for client, values in enumerate(zip(*measured.values(), strict=True)):
+        table.add_row(str(client), *(f"{value:.3f}" if isinstance(value, float) else f"{value:,}" for value in values))
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())

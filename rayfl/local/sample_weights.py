@@ -1,0 +1,92 @@
+"""Weights of a client's samples in its objective, for imbalanced data."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from rayfl.config.defaults import with_defaults
+from rayfl.config.local import Local
+from rayfl.config.section import Named
+from rayfl.errors import ScenarioError
+from rayfl.registry import Registry, call_with_options
+
+weightings = Registry("weighting of samples", {"inverse_frequency": "rayfl.local.sample_weights:inverse_frequency"})
+
+
+def inverse_frequency(labels: np.ndarray) -> np.ndarray:
+    """Weighs all classes that a client has alike: a sample of a class with n_c samples by 1 / n_c.
+
+    Args:
+        labels: [n] integers, of one client's samples.
+
+    Raises:
+        ScenarioError: The labels are no classes.
+    """
+    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
+        raise ScenarioError(
+            f"'inverse_frequency' needs one class per sample, and labels are {labels.dtype} of shape "
+            f"{list(labels.shape)}; give a function of your own"
+        )
+    _, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    weights: np.ndarray = 1 / counts[places]
+    return weights
+
+
+def sample_weights(chosen: Named, labels: torch.Tensor, where: str = "local.sample_weights") -> torch.Tensor:
+    """The weights of some samples of one client, with a mean of 1.
+
+    Args:
+        chosen: A registered name, or the import path of a function from labels to weights, with its options.
+        labels: [n, ...], of the samples.
+        where: The key path, for errors.
+
+    Returns:
+        [n] float32, on the labels' device.
+
+    Raises:
+        ScenarioError: The function raised, or returned something else than [n] weights that are finite, not negative
+            and not all zero.
+    """
+    given = {"labels": labels.cpu().numpy()}
+    try:
+        found = call_with_options(weightings.resolve(chosen.name), chosen.options, given, where)
+    except ScenarioError as error:
+        said = str(error)
+        raise ScenarioError(said if said.startswith(where) else f"{where}: {said}") from None
+    weights = np.asarray(found, dtype=np.float64) if _is_numeric(found) else np.empty(0)
+    if weights.shape != (len(labels),) or not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
+        raise ScenarioError(
+            f"{where}: '{chosen.name}' must return a weight for each of the {len(labels)} labels, finite, not negative "
+            "and not all zero"
+        )
+    return torch.from_numpy((weights / weights.mean()).astype(np.float32)).to(labels.device)
+
+
+def _is_numeric(found: object) -> bool:
+    try:
+        return np.asarray(found).dtype.kind in "fiu"
+    except ValueError:  # lists of different lengths
+        return False
+
+
+def with_weighting_defaults(local: Local, where: str) -> Local:
+    """The same options with every option of the weighting written out, and checked.
+
+    Args:
+        local: Options of local training.
+        where: Their key path, for errors.
+
+    Raises:
+        ScenarioError: The weighting or an option of it is unknown or does not fit.
+    """
+    if local.sample_weights is None:
+        return local
+    where = f"{where}.sample_weights"
+    try:
+        target = weightings.resolve(local.sample_weights.name)
+    except ScenarioError as error:
+        raise ScenarioError(f"{where}: {error}") from None
+    if not callable(target):
+        raise ScenarioError(f"{where}: '{local.sample_weights.name}' is not a function from labels to weights")
+    return local.model_copy(update={"sample_weights": with_defaults(local.sample_weights, target, ["labels"], where)})

@@ -1,0 +1,113 @@
+"""A split as a picture: how many samples and which classes every client has."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from rayfl.data.dataset import Provenance
+from rayfl.data.split_facts import SplitFacts
+from rayfl.durable import atomic_write
+from rayfl.report.curves import DRAWING, caption_provenance
+
+TRAIN, OTHERS = "#2166ac", ("#b35806", "#1b7837", "#762a83")
+MOST_COLUMNS = 200
+"""More clients are drawn as that many, evenly spread over their numbers."""
+
+
+def draw_split(facts: SplitFacts, title: str, provenance: Provenance, path: Path) -> None:
+    """Writes a PNG of the samples of every client, and of its classes where there are any.
+
+    Args:
+        facts: The split in numbers.
+        title: Stands above; its lines are kept.
+        provenance: What the data was stands below; that it was generated, in red.
+        path: The file to write.
+    """
+    with DRAWING:
+        figure = _figure(facts, title, provenance)
+        with atomic_write(path) as temporary:
+            figure.savefig(temporary, format="png")
+
+
+def _figure(facts: SplitFacts, title: str, provenance: Provenance) -> Figure:
+    with_classes = facts.distances is not None
+    figure = Figure(figsize=(9, 8.4 if with_classes else 4.2), dpi=150, layout="constrained")
+    clients = np.unique(np.linspace(0, len(facts.sizes) - 1, min(len(facts.sizes), MOST_COLUMNS)).round().astype(int))
+    if with_classes:
+        axes = figure.subplot_mosaic(
+            [["sizes", "sizes"], ["shares", "shares"], ["classes", "distances"]], height_ratios=(3, 4, 3)
+        )
+        _draw_shares(figure, axes["shares"], facts, clients)
+        _draw_histogram(axes["classes"], facts.classes, "classes of a client", whole=True)
+        _draw_histogram(axes["distances"], facts.distances, "distance of a client from the global distribution")
+        axes["distances"].set_xlim(0, 1)
+        sizes = axes["sizes"]
+    else:
+        sizes = figure.subplots()
+    _draw_sizes(sizes, facts, clients)
+    lines = [textwrap.fill(line, 76) for line in title.splitlines()]
+    figure.suptitle("\n".join(lines), fontsize=13, fontweight="bold", parse_math=False)
+    caption_provenance(figure, provenance)
+    return figure
+
+
+def _draw_sizes(axes: Axes, facts: SplitFacts, clients: np.ndarray) -> None:
+    below = np.zeros(len(clients))
+    stacked = [("training", facts.sizes, TRAIN)]
+    stacked += [(name, sizes, OTHERS[i % len(OTHERS)]) for i, (name, sizes) in enumerate(facts.held_out.items())]
+    for name, sizes, colour in stacked:
+        axes.bar(
+            np.arange(len(clients)),
+            sizes[clients],
+            bottom=below,
+            width=1.0,
+            color=colour,
+            label=name,
+            edgecolor="white",
+            linewidth=0.3,
+        )
+        below = below + sizes[clients]
+    axes.set_ylabel("samples")
+    axes.margins(x=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    if len(stacked) > 1:
+        axes.legend(fontsize=9, frameon=False, ncols=len(stacked), loc="lower left", bbox_to_anchor=(0, 1))
+    _name_clients(axes, facts, clients)
+
+
+def _draw_shares(figure: Figure, axes: Axes, facts: SplitFacts, clients: np.ndarray) -> None:
+    image = axes.imshow(
+        facts.shares(clients), aspect="auto", cmap="viridis", vmin=0, interpolation="nearest", origin="lower"
+    )
+    axes.set_ylabel("class")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    bar = figure.colorbar(image, ax=axes, pad=0.01)
+    bar.ax.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0, symbol=" %"))
+    bar.set_label("share of the client's samples", fontsize=9)
+    _name_clients(axes, facts, clients)
+
+
+def _draw_histogram(axes: Axes, values: np.ndarray | None, label: str, whole: bool = False) -> None:
+    assert values is not None
+    top = int(values.max())
+    bins = [edge + 0.5 for edge in range(top + 1)] if whole and top <= 40 else 20
+    axes.hist(values, bins=bins, range=None if whole else (0, 1), color=TRAIN, edgecolor="white", linewidth=0.5)
+    axes.set_xlabel(label)
+    axes.set_ylabel("clients")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=whole))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _name_clients(axes: Axes, facts: SplitFacts, clients: np.ndarray) -> None:
+    """Numbers the columns by client."""
+    ticks = np.arange(0, len(clients), -(-len(clients) // 12))
+    axes.set_xticks(ticks, [str(clients[tick]) for tick in ticks])
+    some = f" ({len(clients)} of {len(facts.sizes):,})" if len(clients) < len(facts.sizes) else ""
+    axes.set_xlabel(f"client{some}")

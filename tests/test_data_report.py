@@ -1,0 +1,115 @@
+"""`rayfl data`: what it counts, prints and draws of a split."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from rayfl.__main__ import main as rayfl_command
+from rayfl.config.data import Data
+from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
+from rayfl.data.split_facts import split_facts
+from rayfl.data.store import ShardStore
+from rayfl.data_report import main
+
+SCENARIO = """
+title = "Vectors"
+model = "tests.user_code:Linear"
+[data]
+name = "{name}"
+{more}
+[[phases]]
+name = "p"
+rounds = 1
+cohort = 1
+"""
+
+
+def scenario(tmp_path: Path, name: str = "tests.user_code:vectors", more: str = "clients = 4") -> str:
+    path = tmp_path / "mine.toml"
+    path.write_text(SCENARIO.format(name=name, more=more))
+    return str(path)
+
+
+def prices() -> Any:
+    x = np.arange(60.0)[:, None]
+    return x, x[:, 0], x, x[:, 0]
+
+
+@given(st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=9), min_size=1, max_size=6))
+def test_classes_and_distances_are_those_of_the_plain_definition(by_client: list[list[int]]) -> None:
+    labels = np.array([label for client in by_client for label in client])
+    owner = np.repeat(np.arange(len(by_client)), [len(client) for client in by_client])
+    mixed = np.random.default_rng(0).permutation(len(labels))
+    samples = Samples(np.zeros((len(labels), 1)), labels[mixed])
+    shards = Shards.by_owner(owner[mixed], len(by_client))
+    store = ShardStore("s", samples, samples, 5, shards, None, None, (), Provenance("arrays", ""))
+    facts = split_facts(Data(name="s"), store)
+    overall = np.array([(labels == k).mean() for k in range(5)])
+    assert facts.classes is not None
+    assert facts.distances is not None
+    for client, held in enumerate(by_client):
+        own = np.array([held.count(k) / len(held) for k in range(5)])
+        assert facts.sizes[client] == len(held)
+        assert facts.classes[client] == len(set(held))
+        assert facts.distances[client] == pytest.approx(0.5 * abs(own - overall).sum(), abs=1e-12)
+        np.testing.assert_allclose(facts.shares(np.array([client]))[:, 0], own)
+
+
+def test_a_split_is_printed_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "split.png"
+    arguments = [scenario(tmp_path), "--clients", "--out", str(out), "data.validation_share=0.1", "data.seed=4"]
+    assert rayfl_command(["data", *arguments]) == 0
+    printed = capsys.readouterr().out
+    assert "Vectors (data seed 4)" in printed
+    assert "4 clients with 13 to 13 training samples (mean 13)" in printed.replace("14", "13")
+    for word in ("training samples", "validation samples", "classes", "distance", "median"):
+        assert word in printed
+    assert [line.split()[0] for line in printed.splitlines() if line[:1].isdigit()][-4:] == ["0", "1", "2", "3"]
+    with Image.open(out) as picture:
+        assert picture.width > 1000
+
+
+def owned() -> Dataset:
+    shards = Shards.by_owner(np.arange(60) % 3, 3)
+    x, y, _, _ = prices()
+    samples = Samples(x, (y % 2).astype(np.int64))
+    return Dataset("o", samples, samples, 2, Provenance("arrays", ""), NaturalClients(("a", "b", "c"), shards, shards))
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "said"),
+    [
+        ("prices", "clients = 3", "labels are no classes; data.labels_by makes some of them"),
+        ("prices", 'clients = 3\npartition = "shards"\nlabels_by = "quantiles"', "distance: total variation"),
+        ("owned", "", "3 clients with 20 to 20 training samples"),
+    ],
+)
+def test_natural_clients_and_data_without_classes_have_a_split_too(
+    name: str, more: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "split.png"
+    assert main([scenario(tmp_path, f"{__name__}:{name}", more), "--out", str(out)]) == 0
+    assert said in capsys.readouterr().out
+    assert out.stat().st_size > 10_000
+
+
+def test_what_goes_wrong_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = scenario(tmp_path)
+    for arguments, said in (
+        ([path, "data.validation_share=2"], "data.validation_share"),
+        ([path, "--out", str(tmp_path / "none" / "x.png")], "error: --out: "),
+        (["no_such_scenario"], "no_such_scenario"),
+    ):
+        assert main(arguments) == 1
+        error = capsys.readouterr().err
+        assert said in error
+        assert error.startswith("error: ")
+    with pytest.raises(SystemExit):
+        main([])
