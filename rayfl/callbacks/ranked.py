@@ -30,8 +30,8 @@ class Ranked(Callback):
 
     def check(self, scenario: Scenario) -> None:
         """See `Callback.check`."""
-        known = (None, f"test_{scenario.evaluation.headline}")
-        if self.mode is None and self.metric not in known and not _is_loss(self.metric):
+        known = self.metric is None or _is_loss(self.metric) or _is_of(self.metric, scenario.evaluation.headline)
+        if self.mode is None and not known:
             raise ScenarioError(f"mode: say whether 'min' or 'max' of '{self.metric}' is best")
         names = [phase.name for phase in scenario.phases]
         if self.phase is not None and self.phase not in names:
@@ -78,9 +78,14 @@ class Ranked(Callback):
 
     def _sign(self, run: RunSoFar) -> int:
         column = self.column(run)
-        lower = _is_loss(column) or (column == run.headline.column and not run.headline.higher_is_better)
+        lower = _is_loss(column) or (_is_of(column, run.headline.metric) and not run.headline.higher_is_better)
         return -1 if self.mode == "min" or (self.mode is None and lower) else 1
 
 
-def _is_loss(metric: str | None) -> bool:
-    return metric is not None and metric.endswith("_loss")
+def _is_loss(column: str) -> bool:
+    return column.endswith("_loss")
+
+
+def _is_of(column: str, metric: str | None) -> bool:
+    """Whether a column holds a metric, on whatever samples: `test_accuracy`, `validation_accuracy`."""
+    return column.partition("_")[2] == metric
