@@ -30,12 +30,15 @@ class ClientError(RayflError):
         detail: The traceback from the host where the client's code raised, or one sentence where the update itself
             went wrong.
         diverged: Whether the reason is divergence.
+        who: Who it was, if not a client: "the pooled samples".
     """
 
-    def __init__(self, client: int, host: int, phase: str, round: int, detail: str, diverged: bool = False) -> None:
-        super().__init__(client, host, phase, round, detail, diverged)
+    def __init__(
+        self, client: int, host: int, phase: str, round: int, detail: str, diverged: bool = False, who: str = ""
+    ) -> None:
+        super().__init__(client, host, phase, round, detail, diverged, who)
         self.client, self.host, self.phase, self.round, self.detail = client, host, phase, round, detail
-        self.diverged = diverged
+        self.diverged, self.who = diverged, who or f"client {client}"
 
     def __str__(self) -> str:
-        return f"client {self.client} on host {self.host}, phase '{self.phase}', round {self.round}: {self.detail}"
+        return f"{self.who} on host {self.host}, phase '{self.phase}', round {self.round}: {self.detail}"

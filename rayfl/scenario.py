@@ -19,6 +19,7 @@ examples:
   {prog} femnist_cyclic seed=1 phases.0.rounds=20 data.source=files --data-dir ~/data
   {prog} my/own.toml --backend inline
   {prog} femnist_cyclic --show
+  {prog} femnist_cyclic --centralised
   ray job submit --working-dir . -- python -m rayfl.scenario femnist_cyclic --out /shared/runs
 """
 
@@ -27,6 +28,11 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.sc
     """The command; `exit_status` explains what it returns. Wrong options exit with 2."""
     parser = command_parser(prog, "Run a federated-learning scenario on Ray.", EXAMPLES)
     parser.add_argument("--show", action="store_true", help="check the scenario and print it with every default")
+    parser.add_argument(
+        "--centralised",
+        action="store_true",
+        help="train on the pooled data instead: same data and model, as many passes, no clients",
+    )
     add_shared_options(parser, "scenario")
     options = parser.parse_intermixed_args(arguments)
     if not (options.list or options.name):
@@ -57,6 +63,7 @@ def _carry_out(options: argparse.Namespace) -> int:
             address=options.address,
             out=options.out,
             data_dir=options.data_dir,
+            centralise=options.centralised,
             console=Console(),
         )
     return 0

@@ -18,6 +18,7 @@ from rich.text import Text
 from rayfl.callbacks.building import build_callbacks, checked
 from rayfl.callbacks.callback import Callback, Ending, Given
 from rayfl.callbacks.follower import Follower
+from rayfl.centralised import centralised
 from rayfl.config.loading import Overrides, load_scenario
 from rayfl.config.scenario import Scenario
 from rayfl.data.folders import cache_folder, data_folder
@@ -80,6 +81,7 @@ def run(
     data_dir: str | Path | None = None,
     callbacks: Given = (),
     starts: str | Path | None = None,
+    centralise: bool = False,
     console: Console | None = None,
 ) -> Result:
     """Runs a scenario.
@@ -101,6 +103,7 @@ def run(
         callbacks: Objects or classes derived from `rayfl.Callback`, called after those that the scenario names.
         starts: Where the models of scenarios that others start from are kept; by default `starts` in $RAYFL_CACHE or
             ~/.cache/rayfl.
+        centralise: Run the scenario's centralised counterpart instead; see `rayfl.centralised`.
         console: Where progress is printed; `Console(quiet=True)` prints nothing.
 
     Returns:
@@ -130,6 +133,7 @@ def run(
         callbacks,
         console or Console(),
         starts=Path(starts).absolute() if starts else None,
+        centralise=centralise,
     )
 
 
@@ -144,6 +148,7 @@ def carry_out(
     console: Console,
     while_waiting: Callable[[], None] | None = None,
     starts: Path | None = None,
+    centralise: bool = False,
 ) -> Result:
     """Runs a scenario as `run` does, whose arguments these are, the paths absolute.
 
@@ -154,6 +159,8 @@ def carry_out(
     if backend == "inline" and scenario.resources.dashboard:
         raise ScenarioError("resources.dashboard: has no effect without Ray (backend 'inline'); leave it out")
     job, model = prepare(scenario, data_dir)
+    if centralise:
+        job, model = prepare(centralised(job.scenario, job.result.population.sizes), data_dir)
     if job.scenario.start:
         job = _started(job, model, backend, address, data_dir, starts or cache_folder() / "starts", console)
     following = [*build_callbacks(job.scenario), *checked(callbacks, job.scenario), *_of_trial(job.scenario)]
@@ -162,7 +169,7 @@ def carry_out(
     with ExitStack() as stack:
         _announce(console, job, model)
         records = stack.enter_context(
-            Records.within(folder) if folder else Records.create(out, scenario.name, datetime.now())
+            Records.within(folder) if folder else Records.create(out, job.scenario.name, datetime.now())
         )
         interrupts = stack.enter_context(interruptible())
         status = Status(records.folder, sum(phase.rounds for phase in job.scenario.phases))

@@ -65,6 +65,16 @@ class BySampler(Section):
         return dict(self.model_extra or {})
 
 
+class Pooled(Section):
+    """No clients, but pooled samples: what the rounds of central training have for a cohort.
+
+    Attributes:
+        pool: `clients` or `server`.
+    """
+
+    pool: Literal["clients", "server"]
+
+
 def _cohort(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
     try:
         return validate(value)
@@ -106,17 +116,22 @@ class _Phase(Section):
         algorithm: A registered algorithm or `package.module:object`, with its options.
         rounds: Number of rounds; 0 leaves the phase out.
         until: The phase's last round, counted over the whole scenario; replaces `rounds`, which `Scenario` derives.
-        cohort: Which clients take part in a round.
         train: What of the network trains; see `Train`. The rest stays as it is, batch norm's statistics included, and
             is neither sent nor counted as traffic.
         local: How clients train.
+        local_objective_only: Of the schedule: whether only the algorithm's local objective is used, not its server.
+        messages: Of the schedule: what the protocol moves to and from a client in a relay.
+        noun: The schedule, for messages.
     """
+
+    local_objective_only: ClassVar[bool] = True
+    messages: ClassVar[tuple[Literal["model"], ...]] = ("model",)
+    noun: ClassVar[str]
 
     name: str
     algorithm: Named = Named(name="fedavg")
     rounds: NonNegativeInt = 0
     until: PositiveInt | None = None
-    cohort: Cohort
     train: Train = "all"
     local: Local = Local()
 
@@ -137,6 +152,7 @@ class ParallelPhase(_Phase):
     """The whole cohort trains at once from one model, and the server aggregates.
 
     Attributes:
+        cohort: Which clients take part in a round.
         eval_model: See `EvalModel`; the default is the algorithm's.
         ema_decay: Of `eval_model = "ema"`: m <- decay m + (1 - decay) w after every round, m = w after the first.
         report: Scalars to report: `step` and `divergence` (see `rayfl.algorithms.diagnostics`), and what the algorithm
@@ -144,9 +160,12 @@ class ParallelPhase(_Phase):
         transforms: Applied in order to a client's answer before it is summed: `top_k`, `quantize`, or your own.
     """
 
+    local_objective_only: ClassVar[bool] = False
+    noun: ClassVar[str] = "parallel phase"
     order: ClassVar[str] = "sampled"
 
     schedule: Literal["parallel"] = "parallel"
+    cohort: Cohort
     eval_model: EvalModel | None = None
     ema_decay: Annotated[float, Field(gt=0, lt=1)] = 0.99
     transforms: tuple[Named, ...] = ()
@@ -171,6 +190,7 @@ class RelayPhase(_Phase):
     Only the algorithm's local objective is used.
 
     Attributes:
+        cohort: Which clients take part in a round.
         order: Order of the cohort: `sampled`, as drawn; `fixed`, by client number; `no_repeat`, as drawn, except that
             the last client of a round is never the first of the next.
     """
@@ -179,9 +199,35 @@ class RelayPhase(_Phase):
     ema_decay: ClassVar[float] = 0.99
     transforms: ClassVar[tuple[Named, ...]] = ()
     report: ClassVar[tuple[str, ...]] = ()
+    noun: ClassVar[str] = "relay"
 
     schedule: Literal["relay"]
+    cohort: Cohort
     order: Literal["sampled", "fixed", "no_repeat"] = "sampled"
+
+
+class CentralPhase(_Phase):
+    """Training on pooled samples, on one host, with the clients' own training code; only the local objective is used.
+
+    Attributes:
+        data: `clients`: all of the clients' training samples; `server`: what only the server holds
+            (`data.server_share`).
+    """
+
+    eval_model: ClassVar[EvalModel | None] = "global"
+    ema_decay: ClassVar[float] = 0.99
+    transforms: ClassVar[tuple[Named, ...]] = ()
+    report: ClassVar[tuple[str, ...]] = ()
+    order: ClassVar[str] = "sampled"
+    messages: ClassVar[tuple[Literal["model"], ...]] = ()
+    noun: ClassVar[str] = "central training"
+
+    schedule: Literal["central"]
+    data: Literal["clients", "server"] = "clients"
+
+    @property
+    def cohort(self) -> Pooled:
+        return Pooled(pool=self.data)
 
 
 def _schedule(value: Any) -> Any:
@@ -190,11 +236,13 @@ def _schedule(value: Any) -> Any:
 
 
 Phase = Annotated[
-    Annotated[ParallelPhase, Tag("parallel")] | Annotated[RelayPhase, Tag("relay")],
+    Annotated[ParallelPhase, Tag("parallel")]
+    | Annotated[RelayPhase, Tag("relay")]
+    | Annotated[CentralPhase, Tag("central")],
     Discriminator(
         _schedule,
         custom_error_type="schedule",
-        custom_error_message="schedule must be 'parallel' or 'relay'",
+        custom_error_message="schedule must be 'parallel', 'relay' or 'central'",
     ),
 ]
 """An ordered part of a scenario."""

@@ -12,6 +12,7 @@ from rayfl.data.augmentation.pipeline import Pipeline
 from rayfl.data.collation import Input, build_collation
 from rayfl.data.device_copy import to_device
 from rayfl.data.inputs import are_images
+from rayfl.data.pools import pool_number
 from rayfl.data.sample_reader import SampleReader
 
 if TYPE_CHECKING:
@@ -61,8 +62,20 @@ class BatchSource:
             )
 
     def shard(self, client: int) -> np.ndarray:
-        """[num_samples] integers: the rows of the training samples that belong to a client; not to be written to."""
-        return self._store.train_shards[client]
+        """[num_samples] integers: the rows of `set_of(client)` that belong to a client; not to be written to.
+
+        A pool of samples has a number too (`rayfl.data.pools`).
+        """
+        store = self._store
+        if client < store.num_clients:
+            return store.train_shards[client]
+        if self.set_of(client) == "train":
+            return np.sort(store.train_shards.rows)
+        return np.arange(len(store.samples("server")))
+
+    def set_of(self, client: int) -> str:
+        """The set of samples that a client, or a pool, trains on."""
+        return "server" if client == pool_number("server", self._store.num_clients) else "train"
 
     def num_samples(self, client: int) -> int:
         """How many training samples a client has."""
@@ -73,9 +86,9 @@ class BatchSource:
         """How many training samples a client has on average."""
         return float(self._store.train_shards.offsets[-1]) / self._store.num_clients
 
-    def labels(self, rows: np.ndarray) -> torch.Tensor:
-        """The labels of training samples, in the order of `rows`."""
-        return self._reader("train").labels(rows)
+    def labels(self, rows: np.ndarray, name: str = "train") -> torch.Tensor:
+        """The labels of some samples of a set, in the order of `rows`."""
+        return self._reader(name).labels(rows)
 
     def batch(self, name: str, rows: np.ndarray | slice) -> Batch:
         """Some samples of a set, in the given order, never augmented."""

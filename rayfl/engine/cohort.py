@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from rayfl.algorithms.building import build_sampler
-from rayfl.config.phase import Bernoulli, BySampler, BySize, Explicit, Phase
+from rayfl.config.phase import Bernoulli, BySampler, BySize, Explicit, Phase, Pooled
+from rayfl.data.pools import pool_number
 from rayfl.engine.round_index import RoundIndex
 from rayfl.errors import ScenarioError
 from rayfl.streams import stream
@@ -68,9 +69,21 @@ def cohort_sizes(phase: Phase, num_clients: int) -> tuple[int, int]:
         return cohort.by_size, cohort.by_size
     if isinstance(cohort, BySampler):
         return build_sampler(phase).cohort_sizes(num_clients)
+    if isinstance(cohort, Pooled):
+        return 1, 1
     # the small number keeps 0.29 * 100 = 28.999... at 29
     size = cohort if isinstance(cohort, int) else max(1, math.floor(cohort * num_clients + 1e-9))
     return size, size
+
+
+def expected_cohort_size(phase: Phase, num_clients: int) -> float:
+    """The mean number of clients of a phase's rounds."""
+    cohort = phase.cohort
+    if isinstance(cohort, Explicit):
+        return sum(map(len, cohort.explicit)) / len(cohort.explicit)
+    if isinstance(cohort, Bernoulli):
+        return cohort.bernoulli * num_clients
+    return sum(cohort_sizes(phase, num_clients)) / 2
 
 
 def cohort_of(
@@ -116,6 +129,8 @@ def _order(phase: Phase) -> str:
 
 def _drawn(phase: Phase, rng: np.random.Generator, round_index: RoundIndex, sizes: np.ndarray) -> list[int]:
     cohort, num_clients = phase.cohort, len(sizes)
+    if isinstance(cohort, Pooled):
+        return [pool_number(cohort.pool, num_clients)]
     if isinstance(cohort, Explicit):
         return list(cohort.explicit[(round_index.round_in_phase - 1) % len(cohort.explicit)])
     if isinstance(cohort, Bernoulli):

@@ -48,6 +48,7 @@ class Host:
     def __init__(self, index: int, scenario: Scenario, workloads: Sequence[Workload]) -> None:
         use_threads(scenario.numerics.threads)
         self._index, self._scenario = index, scenario
+        self._num_clients = max(workload.store.num_clients for workload in workloads)
         self._device = choose_device(scenario.resources, scenario.numerics)
         distinct = {id(workload): workload for workload in workloads}
         held = {key: Resident(scenario, workload, self._device) for key, workload in distinct.items()}
@@ -138,8 +139,9 @@ class Host:
         Raises:
             ClientError: The first client update that failed.
         """
-        algorithm, report = self._plans[round_index.phase].algorithm, ReportBuilder()
-        traffic = self._sizes[round_index.phase].traffic(("model",), ("model",))
+        plan, report = self._plans[round_index.phase], ReportBuilder()
+        algorithm, messages = plan.algorithm, plan.phase.messages
+        traffic = self._sizes[round_index.phase].traffic(messages, messages)
 
         def update(client: ClientContext) -> ClientUpdate[torch.Tensor]:
             left = yield from algorithm.relay(client, vector)
@@ -301,4 +303,5 @@ class Host:
                 detail, diverged = str(error), isinstance(error, DivergenceError)
             else:
                 detail, diverged = "its code raised\n" + their_traceback(error), False
-            raise ClientError(client, self._index, phase, round, detail, diverged) from None
+            who = "" if client < self._num_clients else "central training"
+            raise ClientError(client, self._index, phase, round, detail, diverged, who) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -9,9 +10,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from rayfl.algorithms.algorithm import Algorithm
 from rayfl.algorithms.diagnostics import ALWAYS_KNOWN, DIVERGENCE
 from rayfl.config.local import Local, Train
-from rayfl.config.phase import RelayPhase
+from rayfl.config.phase import CentralPhase
 from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
+from rayfl.data.pools import pool_number
 from rayfl.data.store import ShardStore
 from rayfl.engine.cohort import cohort_sizes
 from rayfl.engine.phase_plan import PhasePlan, plan_phases, scores_personal_models
@@ -57,8 +59,8 @@ def check_scenario(scenario: Scenario) -> None:
         )
     for plan in plans:
         where = f"phases.{plan.phase.name}"
-        if isinstance(plan.phase, RelayPhase):
-            _check_relay(plan, where)
+        if plan.phase.local_objective_only:
+            _check_local_objective(plan, where)
         else:
             _check_optimizer(plan, where)
         if not plan.algorithm.trains:
@@ -86,11 +88,15 @@ def check_requirements(scenario: Scenario, network: nn.Module, store: ShardStore
         if "batch_norm" in requirements and not any(isinstance(module, _BatchNorm) for module in network.modules()):
             name = type(network).__name__
             raise ScenarioError(f"{where} is about batch norm, and model {name} has none; use 'fedavg'")
-        _check_plan(plan.phase.local, plan.train, network, store, where)
+        if isinstance(plan.phase, CentralPhase) and plan.phase.data == "server" and store.server is None:
+            raise ScenarioError(
+                f"phases.{plan.phase.name}.data: the server holds no samples; give it some with data.server_share"
+            )
+        _check_plan(plan.phase.local, plan.train, network, _update_sizes(plan, store), where)
         _check_cohorts(plan, store)
         _check_weights(plan.phase.local, scenario, store, f"phases.{plan.phase.name}.local.sample_weights")
     if personalize := scenario.evaluation.personalize:
-        _check_plan(personalize, (personalize.train,), network, store, "evaluation.personalize")
+        _check_plan(personalize, (personalize.train,), network, store.train_shards.sizes, "evaluation.personalize")
         _check_weights(personalize, scenario, store, "evaluation.personalize.sample_weights")
 
 
@@ -120,20 +126,22 @@ def _check_cpu(scenario: Scenario) -> None:
                 raise ScenarioError(f"{section}.{key}: has no effect on the CPU, on which this runs; leave it out")
 
 
-def _check_relay(plan: PhasePlan, where: str) -> None:
-    name, algorithm = plan.phase.algorithm.name, plan.algorithm
+def _check_local_objective(plan: PhasePlan, where: str) -> None:
+    name, algorithm, noun = plan.phase.algorithm.name, plan.algorithm, plan.phase.noun
     if algorithm.no_relay:
-        raise ScenarioError(f"{where}: there is no relay of '{name}': {algorithm.no_relay}; use it in a parallel phase")
+        raise ScenarioError(
+            f"{where}: there is no {noun} of '{name}': {algorithm.no_relay}; use it in a parallel phase"
+        )
     if not algorithm.trains:
-        raise ScenarioError(f"{where}: there is no relay of '{name}': its clients do not train")
+        raise ScenarioError(f"{where}: there is no {noun} of '{name}': its clients do not train")
     if algorithm.reads_first_model():
         raise ScenarioError(
-            f"{where}: there is no relay of '{name}' with the phase's first model, which a server sends"
+            f"{where}: there is no {noun} of '{name}' with the phase's first model, which a server sends"
         )
     for field in _server_side(type(algorithm)):
         if getattr(algorithm, field) != type(algorithm).model_fields[field].get_default():
             raise ScenarioError(
-                f"{where}.algorithm.{field}: has no effect in a relay, which has a local objective only; leave it out"
+                f"{where}.algorithm.{field}: has no effect in a {noun}, which has a local objective only; leave it out"
             )
 
 
@@ -203,8 +211,15 @@ def _check_cohorts(plan: PhasePlan, store: ShardStore) -> None:
         raise ScenarioError(f"phases.{plan.phase.name}.algorithm.aggregation: {error}") from None
 
 
-def _check_plan(local: Local, train: tuple[Train, ...], network: nn.Module, store: ShardStore, where: str) -> None:
-    sizes = store.train_shards.sizes
+def _update_sizes(plan: PhasePlan, store: ShardStore) -> np.ndarray:
+    """The numbers of samples of the phase's client updates."""
+    if not isinstance(plan.phase, CentralPhase):
+        return store.train_shards.sizes
+    source = BatchSource(store, torch.device("cpu"))
+    return np.array([source.num_samples(pool_number(plan.phase.data, store.num_clients))])
+
+
+def _check_plan(local: Local, train: tuple[Train, ...], network: nn.Module, sizes: np.ndarray, where: str) -> None:
     try:
         selection = select(train, network)
         for size in {int(sizes.min()), int(sizes.max())}:

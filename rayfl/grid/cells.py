@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from rich.console import Console
 
 from rayfl.config.loading import Overrides, load_scenario
-from rayfl.config.phase import Bernoulli, BySampler, BySize, Cohort, Explicit
+from rayfl.config.phase import Bernoulli, BySampler, BySize, Cohort, Explicit, Pooled
 from rayfl.config.scenario import Scenario
 from rayfl.durable import write_json
 from rayfl.errors import RayflError, ResourceError, ScenarioError
@@ -252,7 +252,7 @@ def client_updates(cell: Cell) -> float:
     return sum(phase.rounds * _cohort_size(phase.cohort, clients) for phase in cell.scenario.phases)
 
 
-def _cohort_size(cohort: Cohort, clients: int) -> float:
+def _cohort_size(cohort: Cohort | Pooled, clients: int) -> float:
     match cohort:
         case Bernoulli(bernoulli=share) | float(share):
             return share * clients
@@ -260,6 +260,8 @@ def _cohort_size(cohort: Cohort, clients: int) -> float:
             return sum(map(len, lists)) / len(lists)
         case BySize(by_size=number) | int(number):
             return number
+        case Pooled():
+            return clients
         case BySampler():  # nobody knows before it draws
             return clients
 

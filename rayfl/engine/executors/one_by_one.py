@@ -97,7 +97,8 @@ class OneByOne:
         augment, rows = client.streams.numpy("augment", number), self._rows(client, view)
         size = batch_size(client.local, len(rows))
         for places in _passes(client, len(rows), number):
-            yield from self._source.training_batches(rows[places], size, augment, view.augment is not False)
+            augmented, own = view.augment is not False, self._source.set_of(client.id)
+            yield from self._source.training_batches(rows[places], size, augment, augmented, own)
 
     def _training_weights(self, client: ClientContext, view: DataView, number: int) -> Iterator[torch.Tensor]:
         """The weights of the samples of every training batch."""
@@ -111,7 +112,7 @@ class OneByOne:
         """[n] the weights of the view's samples, in its order; None if all count alike."""
         if client.local.sample_weights is None:
             return None
-        return sample_weights(client.local.sample_weights, self._source.labels(self._rows(client, view)))
+        return sample_weights(client.local.sample_weights, self._labels(client, view))
 
     def _rows(self, client: ClientContext, view: DataView) -> np.ndarray:
         rows: np.ndarray = self._source.shard(client.id)[view.places]
@@ -121,8 +122,8 @@ class OneByOne:
         rows = self._rows(client, view)
         if view.augment:
             rng = client.streams.numpy("augment query", number)
-            return self._source.training_batches(rows, SAMPLES_AT_ONCE, rng)
-        return self._source.plain_batches(rows, SAMPLES_AT_ONCE)
+            return self._source.training_batches(rows, SAMPLES_AT_ONCE, rng, name=self._source.set_of(client.id))
+        return self._source.plain_batches(rows, SAMPLES_AT_ONCE, self._source.set_of(client.id))
 
     def _summed_losses(self, client: ClientContext, view: DataView, number: int) -> Iterator[torch.Tensor]:
         """The loss of every batch of a pass that does not train, summed over its weighted samples."""
@@ -137,7 +138,10 @@ class OneByOne:
 
     def _divisor(self, client: ClientContext, view: DataView) -> torch.Tensor | int:
         """What the summed loss of all samples is divided by."""
-        return self._task.total(self._source.labels(self._rows(client, view)))
+        return self._task.total(self._labels(client, view))
+
+    def _labels(self, client: ClientContext, view: DataView) -> torch.Tensor:
+        return self._source.labels(self._rows(client, view), self._source.set_of(client.id))
 
     def _mean_loss(self, client: ClientContext, request: Loss, number: int) -> torch.Tensor:
         view = client.data if request.data is None else request.data

@@ -37,11 +37,15 @@ class Relay(Schedule):
             if len(self._chain) == LONGEST_CHAIN:
                 yield from self._break_chain(index)
             self._model, report = hosts[host].call("relay", index, clients, self._model, returns=2)
-            reports.append(Call(report, f"host {host}: {client_names(clients)}"))
+            reports.append(Call(report, f"host {host}: {self.names(clients)}"))
             self._chain.append(reports[-1])
         adopted = Call(self.backend.server.call("adopt", index, self._model), "server: the relay's model")
         idle = range(1, len(hosts)) if self._packed and len(hosts) > 1 else range(len(hosts))
         return SubmittedRound(index, assignments, reports, self._model, idle, [adopted])
+
+    def names(self, clients: Sequence[int]) -> str:
+        """Who trains, for the watchdog."""
+        return client_names(clients)
 
     def _break_chain(self, index: RoundIndex) -> Generator[Event, None, None]:
         """Waits for the model at the chain's end, and goes on from a copy without history."""

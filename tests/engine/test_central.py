@@ -1,0 +1,123 @@
+"""Central training against plain PyTorch, on any number of hosts, and as the counterpart of a federated scenario."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from torch.nn.functional import cross_entropy
+
+import rayfl
+from rayfl.centralised import centralised
+from rayfl.config.scenario import Scenario
+from rayfl.engine.events import RoundDone
+from rayfl.engine.job import Job
+from rayfl.errors import ClientError, ScenarioError
+from rayfl.models.flat import FlatModel
+from rayfl.simulation import prepare
+from rayfl.streams import client_stream
+from tests.algorithms.scene import CLASSES, TanhNet
+from tests.engine.scenes import run_on_hosts
+
+LOCAL: dict[str, Any] = {"batch_size": 16, "lr": 0.2, "momentum": 0.5, "weight_decay": 0.01}
+CENTRAL: dict[str, Any] = {"name": "central", "schedule": "central", "rounds": 3, "local": LOCAL}
+FEDERATED: dict[str, Any] = {"name": "federated", "rounds": 4, "cohort": 6, "local": {"epochs": 2, "batch_size": 4}}
+
+
+def made(phases: list[dict[str, Any]], **changes: Any) -> tuple[Job, FlatModel]:
+    tables = {"name": "people", "seed": 5, "data": {"name": "tests.algorithms.scene:people"}, "phases": phases}
+    model = "tests.algorithms.scene:TanhNet"
+    return prepare(Scenario.from_tables(tables | {"model": model} | changes), Path("no-data-here"))
+
+
+def test_three_passes_over_the_pool_are_those_of_plain_pytorch() -> None:
+    job, model = made([CENTRAL])
+    network = TanhNet(CLASSES)
+    network.load_state_dict(model.state_dict())
+    network.double()
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.2, momentum=0.5, weight_decay=0.01)
+    store = job.result.store
+    x, y = torch.from_numpy(np.asarray(store.train.x)).double(), torch.from_numpy(store.train.y)
+    for round in (1, 2, 3):
+        optimizer.state.clear()  # fresh in every round, as in every client update
+        order = client_stream(5, "order", 0, round, store.num_clients, 0, 0).permutation(len(y))
+        for start in range(0, len(y), 16):
+            rows = order[start : start + 16]
+            optimizer.zero_grad()
+            torch.autograd.backward(cross_entropy(network(x[rows]), y[rows]))
+            optimizer.step()
+    vector, events = run_on_hosts(job, 1)
+    for name, tensor in model.state_dict(torch.from_numpy(vector)).items():
+        np.testing.assert_allclose(tensor, network.state_dict()[name], atol=2e-6)
+    done = [event for event in events if isinstance(event, RoundDone)]
+    assert [event.steps for event in done] == [-(-len(y) // 16)] * 3
+    assert done[-1].traffic.bytes == 0
+
+
+def test_hosts_do_not_matter_and_other_phases_may_come_before_and_after() -> None:
+    phases = [FEDERATED, CENTRAL, {**FEDERATED, "name": "more"}]
+    one, three = (run_on_hosts(made(phases)[0], hosts)[0] for hosts in (1, 3))
+    assert np.array_equal(one, three)
+
+
+def test_the_servers_own_samples_are_trained_on_alone() -> None:
+    data = {"name": "tests.algorithms.scene:people", "server_share": 0.3}
+    job, _ = made([CENTRAL | {"data": "server"}], data=data)
+    server = job.result.store.server
+    assert server is not None
+    _, events = run_on_hosts(job, 2)
+    steps = [event.steps for event in events if isinstance(event, RoundDone)]
+    assert steps == [-(-len(server) // 16)] * 3
+
+
+def test_options_of_local_training_apply_to_the_pool() -> None:
+    local = LOCAL | {"epochs": 2, "steps": 9, "momentum": 0.0, "optimizer": "adamw", "unfreeze": {"share": 0.5}}
+    job, _ = made([CENTRAL | {"local": local, "algorithm": "fedprox"}])
+    _, events = run_on_hosts(job, 1)
+    assert [event.steps for event in events if isinstance(event, RoundDone)] == [9] * 3
+
+
+def test_the_counterpart_makes_as_many_passes_over_the_same_data() -> None:
+    job, _ = made([FEDERATED])
+    counterpart = centralised(job.scenario, job.result.population.sizes)
+    (phase,) = counterpart.phases
+    # half of the twelve clients, two epochs each, four rounds
+    assert (phase.schedule, phase.rounds, phase.local.epochs) == ("central", 4, 1)
+    assert phase.local.batch_size == 4
+    capped, _ = made([FEDERATED | {"local": {"steps": 1, "batch_size": 1}, "rounds": 100, "cohort": 12}])
+    sizes = capped.result.population.sizes
+    assert centralised(capped.scenario, sizes).phases[0].rounds == round(100 * 12 / sizes.sum())
+
+
+def test_a_scenario_runs_centralised_and_its_records_can_be_run_again(tmp_path: Path) -> None:
+    job, _ = made([FEDERATED])
+    quietly: dict[str, Any] = {"backend": "inline", "out": tmp_path, "console": Console(quiet=True)}
+    result = rayfl.run(job.scenario, centralise=True, **quietly)
+    assert result.directory.name.startswith("people_centralised-")
+    again = rayfl.run(result.directory / "scenario.toml", **quietly)
+    assert all(torch.equal(result.state_dict[name], again.state_dict[name]) for name in again.state_dict)
+
+
+@pytest.mark.parametrize(
+    ("phase", "complaint"),
+    [
+        ({"data": "server"}, "phases.central.data: the server holds no samples; give it some with data.server_share"),
+        ({"cohort": 3}, "cohort: has no effect with this schedule"),
+        ({"algorithm": "scaffold"}, "there is no central training of 'scaffold'"),
+        ({"algorithm": {"name": "fedavg", "weighting": "uniform"}}, "weighting: has no effect in a central training"),
+        ({"data": "all"}, "data: must be 'clients' or 'server'|data: .*'clients'"),
+    ],
+)
+def test_wrong_central_phases_are_named(phase: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ScenarioError, match=complaint):
+        made([CENTRAL | phase])
+
+
+def test_divergence_is_told_of_the_pool_and_not_of_a_client() -> None:
+    job, _ = made([CENTRAL | {"local": LOCAL | {"lr": 1e30}}])
+    with pytest.raises(ClientError, match=r"^central training on host 0, phase 'central', round 1: training diverged"):
+        run_on_hosts(job, 1)
