@@ -89,6 +89,18 @@ def rayfl_on(module: str, example: str, folder: Path, *arguments: str) -> subpro
     )
 
 
+def test_a_problem_of_ones_own_takes_less_than_sixty_lines(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="rayfl[tensorboard] is not installed")
+    assert sum(len((EXAMPLES / f"own_problem.{kind}").read_text().splitlines()) for kind in ("toml", "py")) < 60
+    done = rayfl_on("scenario", "own_problem", tmp_path, "--backend", "inline")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "by early_stopping: validation_macro_f1 has not improved in 5 evaluations" in done.stdout
+    row = last_row(tmp_path)
+    assert row["test_macro_f1"] > 0.7
+    assert 0.3 < row["test_exact_match"] < row["test_macro_f1"]
+    assert any((records(tmp_path) / "tensorboard").iterdir())
+
+
 def test_own_source_learns_the_seasons_and_has_its_further_test_set(tmp_path: Path) -> None:
     done = rayfl_on("scenario", "own_source", tmp_path, "--backend", "inline")
     assert (done.returncode, done.stderr) == (0, "")
