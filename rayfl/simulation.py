@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,18 +21,13 @@ from rayfl.centralised import centralised
 from rayfl.config.loading import Overrides, load_scenario
 from rayfl.config.scenario import Scenario
 from rayfl.data.folders import cache_folder, data_folder
-from rayfl.data.store import build_store
-from rayfl.engine.cohort import check_cohort
 from rayfl.engine.events import EventConsumer, RoundSettled
-from rayfl.engine.initial_model import build_checked
 from rayfl.engine.job import Job, Session
-from rayfl.engine.platform_facts import differing_hosts
-from rayfl.engine.requirements import check_metrics, check_requirements, check_scenario
-from rayfl.engine.slices import cut, draw_test_samples
-from rayfl.engine.workload import InitialModel, Workload
 from rayfl.errors import ScenarioError
 from rayfl.interruption import Interrupts, interruptible, is_interrupt
 from rayfl.models.flat import FlatModel
+from rayfl.preparation import prepare
+from rayfl.report.announcement import announce, announce_hosts, title_of
 from rayfl.report.curves import PhaseSpan, draw_curves
 from rayfl.report.environment import describe_environment
 from rayfl.report.progress import Progress
@@ -41,9 +35,7 @@ from rayfl.report.reason import one_line
 from rayfl.report.records import Records, check_writable
 from rayfl.report.status import MODEL, Status, Stop
 from rayfl.report.summary import Summary
-from rayfl.resolution import resolve
 from rayfl.start.starting import find_source, start_from
-from rayfl.tasks.building import build_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,6 +59,34 @@ class Result:
     metrics: pa.Table
     state_dict: dict[str, torch.Tensor]
     directory: Path
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a scenario is run; the paths are absolute.
+
+    Attributes:
+        data_dir: Where the real data is.
+        out: Where the run's folder is created.
+        folder: The run's folder, if it is not to be created in `out`.
+        backend: `ray` or `inline`.
+        address: Of a Ray cluster; see `run`.
+        callbacks: Called after those that the scenario names.
+        starts: Where the models of scenarios that others start from are kept.
+        centralise: Whether the scenario's centralised counterpart is run instead.
+        while_waiting: Called about every second while a busy cluster has no room for the hosts; without it the run
+            fails if there is none.
+    """
+
+    data_dir: Path
+    out: Path
+    folder: Path | None
+    backend: Backend
+    address: str | None
+    callbacks: Given
+    starts: Path
+    centralise: bool = False
+    while_waiting: Callable[[], None] | None = None
 
 
 def run(
@@ -123,53 +143,43 @@ def run(
     # absolute paths, since a connection to Ray may change the working directory
     out, folder = Path(out).absolute(), Path(folder).absolute() if folder else None
     check_writable(folder or out)
-    return carry_out(
-        load_scenario(scenario, overrides, quick),
-        backend,
-        address,
+    launch = Launch(
+        data_folder(data_dir).absolute(),
         out,
         folder,
-        data_folder(data_dir).absolute(),
-        callbacks,
-        console or Console(),
-        starts=Path(starts).absolute() if starts else None,
-        centralise=centralise,
+        backend,
+        address,
+        tuple(callbacks) if isinstance(callbacks, list | tuple) else callbacks,
+        Path(starts).absolute() if starts else cache_folder() / "starts",
+        centralise,
     )
+    return carry_out(load_scenario(scenario, overrides, quick), launch, console or Console())
 
 
-def carry_out(
-    scenario: Scenario,
-    backend: Backend,
-    address: str | None,
-    out: Path,
-    folder: Path | None,
-    data_dir: Path,
-    callbacks: Given,
-    console: Console,
-    while_waiting: Callable[[], None] | None = None,
-    starts: Path | None = None,
-    centralise: bool = False,
-) -> Result:
-    """Runs a scenario as `run` does, whose arguments these are, the paths absolute.
+def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
+    """Runs a scenario as `run` does.
 
     Args:
-        while_waiting: Called about every second while a busy cluster has no room for the hosts; by default the run
-            fails if there is none.
+        scenario: As loaded from files and overrides.
+        launch: How, and with what.
+        console: Where progress is printed.
     """
-    if backend == "inline" and scenario.resources.dashboard:
+    if launch.backend == "inline" and scenario.resources.dashboard:
         raise ScenarioError("resources.dashboard: has no effect without Ray (backend 'inline'); leave it out")
-    job, model = prepare(scenario, data_dir)
-    if centralise:
-        job, model = prepare(centralised(job.scenario, job.result.population.sizes), data_dir)
+    job, model = prepare(scenario, launch.data_dir)
+    if launch.centralise:
+        job, model = prepare(centralised(job.scenario, job.result.population.sizes), launch.data_dir)
     if job.scenario.start:
-        job = _started(job, model, backend, address, data_dir, starts or cache_folder() / "starts", console)
-    following = [*build_callbacks(job.scenario), *checked(callbacks, job.scenario), *_of_trial(job.scenario)]
+        job = _started(job, model, launch, console)
+    following = [*build_callbacks(job.scenario), *checked(launch.callbacks, job.scenario), *_of_trial(job.scenario)]
     job = replace(job, settles=bool(following))
     summary = Summary(job.headline)
     with ExitStack() as stack:
-        _announce(console, job, model)
+        announce(console, job, model)
         records = stack.enter_context(
-            Records.within(folder) if folder else Records.create(out, job.scenario.name, datetime.now())
+            Records.within(launch.folder)
+            if launch.folder
+            else Records.create(launch.out, job.scenario.name, datetime.now())
         )
         interrupts = stack.enter_context(interruptible())
         status = Status(records.folder, sum(phase.rounds for phase in job.scenario.phases))
@@ -179,12 +189,11 @@ def carry_out(
         )
         try:
             status.running()
-            waiting = partial(_wait, while_waiting, status) if while_waiting else None
-            session = stack.enter_context(_session(job, backend, address, records.folder, waiting))
+            session = stack.enter_context(_session(job, launch, records.folder, status))
             status.running()
-            _announce_hosts(console, session, backend, records.folder)
+            announce_hosts(console, session, launch.backend, records.folder)
             records.write_scenario(job.scenario.to_toml())
-            records.write_environment(describe_environment(job, backend, session.hosts))
+            records.write_environment(describe_environment(job, launch.backend, session.hosts))
             follower.start()
             phases = [(phase.name, phase.rounds) for phase in job.scenario.phases]
             with Progress(phases, console, job.headline) as progress:
@@ -207,73 +216,36 @@ def carry_out(
     return Result(job.scenario, metrics, state, records.folder)
 
 
-def _started(
-    job: Job, model: FlatModel, backend: Backend, address: str | None, data_dir: Path, folder: Path, console: Console
-) -> Job:
+def _started(job: Job, model: FlatModel, launch: Launch, console: Console) -> Job:
     """The same job with the weights that its scenario starts from."""
     start = job.scenario.start
     assert start is not None
 
     def run_first(first: Scenario, kept: Path) -> None:
         console.print(Text(f"start    scenario {first.name} is run first", style="bold"), soft_wrap=True)
-        carry_out(first, backend, address, folder, kept, data_dir, (), console, starts=folder)
+        carry_out(first, replace(launch, folder=kept, callbacks=(), centralise=False), console)
 
-    source = find_source(start, model, folder, lambda first: prepare(first, data_dir), run_first)
+    source = find_source(start, model, launch.starts, lambda first: prepare(first, launch.data_dir), run_first)
     job, taken = start_from(job, model, source)
     console.print(Text(f"start    {source.where}: {taken.summary()}"), soft_wrap=True)
     return job
 
 
-def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
-    """Loads the data, builds the network, and checks everything that can be checked before a host starts.
-
-    Args:
-        scenario: The scenario as loaded from files and overrides.
-        data_dir: Where the real data is.
-
-    Returns:
-        The job, and the initial model on the CPU.
-
-    Raises:
-        ScenarioError: The scenario is wrong.
-        DataError: The data is missing or wrong.
-    """
-    scenario = resolve(scenario)
-    check_scenario(scenario)
-    store = build_store(scenario.data, scenario.data_seed, data_dir, cache_folder())
-    for phase in scenario.phases:
-        check_cohort(phase, f"phases.{phase.name}", store.num_clients)
-    store = draw_test_samples(scenario.evaluation, store, scenario.data_seed)
-    cut(scenario.evaluation, store)
-    task = build_task(scenario)
-    num_outputs = task.num_outputs(store.train.y, store.num_classes)
-    model = build_checked(scenario, scenario.model, store, task, num_outputs)
-    check_requirements(scenario, model.module, store)
-    initial = InitialModel(model.vector.numpy().copy(), model.layout)
-    workload = Workload(scenario.model, initial, store, task, num_outputs, scenario.evaluation)
-    job = Job(scenario, [workload] * len(scenario.phases))
-    _ = job.headline
-    check_metrics(workload, model)
-    return job, model
-
-
-def _wait(while_waiting: Callable[[], None], status: Status, why: str) -> None:
-    status.waiting(why)
-    while_waiting()
-
-
-def _session(
-    job: Job, backend: Backend, address: str | None, folder: Path, waiting: Callable[[str], None] | None
-) -> AbstractContextManager[Session]:
+def _session(job: Job, launch: Launch, folder: Path, status: Status) -> AbstractContextManager[Session]:
     # imported only when chosen, so that `inline` works without Ray
-    if backend == "inline":
+    if launch.backend == "inline":
         from rayfl.engine.inline import inline_session
 
         return inline_session(job)
     from rayfl.cluster.ray_log import NAME, RayLog
     from rayfl.cluster.ray_session import ray_session
 
-    return ray_session(job, address, RayLog(folder / NAME), waiting)
+    def wait(why: str) -> None:
+        assert launch.while_waiting is not None
+        status.waiting(why)
+        launch.while_waiting()
+
+    return ray_session(job, launch.address, RayLog(folder / NAME), wait if launch.while_waiting else None)
 
 
 def _follow(
@@ -347,51 +319,17 @@ def _end_early(
 
 def _draw(metrics: pa.Table, job: Job, path: Path, console: Console) -> None:
     """Draws the curves; a run whose records are complete does not fail because drawing does."""
+    phases, provenance = job.scenario.phases, job.result.store.provenance
+    ends = accumulate(phase.rounds for phase in phases)
+    spans = [
+        PhaseSpan(phase.name, phase.schedule, end - phase.rounds + 1, end)
+        for phase, end in zip(phases, ends, strict=True)
+    ]
     try:
-        scenario, provenance = job.scenario, job.result.store.provenance
-        draw_curves(metrics, job.headline, _spans(scenario), _title(scenario), provenance, path)
+        draw_curves(metrics, job.headline, spans, title_of(job.scenario), provenance, path)
     except Exception as error:
         _warn(console, f"could not draw {path.name}: {one_line(error)}")
 
 
 def _warn(console: Console, text: str) -> None:
     console.print(Text(f"warning: {text}", style="yellow"), soft_wrap=True)
-
-
-def _spans(scenario: Scenario) -> list[PhaseSpan]:
-    ends = accumulate(phase.rounds for phase in scenario.phases)
-    return [
-        PhaseSpan(phase.name, phase.schedule, end - phase.rounds + 1, end)
-        for phase, end in zip(scenario.phases, ends, strict=True)
-    ]
-
-
-def _title(scenario: Scenario) -> str:
-    return scenario.title or scenario.name
-
-
-def _announce(console: Console, job: Job, model: FlatModel) -> None:
-    """Prints what is about to run and on which data; generated data in red."""
-    store, scenario = job.result.store, job.scenario
-    data_seed = "" if scenario.data.seed is None else f", data seed {scenario.data.seed}"
-    lines = [
-        f"{_title(scenario)} (scenario {scenario.name}, seed {scenario.seed}{data_seed})",
-        f"data     {store.provenance.source}: {store.provenance.description}",
-        *(f"         {path}, sha256 {digest[:16]}…" for path, digest in store.provenance.files),
-        f"         {store.summary()}",
-        f"model    {scenario.model.name}, {model.num_params:,} parameters",
-        *(f"phase    {p.name}: {p.rounds} rounds, {p.schedule}, {p.algorithm.name}" for p in scenario.phases),
-    ]
-    styles = {0: "bold", 1: "bold red" if store.provenance.source == "generated" else ""}
-    for number, line in enumerate(lines):
-        console.print(line, style=styles.get(number, ""), highlight=False, markup=False, soft_wrap=True)
-
-
-def _announce_hosts(console: Console, session: Session, backend: Backend, folder: Path) -> None:
-    lines = [f"host {host['host']}   {host['device']} on {host['node']} (backend {backend})" for host in session.hosts]
-    if session.dashboard:
-        lines.append(f"ray      dashboard at {session.dashboard}")
-    for line in [*lines, f"records  {folder}"]:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-    if differing := differing_hosts(session.hosts):
-        console.print(differing, style="bold red", highlight=False, markup=False, soft_wrap=True)

@@ -24,14 +24,17 @@ PACKAGE = Path(rayfl.__file__).parent
 FOUNDATIONS = ("rayfl.durable", "rayfl.errors", "rayfl.registry", "rayfl.streams", "rayfl.user_code", "rayfl.wording")
 ABOVE = (
     "rayfl.callbacks",
+    "rayfl.centralised",
     "rayfl.cluster",
     "rayfl.command_line",
     "rayfl.data_report",
     "rayfl.grid",
+    "rayfl.preparation",
     "rayfl.report",
     "rayfl.resolution",
     "rayfl.scenario",
     "rayfl.simulation",
+    "rayfl.start",
 )
 FORBIDDEN = {
     "rayfl.config": ("rayfl.algorithms", "rayfl.data", "rayfl.engine", "rayfl.local", "rayfl.models", *ABOVE),

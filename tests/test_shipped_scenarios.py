@@ -22,8 +22,8 @@ from rayfl.engine.initial_model import build_network
 from rayfl.engine.requirements import check_requirements, check_scenario
 from rayfl.grid.cells import Cell, cells_of, client_updates
 from rayfl.grid.schema import Metric, load_grid
+from rayfl.preparation import prepare
 from rayfl.resolution import resolve
-from rayfl.simulation import prepare
 from rayfl.tasks.building import build_task
 
 SCENARIOS, GRIDS = find_scenarios(), find_grids()

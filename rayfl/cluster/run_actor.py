@@ -90,22 +90,17 @@ class RunActor:
             ray.kill(this)
 
     def _carry_out(self, console: Console) -> None:
-        from rayfl.simulation import carry_out
+        from rayfl.data.folders import cache_folder
+        from rayfl.simulation import Launch, carry_out
 
         given, folder = self._submission, self._submission.folder
         callbacks = [*given.callbacks, _StopWhenAsked(name="handle.stop()").heeding(self._stop)]
         try:
-            carry_out(
-                given.scenario,
-                "ray",
-                None,
-                folder.parent,
-                folder,
-                given.data_dir,
-                callbacks,
-                console,
-                self._while_waiting,
-            )
+            launch = Launch(
+                given.data_dir, folder.parent, folder, "ray", None, callbacks, cache_folder() / "starts",
+                while_waiting=self._while_waiting,
+            )  # fmt: skip
+            carry_out(given.scenario, launch, console)
         except BaseException as error:  # the last one to know of it
             said = str(error) if isinstance(error, RayflError) else traceback.format_exc()
             console.print(f"error: {said}", markup=False, highlight=False, soft_wrap=True)

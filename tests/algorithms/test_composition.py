@@ -12,7 +12,7 @@ import torch
 from rayfl.algorithms.presets import PRESETS
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
-from rayfl.simulation import prepare
+from rayfl.preparation import prepare
 from tests.algorithms.reference import (
     Vector,
     assert_equal_and_unlike,

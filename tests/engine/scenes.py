@@ -15,7 +15,7 @@ from rayfl.engine.inline import InlineBackend
 from rayfl.engine.job import Job
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
-from rayfl.simulation import prepare
+from rayfl.preparation import prepare
 
 PRETRAIN = {"name": "cyclic", "schedule": "relay", "rounds": 3, "cohort": 4, "local": {"steps": 3, "batch_size": 8}}
 FEDERATED = {"name": "federated", "rounds": 3, "cohort": 5, "local": {"epochs": 2, "batch_size": 16, "momentum": 0.5}}

@@ -18,7 +18,7 @@ from rayfl.engine.events import RoundDone
 from rayfl.engine.job import Job
 from rayfl.errors import ClientError, ScenarioError
 from rayfl.models.flat import FlatModel
-from rayfl.simulation import prepare
+from rayfl.preparation import prepare
 from rayfl.streams import client_stream
 from tests.algorithms.scene import CLASSES, TanhNet
 from tests.engine.scenes import run_on_hosts

@@ -20,7 +20,7 @@ from rayfl.data.batches import BatchSource
 from rayfl.engine.events import Evaluated
 from rayfl.errors import ClientError, RayflError, ScenarioError
 from rayfl.models.flat import FlatModel
-from rayfl.simulation import prepare
+from rayfl.preparation import prepare
 from rayfl.tasks.classification import Classification
 from tests.engine.scenes import FEDERATED, prepared, run_on_hosts, tables
 

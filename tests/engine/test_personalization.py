@@ -15,7 +15,7 @@ from rayfl.engine.events import Evaluated
 from rayfl.errors import ScenarioError
 from rayfl.models.flat import FlatModel
 from rayfl.models.lenet5 import LeNet5
-from rayfl.simulation import prepare
+from rayfl.preparation import prepare
 from tests.engine.scenes import FEDERATED, prepared, run_on_hosts, tables
 
 FINE_TUNING = {"epochs": 4, "batch_size": "full", "lr": 0.2}

@@ -16,7 +16,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.data.dataset import Dataset, Provenance, Samples
 from rayfl.engine.events import Evaluated
 from rayfl.errors import ScenarioError
-from rayfl.simulation import prepare
+from rayfl.preparation import prepare
 from tests.engine.scenes import FEDERATED, run_on_hosts
 
 HERE = __name__

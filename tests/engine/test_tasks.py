@@ -16,7 +16,7 @@ from rayfl.data.dataset import Dataset, Provenance, Samples
 from rayfl.engine.events import Evaluated
 from rayfl.errors import RayflError
 from rayfl.models.network import Network
-from rayfl.simulation import prepare
+from rayfl.preparation import prepare
 from tests.engine.scenes import run_on_hosts
 
 HERE = __name__

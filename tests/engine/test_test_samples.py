@@ -14,8 +14,8 @@ from rayfl.data.store import ShardStore
 from rayfl.engine.events import Evaluated
 from rayfl.engine.slices import cut, draw_test_samples
 from rayfl.errors import ScenarioError
+from rayfl.preparation import prepare
 from rayfl.report.environment import describe_environment
-from rayfl.simulation import prepare
 from tests.engine.scenes import FEDERATED, prepared, run_on_hosts, tables
 
 

@@ -16,7 +16,7 @@ from rayfl.engine.events import Evaluated
 from rayfl.engine.job import Job
 from rayfl.errors import ScenarioError
 from rayfl.models.flat import FlatModel
-from rayfl.simulation import prepare
+from rayfl.preparation import prepare
 from tests.engine.scenes import FEDERATED, PRETRAIN, cast, prepared, tables
 
 OTHER = {"name": "handwriting", "clients": 5, "source": "generated"}

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from rayfl.config.scenario import Scenario
-from rayfl.simulation import prepare
+from rayfl.preparation import prepare
 from tests.engine.scenes import run_on_hosts
 from tests.golden.recording import FOLDER, conditions, described, outcome, recorded
 from tests.golden.scenarios import golden_scenarios

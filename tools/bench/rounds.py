@@ -12,7 +12,7 @@ from rayfl.config.loading import load_scenario
 from rayfl.engine.events import RoundDone
 from rayfl.engine.job import Job
 from rayfl.models.flat import FlatModel
-from rayfl.simulation import prepare
+from rayfl.preparation import prepare
 
 NEVER = 1_000_000
 """For evaluation.every: only the last round of a phase is evaluated, after the rounds that are timed."""

@@ -1,0 +1,51 @@
+"""From a scenario to a job: data, network and checks, before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rayfl.config.scenario import Scenario
+from rayfl.data.folders import cache_folder
+from rayfl.data.store import build_store
+from rayfl.engine.cohort import check_cohort
+from rayfl.engine.initial_model import build_checked
+from rayfl.engine.job import Job
+from rayfl.engine.requirements import check_metrics, check_requirements, check_scenario
+from rayfl.engine.slices import cut, draw_test_samples
+from rayfl.engine.workload import InitialModel, Workload
+from rayfl.models.flat import FlatModel
+from rayfl.resolution import resolve
+from rayfl.tasks.building import build_task
+
+
+def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
+    """Loads the data, builds the network, and checks everything that can be checked before a host starts.
+
+    Args:
+        scenario: The scenario as loaded from files and overrides.
+        data_dir: Where the real data is.
+
+    Returns:
+        The job, and the initial model on the CPU.
+
+    Raises:
+        ScenarioError: The scenario is wrong.
+        DataError: The data is missing or wrong.
+    """
+    scenario = resolve(scenario)
+    check_scenario(scenario)
+    store = build_store(scenario.data, scenario.data_seed, data_dir, cache_folder())
+    for phase in scenario.phases:
+        check_cohort(phase, f"phases.{phase.name}", store.num_clients)
+    store = draw_test_samples(scenario.evaluation, store, scenario.data_seed)
+    cut(scenario.evaluation, store)
+    task = build_task(scenario)
+    num_outputs = task.num_outputs(store.train.y, store.num_classes)
+    model = build_checked(scenario, scenario.model, store, task, num_outputs)
+    check_requirements(scenario, model.module, store)
+    initial = InitialModel(model.vector.numpy().copy(), model.layout)
+    workload = Workload(scenario.model, initial, store, task, num_outputs, scenario.evaluation)
+    job = Job(scenario, [workload] * len(scenario.phases))
+    _ = job.headline
+    check_metrics(workload, model)
+    return job, model

@@ -1,0 +1,45 @@
+"""What a run prints before it begins: data, model, phases, hosts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from rayfl.config.scenario import Scenario
+from rayfl.engine.job import Job, Session
+from rayfl.engine.platform_facts import differing_hosts
+from rayfl.models.flat import FlatModel
+
+
+def announce(console: Console, job: Job, model: FlatModel) -> None:
+    """Prints what is about to run and on which data; generated data in red."""
+    store, scenario = job.result.store, job.scenario
+    data_seed = "" if scenario.data.seed is None else f", data seed {scenario.data.seed}"
+    lines = [
+        f"{title_of(scenario)} (scenario {scenario.name}, seed {scenario.seed}{data_seed})",
+        f"data     {store.provenance.source}: {store.provenance.description}",
+        *(f"         {path}, sha256 {digest[:16]}…" for path, digest in store.provenance.files),
+        f"         {store.summary()}",
+        f"model    {scenario.model.name}, {model.num_params:,} parameters",
+        *(f"phase    {p.name}: {p.rounds} rounds, {p.schedule}, {p.algorithm.name}" for p in scenario.phases),
+    ]
+    styles = {0: "bold", 1: "bold red" if store.provenance.source == "generated" else ""}
+    for number, line in enumerate(lines):
+        console.print(line, style=styles.get(number, ""), highlight=False, markup=False, soft_wrap=True)
+
+
+def announce_hosts(console: Console, session: Session, backend: str, folder: Path) -> None:
+    """Prints the hosts that run it, and where the records go."""
+    lines = [f"host {host['host']}   {host['device']} on {host['node']} (backend {backend})" for host in session.hosts]
+    if session.dashboard:
+        lines.append(f"ray      dashboard at {session.dashboard}")
+    for line in [*lines, f"records  {folder}"]:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if differing := differing_hosts(session.hosts):
+        console.print(differing, style="bold red", highlight=False, markup=False, soft_wrap=True)
+
+
+def title_of(scenario: Scenario) -> str:
+    """The title, or the name where there is none."""
+    return scenario.title or scenario.name
