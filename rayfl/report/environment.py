@@ -11,7 +11,7 @@ from typing import Any
 
 from rayfl.engine.job import Job
 
-PACKAGES = ("rayfl", "torch", "torchvision", "numpy", "ray", "pydantic", "pyarrow")
+PACKAGES = ("rayfl", "torch", "torchvision", "torchmetrics", "numpy", "ray", "pydantic", "pyarrow")
 
 
 def describe_environment(job: Job, backend: str, hosts: Sequence[Mapping[str, str]]) -> dict[str, Any]:

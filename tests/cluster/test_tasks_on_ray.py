@@ -1,0 +1,64 @@
+"""Tasks, metrics, sets, starts and central training once on Ray, with the bits of one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+import rayfl
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+
+HERE = "tests.engine.test_tasks"
+LOCAL = {"batch_size": 8, "lr": 0.1}
+PHASES = [
+    {"name": "relay", "schedule": "relay", "rounds": 2, "cohort": 3, "local": LOCAL},
+    {"name": "central", "schedule": "central", "rounds": 2, "local": LOCAL},
+    {"name": "parallel", "rounds": 2, "cohort": 4, "local": {**LOCAL, "optimizer": "adamw", "precision": "bf16"}},
+]
+
+
+def largest_error(outputs: torch.Tensor, targets: torch.Tensor) -> float:
+    return float((outputs - targets).abs().max())
+
+
+SCENES: dict[str, dict[str, Any]] = {
+    "vectors": {"metrics": ["rmse", "mae", {"name": f"{__name__}:largest_error", "higher_is_better": False}]},
+    "tags": {"metrics": ["macro_f1", "auroc"], "headline": "auroc"},
+    "maps": {"metrics": ["mean_iou"]},
+    "verses": {"metrics": ["perplexity", "accuracy"]},
+}
+TASKS = {"vectors": "regression", "tags": "multilabel", "maps": "segmentation", "verses": "next_symbol"}
+MODELS = {"vectors": "Dense", "tags": "Dense", "maps": "Pixels", "verses": "Speller"}
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_a_task_has_the_same_bits_and_metrics_on_ray(name: str, tmp_path: Path) -> None:
+    scenario = {
+        "name": name,
+        "data": {
+            "name": f"{HERE}:{name}",
+            "clients": 8,
+            "partition": "iid",
+            "validation_share": 0.1,
+            "test_share": 0.1,
+        },
+        "model": f"{HERE}:{MODELS[name]}",
+        "task": TASKS[name],
+        "phases": PHASES,
+        "evaluation": SCENES[name] | {"batch_size": 16, "per_client": True},
+        "resources": {"hosts": 3},
+    }
+    quietly: dict[str, Any] = {"out": tmp_path, "console": Console(quiet=True)}
+    first = rayfl.run(scenario | {"name": "first", "phases": PHASES[:1]}, backend="inline", **quietly)
+    scenario |= {"start": {"run": str(first.directory)}}
+    results = [rayfl.run(scenario, backend=backend, **quietly) for backend in ("inline", "ray")]
+    inline, on_ray = results
+    assert all(torch.equal(inline.state_dict[key], on_ray.state_dict[key]) for key in inline.state_dict)
+    rows = [result.metrics.drop_columns(["seconds"]).to_pylist() for result in results]
+    assert rows[0] == rows[1]
+    assert any(column.startswith("client_test_") for column in rows[0][0])
