@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from rayfl.algorithms.building import build_algorithm
 from rayfl.config.phase import CentralPhase, Phase
 from rayfl.config.scenario import Scenario
+from rayfl.config.section import Named
 from rayfl.engine.cohort import expected_cohort_size
 from rayfl.local.draws import typical
 from rayfl.local.steps import batches_of_steps
@@ -15,7 +17,9 @@ def centralised(scenario: Scenario, sizes: np.ndarray) -> Scenario:
     """Replaces all phases by central training on the clients' pooled samples.
 
     A round is one pass over the pool. There are as many as all client updates of the scenario make together on average,
-    rounded, at least one; clients are taken to be drawn alike. The last phase's local training says how.
+    rounded, at least one; clients are taken to be drawn alike. The last phase's local training says how; its learning
+    rate falls from the first to the last pass as it fell from the first to the last round. Callbacks watch the whole
+    run, and all clients are scored with the one model.
 
     Args:
         scenario: The resolved scenario.
@@ -23,17 +27,32 @@ def centralised(scenario: Scenario, sizes: np.ndarray) -> Scenario:
     """
     passes = sum(_passes(phase, sizes) for phase in scenario.phases)
     last = scenario.phases[-1]
-    local = last.local.model_copy(update={"epochs": 1, "steps": None})
-    phase = CentralPhase(
-        name="central", schedule="central", rounds=max(1, round(passes)), train=last.train, local=local
+    rounds, before = max(1, round(passes)), sum(phase.rounds for phase in scenario.phases)
+    drops = dict.fromkeys(max(1, round(drop * rounds / before)) for drop in last.local.lr_drops)
+    local = last.local.model_copy(
+        update={
+            "epochs": 1,
+            "steps": None,
+            "lr_decay": last.local.lr_decay ** (before / rounds),
+            "lr_drops": tuple(drops),
+        }
     )
+    only = build_algorithm(last).trains_only if last.train == "all" else last.train
+    phase = CentralPhase(name="central", schedule="central", rounds=rounds, train=only, local=local)
     return scenario.model_copy(
         update={
             "name": f"{scenario.name}_centralised",
             "title": f"{scenario.title or scenario.name}, centralised",
             "phases": (phase,),
+            "callbacks": tuple(_of_any_phase(chosen) for chosen in scenario.callbacks),
+            "evaluation": scenario.evaluation.model_copy(update={"client_model": "global"}),
         }
     )
+
+
+def _of_any_phase(chosen: Named) -> Named:
+    options = {key: value for key, value in chosen.options.items() if key != "phase"}
+    return Named.model_validate({"name": chosen.name, **options})
 
 
 def _passes(phase: Phase, sizes: np.ndarray) -> float:

@@ -86,12 +86,19 @@ class Registry:
             return import_object(self._paths[name])
         if ":" in name:
             found = import_object(name)
-            if _is_pythons_own(found) or name.startswith("builtins:"):  # Ray replaces print
+            if _is_pythons_own(found) or _is_pythons_own_module(name.partition(":")[0]):
                 raise ScenarioError(f"{self.kind} '{name}': is part of Python and no {self.kind}, so it was not called")
             return found
         raise ScenarioError(
             f"unknown {self.kind} '{name}'; {nearest(name, self._paths)} (your own: 'package.module:object')"
         )
+
+
+def _is_pythons_own_module(name: str) -> bool:
+    """Whether it is a module of Python, in which libraries may have replaced something: Ray does print, W&B exit."""
+    file = getattr(sys.modules.get(name), "__file__", None)
+    own = name.partition(".")[0] in sys.stdlib_module_names
+    return own and (file is None or Path(file).is_relative_to(STANDARD_LIBRARY))
 
 
 def _is_pythons_own(found: Any) -> bool:

@@ -37,6 +37,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.sc
     options = parser.parse_intermixed_args(arguments)
     if not (options.list or options.name):
         parser.error("name a scenario, or use --list")
+    if options.show and options.centralised:
+        parser.error("--show loads no data, which --centralised needs to count the passes; leave one of them out")
     return exit_status(lambda: _carry_out(options))
 
 

@@ -74,6 +74,7 @@ class Launch:
         callbacks: Called after those that the scenario names.
         starts: Where the models of scenarios that others start from are kept.
         centralise: Whether the scenario's centralised counterpart is run instead.
+        for_itself: Whether the run is what was asked for, and not one that another starts from.
         while_waiting: Called about every second while a busy cluster has no room for the hosts; without it the run
             fails if there is none.
     """
@@ -86,6 +87,7 @@ class Launch:
     callbacks: Given
     starts: Path
     centralise: bool = False
+    for_itself: bool = True
     while_waiting: Callable[[], None] | None = None
 
 
@@ -171,7 +173,9 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
         job, model = prepare(centralised(job.scenario, job.result.population.sizes), launch.data_dir)
     if job.scenario.start:
         job = _started(job, model, launch, console)
-    following = [*build_callbacks(job.scenario), *checked(launch.callbacks, job.scenario), *_of_trial(job.scenario)]
+    following = [*build_callbacks(job.scenario), *checked(launch.callbacks, job.scenario)]
+    if launch.for_itself:
+        following += _of_trial(job.scenario)
     job = replace(job, settles=bool(following))
     summary = Summary(job.headline)
     with ExitStack() as stack:
@@ -223,7 +227,7 @@ def _started(job: Job, model: FlatModel, launch: Launch, console: Console) -> Jo
 
     def run_first(first: Scenario, kept: Path) -> None:
         console.print(Text(f"start    scenario {first.name} is run first", style="bold"), soft_wrap=True)
-        carry_out(first, replace(launch, folder=kept, callbacks=(), centralise=False), console)
+        carry_out(first, replace(launch, folder=kept, callbacks=(), centralise=False, for_itself=False), console)
 
     source = find_source(start, model, launch.starts, lambda first: prepare(first, launch.data_dir), run_first)
     job, taken = start_from(job, model, source)

@@ -112,7 +112,7 @@ class FailsInRoundTwo(FedAvg):
         ("DeclaresAnUnknownScope", "DeclaresAnUnknownScope.server_state() must return a scope for every name, one of"),
         (
             "RequiresNothingOfUse",
-            "RequiresNothingOfUse.requirements() must return a set of buffers, features",
+            "RequiresNothingOfUse.requirements() must return a set of batch_norm, buffers, features",
         ),
         ("RaisesWhenAsked", "RaisesWhenAsked.reads_first_model() raised LookupError: who knows"),
         ("RoundWithoutYield", "its round must be a generator that yields an Exchange, not return a list"),

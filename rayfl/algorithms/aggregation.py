@@ -58,10 +58,17 @@ class Aggregation(Component, ABC):
         """
 
     def check_cohort(self, smallest: int, largest: int) -> None:
-        """Checks that cohorts of these sizes make sense; called before anything starts, and for every round.
+        """Checks that cohorts of these sizes make sense; called before anything starts.
 
         Raises:
             ScenarioError: A cohort can be too small, or the aggregation has no effect in any.
+        """
+
+    def check_round(self, clients: int) -> None:
+        """Checks that a round with answers of so many clients can be aggregated.
+
+        Raises:
+            ScenarioError: It cannot.
         """
 
     def of(self, answers: Answers, name: str, compared: int | None = None) -> np.ndarray:
@@ -81,7 +88,7 @@ class Aggregation(Component, ABC):
         if not self.each:
             return answers.mean(name)
         updates = answers.one_by_one(name)
-        self.check_cohort(len(updates), len(updates))
+        self.check_round(len(updates))
         combined: Any = self.combine(updates if compared is None else updates.compared_on(compared))
         if not (isinstance(combined, np.ndarray) and combined.shape == (updates.length,)):
             got = f"{list(combined.shape)}" if isinstance(combined, np.ndarray) else f"a {type(combined).__name__}"
@@ -114,7 +121,8 @@ class TrimmedMean(Aggregation):
     """The mean of every coordinate without its largest and its smallest values.
 
     Attributes:
-        share: beta, the share of the clients that is left out at either end; of m clients, beta m rounded down.
+        share: beta, the share of the clients that is left out at either end; of m clients, beta m rounded down, in a
+            small cohort nobody.
     """
 
     name: str = "trimmed_mean"
@@ -169,6 +177,9 @@ class Krum(Aggregation):
             )
         if self.select >= smallest:
             raise ScenarioError(f"select = {self.select} of {smallest} clients is the mean of all; choose fewer")
+
+    def check_round(self, clients: int) -> None:
+        self.check_cohort(clients, clients)
 
 
 class GeometricMedian(Aggregation):

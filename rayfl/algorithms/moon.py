@@ -6,6 +6,7 @@ Li, He and Song, "Model-Contrastive Federated Learning", CVPR 2021, eq. 3 and al
 from __future__ import annotations
 
 from collections import deque
+from itertools import takewhile
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import NonNegativeFloat, PositiveFloat, model_validator
@@ -107,8 +108,12 @@ class _TogetherWithComingBatches:
 
         while self._computed and self._computed[0][0] is not batch.x:
             self._computed.popleft()
+        if not isinstance(batch.x, torch.Tensor):  # inputs by name
+            return self._compute(batch.x)
         if not self._computed:
-            inputs = [batch.x, *batch.upcoming(SAMPLES_AT_ONCE // len(batch.x) - 1)]
+            shape = batch.x.shape[1:]
+            upcoming = batch.upcoming(SAMPLES_AT_ONCE // len(batch.x) - 1)
+            inputs = [batch.x, *takewhile(lambda x: x.shape[1:] == shape, upcoming)]  # padded, they differ
             rows = self._compute(torch.cat(inputs))
             parts = rows.split([len(x) for x in inputs])  # type: ignore[no-untyped-call]
             self._computed.extend(zip(inputs, parts, strict=True))

@@ -46,6 +46,10 @@ def checked(given: Given, scenario: Scenario) -> list[Callback]:
                 f"{where}: {item!r} is neither an object nor a subclass of rayfl.Callback; those with a name go into "
                 "the scenario"
             )
+        if item._has_followed:
+            raise ScenarioError(
+                f"{where}: this object has followed another run, and still has its state; make a new one"
+            )
         try:
             item.check(scenario)
         except ScenarioError as error:

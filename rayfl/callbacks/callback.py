@@ -97,8 +97,10 @@ class Callback(Component):
     timing, and neither does the round at which it stops the run, although later rounds may be under way on the hosts:
     their work is discarded.
 
-    Callbacks run in the process that started the run.
+    Callbacks run in the process that started the run. An object follows one run.
     """
+
+    _has_followed: bool = False
 
     def check(self, scenario: Scenario) -> None:
         """Raises a ScenarioError if it does not fit the scenario; called before anything starts."""

@@ -54,6 +54,8 @@ class Follower:
             RayflError: A callback raised; it is named.
         """
         self._started = True
+        for callback in self._callbacks:
+            callback._has_followed = True
         self._call("on_start")
 
     def add(self, event: Event) -> Event:

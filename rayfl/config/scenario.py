@@ -15,6 +15,9 @@ from rayfl.config.start import Start
 from rayfl.config.validation import explain
 from rayfl.errors import ScenarioError
 
+CHANGES_NO_RESULT = frozenset({"name", "title", "resources"})
+"""Keys that change no result, apart from the kind of device that `resources` asks for."""
+
 LONGEST_NAME = 200
 """Bytes of UTF-8: file systems allow 255, and the run's folder adds the time."""
 

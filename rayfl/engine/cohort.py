@@ -31,7 +31,7 @@ def check_cohort(phase: Phase, where: str, num_clients: int) -> None:
     """
     cohort = phase.cohort
     if isinstance(cohort, BySampler):
-        if _order(phase) == "no_repeat":
+        if phase.order == "no_repeat":
             raise ScenarioError(f"{where}.order: 'no_repeat' would change what the sampler drew; use 'sampled'")
         try:
             cohort_sizes(phase, num_clients)
@@ -47,13 +47,13 @@ def check_cohort(phase: Phase, where: str, num_clients: int) -> None:
                 raise ScenarioError(
                     f"{where}.cohort: list {index} names client {unknown[0]}; they are 0 to {num_clients - 1}"
                 )
-            if len(clients) == 1 and _order(phase) == "no_repeat":
+            if len(clients) == 1 and phase.order == "no_repeat":
                 raise ScenarioError(
                     f"{where}.order: 'no_repeat' may replace the only client of list {index}; use 'sampled'"
                 )
             if len(set(clients)) != len(clients):
                 raise ScenarioError(f"{where}.cohort: list {index} names a client twice")
-    if _order(phase) == "no_repeat" and num_clients == 1:
+    if phase.order == "no_repeat" and num_clients == 1:
         raise ScenarioError(f"{where}.order: 'no_repeat' needs at least two clients")
 
 
@@ -107,7 +107,7 @@ def cohort_of(
     """
     rng = stream(seed, "cohort", round_index.phase, round_index.round)
     clients = in_order(phase, _drawn(phase, rng, round_index, sizes))
-    if _order(phase) == "no_repeat" and clients[0] == previous:
+    if phase.order == "no_repeat" and clients[0] == previous:
         if len(clients) > 1:
             other = int(rng.integers(1, len(clients)))
             clients[0], clients[other] = clients[other], clients[0]
@@ -120,11 +120,7 @@ def cohort_of(
 
 def in_order(phase: Phase, clients: list[int]) -> list[int]:
     """Drawn clients in the order that the phase asks for, whoever came before them."""
-    return sorted(clients) if _order(phase) == "fixed" else clients
-
-
-def _order(phase: Phase) -> str:
-    return phase.order
+    return sorted(clients) if phase.order == "fixed" else clients
 
 
 def _drawn(phase: Phase, rng: np.random.Generator, round_index: RoundIndex, sizes: np.ndarray) -> list[int]:

@@ -15,9 +15,10 @@ from rich.text import Text
 from rayfl.command_line.ending import exit_status
 from rayfl.command_line.listing import print_grids
 from rayfl.command_line.options import add_shared_options, command_parser
+from rayfl.config.scenario import CHANGES_NO_RESULT
 from rayfl.data.folders import data_folder
 from rayfl.errors import DataError, ScenarioError
-from rayfl.grid.cells import EXCLUDED_KEYS, LOG, Cell, Outcome, alone_in, cells_of, client_updates, run_cells
+from rayfl.grid.cells import LOG, Cell, Outcome, alone_in, cells_of, client_updates, run_cells
 from rayfl.grid.progress import GridProgress
 from rayfl.grid.results import CellRun, FailedRun, FinishedRun
 from rayfl.grid.schema import Grid, load_grid
@@ -137,7 +138,7 @@ def _chosen(grid: Grid, cells: Sequence[Cell], only: Sequence[str] | None, seeds
 def _changes(options: argparse.Namespace) -> list[str]:
     """Returns what of the command line changes the figures."""
     keys = [re.split("[.=]", text)[0].strip() for text in options.overrides]
-    given = [text for text, key in zip(options.overrides, keys, strict=True) if key not in EXCLUDED_KEYS]
+    given = [text for text, key in zip(options.overrides, keys, strict=True) if key not in CHANGES_NO_RESULT]
     return ["--quick", *given] if options.quick else given
 
 

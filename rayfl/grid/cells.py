@@ -18,7 +18,7 @@ from rich.console import Console
 
 from rayfl.config.loading import Overrides, load_scenario
 from rayfl.config.phase import Bernoulli, BySampler, BySize, Cohort, Explicit, Pooled
-from rayfl.config.scenario import Scenario
+from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario
 from rayfl.durable import write_json
 from rayfl.errors import RayflError, ResourceError, ScenarioError
 from rayfl.grid.schema import Grid, folder_name
@@ -29,8 +29,6 @@ from rayfl.resolution import resolve
 MARKER = "finished.json"
 LOG = "run.log"
 LOCK = ".lock"
-EXCLUDED_KEYS = {"name", "title", "resources"}
-"""Keys of a scenario that do not change the figures of a finished run."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +105,7 @@ class Outcome(NamedTuple):
 
 
 def _digest(scenario: Scenario) -> str:
-    resolved = scenario.model_dump(mode="json", exclude=EXCLUDED_KEYS)
+    resolved = scenario.model_dump(mode="json", exclude=set(CHANGES_NO_RESULT))
     return hashlib.sha256(json.dumps(resolved, sort_keys=True).encode()).hexdigest()
 
 
@@ -276,7 +274,7 @@ def _log_time(cell: Cell) -> int | None:
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any], named: int = 5) -> str:
     old, new = (dict(_leaves(tables)) for tables in (before, now))
-    keys = [key for key in old | new if old.get(key) != new.get(key) and key.partition(".")[0] not in EXCLUDED_KEYS]
+    keys = [key for key in old | new if old.get(key) != new.get(key) and key.partition(".")[0] not in CHANGES_NO_RESULT]
     lines = [f"  {key}: {old.get(key, 'not given')!r} then, {new.get(key, 'not given')!r} now" for key in keys[:named]]
     return "\n".join([*lines, *([f"  and {len(keys) - named} more"] if len(keys) > named else [])])
 

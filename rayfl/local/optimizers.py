@@ -50,6 +50,10 @@ MATRICES_ONLY = "Muon"
 """Takes 2-D parameters alone; the others go to a second optimizer."""
 
 
+NOT_HERE = {"capturable", "differentiable"}
+"""Options of torch.optim's classes for uses that local training does not have: CUDA graphs, gradients of a step."""
+
+
 def optimizer_class(chosen: Named, where: str) -> type[Optimizer]:
     """The class that a scenario names.
 
@@ -132,6 +136,8 @@ def _is_muon(chosen: Named) -> bool:
 
 def _own_options(chosen: Named) -> dict[str, Any]:
     """The options that go to the class."""
+    if not_here := sorted(NOT_HERE & chosen.options.keys()):
+        raise ScenarioError(f"local.optimizer.{not_here[0]}: is not for training clients; leave it out")
     return {key: value for key, value in chosen.options.items() if not (key == "others" and _is_muon(chosen))}
 
 

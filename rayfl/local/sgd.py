@@ -21,7 +21,7 @@ from rayfl.local.training_batch import TrainingBatch
 from rayfl.local.training_plan import TrainingPlan
 from rayfl.models.flat import FlatModel
 from rayfl.models.modes import evaluation_mode
-from rayfl.tasks.task import Task
+from rayfl.tasks.task import Task, nonzero
 
 Batches = PeekableIterator[tuple[torch.Tensor, torch.Tensor]]
 
@@ -94,7 +94,7 @@ def _compute_gradient(
         with _precision(local, model.params.device):
             loss = _loss(model.module, x, y, batches, request, task, of_batch).float()
         if totals:
-            loss = loss * (totals[index] / sum(totals))
+            loss = loss * (totals[index] / nonzero(sum(totals)))
         loss.backward()  # type: ignore[no-untyped-call]
         mean = loss.detach() if mean is None else mean + loss.detach()
     assert mean is not None
@@ -134,7 +134,7 @@ def _objective(
 ) -> torch.Tensor:
     if weights is None:
         return task.objective(module, x, outputs, y)
-    return (weights * task.loss(outputs, y, "none")).sum() / task.total(y)
+    return (weights * task.loss(outputs, y, "none")).sum() / task.divisor(y)
 
 
 def _step(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -15,16 +16,16 @@ class TrainingBatch:
     """A batch and what the network made of it, with gradients.
 
     Attributes:
-        x: [n, ...] the inputs as the network takes them.
+        x: [n, ...] the inputs as the network takes them, or a dictionary of such tensors.
         y: [n, ...] labels.
         outputs: [n, ...] what the network returned.
         upcoming: `upcoming(k)` gives the inputs of the k batches that follow, or of as many as there are.
     """
 
-    x: torch.Tensor
+    x: Any
     y: torch.Tensor
     outputs: torch.Tensor
-    upcoming: Callable[[int], list[torch.Tensor]]
+    upcoming: Callable[[int], list[Any]]
     _features: torch.Tensor | None = None
 
     @property

@@ -38,6 +38,8 @@ def training_stages(
     if local.unfreeze is None:
         return [(steps, selection.tensors if selection else None)]
     units = trained_units(local.unfreeze, selection, network)
+    if len(units) == 1 and local.unfreeze.share:
+        raise ScenarioError("local.unfreeze: has no effect where a single unit trains; leave it out")
     if local.unfreeze.order == "top_down":
         units = units[::-1]
     thawed = [thawed_units(local.unfreeze, step, steps, len(units)) for step in range(1, steps + 1)]

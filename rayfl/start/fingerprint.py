@@ -3,46 +3,36 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
-import sys
-import sysconfig
-import uuid
-from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
+import numpy as np
 import torch
 
 import rayfl
+from rayfl.config.scenario import CHANGES_NO_RESULT
+from rayfl.data.dataset import Samples
+from rayfl.data.inputs import Ragged, named_parts
+from rayfl.data.store import ShardStore
 from rayfl.engine.job import Job
-from rayfl.registry import import_object
-
-NOT_OF_THE_RESULT = ("name", "title", "resources")
-"""Keys of a scenario that change no result; what kind of device it runs on is looked at apart."""
+from rayfl.start.users_code import code_digests
 
 
 def fingerprint(job: Job, start: str | None = None) -> str:
     """The digest, in hexadecimal: of the scenario, its data, the code of rayfl and of the user, and the libraries.
 
-    The user's code is every module that the scenario names, with the modules that these import, as far as they belong
-    neither to Python nor to an installed package. An object of a notebook, which has no file, never has the same digest
-    twice.
-
     Args:
         job: The scenario with its data.
         start: The digest of what it starts from itself.
     """
-    scenario, store = job.scenario, job.result.store
-    tables = scenario.model_dump(mode="json", exclude={*NOT_OF_THE_RESULT, "start"})
+    scenario = job.scenario
+    tables = scenario.model_dump(mode="json", exclude={*CHANGES_NO_RESULT, "start"})
     parts = {
         "scenario": tables,
         "start": [start, scenario.start and [scenario.start.head, scenario.start.ignore]],
-        "data": [store.provenance.source, store.provenance.description, [d for _, d in store.provenance.files]],
-        "shards": hashlib.sha256(store.train_shards.rows.tobytes() + store.train_shards.offsets.tobytes()).hexdigest(),
-        "code": {module.__name__: _source_digest(module) for module in users_modules(_names(tables))},
+        "data": _data_digest(job.result.store),
+        "code": code_digests(tables),
         "rayfl": _package_digest(Path(rayfl.__file__).parent),
         "libraries": {name: version(name) for name in ("torch", "torchvision", "numpy")},
         "device": "cuda" if scenario.resources.uses_cuda else torch.backends.cpu.get_cpu_capability(),
@@ -50,62 +40,25 @@ def fingerprint(job: Job, start: str | None = None) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def users_modules(names: Iterator[str]) -> list[ModuleType]:
-    """The user's own modules behind some import paths, `package.module:object`, in alphabetical order."""
-    found: dict[str, ModuleType] = {}
-    waiting = []
-    for name in names:
-        import_object(name)
-        waiting.append(sys.modules[name.partition(":")[0]])
-    while waiting:
-        module = waiting.pop()
-        if module.__name__ in found or not _is_users(module):
-            continue
-        found[module.__name__] = module
-        for value in vars(module).values():
-            owner = (
-                value if isinstance(value, ModuleType) else sys.modules.get(getattr(value, "__module__", None) or "")
-            )
-            if owner is not None:
-                waiting.append(owner)
-    return [found[name] for name in sorted(found)]
+def _data_digest(store: ShardStore) -> str:
+    """Of files that were read, their digests; of data without files, all of it."""
+    digest = hashlib.sha256(f"{store.provenance.source} {store.provenance.description}".encode())
+    for _, of_file in store.provenance.files:
+        digest.update(of_file.encode())
+    if not store.provenance.files:
+        held = [held.samples for held in store.held_out.values()]
+        for samples in (store.train, store.test, *held, *([store.server] if store.server else [])):
+            _add_samples(digest, samples)
+    digest.update(store.train_shards.rows.tobytes() + store.train_shards.offsets.tobytes())
+    return digest.hexdigest()
 
 
-def _names(value: Any) -> Iterator[str]:
-    """Import paths among the texts of nested tables."""
-    if isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _names(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _names(inner)
-    elif isinstance(value, str):
-        module, _, attribute = value.partition(":")
-        if attribute.isidentifier() and all(part.isidentifier() for part in module.split(".")):
-            yield value
-
-
-def _module_of(value: Any) -> ModuleType | None:
-    name = getattr(value, "__module__", None)
-    return sys.modules.get(name) if isinstance(name, str) else None
-
-
-def _is_users(module: ModuleType) -> bool:
-    package = module.__name__.partition(".")[0]
-    if package == "rayfl" or package in sys.builtin_module_names:
-        return False
-    file = getattr(module, "__file__", None)
-    if file is None:
-        return module.__name__ == "__main__"
-    installed = {sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return not any(Path(file).is_relative_to(folder) for folder in installed)
-
-
-def _source_digest(module: ModuleType) -> str:
-    try:
-        return hashlib.sha256(inspect.getsource(module).encode()).hexdigest()
-    except (OSError, TypeError):  # a notebook
-        return uuid.uuid4().hex
+def _add_samples(digest: hashlib._Hash, samples: Samples) -> None:
+    for name, part in named_parts(samples.x).items():
+        digest.update(name.encode())
+        for row in part[:] if isinstance(part, Ragged) else [np.asarray(part)]:
+            digest.update(f"{row.dtype} {row.shape}".encode() + np.ascontiguousarray(row).tobytes())
+    digest.update(np.ascontiguousarray(samples.y).tobytes())
 
 
 def _package_digest(folder: Path) -> str:

@@ -29,7 +29,7 @@ def run_once(scenario: Scenario, digest: str, folder: Path, run: Callable[[Path]
     """
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / f"{scenario.name}-{digest[:16]}"
-    with _locked(kept.with_suffix(".lock")):
+    with _locked(kept.with_name(f"{kept.name}.lock")):
         status = read_status(kept)
         if status is None or status["status"] != "finished":
             _clear(kept)
@@ -48,8 +48,9 @@ def _clear(folder: Path) -> None:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     try:
-        with path.open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+        lock = path.open("w")
+        fcntl.flock(lock, fcntl.LOCK_EX)
     except OSError as error:
         raise ResourceError(f"cannot lock '{path}': {error.strerror}; set RAYFL_CACHE to another folder") from error
+    with lock:  # closing it unlocks
+        yield

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from rayfl.config.loading import load_scenario
 from rayfl.config.overrides import table_overrides
 from rayfl.config.scenario import Scenario
@@ -69,6 +71,7 @@ def start_from(job: Job, model: FlatModel, source: Source) -> tuple[Job, Transfe
     start = job.scenario.start
     assert start is not None
     taken = transfer(source.state, model, start.head, start.ignore, source.where)
+    _check_constants(taken, model, source.where)
     model.load(taken.vector)
     workload = replace(job.result, initial=InitialModel(taken.vector.numpy(), model.layout))
     origin = {
@@ -78,6 +81,17 @@ def start_from(job: Job, model: FlatModel, source: Source) -> tuple[Job, Transfe
         "not_used": list(taken.unmatched),
     }
     return replace(job, workloads=[workload] * len(job.workloads), origin=origin), taken
+
+
+def _check_constants(taken: Transfer, model: FlatModel, where: str) -> None:
+    """Integer buffers are no part of the vector: hosts have those that the network is built with."""
+    own = model.state_dict()
+    for name, value in taken.constants.items():
+        if not name.endswith("num_batches_tracked") and not torch.equal(own[name], value.cpu()):
+            raise ScenarioError(
+                f"{where}: '{name}' holds integers that differ from this model's, and rayfl does not take integers "
+                "over; add it to start.ignore if they may differ"
+            )
 
 
 def _digest(job: Job, prepare: Prepare) -> str:

@@ -62,4 +62,5 @@ class Classification(Task):
 @lru_cache(maxsize=8)
 def _on_device(weights: tuple[float, ...], device: torch.device) -> torch.Tensor:
     """Copied once, since a copy to a GPU in every step would wait for it."""
-    return torch.tensor(weights, device=device)
+    with torch.inference_mode(False):  # kept for training too, whoever asks first
+        return torch.tensor(weights, device=device)

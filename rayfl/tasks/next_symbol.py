@@ -44,7 +44,7 @@ class NextSymbol(Task):
             symbols = F.cross_entropy(by_class, targets, ignore_index=self.ignore, reduction="none")
             return symbols.reshape(len(targets), -1).sum(dim=1)
         summed = F.cross_entropy(by_class, targets, ignore_index=self.ignore, reduction="sum")
-        return summed / self.total(targets).clamp(min=1) if reduction == "mean" else summed
+        return summed / self.divisor(targets) if reduction == "mean" else summed
 
     def total(self, targets: torch.Tensor) -> torch.Tensor:
         return (targets != self.ignore).sum()

@@ -44,8 +44,8 @@ class Regression(Task):
         return [[len(targets), num_outputs], *([[len(targets)]] if targets.ndim == 1 else [])]
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Reduction = "mean") -> torch.Tensor:
-        distances = self._distances(self.predictions(outputs), targets.float())
-        losses = distances if distances.ndim == 1 else distances.mean(dim=1)
+        distances = self._distances(outputs, targets.float())
+        losses = distances.flatten(1).mean(dim=1) if distances.ndim > 1 else distances
         if reduction == "none":
             return losses
         return losses.sum() if reduction == "sum" else losses.mean()
@@ -57,6 +57,3 @@ class Regression(Task):
         if self.distance == "absolute":
             return F.l1_loss(values, targets, reduction="none")
         return F.mse_loss(values, targets, reduction="none")
-
-    def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
-        return outputs.squeeze(1) if outputs.ndim == 2 and outputs.shape[1] == 1 else outputs

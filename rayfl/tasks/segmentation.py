@@ -42,7 +42,7 @@ class Segmentation(Task):
             pixels = F.cross_entropy(outputs, targets, ignore_index=self.ignore, reduction="none")
             return pixels.flatten(1).sum(dim=1)
         summed = F.cross_entropy(outputs, targets, ignore_index=self.ignore, reduction="sum")
-        return summed / self.total(targets).clamp(min=1) if reduction == "mean" else summed
+        return summed / self.divisor(targets) if reduction == "mean" else summed
 
     def total(self, targets: torch.Tensor) -> torch.Tensor:
         return (targets != self.ignore).sum()

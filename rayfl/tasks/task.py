@@ -58,12 +58,16 @@ class Task(Component, ABC):
         Args:
             outputs: What the network returned.
             targets: The labels of the batch: int64, or float32 where the data has floating-point labels.
-            reduction: `none` is [n], one value per sample; `sum` adds these up; `mean` divides the sum by `total`.
+            reduction: `none` is [n], one value per sample; `sum` adds these up; `mean` divides the sum by `divisor`.
         """
 
     def total(self, targets: torch.Tensor) -> torch.Tensor | int:
         """What the mean loss is divided by: the number of samples, unless labels or classes weigh differently."""
         return len(targets)
+
+    def divisor(self, targets: torch.Tensor) -> torch.Tensor | int:
+        """`total`, but 1 where nothing is labelled: the sum of no losses is zero, and so is their mean."""
+        return nonzero(self.total(targets))
 
     def objective(self, module: nn.Module, x: torch.Tensor, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """What a training step minimises, a scalar: the mean loss, unless the task needs the network itself.
@@ -88,6 +92,11 @@ class Task(Component, ABC):
     def metrics(self) -> tuple[Named, ...]:
         """The default metrics, as a scenario would name them."""
         return tuple(Named(name=name) for name in self.default_metrics)
+
+
+def nonzero(total: torch.Tensor | int) -> torch.Tensor | int:
+    """The same, but 1 instead of 0; of a tensor without waiting for its value."""
+    return total + (total == 0)
 
 
 def count_classes(task: str, labels: np.ndarray, num_classes: int | None, ignored: int | None = None) -> int:

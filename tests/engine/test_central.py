@@ -121,3 +121,15 @@ def test_divergence_is_told_of_the_pool_and_not_of_a_client() -> None:
     job, _ = made([CENTRAL | {"local": LOCAL | {"lr": 1e30}}])
     with pytest.raises(ClientError, match=r"^central training on host 0, phase 'central', round 1: training diverged"):
         run_on_hosts(job, 1)
+
+
+def test_the_counterpart_keeps_what_is_trained_and_how_far_the_rate_falls() -> None:
+    federated = FEDERATED | {"algorithm": "fedbabu", "local": {"epochs": 1, "lr_decay": 0.5, "lr_drops": [2]}}
+    changes = {"callbacks": [{"name": "early_stopping", "phase": "federated"}]}
+    job, _ = made([federated], **changes)
+    counterpart = centralised(job.scenario, job.result.population.sizes)
+    (phase,) = counterpart.phases
+    assert (phase.rounds, phase.train) == (2, "body")
+    assert phase.local.lr_decay**phase.rounds == pytest.approx(0.5**4)
+    assert phase.local.lr_drops == (1,)
+    assert "phase" not in counterpart.callbacks[0].options

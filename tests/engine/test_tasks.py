@@ -172,3 +172,43 @@ def test_a_task_that_the_data_or_the_network_does_not_fit_is_refused(name: str, 
     }
     with pytest.raises(RayflError, match=complaint if name != "maps" else "Dense"):
         prepare(Scenario.from_tables(tables), Path("no-data-here"))
+
+
+def columns() -> Dataset:
+    """Targets as a column, [n, 1]."""
+    data = numbers()
+    return dataset(np.concatenate([data.train.x, data.test.x]), np.concatenate([data.train.y, data.test.y])[:, None])
+
+
+def halves() -> Dataset:
+    x = points(np.random.default_rng(1))
+    return dataset(x, ((x @ PLANE)[:, 0] > 0).astype(np.int64), 2)
+
+
+def test_class_weights_train_and_shift_the_decision() -> None:
+    TASKS["halves"] = {"data": "halves", "model": "Dense", "task": "classification", "metrics": ["accuracy"]}
+    plain = evaluations("halves", 1, {"cohort": 4, "rounds": 2})[-1].scores
+    TASKS["halves"]["task"] = {"name": "classification", "class_weights": [1.0, 30.0]}
+    weighted = evaluations("halves", 2, {"cohort": 4, "rounds": 2})[-1].scores
+    assert weighted["test_accuracy"] < plain["test_accuracy"]
+
+
+def test_a_regression_takes_targets_that_are_a_column() -> None:
+    TASKS["columns"] = TASKS["numbers"] | {"data": "columns"}
+    column, vector = (evaluations(name, 1, {"cohort": 4})[-1].scores for name in ("columns", "numbers"))
+    assert column == pytest.approx(vector)
+
+
+def test_a_batch_without_labels_does_not_end_accumulation() -> None:
+    """Rows of the border alone make whole batches without a label."""
+    local = {"batch_size": 1, "accumulate": 2, "lr": 0.1}
+    TASKS["borders"] = TASKS["maps"] | {"data": "borders", "metrics": ["accuracy"]}
+    scores = evaluations("borders", 1, {"cohort": 4, "rounds": 1}, local)[-1].scores
+    assert np.isfinite(scores["test_loss"])
+
+
+def borders() -> Dataset:
+    data = maps()
+    y = np.concatenate([data.train.y, data.test.y])
+    y[: len(y) // 2] = 255
+    return dataset(np.concatenate([data.train.x, data.test.x]), y)

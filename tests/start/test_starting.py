@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torchvision
@@ -212,3 +213,76 @@ def test_a_scenario_that_starts_from_itself_is_refused(tmp_path: Path) -> None:
     path.write_text(FIRST + f"[start]\nscenario = {json.dumps(str(path))}\n")
     with pytest.raises(ScenarioError, match="starts from itself"):
         run(tmp_path, start={"scenario": str(path)})
+
+
+def test_names_with_dots_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    before = f"[start]\nscenario = {json.dumps(str(tmp_path / 'net.v1.toml'))}\n"
+    for name, start in (("net.v1", ""), ("net.v2", before)):
+        (tmp_path / f"{name}.toml").write_text(FIRST.replace('"first"', f'"{name}"') + start)
+    run(tmp_path, start={"scenario": str(tmp_path / "net.v2.toml")})
+    assert len(kept(tmp_path)) == 2
+
+
+OWN_NET = """
+import torch
+from own_width import WIDTH
+
+class Own(torch.nn.Linear):
+    def __init__(self, num_classes: int) -> None:
+        super().__init__(WIDTH, num_classes)
+"""
+OWN_DATA = """
+import numpy as np
+
+def made():
+    x = np.load(__file__ + ".npy")
+    y = np.arange(len(x)) % 3
+    return x, y, x, y
+"""
+OWN = """
+name = "own"
+model = "own_net:Own"
+phases = [{ name = "p", rounds = 1, cohort = 2 }]
+[data]
+name = "own_data:made"
+clients = 3
+"""
+
+
+def test_the_digest_covers_data_without_files_and_constants_of_other_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in (("own_net.py", OWN_NET), ("own_data.py", OWN_DATA), ("own.toml", OWN)):
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    own = {"data": {"name": "own_data:made", "clients": 3}, "model": "own_net:Own"}
+    for width, value, starts in ((4, 0, 1), (4, 0, 1), (4, 1, 2), (5, 1, 3)):
+        (tmp_path / "own_width.py").write_text(f"WIDTH = {width}\n")
+        np.save(tmp_path / "own_data.py.npy", np.full((12, width), value, np.float32))
+        for module in ("own_net", "own_width"):
+            monkeypatch.delitem(sys.modules, module, raising=False)
+        run(tmp_path, start={"scenario": str(tmp_path / "own.toml")}, **own)
+        assert len(kept(tmp_path)) == starts
+
+
+class Permuted(torch.nn.Linear):
+    """Its inputs are put in an order that is drawn when it is built."""
+
+    perm: torch.Tensor
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__(4, num_classes)
+        self.register_buffer("perm", torch.randperm(4))
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return super().forward(input[:, self.perm])
+
+
+def test_integers_that_differ_are_refused_and_not_dropped(tmp_path: Path) -> None:
+    model = {"model": f"{__name__}:Permuted"}
+    trained = run(tmp_path, seed=1, **model)
+    start = {"run": str(trained.directory)}
+    with pytest.raises(ScenarioError, match="'perm' holds integers that differ from this model's"):
+        run(tmp_path, seed=2, start=start, **model)
+    run(tmp_path, seed=1, start=start, **model)
+    run(tmp_path, seed=2, start=start | {"ignore": ["perm"]}, **model)

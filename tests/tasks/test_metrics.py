@@ -187,3 +187,30 @@ def test_a_metric_without_samples_is_not_a_number() -> None:
 def test_a_mean_of_torchmetrics_is_kept_as_sums() -> None:
     assert set(MeanMetric()._reductions) == {"mean_value", "weight"}
     assert np.isfinite(value_of("mae", Regression(), VALUES, TARGETS, [7]))
+
+
+@pytest.mark.parametrize(
+    "name", ["accuracy", "macro_f1", "micro_f1", "balanced_accuracy", "mean_iou", "calibration_error"]
+)
+def test_ignored_labels_count_in_no_metric(name: str) -> None:
+    """With every labelled pixel right, whatever stands at the ignored ones."""
+    task = Segmentation(ignore=255)
+    right = torch.nn.functional.one_hot(PIXELS.where(PIXELS != 255, 0), CLASSES).movedim(-1, 1) * 50.0
+    expected = 0.0 if name == "calibration_error" else 1.0
+    assert value_of(name, task, right, PIXELS, [3]) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "complaint"),
+    [
+        ("accuracy", Regression(), "needs a task with one class per label"),
+        ("accuracy", Multilabel(), "needs a task with one class per label"),
+        ("top_5", Classification(), "counts the 5 most probable classes, and there are 4"),
+        ("rmse", Classification(), "needs a task with real-valued targets"),
+        ("perplexity", Multilabel(), "needs task 'next_symbol'"),
+    ],
+)
+def test_metrics_without_meaning_for_a_task_are_refused_in_one_line(name: str, task: Task, complaint: str) -> None:
+    with pytest.raises(ScenarioError, match=f"metric '{name}' with task '{task.name}': .*{complaint}") as caught:
+        build_metrics([chosen(name)], task, CLASSES)
+    assert len(str(caught.value).splitlines()) == 1

@@ -138,7 +138,7 @@ class OneByOne:
 
     def _divisor(self, client: ClientContext, view: DataView) -> torch.Tensor | int:
         """What the summed loss of all samples is divided by."""
-        return self._task.total(self._labels(client, view))
+        return self._task.divisor(self._labels(client, view))
 
     def _labels(self, client: ClientContext, view: DataView) -> torch.Tensor:
         return self._source.labels(self._rows(client, view), self._source.set_of(client.id))

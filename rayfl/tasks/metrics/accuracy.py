@@ -6,7 +6,9 @@ import numpy as np
 import torch
 from pydantic import PositiveInt
 
+from rayfl.errors import ScenarioError
 from rayfl.tasks.metrics.metric import Metric, State
+from rayfl.tasks.task import Kind
 
 
 class TopK(Metric):
@@ -14,13 +16,26 @@ class TopK(Metric):
 
     Args:
         k: How many.
+        kind: The task's kind of classification.
+        num_outputs: Number of classes.
         class_dimension: The dimension of the outputs that counts the classes.
         ignored_label: The label that does not count.
     """
 
     is_share = True
 
-    def __init__(self, k: PositiveInt, class_dimension: int, ignored_label: int | None = None) -> None:
+    def __init__(
+        self,
+        k: PositiveInt,
+        kind: Kind | None,
+        num_outputs: int,
+        class_dimension: int,
+        ignored_label: int | None = None,
+    ) -> None:
+        if kind != "multiclass":
+            raise ScenarioError("needs a task with one class per label")
+        if k > num_outputs:
+            raise ScenarioError(f"counts the {k} most probable classes, and there are {num_outputs}")
         self._k, self._classes, self._ignored = k, class_dimension, ignored_label
 
     def state(self, outputs: torch.Tensor, targets: torch.Tensor) -> State:
@@ -44,10 +59,12 @@ class TopK(Metric):
 class Accuracy(TopK):
     """The share of labels that have the largest logit."""
 
-    def __init__(self, class_dimension: int, ignored_label: int | None = None) -> None:
-        super().__init__(1, class_dimension, ignored_label)
+    def __init__(
+        self, kind: Kind | None, num_outputs: int, class_dimension: int, ignored_label: int | None = None
+    ) -> None:
+        super().__init__(1, kind, num_outputs, class_dimension, ignored_label)
 
 
-def top_5(class_dimension: int, ignored_label: int | None = None) -> TopK:
+def top_5(kind: Kind | None, num_outputs: int, class_dimension: int, ignored_label: int | None = None) -> TopK:
     """The share of labels among the five largest logits."""
-    return TopK(5, class_dimension, ignored_label)
+    return TopK(5, kind, num_outputs, class_dimension, ignored_label)

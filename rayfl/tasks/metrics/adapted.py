@@ -49,7 +49,10 @@ class TorchMetric(Metric):
     def state(self, outputs: torch.Tensor, targets: torch.Tensor) -> State:
         self._metric.to(outputs.device)
         self._metric.reset()
-        self._metric.update(self._predictions(outputs), targets)
+        predictions = self._predictions(outputs)
+        if predictions.ndim == targets.ndim + 1 and predictions.shape[-1] == 1:  # a column for a vector of targets
+            predictions = predictions.squeeze(-1)
+        self._metric.update(predictions, targets)
         return {name: _array(getattr(self._metric, name)) for name in self._metric._reductions}
 
     def merged(self, states: Sequence[State]) -> State:
@@ -72,11 +75,11 @@ class TorchMetric(Metric):
 
 
 class FunctionMetric(Metric):
-    """A function of the outputs and targets of all test samples, which are kept until it is called.
+    """A function of the outputs and targets of all samples that it is about, which are kept until it is called.
 
     Args:
         function: Takes outputs [n, ...] as the network returned them and targets [n, ...], tensors on the CPU in the
-            order of the test samples, and returns a number.
+            order of the samples, and returns a number.
     """
 
     def __init__(self, function: Callable[[torch.Tensor, torch.Tensor], Any]) -> None:

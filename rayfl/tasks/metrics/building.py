@@ -98,9 +98,12 @@ def function_arguments(name: str, target: Any, where: str) -> list[str] | None:
 def _built(chosen: Named, task: Task, num_outputs: int, where: str) -> Metric:
     target, options = metrics.resolve(chosen.name), metric_options(chosen, where)
     what = f"{where}: metric '{chosen.name}'"
-    given = dict.fromkeys(GIVEN[2:5], num_outputs) | {
+    given = {
         "kind": task.kind,
         "task": task.kind,
+        "num_outputs": num_outputs,
+        "num_classes": num_outputs,
+        "num_labels": num_outputs,
         "ignored_label": task.ignored_label,
         "ignore_index": task.ignored_label,
         "class_dimension": task.class_dimension,

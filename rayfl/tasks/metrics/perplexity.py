@@ -8,19 +8,25 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from rayfl.errors import ScenarioError
 from rayfl.tasks.metrics.metric import Metric, State
+from rayfl.tasks.task import Kind
 
 
 class Perplexity(Metric):
     """exp of the mean negative log-likelihood of the labelled positions; symbols are the last dimension of outputs.
 
     Args:
+        kind: The task's kind of classification.
+        class_dimension: The dimension of the outputs that counts the symbols.
         ignored_label: The label that does not count.
     """
 
     higher_is_better = False
 
-    def __init__(self, ignored_label: int | None = None) -> None:
+    def __init__(self, kind: Kind | None, class_dimension: int, ignored_label: int | None = None) -> None:
+        if kind != "multiclass" or class_dimension != -1:
+            raise ScenarioError("needs task 'next_symbol'")
         self._ignored = ignored_label
 
     def state(self, outputs: torch.Tensor, targets: torch.Tensor) -> State:

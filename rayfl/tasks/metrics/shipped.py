@@ -11,75 +11,102 @@ from rayfl.errors import ScenarioError
 from rayfl.tasks.task import Kind
 
 
-def macro_f1(kind: Kind | None, num_outputs: int) -> torchmetrics.Metric:
+def macro_f1(kind: Kind | None, num_outputs: int, ignored_label: int | None = None) -> torchmetrics.Metric:
     """F1 score, the mean over classes or labels."""
-    return _classification(torchmetrics.F1Score, kind, num_outputs, average="macro")
+    return _classification(torchmetrics.F1Score, kind, num_outputs, ignored_label, average="macro")
 
 
-def micro_f1(kind: Kind | None, num_outputs: int) -> torchmetrics.Metric:
+def micro_f1(kind: Kind | None, num_outputs: int, ignored_label: int | None = None) -> torchmetrics.Metric:
     """F1 score of all decisions together."""
-    return _classification(torchmetrics.F1Score, kind, num_outputs, average="micro")
+    return _classification(torchmetrics.F1Score, kind, num_outputs, ignored_label, average="micro")
 
 
-def balanced_accuracy(kind: Kind | None, num_outputs: int) -> torchmetrics.Metric:
+def balanced_accuracy(kind: Kind | None, num_outputs: int, ignored_label: int | None = None) -> torchmetrics.Metric:
     """Recall, the mean over classes or labels."""
-    return _classification(torchmetrics.Recall, kind, num_outputs, average="macro")
+    return _classification(torchmetrics.Recall, kind, num_outputs, ignored_label, average="macro")
 
 
-def auroc(kind: Kind | None, num_outputs: int, thresholds: PositiveInt | None = None) -> torchmetrics.Metric:
+def auroc(
+    kind: Kind | None,
+    num_outputs: int,
+    ignored_label: int | None = None,
+    thresholds: PositiveInt | None = None,
+) -> torchmetrics.Metric:
     """Area under the ROC curve, the mean over classes or labels.
 
     Args:
         kind: The task's kind of classification.
         num_outputs: Classes or labels.
+        ignored_label: The label that does not count.
         thresholds: How many the curve is approximated with; by default it is exact, and all predictions are kept.
     """
-    return _classification(torchmetrics.AUROC, kind, num_outputs, average="macro", thresholds=thresholds)
+    return _classification(torchmetrics.AUROC, kind, num_outputs, ignored_label, average="macro", thresholds=thresholds)
 
 
 def average_precision(
-    kind: Kind | None, num_outputs: int, thresholds: PositiveInt | None = None
+    kind: Kind | None,
+    num_outputs: int,
+    ignored_label: int | None = None,
+    thresholds: PositiveInt | None = None,
 ) -> torchmetrics.Metric:
     """Area under the precision-recall curve, the mean over classes or labels; `thresholds` as for `auroc`."""
-    return _classification(torchmetrics.AveragePrecision, kind, num_outputs, average="macro", thresholds=thresholds)
+    return _classification(
+        torchmetrics.AveragePrecision, kind, num_outputs, ignored_label, average="macro", thresholds=thresholds
+    )
 
 
 def calibration_error(
-    kind: Kind | None, num_outputs: int, bins: PositiveInt = 15, norm: Literal["l1", "l2", "max"] = "l1"
+    kind: Kind | None,
+    num_outputs: int,
+    ignored_label: int | None = None,
+    bins: PositiveInt = 15,
+    norm: Literal["l1", "l2", "max"] = "l1",
 ) -> torchmetrics.Metric:
     """Expected (l1), root-mean-square (l2) or maximum calibration error of the most probable class."""
     if kind != "multiclass":
         raise ScenarioError("calibration_error needs a task with one class per sample")
-    return torchmetrics.classification.MulticlassCalibrationError(num_outputs, n_bins=bins, norm=norm)
+    return torchmetrics.classification.MulticlassCalibrationError(
+        num_outputs, n_bins=bins, norm=norm, ignore_index=ignored_label
+    )
 
 
 def mean_iou(kind: Kind | None, num_outputs: int, ignored_label: int | None = None) -> torchmetrics.Metric:
     """Intersection over union, the mean over classes, from the confusion matrix of all test samples."""
-    return _classification(torchmetrics.JaccardIndex, kind, num_outputs, average="macro", ignore_index=ignored_label)
+    return _classification(torchmetrics.JaccardIndex, kind, num_outputs, ignored_label, average="macro")
 
 
-def mse() -> torchmetrics.Metric:
+def mse(kind: Kind | None) -> torchmetrics.Metric:
     """Mean squared error."""
-    return torchmetrics.MeanSquaredError()
+    return _regression(torchmetrics.MeanSquaredError(), kind)
 
 
-def rmse() -> torchmetrics.Metric:
+def rmse(kind: Kind | None) -> torchmetrics.Metric:
     """Root of the mean squared error."""
-    return torchmetrics.MeanSquaredError(squared=False)
+    return _regression(torchmetrics.MeanSquaredError(squared=False), kind)
 
 
-def mae() -> torchmetrics.Metric:
+def mae(kind: Kind | None) -> torchmetrics.Metric:
     """Mean absolute error."""
-    return torchmetrics.MeanAbsoluteError()
+    return _regression(torchmetrics.MeanAbsoluteError(), kind)
 
 
-def r2() -> torchmetrics.Metric:
+def r2(kind: Kind | None) -> torchmetrics.Metric:
     """Coefficient of determination."""
-    return torchmetrics.R2Score()
+    return _regression(torchmetrics.R2Score(), kind)
 
 
-def _classification(metric: Any, kind: Kind | None, num_outputs: int, **options: Any) -> torchmetrics.Metric:
+def _classification(
+    metric: Any, kind: Kind | None, num_outputs: int, ignored: int | None, **options: Any
+) -> torchmetrics.Metric:
     if kind is None:
         raise ScenarioError("needs a task with classes")
-    made: torchmetrics.Metric = metric(task=kind, num_classes=num_outputs, num_labels=num_outputs, **options)
+    made: torchmetrics.Metric = metric(
+        task=kind, num_classes=num_outputs, num_labels=num_outputs, ignore_index=ignored, **options
+    )
     return made
+
+
+def _regression(metric: torchmetrics.Metric, kind: Kind | None) -> torchmetrics.Metric:
+    if kind is not None:
+        raise ScenarioError("needs a task with real-valued targets")
+    return metric

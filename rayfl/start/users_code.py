@@ -1,0 +1,99 @@
+"""The user's own code behind a scenario: the modules that it names, and what these import."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import sys
+import sysconfig
+import uuid
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.metadata import packages_distributions, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+
+def code_digests(tables: Any) -> dict[str, str]:
+    """A digest of every module that a scenario names, and of those that they import, wherever they do.
+
+    Python's own modules and rayfl's are left out. Of an installed package, its version stands for its code. What a
+    notebook defines has no file, and never the same digest twice.
+
+    Args:
+        tables: The scenario as nested tables; texts of the form `package.module:object` name modules, if there are
+            such.
+    """
+    found: dict[str, str] = {}
+    waiting = [name.partition(":")[0] for name in _import_paths(tables)]
+    while waiting:
+        name = waiting.pop()
+        package = name.partition(".")[0]
+        if name in found or package == "rayfl" or (package in sys.stdlib_module_names and name != "__main__"):
+            continue
+        origin = _origin(name)
+        if origin is None:
+            continue
+        if any(origin.is_relative_to(folder) for folder in _installed_folders()):
+            for distribution in _distributions().get(package, []):
+                found[package] = f"{distribution} {version(distribution)}"
+        elif origin.suffix != ".py":
+            found[name] = uuid.uuid4().hex
+        else:
+            source = origin.read_bytes()
+            found[name] = hashlib.sha256(source).hexdigest()
+            waiting += _imported(source, name, origin.name == "__init__.py")
+    return found
+
+
+def _import_paths(value: Any) -> Iterator[str]:
+    """Texts of nested tables that could name an object of a module."""
+    if isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _import_paths(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _import_paths(inner)
+    elif isinstance(value, str):
+        module, _, attribute = value.partition(":")
+        if attribute.isidentifier() and all(part.isidentifier() for part in module.split(".")):
+            yield value
+
+
+def _origin(module: str) -> Path | None:
+    """The file of a module, a path without suffix where it has none, or None if there is no such module."""
+    if module == "__main__":
+        return Path(getattr(sys.modules["__main__"], "__file__", None) or "notebook")
+    try:
+        spec = find_spec(module)
+    except (ImportError, ValueError, AttributeError):
+        return None
+    return None if spec is None or spec.origin is None else Path(spec.origin)
+
+
+def _imported(source: bytes, module: str, is_package: bool) -> Iterator[str]:
+    """Names of modules that a module may import, some of which may be objects of modules instead."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = module.split(".")
+                parents = parts[: len(parts) - node.level + is_package]
+                base = ".".join([*parents, *([base] if base else [])])
+            yield base
+            for alias in node.names:
+                yield f"{base}.{alias.name}"
+
+
+@cache
+def _installed_folders() -> tuple[str, ...]:
+    return tuple({sysconfig.get_path(kind) for kind in ("purelib", "platlib")})
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    return packages_distributions()
