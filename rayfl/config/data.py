@@ -58,7 +58,7 @@ class Data(Section):
             "argmax" (of a vector), "column" (`index`, of a vector), or a function of your own from the training labels
             to [n] integers. The partition alone sees these classes. `shards` then gives no test samples to clients.
         test_share: Of each client's training samples, at least one, held out to test on: `client_test`. Works under any
-            partition.
+            partition. Where the data's own test samples belong to clients, personalised scores are on those.
         validation_share: Likewise for validation: `validation`.
         server_share: Of all training samples, drawn uniformly before they are partitioned; the server alone holds them.
             Natural clients give up those of their samples that were drawn.

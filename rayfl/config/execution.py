@@ -37,9 +37,9 @@ class Evaluation(Section):
             rayfl.tasks.metrics.metric.Metric. By default the task's.
         headline: The metric that ranks rounds and runs, by its label, or "loss"; by default the first.
         every: Evaluates after every so many rounds of the scenario, and after the last round of each phase.
-        samples: Evaluates on at most this many test samples, drawn once from the data's seed and the same in all
-            rounds; all of them by default. With scores per client, every client that has test samples keeps at least
-            one of its own, and the rest are drawn from all clients alike.
+        samples: Evaluates on at most this many of the data's test samples, drawn once from the data's seed and the same
+            in all rounds; all of them by default. With scores per client, every client that has test samples keeps at
+            least one of its own, and the rest are drawn from all clients alike. Other sets are always scored whole.
         clients: Evaluates on the test samples of this many clients, drawn anew for every evaluated round among those
             that have any, all with the same chance; by default all of them. Scores are then by client, as with
             `per_client`.

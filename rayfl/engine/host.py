@@ -170,7 +170,7 @@ class Host:
         self._states.restore(states, round_index.phase, commits)
 
     def evaluate(self, round_index: RoundIndex, model: np.ndarray, slices: Sequence[Slice]) -> list[Score]:
-        """Scores a model vector on slices of the test samples.
+        """Scores a model vector on slices of what nobody trains on.
 
         Args:
             round_index: The round that the model is from.

@@ -36,7 +36,7 @@ class PendingEvaluations:
     def submit(
         self, index: RoundIndex, model: Ref, hosts: Sequence[int], slices: Sequence[Slice], at_home: bool = False
     ) -> None:
-        """Spreads the evaluation of a round's model on slices of the test samples over some hosts.
+        """Spreads the evaluation of a round's model on slices over some hosts.
 
         Args:
             index: The round.

@@ -136,7 +136,7 @@ def _is_muon(chosen: Named) -> bool:
 
 def _own_options(chosen: Named) -> dict[str, Any]:
     """The options that go to the class."""
-    if not_here := sorted(NOT_HERE & chosen.options.keys()):
+    if not_here := sorted(key for key in NOT_HERE if chosen.options.get(key)):
         raise ScenarioError(f"local.optimizer.{not_here[0]}: is not for training clients; leave it out")
     return {key: value for key, value in chosen.options.items() if not (key == "others" and _is_muon(chosen))}
 
