@@ -23,7 +23,8 @@ from rayfl.models.flat import FlatModel
 from rayfl.models.modes import evaluation_mode
 from rayfl.tasks.task import Task, nonzero
 
-Batches = PeekableIterator[tuple[torch.Tensor, torch.Tensor]]
+Batches = PeekableIterator[tuple[Any, ...]]
+"""Inputs, labels, and further views of the inputs, of one batch after the other."""
 
 
 def train(
@@ -87,12 +88,12 @@ def _compute_gradient(
     """The gradient of a step's mean loss, left in `model.gradient`; returns the loss."""
     model.zero_gradient()
     # as the mean over the large batch weighs its parts: by samples, unless the task counts otherwise
-    totals = [task.total(y) for _, y in batches.peek(number)] if number > 1 else []
+    totals = [task.total(y) for _, y, *_ in batches.peek(number)] if number > 1 else []
     mean: torch.Tensor | None = None
-    for index, (x, y) in enumerate(islice(batches, number)):
+    for index, (x, y, *others) in enumerate(islice(batches, number)):
         of_batch = None if weights is None else next(weights)
         with _precision(local, model.params.device):
-            loss = _loss(model.module, x, y, batches, request, task, of_batch).float()
+            loss = _loss(model.module, x, y, others, batches, request, task, of_batch).float()
         if totals:
             loss = loss * (totals[index] / nonzero(sum(totals)))
         loss.backward()  # type: ignore[no-untyped-call]
@@ -107,18 +108,19 @@ def _precision(local: Local, device: torch.device) -> AbstractContextManager[Any
 
 def _loss(
     module: nn.Module,
-    x: torch.Tensor,
+    x: Any,
     y: torch.Tensor,
+    others: Sequence[Any],
     batches: Batches,
     request: LocalTraining,
     task: Task,
     weights: torch.Tensor | None,
 ) -> torch.Tensor:
     if not request.terms:
-        return _objective(module, x, module(x), y, task, weights)
+        return _objective(module, x, module(x), y, others, task, weights)
     features, outputs = features_and_outputs(module, x) if request.reads_features else (None, module(x))
-    batch = TrainingBatch(x, y, outputs, lambda number: [inputs for inputs, _ in batches.peek(number)], features)
-    loss = _objective(module, x, outputs, y, task, weights)
+    batch = TrainingBatch(x, y, outputs, lambda number: [inputs for inputs, *_ in batches.peek(number)], features)
+    loss = _objective(module, x, outputs, y, others, task, weights)
     for term in request.terms:
         loss = loss + term(batch)
     return loss
@@ -126,14 +128,15 @@ def _loss(
 
 def _objective(
     module: nn.Module,
-    x: torch.Tensor,
+    x: Any,
     outputs: torch.Tensor,
     y: torch.Tensor,
+    others: Sequence[Any],
     task: Task,
     weights: torch.Tensor | None,
 ) -> torch.Tensor:
     if weights is None:
-        return task.objective(module, x, outputs, y)
+        return task.objective(module, x, outputs, y, others)
     return (weights * task.loss(outputs, y, "none")).sum() / task.divisor(y)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -27,12 +28,15 @@ class Task(Component, ABC):
         default_metrics: What is reported unless `evaluation.metrics` says otherwise; the first is the headline.
         kind: The kind of classification, for metrics that have one.
         class_dimension: The dimension of the outputs that counts the classes.
+        views: How many independently augmented versions of every training batch there are; one, unless the objective
+            compares several.
         per_sample: Whether the loss of a batch is made of losses of single samples, which q-FFL and DP-SGD need.
     """
 
     default_metrics: ClassVar[tuple[str, ...]]
     kind: ClassVar[Kind | None] = None
     class_dimension: ClassVar[int] = 1
+    views: ClassVar[int] = 1
     per_sample: ClassVar[bool] = True
 
     @abstractmethod
@@ -69,14 +73,17 @@ class Task(Component, ABC):
         """`total`, but 1 where nothing is labelled: the sum of no losses is zero, and so is their mean."""
         return nonzero(self.total(targets))
 
-    def objective(self, module: nn.Module, x: torch.Tensor, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """What a training step minimises, a scalar: the mean loss, unless the task needs the network itself.
+    def objective(
+        self, module: nn.Module, x: Any, outputs: torch.Tensor, y: torch.Tensor, others: Sequence[Any]
+    ) -> torch.Tensor:
+        """What a training step minimises, a scalar: the mean loss, unless the task needs the network or several views.
 
         Args:
             module: The network, in training mode.
-            x: The batch's inputs.
+            x: The batch's inputs, as the network takes them.
             outputs: What the network returned for them.
             y: The batch's labels.
+            others: The other views of the inputs, `views - 1` of them.
         """
         return self.loss(outputs, y)
 

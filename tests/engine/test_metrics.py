@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -48,6 +49,24 @@ class Focal(Classification):
         plain = F.cross_entropy(outputs, targets, reduction="none")
         losses = (1 - (-plain).exp()) ** self.gamma * plain
         return losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.mean()
+
+
+class Agreement(Classification):
+    """A task of a user's own that compares two views of every sample, and keeps what it was shown."""
+
+    views: ClassVar[int] = 2
+    name: str = "agreement"
+
+    def objective(
+        self, module: torch.nn.Module, x: Any, outputs: torch.Tensor, y: torch.Tensor, others: Sequence[Any]
+    ) -> torch.Tensor:
+        (other,) = others
+        SHOWN.append((x, other))
+        distance: torch.Tensor = (outputs - module(other)).square().mean()
+        return self.loss(outputs, y) + distance
+
+
+SHOWN: list[tuple[torch.Tensor, torch.Tensor]] = []
 
 
 def evaluations(hosts: int, **changes: Any) -> list[Evaluated]:
@@ -135,6 +154,22 @@ def test_a_task_of_a_users_own_trains_and_is_scored_with_its_loss() -> None:
     assert other["test_loss"] == pytest.approx(plain["test_loss"], rel=1e-4)
 
 
+def test_a_task_that_compares_views_gets_other_augmentations_of_the_same_samples() -> None:
+    data = {"name": "handwriting", "clients": 8, "augment": ["flip"]}
+    scene: dict[str, Any] = {"task": f"{HERE}:Agreement", "data": data}
+    SHOWN.clear()
+    one = evaluations(1, **scene)
+    views = list(SHOWN)
+    assert one == evaluations(3, **scene)
+    flipped = 0
+    for x, other in views:
+        same = (x == other).flatten(1).all(dim=1)
+        mirrored = (x == other.flip(3)).flatten(1).all(dim=1)
+        assert bool((same | mirrored).all()), "samples and their order are those of the first view"
+        flipped += int((~same).sum())
+    assert flipped > 0.3 * sum(len(x) for x, _ in views)
+
+
 def test_what_a_users_metric_raises_is_told_as_its_own(tmp_path: Path) -> None:
     with pytest.raises(RayflError, match=r"(?s)metric 'broken' raised.*LookupError: no such bin") as caught:
         run(tmp_path, evaluation={"every": 3, "metrics": [f"{HERE}:broken"]})
@@ -154,7 +189,10 @@ def test_what_a_users_metric_raises_is_told_as_its_own(tmp_path: Path) -> None:
         ({"task": {"name": "regression", "delta": 2.0}}, "delta has no effect without distance = 'huber'"),
         ({"task": "multilabel"}, "task 'multilabel' needs labels .* zeros and ones"),
         ({"task": f"{HERE}:confidence"}, "does not derive from rayfl.tasks.task.Task"),
-        ({"evaluation": {"metrics": ["rmse"]}}, "evaluation.metrics: metric 'rmse' raised"),
+        (
+            {"evaluation": {"metrics": ["rmse"]}},
+            "metric 'rmse' .*: needs a task with real-valued targets",
+        ),
     ],
 )
 def test_wrong_tasks_and_metrics_are_named_before_anything_starts(changes: dict[str, Any], complaint: str) -> None:

@@ -36,7 +36,7 @@ def check(task: Task, outputs: np.ndarray, targets: np.ndarray, per_sample: np.n
     assert float(task.loss(*made, "sum")) == pytest.approx(per_sample.sum())
     assert float(task.loss(*made)) == pytest.approx(per_sample.sum() / divisor)
     assert float(task.total(made[1])) == pytest.approx(divisor)
-    assert float(task.objective(torch.nn.Identity(), made[0], *made)) == pytest.approx(per_sample.sum() / divisor)
+    assert float(task.objective(torch.nn.Identity(), made[0], *made, [])) == pytest.approx(per_sample.sum() / divisor)
 
 
 def test_classification_is_cross_entropy_to_the_bit() -> None:

@@ -92,13 +92,21 @@ class OneByOne:
             client.trained = self._model.vector.clone()
         return self._model.vector.clone()
 
-    def _training_batches(self, client: ClientContext, view: DataView, number: int) -> Iterator[Batch]:
-        """The batches of one training request, in an order and with an augmentation of its own streams."""
-        augment, rows = client.streams.numpy("augment", number), self._rows(client, view)
+    def _training_batches(self, client: ClientContext, view: DataView, number: int) -> Iterator[tuple[Any, ...]]:
+        """The batches of one training request, in an order and with an augmentation of its own streams.
+
+        Yields:
+            Inputs, labels, and the further views of the inputs that the task compares.
+        """
+        others = (f"augment view {place}" for place in range(1, self._task.views))
+        streams = [client.streams.numpy(purpose, number) for purpose in ("augment", *others)]
+        rows = self._rows(client, view)
         size = batch_size(client.local, len(rows))
         for places in _passes(client, len(rows), number):
             augmented, own = view.augment is not False, self._source.set_of(client.id)
-            yield from self._source.training_batches(rows[places], size, augment, augmented, own)
+            views = [self._source.training_batches(rows[places], size, rng, augmented, own) for rng in streams]
+            for (x, y), *further in zip(*views, strict=True):
+                yield x, y, *(inputs for inputs, _ in further)
 
     def _training_weights(self, client: ClientContext, view: DataView, number: int) -> Iterator[torch.Tensor]:
         """The weights of the samples of every training batch."""
