@@ -257,7 +257,8 @@ def test_the_digest_covers_data_without_files_and_constants_of_other_modules(
     monkeypatch.syspath_prepend(str(tmp_path))
     own = {"data": {"name": "own_data:made", "clients": 3}, "model": "own_net:Own"}
     for width, value, starts in ((4, 0, 1), (4, 0, 1), (4, 1, 2), (5, 1, 3)):
-        (tmp_path / "own_width.py").write_text(f"WIDTH = {width}\n")
+        # of another length, or Python would take the compiled file of the same second for this one
+        (tmp_path / "own_width.py").write_text(f"WIDTH = {width}{'  #' * (width - 4)}\n")
         np.save(tmp_path / "own_data.py.npy", np.full((12, width), value, np.float32))
         for module in ("own_net", "own_width"):
             monkeypatch.delitem(sys.modules, module, raising=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import subprocess
 import sys
@@ -104,8 +105,11 @@ def test_descendants_are_found_through_their_parents() -> None:
 
 def test_anonymous_memory_grows_by_what_the_process_fills() -> None:
     before = anonymous_bytes("self")
-    filled = b"\1" * (64 << 20)
-    assert anonymous_bytes("self") - before == pytest.approx(len(filled), rel=0.05)
+    with mmap.mmap(
+        -1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    ) as filled:  # malloc may reuse freed memory
+        filled.write(b"\1" * len(filled))
+        assert anonymous_bytes("self") - before >= 0.95 * len(filled)
 
 
 def test_a_row_is_met_on_its_own_side_of_the_target() -> None:
