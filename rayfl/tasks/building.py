@@ -8,8 +8,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
 from rayfl.errors import ScenarioError
 from rayfl.tasks import tasks
-from rayfl.tasks.metrics import metrics
-from rayfl.tasks.metrics.building import GIVEN, function_arguments, metric_label, metric_options
+from rayfl.tasks.metrics.building import GIVEN, function_arguments, metric_label, metric_options, metric_target
 from rayfl.tasks.task import Task
 
 
@@ -50,9 +49,7 @@ def with_task_defaults(scenario: Scenario) -> Scenario:
 
 
 def _metric_with_defaults(chosen: Named, where: str) -> Named:
-    target, options = metrics.resolve(chosen.name), metric_options(chosen, where)
-    if not callable(target):
-        raise ScenarioError(f"{where}: '{chosen.name}' is an object of type {type(target).__name__}, not a metric")
+    target, options = metric_target(chosen, where), metric_options(chosen, where)
     known = function_arguments(chosen.name, target, where) or GIVEN
     own = with_defaults(Named.model_validate({**options, "name": chosen.name}), target, known, where)
     return Named.model_validate({**own.options, **chosen.options, "name": chosen.name})

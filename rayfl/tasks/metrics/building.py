@@ -95,8 +95,23 @@ def function_arguments(name: str, target: Any, where: str) -> list[str] | None:
     return positional[:2]
 
 
+def metric_target(chosen: Named, where: str) -> Any:
+    """What a metric's name stands for: a class or a function.
+
+    Raises:
+        ScenarioError: The name is unknown, or is something else's.
+    """
+    try:
+        target = metrics.resolve(chosen.name)
+    except ScenarioError as error:
+        raise ScenarioError(f"{where}: {error}") from None
+    if not callable(target):
+        raise ScenarioError(f"{where}: '{chosen.name}' is an object of type {type(target).__name__}, not a metric")
+    return target
+
+
 def _built(chosen: Named, task: Task, num_outputs: int, where: str) -> Metric:
-    target, options = metrics.resolve(chosen.name), metric_options(chosen, where)
+    target, options = metric_target(chosen, where), metric_options(chosen, where)
     what = f"{where}: metric '{chosen.name}'"
     given = {
         "kind": task.kind,
@@ -108,8 +123,6 @@ def _built(chosen: Named, task: Task, num_outputs: int, where: str) -> Metric:
         "ignore_index": task.ignored_label,
         "class_dimension": task.class_dimension,
     }
-    if not callable(target):
-        raise ScenarioError(f"{what} is an object of type {type(target).__name__}, not a metric")
     if arguments := function_arguments(chosen.name, target, where):
         from rayfl.tasks.metrics.adapted import FunctionMetric
 
