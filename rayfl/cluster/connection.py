@@ -63,6 +63,8 @@ def attached(address: str | None, workers_print: bool = True, dashboard: bool = 
             yield None
             return
         url = _connect(address, workers_print, dashboard)
+        # rayfl says itself what went wrong; Ray would repeat what an actor still raised while it was ended
+        os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"
         connecting.callback(ray.shutdown)
         yield url
 
