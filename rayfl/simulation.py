@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rayfl.callbacks.building import build_callbacks, checked
-from rayfl.callbacks.callback import Callback, Ending, Given
+from rayfl.callbacks.callback import Callback, Given
 from rayfl.callbacks.follower import Follower
 from rayfl.centralised import centralised
 from rayfl.config.loading import Overrides, load_scenario
@@ -27,13 +26,12 @@ from rayfl.errors import ScenarioError
 from rayfl.interruption import Interrupts, interruptible, is_interrupt
 from rayfl.models.flat import FlatModel
 from rayfl.preparation import prepare
-from rayfl.report.announcement import announce, announce_hosts, title_of
-from rayfl.report.curves import PhaseSpan, draw_curves
+from rayfl.report.announcement import announce, announce_hosts
+from rayfl.report.ending import committed_model, draw, end_callbacks, end_early
 from rayfl.report.environment import describe_environment
 from rayfl.report.progress import Progress
-from rayfl.report.reason import one_line
 from rayfl.report.records import Records, check_writable
-from rayfl.report.status import MODEL, Status, Stop
+from rayfl.report.status import Status, Stop
 from rayfl.report.summary import Summary
 from rayfl.start.starting import find_source, start_from
 
@@ -189,7 +187,7 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
         status = Status(records.folder, sum(phase.rounds for phase in job.scenario.phases))
         session: Session | None = None
         follower = Follower(
-            following, job.scenario, job.headline, records.folder, console, lambda: _committed(session, model)[1]
+            following, job.scenario, job.headline, records.folder, console, lambda: committed_model(session, model)[1]
         )
         try:
             status.running()
@@ -202,20 +200,20 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
             phases = [(phase.name, phase.rounds) for phase in job.scenario.phases]
             with Progress(phases, console, job.headline) as progress:
                 stopped = _follow(session, follower, status, [status, records, summary, progress], interrupts)
-            _, state = _committed(session, model)
+            _, state = committed_model(session, model)
             records.write_model(state)
             records.close()
             metrics = records.metrics_table()
             status.finished()
         except BaseException as error:
-            _end_early(interrupts.cause_of(error), session, model, records, status, console)
-            _end_callbacks(follower, "interrupted" if is_interrupt(error) else "failed", console)
+            end_early(interrupts.cause_of(error), session, model, records, status, console)
+            end_callbacks(follower, "interrupted" if is_interrupt(error) else "failed", console)
             raise
-        _end_callbacks(follower, "finished", console)
+        end_callbacks(follower, "finished", console)
     if stopped:
         said = f"stopped after round {stopped.round} by {stopped.callback}: {stopped.reason}"
         console.print(Text(said), soft_wrap=True)
-    _draw(metrics, job, records.folder / "curves.png", console)
+    draw(metrics, job, records.folder / "curves.png", console)
     summary.show(console, records.folder)
     return Result(job.scenario, metrics, state, records.folder)
 
@@ -280,60 +278,3 @@ def _of_trial(scenario: Scenario) -> list[Callback]:
     from rayfl.cluster.ray_tune import RayTune, in_trial
 
     return [RayTune(name="ray_tune")] if in_trial() else []
-
-
-def _end_callbacks(follower: Follower, ending: Ending, console: Console) -> None:
-    """Calls `on_end`; the records are complete, so whatever goes wrong is reported, never raised."""
-    for raised in follower.end(ending):
-        _warn(console, raised)
-
-
-def _committed(session: Session | None, model: FlatModel) -> tuple[int, dict[str, torch.Tensor]]:
-    """The number of the last committed round, and its model in PyTorch's names."""
-    import torch
-
-    if session is None:
-        return 0, model.state_dict()
-    round, vector = session.committed()
-    model.load(torch.from_numpy(vector))
-    return round, model.state_dict()
-
-
-def _end_early(
-    error: BaseException, session: Session | None, model: FlatModel, records: Records, status: Status, console: Console
-) -> None:
-    """Saves what a failed or interrupted run leaves. Whatever goes wrong here is reported, never raised."""
-    saved, missing, said = None, None, "no round was committed, so there is no model"
-    try:
-        # on Ray, rounds may have been committed after the last event that arrived
-        committed, state = _committed(session, model)
-        if committed:
-            records.write_model(state)
-            saved, said = committed, f"{MODEL} holds the model of round {committed}"
-    except BaseException as failure:  # a second Ctrl-C too: the status is still to be written
-        missing = one_line(failure)
-        said = f"the model of the last committed round could not be saved: {missing}"
-    try:
-        records.close()
-        status.ended_early(error, saved, missing)
-    except Exception as failure:
-        _warn(console, f"the records are incomplete: {one_line(failure)}")
-    _warn(console, f"the run ended early; {said}; records: {records.folder}")
-
-
-def _draw(metrics: pa.Table, job: Job, path: Path, console: Console) -> None:
-    """Draws the curves; a run whose records are complete does not fail because drawing does."""
-    phases, provenance = job.scenario.phases, job.result.store.provenance
-    ends = accumulate(phase.rounds for phase in phases)
-    spans = [
-        PhaseSpan(phase.name, phase.schedule, end - phase.rounds + 1, end)
-        for phase, end in zip(phases, ends, strict=True)
-    ]
-    try:
-        draw_curves(metrics, job.headline, spans, title_of(job.scenario), provenance, path)
-    except Exception as error:
-        _warn(console, f"could not draw {path.name}: {one_line(error)}")
-
-
-def _warn(console: Console, text: str) -> None:
-    console.print(Text(f"warning: {text}", style="yellow"), soft_wrap=True)

@@ -47,7 +47,7 @@ WAYS_TO_TRAIN: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True)
 def no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes longer than these runs, and is tested elsewhere."""
-    monkeypatch.setattr("rayfl.simulation.draw_curves", lambda *_: None)
+    monkeypatch.setattr("rayfl.report.ending.draw_curves", lambda *_: None)
 
 
 def scenario(first: dict[str, Any], second: dict[str, Any]) -> Scenario:

@@ -28,7 +28,7 @@ RELAY: dict[str, Any] = {**PARALLEL, "name": "cyclic", "schedule": "relay"}
 @pytest.fixture(autouse=True)
 def no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes longer than these runs, and is tested elsewhere."""
-    monkeypatch.setattr("rayfl.simulation.draw_curves", lambda *_: None)
+    monkeypatch.setattr("rayfl.report.ending.draw_curves", lambda *_: None)
 
 
 def tables(**more: Any) -> dict[str, Any]:

@@ -38,7 +38,7 @@ NO_DATA = Path("no-data-here")
 @pytest.fixture(autouse=True)
 def no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes longer than these runs, and is tested elsewhere."""
-    monkeypatch.setattr("rayfl.simulation.draw_curves", lambda *_: None)
+    monkeypatch.setattr("rayfl.report.ending.draw_curves", lambda *_: None)
 
 
 @pytest.fixture

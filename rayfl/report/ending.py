@@ -1,0 +1,81 @@
+"""What a run leaves, however it ends: its last committed model, its status, its curves."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+
+from rayfl.callbacks.callback import Ending
+from rayfl.callbacks.follower import Follower
+from rayfl.engine.job import Job, Session
+from rayfl.models.flat import FlatModel
+from rayfl.report.announcement import title_of
+from rayfl.report.curves import PhaseSpan, draw_curves
+from rayfl.report.reason import one_line
+from rayfl.report.records import Records
+from rayfl.report.status import MODEL, Status
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import torch
+
+
+def end_callbacks(follower: Follower, ending: Ending, console: Console) -> None:
+    """Calls `on_end`; the records are complete, so whatever goes wrong is reported, never raised."""
+    for raised in follower.end(ending):
+        _warn(console, raised)
+
+
+def committed_model(session: Session | None, model: FlatModel) -> tuple[int, dict[str, torch.Tensor]]:
+    """The number of the last committed round, and its model in PyTorch's names."""
+    import torch
+
+    if session is None:
+        return 0, model.state_dict()
+    round, vector = session.committed()
+    model.load(torch.from_numpy(vector))
+    return round, model.state_dict()
+
+
+def end_early(
+    error: BaseException, session: Session | None, model: FlatModel, records: Records, status: Status, console: Console
+) -> None:
+    """Saves what a failed or interrupted run leaves. Whatever goes wrong here is reported, never raised."""
+    saved, missing, said = None, None, "no round was committed, so there is no model"
+    try:
+        # on Ray, rounds may have been committed after the last event that arrived
+        committed, state = committed_model(session, model)
+        if committed:
+            records.write_model(state)
+            saved, said = committed, f"{MODEL} holds the model of round {committed}"
+    except BaseException as failure:  # a second Ctrl-C too: the status is still to be written
+        missing = one_line(failure)
+        said = f"the model of the last committed round could not be saved: {missing}"
+    try:
+        records.close()
+        status.ended_early(error, saved, missing)
+    except Exception as failure:
+        _warn(console, f"the records are incomplete: {one_line(failure)}")
+    _warn(console, f"the run ended early; {said}; records: {records.folder}")
+
+
+def draw(metrics: pa.Table, job: Job, path: Path, console: Console) -> None:
+    """Draws the curves; a run whose records are complete does not fail because drawing does."""
+    phases, provenance = job.scenario.phases, job.result.store.provenance
+    ends = accumulate(phase.rounds for phase in phases)
+    spans = [
+        PhaseSpan(phase.name, phase.schedule, end - phase.rounds + 1, end)
+        for phase, end in zip(phases, ends, strict=True)
+    ]
+    try:
+        draw_curves(metrics, job.headline, spans, title_of(job.scenario), provenance, path)
+    except Exception as error:
+        _warn(console, f"could not draw {path.name}: {one_line(error)}")
+
+
+def _warn(console: Console, text: str) -> None:
+    console.print(Text(f"warning: {text}", style="yellow"), soft_wrap=True)
