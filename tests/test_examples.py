@@ -22,9 +22,14 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 def ran(example: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The script, in an empty working directory: what it names it must find beside itself."""
     folder.mkdir(exist_ok=True)
-    python_path = os.pathsep.join([str(Path(rayfl.__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
+    return python_in(folder, [Path(rayfl.__file__).parent.parent], str(EXAMPLES / f"{example}.py"), *arguments)
+
+
+def python_in(folder: Path, importable: list[Path], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Python in a working directory, with warnings as errors."""
+    python_path = os.pathsep.join([*map(str, importable), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
-        [sys.executable, "-W", "error", str(EXAMPLES / f"{example}.py"), *arguments],
+        [sys.executable, "-W", "error", *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": python_path, "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -78,15 +83,8 @@ def test_own_sampler_learns_the_spirals(tmp_path: Path) -> None:
 
 def rayfl_on(module: str, example: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A command of rayfl's on an example's scenario, as its docstring says."""
-    python_path = os.pathsep.join([str(EXAMPLES), str(EXAMPLES.parent), os.environ.get("PYTHONPATH", "")])
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-m", f"rayfl.{module}", str(EXAMPLES / f"{example}.toml"), *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": python_path, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    scenario = str(EXAMPLES / f"{example}.toml")
+    return python_in(folder, [EXAMPLES, EXAMPLES.parent], "-m", f"rayfl.{module}", scenario, *arguments)
 
 
 def test_a_problem_of_ones_own_takes_less_than_sixty_lines(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,8 @@ import torch
 
 from rayfl.config.section import Named
 from rayfl.data import collations
+from rayfl.data.chosen_function import chosen_function
 from rayfl.errors import RayflError, ScenarioError
-from rayfl.registry import check_options, first_parameter
 from rayfl.user_code import report_as_theirs
 
 Input = torch.Tensor | dict[str, torch.Tensor]
@@ -55,12 +54,7 @@ def build_collation(chosen: Named) -> Collation:
         ScenarioError: An unknown name or option, or something that cannot be called.
     """
     what = f"data.collate: '{chosen.name}'"
-    target = collations.resolve(chosen.name)
-    if not callable(target):
-        raise ScenarioError(f"{what} is an object of type {type(target).__name__}; {_EXPECTED}")
-    collate = partial(
-        target, **check_options(target, chosen.options, first_parameter(target, "data.collate"), "data.collate")
-    )
+    collate = chosen_function(collations, chosen, "data.collate", _EXPECTED)
 
     def checked(inputs: list[Any]) -> Input:
         try:

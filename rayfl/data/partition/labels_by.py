@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -12,8 +11,8 @@ from pydantic import Field, NonNegativeInt
 from rayfl.config.section import Named
 from rayfl.data import labelings
 from rayfl.data.checking import MAX_CLASSES
+from rayfl.data.chosen_function import chosen_function
 from rayfl.errors import DataError, RayflError, ScenarioError
-from rayfl.registry import check_options, first_parameter
 from rayfl.user_code import report_as_theirs
 
 _EXPECTED = (
@@ -81,12 +80,7 @@ def build_labeling(chosen: Named) -> Callable[[np.ndarray], np.ndarray]:
         ScenarioError: An unknown name or option, or something that cannot be called.
     """
     what = f"data.labels_by: '{chosen.name}'"
-    target = labelings.resolve(chosen.name)
-    if not callable(target):
-        raise ScenarioError(f"{what} is an object of type {type(target).__name__}; {_EXPECTED}")
-    classify = partial(
-        target, **check_options(target, chosen.options, first_parameter(target, "data.labels_by"), "data.labels_by")
-    )
+    classify = chosen_function(labelings, chosen, "data.labels_by", _EXPECTED)
 
     def checked(labels: np.ndarray) -> np.ndarray:
         try:
