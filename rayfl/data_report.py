@@ -51,7 +51,7 @@ def _carry_out(options: argparse.Namespace) -> int:
 
     scenario = resolve(load_scenario(options.name, options.overrides, options.quick))
     store = build_store(scenario.data, scenario.data_seed, data_folder(options.data_dir).absolute(), cache_folder())
-    facts = split_facts(scenario.data, store)
+    facts = split_facts(store)
     console = Console()
     for line in (
         f"{scenario.title or scenario.name} (data seed {scenario.data_seed})",

@@ -15,7 +15,7 @@ class Terminated(KeyboardInterrupt):
 
 
 class StopRequested(KeyboardInterrupt):
-    """Somebody stopped a submitted run before it began."""
+    """Somebody stopped a submitted run before its first round."""
 
 
 def is_interrupt(error: BaseException) -> bool:

@@ -23,7 +23,7 @@ from rayfl.data.folders import cache_folder, data_folder
 from rayfl.engine.events import EventConsumer, RoundSettled
 from rayfl.engine.job import Job, Session
 from rayfl.errors import ScenarioError
-from rayfl.interruption import Interrupts, interruptible, is_interrupt
+from rayfl.interruption import interruptible, is_interrupt
 from rayfl.models.flat import FlatModel
 from rayfl.preparation import prepare
 from rayfl.report.announcement import announce, announce_hosts
@@ -73,8 +73,9 @@ class Launch:
         starts: Where the models of scenarios that others start from are kept.
         centralise: Whether the scenario's centralised counterpart is run instead.
         for_itself: Whether the run is what was asked for, and not one that another starts from.
-        while_waiting: Called about every second while a busy cluster has no room for the hosts; without it the run
-            fails if there is none.
+        check_asked: Raises StopRequested if the run has been asked to stop. Called about every second while a busy
+            cluster has no room for the hosts (without it the run fails if there is none), and after each event of a
+            scenario that is run first.
     """
 
     data_dir: Path
@@ -86,7 +87,7 @@ class Launch:
     starts: Path
     centralise: bool = False
     for_itself: bool = True
-    while_waiting: Callable[[], None] | None = None
+    check_asked: Callable[[], None] | None = None
 
 
 def run(
@@ -176,6 +177,12 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
         following += _of_trial(job.scenario)
     job = replace(job, settles=bool(following))
     summary = Summary(job.headline)
+
+    def check() -> None:
+        interrupts.check()
+        if launch.check_asked and not launch.for_itself:
+            launch.check_asked()
+
     with ExitStack() as stack:
         announce(console, job, model)
         records = stack.enter_context(
@@ -199,7 +206,7 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
             follower.start()
             phases = [(phase.name, phase.rounds) for phase in job.scenario.phases]
             with Progress(phases, console, job.headline) as progress:
-                stopped = _follow(session, follower, status, [status, records, summary, progress], interrupts)
+                stopped = _follow(session, follower, status, [status, records, summary, progress], check)
             _, state = committed_model(session, model)
             records.write_model(state)
             records.close()
@@ -243,24 +250,30 @@ def _session(job: Job, launch: Launch, folder: Path, status: Status) -> Abstract
     from rayfl.cluster.ray_session import ray_session
 
     def wait(why: str) -> None:
-        assert launch.while_waiting is not None
+        assert launch.check_asked is not None
         status.waiting(why)
-        launch.while_waiting()
+        launch.check_asked()
 
-    return ray_session(job, launch.address, RayLog(folder / NAME), wait if launch.while_waiting else None)
+    return ray_session(job, launch.address, RayLog(folder / NAME), wait if launch.check_asked else None)
 
 
 def _follow(
-    session: Session, follower: Follower, status: Status, consumers: Sequence[EventConsumer], interrupts: Interrupts
+    session: Session,
+    follower: Follower,
+    status: Status,
+    consumers: Sequence[EventConsumer],
+    check: Callable[[], None],
 ) -> Stop | None:
     """Runs the scenario and passes every event to the callbacks, then to every consumer in the order of the list.
+
+    Before each of them `check` may raise what ends the run.
 
     Returns:
         Why it ended before its last round, if it did.
     """
     stopped = None
     for event in session.events():
-        interrupts.check()
+        check()
         event = follower.add(event)
         for consumer in consumers:
             consumer.add(event)

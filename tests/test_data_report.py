@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from rayfl.__main__ import main as rayfl_command
-from rayfl.config.data import Data
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
 from rayfl.data.split_facts import split_facts
 from rayfl.data.store import ShardStore
@@ -50,7 +49,7 @@ def test_classes_and_distances_are_those_of_the_plain_definition(by_client: list
     samples = Samples(np.zeros((len(labels), 1)), labels[mixed])
     shards = Shards.by_owner(owner[mixed], len(by_client))
     store = ShardStore("s", samples, samples, 5, shards, None, None, (), Provenance("arrays", ""))
-    facts = split_facts(Data(name="s"), store)
+    facts = split_facts(store)
     overall = np.array([(labels == k).mean() for k in range(5)])
     assert facts.classes is not None
     assert facts.distances is not None

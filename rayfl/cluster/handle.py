@@ -65,9 +65,10 @@ class Handle:
             return read_metrics(self.folder)
 
     def stop(self) -> None:
-        """Makes the round under way the last one; a run that has none yet, or has ended, is left as it is.
+        """Makes the round under way the last one; the run keeps its last committed model.
 
-        Returns at once; the run keeps its last committed model.
+        A run that has no round yet, because it waits for room or because the scenario that it starts from is being run
+        first, ends as interrupted. Returns at once.
         """
         try:
             ray.get(self._actor.stop.remote())

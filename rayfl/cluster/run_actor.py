@@ -38,6 +38,8 @@ class Submission:
         folder: The run's own.
         data_dir: Where the real data is.
         callbacks: Those that the program handed over, pickled by Ray.
+        starts: Where the models of scenarios that others start from are kept.
+        centralise: Whether the scenario's centralised counterpart is run instead.
         main_objects: See `pack_main_objects`.
     """
 
@@ -45,6 +47,8 @@ class Submission:
     folder: Path
     data_dir: Path
     callbacks: Sequence[Callback]
+    starts: Path
+    centralise: bool
     main_objects: bytes
 
 
@@ -90,15 +94,14 @@ class RunActor:
             ray.kill(this)
 
     def _carry_out(self, console: Console) -> None:
-        from rayfl.data.folders import cache_folder
         from rayfl.simulation import Launch, carry_out
 
         given, folder = self._submission, self._submission.folder
         callbacks = [*given.callbacks, _StopWhenAsked(name="handle.stop()").heeding(self._stop)]
         try:
             launch = Launch(
-                given.data_dir, folder.parent, folder, "ray", None, callbacks, cache_folder() / "starts",
-                while_waiting=self._while_waiting,
+                given.data_dir, folder.parent, folder, "ray", None, callbacks, given.starts, given.centralise,
+                check_asked=self._check_asked,
             )  # fmt: skip
             carry_out(given.scenario, launch, console)
         except BaseException as error:  # the last one to know of it
@@ -109,7 +112,7 @@ class RunActor:
                 rounds = sum(phase.rounds for phase in given.scenario.phases)
                 Status(folder, rounds).ended_early(error)
 
-    def _while_waiting(self) -> None:
+    def _check_asked(self) -> None:
         if self._stop.is_set():
             raise StopRequested
 

@@ -21,7 +21,7 @@ from rayfl.cluster.preflight import check_ever_fits
 from rayfl.cluster.run_actor import NAMESPACE, RunActor, Submission
 from rayfl.config.loading import Overrides, load_scenario
 from rayfl.config.scenario import Scenario
-from rayfl.data.folders import data_folder
+from rayfl.data.folders import cache_folder, data_folder
 from rayfl.engine.requirements import check_scenario
 from rayfl.errors import ScenarioError
 from rayfl.report.records import check_holds_no_run, new_folder
@@ -41,6 +41,8 @@ def submit(
     folder: str | Path | None = None,
     data_dir: str | Path | None = None,
     callbacks: Given = (),
+    starts: str | Path | None = None,
+    centralise: bool = False,
     name: str | None = None,
     console: Console | None = None,
 ) -> Handle:
@@ -59,6 +61,8 @@ def submit(
         folder: See there.
         data_dir: See there.
         callbacks: They are copied to the cluster, and called there.
+        starts: As for `rayfl.run`, like `centralise`; on this machine.
+        centralise: See there.
         name: By which `rayfl.attach` finds the run; by default that of its folder.
         console: Where a warning is printed.
 
@@ -97,7 +101,8 @@ def submit(
         scheduling_strategy=here,
     )  # fmt: skip
     try:
-        actor = detached.remote(Submission(resolved, own, data, copied, main_objects))
+        kept = Path(starts).absolute() if starts else cache_folder() / "starts"
+        actor = detached.remote(Submission(resolved, own, data, copied, kept, centralise, main_objects))
     except ValueError:
         if folder is None:
             own.rmdir()

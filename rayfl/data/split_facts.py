@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rayfl.config.data import Data
-from rayfl.data.partition.applying import partition_classes
+from rayfl.data.checking import are_class_labels
 from rayfl.data.store import ShardStore
 
 
@@ -43,19 +42,18 @@ class SplitFacts:
         return np.stack([count / count.sum() for count in counts], axis=1)
 
 
-def split_facts(config: Data, store: ShardStore) -> SplitFacts:
-    """Counts a store's split.
-
-    Args:
-        config: The data section that it was built from; its `labels_by` makes classes where labels are none.
-        store: The data.
-    """
+def split_facts(store: ShardStore) -> SplitFacts:
+    """Counts a store's split, by the classes that it was made with."""
     sizes = store.train_shards.sizes
     held_out = {name: part.shards.sizes for name, part in store.held_out.items() if part.shards is not None}
-    found, num_classes = partition_classes(config, store.train, store.num_classes)
-    if found is None or num_classes is None:
+    num_classes = store.num_classes
+    if store.made_classes is not None:
+        labels, num_classes = store.made_classes, int(store.made_classes.max()) + 1
+    elif num_classes is not None and are_class_labels(store.train.y, num_classes):
+        labels = store.train.y
+    else:
         return SplitFacts(sizes, held_out, None, None, None, None)
-    labels = found[store.train_shards.rows]
+    labels = labels[store.train_shards.rows].astype(np.int64, copy=False)
     overall = np.bincount(labels, minlength=num_classes) / len(labels)
     owner = np.repeat(np.arange(len(sizes)), sizes)
     # only classes that a client has: of a million clients with hundreds of classes, most counts are zero

@@ -10,12 +10,11 @@ import numpy as np
 
 from rayfl.config.data import Data, Normalization
 from rayfl.config.section import Named
-from rayfl.data.checking import are_class_labels
 from rayfl.data.dataset import Provenance, Samples, Shards
 from rayfl.data.held_out import CLIENT_TEST, VALIDATION, HeldOut, cut_clients, draw_for_server
 from rayfl.data.inputs import Fields, Ragged
 from rayfl.data.loading import load, select
-from rayfl.data.partition.applying import partitioned
+from rayfl.data.partition.applying import partition_classes, partitioned
 from rayfl.data.partition.same_classes import same_classes
 from rayfl.data.trial import try_batches
 from rayfl.errors import DataError, RayflError
@@ -43,6 +42,8 @@ class ShardStore:
             each client's training samples, and the data's further test sets under their own names.
         server: Samples that the server alone holds, if it holds any.
         collate: What makes one batch of inputs that differ in length, by name.
+        made_classes: [training samples] int64, by which they were partitioned where `data.labels_by` made classes of
+            their labels.
     """
 
     name: str
@@ -59,6 +60,7 @@ class ShardStore:
     held_out: Mapping[str, HeldOut] = field(default_factory=dict)
     server: Samples | None = None
     collate: Named | None = None
+    made_classes: np.ndarray | None = None
 
     @property
     def num_test_samples(self) -> int:
@@ -76,11 +78,6 @@ class ShardStore:
         if self.collate or isinstance(x, Ragged | Fields):
             return None
         return tuple(int(size) for size in x.shape[1:])
-
-    @property
-    def has_classes(self) -> bool:
-        """Whether every sample has one class."""
-        return are_class_labels(self.train.y, self.num_classes)
 
     def samples(self, name: str) -> Samples:
         """A set of samples by name: "train", "test", "server", or one of those that are held out.
@@ -135,7 +132,9 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
     train, test, server = dataset.train, dataset.test, None
     if config.server_share is not None:
         train, server, natural = draw_for_server(train, natural, seed, config.server_share)
-    train_shards = partitioned(config, partition, train, dataset.num_classes, natural, seed)
+    classes, num_classes = partition_classes(config, train, dataset.num_classes)
+    train_shards = partitioned(config, partition, train, classes, natural, seed, num_classes)
+    made = classes if config.labels_by else None
     test_shards: Shards | None = None
     if natural and by_client:
         train, train_shards = _gather(train, train_shards)
@@ -151,6 +150,7 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
     if config.validation_share is not None or config.test_share is not None:
         left, cut = cut_clients(train_shards, seed, config.validation_share, config.test_share)
         held_out |= {name: HeldOut(*_gather(train, shards)) for name, shards in cut.items()}
+        made = None if made is None else made[left.rows]
         train, train_shards = _gather(train, left)
     store = ShardStore(
         name=dataset.name,
@@ -165,6 +165,7 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
         held_out=held_out | {name: HeldOut(samples) for name, samples in dataset.tests.items()},
         server=server,
         collate=config.collate,
+        made_classes=made,
     )
     try_batches(store)
     return store

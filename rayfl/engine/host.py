@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from itertools import groupby
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -15,10 +13,12 @@ from rayfl.algorithms.exchange import Answer, Exchange
 from rayfl.config.scenario import Scenario
 from rayfl.data.device_copy import to_tensor
 from rayfl.engine.client_states import ClientStates, Snapshot
-from rayfl.engine.device import choose_device, device_limits_explained
+from rayfl.engine.device import choose_device
 from rayfl.engine.events import Evaluated
+from rayfl.engine.failed_update import told_as_client_error
+from rayfl.engine.host_evaluation import HostEvaluation
 from rayfl.engine.outgoing_answer import apply_transforms, check_lengths
-from rayfl.engine.phase_plan import commits_before, plan_phases, scores_personal_models
+from rayfl.engine.phase_plan import commits_before, plan_phases
 from rayfl.engine.platform_facts import platform_facts, processor_name
 from rayfl.engine.reduction import HostAnswers, Reduction
 from rayfl.engine.resident import Resident
@@ -28,10 +28,9 @@ from rayfl.engine.slices import Slice
 from rayfl.engine.threads import use_threads
 from rayfl.engine.update_report import ReportBuilder, UpdateReport
 from rayfl.engine.workload import Workload
-from rayfl.errors import ClientError, DivergenceError, RayflError, ResourceError
+from rayfl.errors import RayflError
 from rayfl.local.context import ClientContext, ClientState, ClientStreams
-from rayfl.local.requests import ClientUpdate, LocalTraining
-from rayfl.user_code import their_traceback
+from rayfl.local.requests import ClientUpdate
 
 T = TypeVar("T")
 
@@ -58,6 +57,7 @@ class Host:
             resident.message_sizes(plan) for resident, plan in zip(self._residents, self._plans, strict=True)
         ]
         self._states = ClientStates()
+        self._evaluation = HostEvaluation(index, scenario, self._plans, self._residents, self._states, self._device)
 
     def describe(self) -> dict[str, str]:
         """Returns the host's number, node and device, and what can change its results' last bits."""
@@ -183,21 +183,7 @@ class Host:
         Raises:
             ClientError: Personalisation of a client failed.
         """
-        resident, vector = self._residents[round_index.phase], to_tensor(model, slice(None), self._device)
-        personal: list[Score] = []
-        if scores_personal_models(self._scenario, self._plans[round_index.phase]):
-            of_clients = [part for part in slices if part.client >= 0]
-            personal = self._scores_of_personal_models(round_index, vector, of_clients)
-            slices = [part for part in slices if part.client < 0]
-        try:
-            with device_limits_explained():
-                resident.model.load(vector)
-                scores = personal + [resident.score(part) for part in slices if not part.personalized]
-        except RayflError:
-            raise
-        except Exception as error:  # a user's network may raise anything
-            raise RayflError(f"the evaluation on host {self._index} raised\n{their_traceback(error)}") from None
-        return scores + [self._personalized(round_index, vector, part) for part in slices if part.personalized]
+        return self._evaluation.scores(round_index, model, slices)
 
     def summarize(self, round_index: RoundIndex, *scores: Sequence[Score]) -> Evaluated:
         """Combines what hosts scored of a round's model.
@@ -212,49 +198,6 @@ class Host:
         resident, phase = self._residents[round_index.phase], round_index.config(self._scenario)
         return resident.scorer.summarize(round_index, phase.name, [score for part in scores for score in part])
 
-    def _scores_of_personal_models(
-        self, round_index: RoundIndex, vector: torch.Tensor, slices: Sequence[Slice]
-    ) -> list[Score]:
-        """Scores every client's own model on its slices, from what it keeps after the round."""
-        plan, resident = self._plans[round_index.phase], self._residents[round_index.phase]
-        commits = commits_before(self._plans, plan.number, round_index.round_in_phase + 1)
-        scores = []
-        for client_id, parts in groupby(slices, key=lambda part: part.client):
-            with self._errors_of(client_id, plan.phase.name, round_index.round):
-                kept = self._states.kept(
-                    client_id, plan.number, commits if plan.keeps_client_state else None, self._device
-                )
-                client = resident.context(
-                    client_id,
-                    plan.phase.local,
-                    round_index.lr(self._scenario),
-                    ClientStreams(self._scenario.seed, len(self._plans), round_index.round, 0, client_id),
-                    ClientState(kept, frozenset(plan.client_state)),
-                )
-                personal = plan.algorithm.personal_model(client, vector)
-                if personal.shape != vector.shape or not bool(torch.isfinite(personal).all()):
-                    raise RayflError("its personal_model is no model: another length, or values that are not finite")
-                resident.model.load(personal)
-                scores += [resident.score(part) for part in parts]
-                client.close()
-        return scores
-
-    def _personalized(self, round_index: RoundIndex, vector: torch.Tensor, part: Slice) -> Score:
-        """Scores after local training on the client's own samples, with random streams that no phase uses."""
-        resident = self._residents[round_index.phase]
-        local = resident.workload.evaluation.personalize
-        assert local is not None
-        streams = ClientStreams(self._scenario.seed, len(self._scenario.phases), round_index.round, 0, part.client)
-
-        def update(_: ClientContext) -> ClientUpdate[torch.Tensor]:
-            trained: torch.Tensor = yield LocalTraining(vector)
-            return trained
-
-        with self._errors_of(part.client, "personalisation", round_index.round):
-            client = resident.context(part.client, local, local.lr, streams, train=(local.train,))
-            resident.model.load(resident.run(client, update))
-            return resident.score(part)
-
     def _update(
         self,
         round_index: RoundIndex,
@@ -265,7 +208,7 @@ class Host:
     ) -> T:
         """Runs one client update in isolation; whatever goes wrong in it becomes a ClientError."""
         plan, phase, seed = self._plans[round_index.phase], round_index.phase, self._scenario.seed
-        with self._errors_of(client_id, plan.phase.name, round_index.round):
+        with told_as_client_error(client_id, self._num_clients, self._index, plan.phase.name, round_index.round):
             declared, kept = plan.client_state, {}
             if declared:
                 keeps, before = plan.keeps_client_state, commits_before(self._plans, phase, round_index.round_in_phase)
@@ -289,19 +232,3 @@ class Host:
             if declared:
                 self._states.stage(client_id, state)
             return result
-
-    @contextmanager
-    def _errors_of(self, client: int, phase: str, round: int) -> Iterator[None]:
-        """Whatever is raised within becomes a ClientError."""
-        try:
-            with device_limits_explained():
-                yield
-        except ResourceError:  # not the client's fault
-            raise
-        except (Exception, SystemExit) as error:  # a user's code may raise anything, and the run must say where
-            if isinstance(error, RayflError):
-                detail, diverged = str(error), isinstance(error, DivergenceError)
-            else:
-                detail, diverged = "its code raised\n" + their_traceback(error), False
-            who = "" if client < self._num_clients else "central training"
-            raise ClientError(client, self._index, phase, round, detail, diverged, who) from None

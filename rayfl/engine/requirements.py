@@ -48,6 +48,11 @@ def check_scenario(scenario: Scenario) -> None:
     """
     if not scenario.resources.uses_cuda:
         _check_cpu(scenario)
+    if (views := build_task(scenario).views) > 1 and not scenario.data.augment:
+        raise ScenarioError(
+            f"task: '{scenario.task.name}' compares {views} augmented views of every batch, and without data.augment "
+            "they are the same; name augmentations"
+        )
     plans = plan_phases(scenario)
     if scenario.evaluation.client_model == "personal" and not any(
         scores_personal_models(scenario, plan) for plan in plans

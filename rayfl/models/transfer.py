@@ -28,7 +28,6 @@ class Transfer:
         taken: Names whose values came from the source.
         fresh: Names of the target that kept its values, because a rule says so.
         unmatched: Names of the source that the target does not have, which a rule leaves out.
-        mismatched: Of the fresh, those that the source has in another shape.
         constants: What the source holds for the target's buffers that no vector carries: integers, such as
             `num_batches_tracked`.
     """
@@ -37,7 +36,6 @@ class Transfer:
     taken: tuple[str, ...]
     fresh: tuple[str, ...]
     unmatched: tuple[str, ...]
-    mismatched: tuple[str, ...]
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
     def summary(self) -> str:
@@ -91,7 +89,6 @@ def transfer(
         taken,
         fresh=tuple(name for name in target.names if name in covered),
         unmatched=tuple(name for name in source if name not in shapes),
-        mismatched=tuple(n for n in target.names if n in covered and n in source and _shape(source[n]) != shapes[n]),
         constants={name: source[name].detach() for name in taken if name not in in_vector},
     )
 

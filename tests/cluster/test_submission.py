@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import ray
+import tomli_w
 from pydantic import PrivateAttr
 from ray.cluster_utils import Cluster
 from ray.util import list_named_actors
@@ -154,6 +155,26 @@ def test_a_run_whose_process_is_killed_leaves_nothing_on_the_cluster(cluster: st
 def test_callbacks_of_the_program_go_with_the_run(cluster: str, tmp_path: Path) -> None:
     handle = submit(tmp_path, callbacks=[StopAt(round=2)])
     assert handle.result().metrics["round"].to_pylist() == [1, 2]
+    until(nothing_left)
+
+
+def test_a_run_may_be_stopped_while_the_scenario_that_it_starts_from_is_run(cluster: str, tmp_path: Path) -> None:
+    first = tmp_path / "first.toml"
+    first.write_text(tomli_w.dumps(tables(phases=[LONG])), encoding="utf-8")
+    kept = tmp_path / "starts"
+    handle = submit(tmp_path, scene={"start": {"scenario": str(first)}}, starts=kept)
+    until(lambda: any(path.read_text() for path in kept.glob("*/metrics.jsonl")))
+    handle.stop()
+    with pytest.raises(RayflError, match="interrupted: stopped before its first round"):
+        handle.result()
+    until(nothing_left)
+
+
+def test_a_centralised_counterpart_can_be_submitted(cluster: str, tmp_path: Path) -> None:
+    result = submit(tmp_path, centralise=True).result()
+    inline = tmp_path / "inline"
+    expected = rayfl.run(tables(), backend="inline", out=inline, centralise=True, console=Console(quiet=True))
+    assert same(model_of(result), model_of(expected))
     until(nothing_left)
 
 

@@ -198,3 +198,9 @@ def test_what_a_users_metric_raises_is_told_as_its_own(tmp_path: Path) -> None:
 def test_wrong_tasks_and_metrics_are_named_before_anything_starts(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises((ScenarioError, RayflError), match=complaint):
         prepare(Scenario.from_tables(tables(**changes)), Path("no-data-here"))
+
+
+def test_a_task_that_compares_views_needs_augmentations() -> None:
+    scene: dict[str, Any] = {"task": f"{HERE}:Agreement", "data": {"name": "handwriting", "clients": 8}}
+    with pytest.raises(ScenarioError, match=r"^task: '.*Agreement' compares 2 augmented views of every batch"):
+        prepared(phases=[FEDERATED], **scene)

@@ -29,9 +29,10 @@ def partitioned(
     config: Data,
     partition: Named,
     train: Samples,
-    num_classes: int | None,
+    classes: np.ndarray | None,
     natural: NaturalClients | None,
     seed: int,
+    num_classes: int | None,
 ) -> Shards:
     """Partitions the training samples among the clients.
 
@@ -39,9 +40,10 @@ def partitioned(
         config: The scenario's data section.
         partition: The partition that it names, or the data's default.
         train: The training samples, without the server's.
-        num_classes: How many classes their labels count, if they are classes.
+        classes: What `partition_classes` found.
         natural: The data's own clients, if it has any.
         seed: The data's seed.
+        num_classes: How many classes there are.
 
     Raises:
         ScenarioError: It is no partitioner, it needs classes where there are none, or `data.labels_by` has no effect.
@@ -51,17 +53,16 @@ def partitioned(
     what = f"data.partition: '{partition.name}'"
     if not callable(partitioner):
         raise ScenarioError(f"{what} is an object of type {type(partitioner).__name__}, not a partitioner")
-    labels, count = partition_classes(config, train, num_classes)
     if config.labels_by:
         _check_reads_classes(partitioner, partition)
-    elif labels is None and _needs_classes(partitioner, partition):
+    elif classes is None and _needs_classes(partitioner, partition):
         raise ScenarioError(
             f"{what} needs class labels, and these are {train.y.dtype}{list(train.y.shape)}; choose another partition, "
             "such as 'iid', or set data.labels_by"
         )
     given = {
-        "labels": labels,
-        "num_classes": count,
+        "labels": classes,
+        "num_classes": num_classes,
         "targets": train.y,
         "num_samples": len(train),
         "clients": config.clients,

@@ -106,6 +106,16 @@ def test_a_partition_sees_the_classes_that_are_made(name: str, labels_by: Any, e
     assert found.train_shards.offsets.tolist() == plain.offsets.tolist()
 
 
+def test_what_is_held_out_changes_no_class_of_what_is_left() -> None:
+    options: dict[str, Any] = {"partition": "shards", "labels_by": {"name": "quantiles", "bins": 4}}
+    found = store(validation_share=0.4, **options)
+    assert found.made_classes is not None
+    classes = {
+        float(target): label for target, label in zip(PRICES.astype(np.float32), quantiles(PRICES, 4), strict=True)
+    }
+    assert found.made_classes.tolist() == [classes[float(target)] for target in found.train.y]
+
+
 def dear_topic(labels: np.ndarray, limit: float) -> np.ndarray:
     return (labels[:, 0] > limit).astype(int)
 
@@ -114,7 +124,6 @@ def dear_topic(labels: np.ndarray, limit: float) -> np.ndarray:
 def test_labels_that_are_no_classes_can_be_partitioned_without_any(name: str) -> None:
     found = store(name, partition="iid", validation_share=0.1)
     assert found.num_classes is None
-    assert not found.has_classes
     assert found.summary().endswith("labels without classes")
     assert found.train.y.dtype == (np.int64 if name == "masks" else np.float32)
 

@@ -1,0 +1,119 @@
+"""A host's part of an evaluation: scores of the global model, of clients' own models, and after personalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+import torch
+
+from rayfl.config.scenario import Scenario
+from rayfl.data.device_copy import to_tensor
+from rayfl.engine.client_states import ClientStates
+from rayfl.engine.device import device_limits_explained
+from rayfl.engine.failed_update import told_as_client_error
+from rayfl.engine.phase_plan import PhasePlan, commits_before, scores_personal_models
+from rayfl.engine.resident import Resident
+from rayfl.engine.round_index import RoundIndex
+from rayfl.engine.scoring import Score
+from rayfl.engine.slices import Slice
+from rayfl.errors import RayflError
+from rayfl.local.context import ClientContext, ClientState, ClientStreams
+from rayfl.local.requests import ClientUpdate, LocalTraining
+from rayfl.user_code import their_traceback
+
+
+class HostEvaluation:
+    """Scores models with what a host holds.
+
+    Args:
+        host: Its number, which errors name.
+        scenario: What runs.
+        plans: One per phase.
+        residents: One per phase.
+        states: Of the host's clients.
+        device: Where the resident models are.
+    """
+
+    def __init__(
+        self,
+        host: int,
+        scenario: Scenario,
+        plans: list[PhasePlan],
+        residents: Sequence[Resident],
+        states: ClientStates,
+        device: torch.device,
+    ) -> None:
+        self._host, self._scenario, self._device = host, scenario, device
+        self._plans, self._residents, self._states = plans, residents, states
+
+    def scores(self, round_index: RoundIndex, model: np.ndarray, slices: Sequence[Slice]) -> list[Score]:
+        """Scores a model vector on slices; see `Host.evaluate`."""
+        vector = to_tensor(model, slice(None), self._device)
+        personal: list[Score] = []
+        if scores_personal_models(self._scenario, self._plans[round_index.phase]):
+            personal = self._of_personal_models(round_index, vector, [part for part in slices if part.client >= 0])
+            slices = [part for part in slices if part.client < 0]
+        shared = self._of_global_model(round_index, vector, [part for part in slices if not part.personalized])
+        return (
+            personal + shared + [self._personalized(round_index, vector, part) for part in slices if part.personalized]
+        )
+
+    def _of_global_model(self, round_index: RoundIndex, vector: torch.Tensor, slices: Sequence[Slice]) -> list[Score]:
+        resident = self._residents[round_index.phase]
+        try:
+            with device_limits_explained():
+                resident.model.load(vector)
+                return [resident.score(part) for part in slices]
+        except RayflError:
+            raise
+        except Exception as error:  # a user's network may raise anything
+            raise RayflError(f"the evaluation on host {self._host} raised\n{their_traceback(error)}") from None
+
+    def _of_personal_models(
+        self, round_index: RoundIndex, vector: torch.Tensor, slices: Sequence[Slice]
+    ) -> list[Score]:
+        """Scores every client's own model on its slices, from what it keeps after the round."""
+        plan, resident = self._plans[round_index.phase], self._residents[round_index.phase]
+        commits = commits_before(self._plans, plan.number, round_index.round_in_phase + 1)
+        scores = []
+        for client_id, parts in groupby(slices, key=lambda part: part.client):
+            with told_as_client_error(
+                client_id, resident.workload.store.num_clients, self._host, plan.phase.name, round_index.round
+            ):
+                kept = self._states.kept(
+                    client_id, plan.number, commits if plan.keeps_client_state else None, self._device
+                )
+                client = resident.context(
+                    client_id,
+                    plan.phase.local,
+                    round_index.lr(self._scenario),
+                    ClientStreams(self._scenario.seed, len(self._plans), round_index.round, 0, client_id),
+                    ClientState(kept, frozenset(plan.client_state)),
+                )
+                personal = plan.algorithm.personal_model(client, vector)
+                if personal.shape != vector.shape or not bool(torch.isfinite(personal).all()):
+                    raise RayflError("its personal_model is no model: another length, or values that are not finite")
+                resident.model.load(personal)
+                scores += [resident.score(part) for part in parts]
+                client.close()
+        return scores
+
+    def _personalized(self, round_index: RoundIndex, vector: torch.Tensor, part: Slice) -> Score:
+        """Scores after local training on the client's own samples, with random streams that no phase uses."""
+        resident = self._residents[round_index.phase]
+        local = resident.workload.evaluation.personalize
+        assert local is not None
+        streams = ClientStreams(self._scenario.seed, len(self._scenario.phases), round_index.round, 0, part.client)
+
+        def update(_: ClientContext) -> ClientUpdate[torch.Tensor]:
+            trained: torch.Tensor = yield LocalTraining(vector)
+            return trained
+
+        with told_as_client_error(
+            part.client, resident.workload.store.num_clients, self._host, "personalisation", round_index.round
+        ):
+            client = resident.context(part.client, local, local.lr, streams, train=(local.train,))
+            resident.model.load(resident.run(client, update))
+            return resident.score(part)
