@@ -17,6 +17,7 @@ from rayfl.config.phase import EvalModel
 from rayfl.local.requests import Affine, ClientUpdate, LocalTraining
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
     from torch import nn
 
@@ -97,6 +98,16 @@ class Algorithm(BaseModel, ABC):
 
         Raises:
             ScenarioError: They do not.
+        """
+
+    def check_clients(self, sizes: np.ndarray) -> None:
+        """Checks that clients of these sizes can take part; before anything starts.
+
+        Args:
+            sizes: [clients] int64, the training samples of every client.
+
+        Raises:
+            ScenarioError: One cannot.
         """
 
     def client_state(self) -> Declaration:

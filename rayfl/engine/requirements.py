@@ -99,6 +99,10 @@ def check_requirements(scenario: Scenario, network: nn.Module, store: ShardStore
             )
         _check_plan(plan.phase.local, plan.train, network, _update_sizes(plan, store), where)
         _check_cohorts(plan, store)
+        try:
+            plan.algorithm.check_clients(store.train_shards.sizes)
+        except ScenarioError as error:
+            raise ScenarioError(f"{where}: {error}") from None
         _check_weights(plan.phase.local, scenario, store, f"phases.{plan.phase.name}.local.sample_weights")
     if personalize := scenario.evaluation.personalize:
         _check_plan(personalize, (personalize.train,), network, store.train_shards.sizes, "evaluation.personalize")

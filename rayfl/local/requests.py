@@ -101,6 +101,19 @@ class Gradient:
 
 
 @dataclass(frozen=True)
+class LossAndGradient:
+    """Asks for `Loss` and `Gradient` in one pass: [1] and [num_params] float32.
+
+    Attributes:
+        at: [length of the model] float32, the model.
+        data: The samples; by default all of the client's training samples.
+    """
+
+    at: torch.Tensor
+    data: DataView | None = None
+
+
+@dataclass(frozen=True)
 class HessianVectorProduct:
     """Asks for the Hessian of `Loss` times a vector, [num_params] float32.
 
@@ -115,7 +128,7 @@ class HessianVectorProduct:
     data: DataView | None = None
 
 
-Request = LocalTraining | Loss | Gradient | HessianVectorProduct
+Request = LocalTraining | Loss | Gradient | LossAndGradient | HessianVectorProduct
 
 ClientUpdate = Generator[Request, Any, T]
 """A client's part in an exchange, which returns an `Answer`, or in a relay, which returns the model to pass on."""

@@ -13,7 +13,15 @@ import torch
 from rayfl.errors import RayflError
 from rayfl.local.context import ClientContext
 from rayfl.local.data_view import DataView
-from rayfl.local.requests import ClientUpdate, Gradient, HessianVectorProduct, LocalTraining, Loss, Request
+from rayfl.local.requests import (
+    ClientUpdate,
+    Gradient,
+    HessianVectorProduct,
+    LocalTraining,
+    Loss,
+    LossAndGradient,
+    Request,
+)
 from rayfl.local.training_batch import TrainingBatch
 from tests.algorithms.reference import X, Y, cross_entropy
 from tests.algorithms.scene import EVERYTHING, SEED, SIZES
@@ -85,6 +93,9 @@ def test_losses_gradients_and_hessian_vector_products_are_those_of_autograd(
     assert loss.item() == pytest.approx(float(function(w.detach())), rel=1e-6)
     ours = asked(bench, Gradient(bench.initial, data=view))
     assert torch.allclose(plain(bench, ours), gradient, rtol=1e-4, atol=1e-6)
+    both = asked(bench, LossAndGradient(bench.initial, data=view))
+    assert both[0].item() == pytest.approx(loss.item(), rel=1e-6)
+    assert torch.equal(both[1], ours)
     ours = asked(bench, HessianVectorProduct(bench.initial, flat(bench, direction), data=view))
     assert product.abs().max() > 0.1
     assert torch.allclose(plain(bench, ours), product, rtol=1e-3, atol=1e-5)

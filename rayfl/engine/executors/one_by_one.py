@@ -16,7 +16,7 @@ from rayfl.errors import RayflError
 from rayfl.local.context import ClientContext
 from rayfl.local.data_view import DataView
 from rayfl.local.peekable_iterator import PeekableIterator
-from rayfl.local.requests import ClientUpdate, Gradient, HessianVectorProduct, LocalTraining, Loss
+from rayfl.local.requests import ClientUpdate, Gradient, HessianVectorProduct, LocalTraining, Loss, LossAndGradient
 from rayfl.local.sample_weights import sample_weights
 from rayfl.local.selection import select
 from rayfl.local.sgd import train
@@ -68,7 +68,10 @@ class OneByOne:
                     result = self._mean_loss(client, request, requests["query"])
                     requests["query"] += 1
                 case Gradient():
-                    result = self._gradient(client, request, requests["query"])
+                    _, result = self._loss_and_gradient(client, request, requests["query"])
+                    requests["query"] += 1
+                case LossAndGradient():
+                    result = self._loss_and_gradient(client, request, requests["query"])
                     requests["query"] += 1
                 case HessianVectorProduct():
                     result = self._hessian_vector_product(client, request, requests["query"])
@@ -160,16 +163,20 @@ class OneByOne:
                 total += loss
         return (total / self._divisor(client, view)).float()
 
-    def _gradient(self, client: ClientContext, request: Gradient, number: int) -> torch.Tensor:
+    def _loss_and_gradient(
+        self, client: ClientContext, request: Gradient | LossAndGradient, number: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         view = client.data if request.data is None else request.data
         self._model.load(request.at)
         self._model.zero_gradient()
         divisor = self._divisor(client, view)
+        total = torch.zeros(1, dtype=torch.float64, device=self._device)
         with evaluation_mode(self._model.module):
             for loss in self._summed_losses(client, view, number):
                 torch.autograd.backward(loss / divisor)
+                total += loss.detach()
         self._model.check()
-        return self._model.gradient.clone()
+        return (total / divisor).float(), self._model.gradient.clone()
 
     def _hessian_vector_product(
         self, client: ClientContext, request: HessianVectorProduct, number: int
