@@ -19,6 +19,7 @@ algorithms = Registry(
         "fednova": "rayfl.algorithms.fednova:FedNova",
         "qfedavg": "rayfl.algorithms.qffl:QFedAvg",
         "qfedsgd": "rayfl.algorithms.qffl:QFedSGD",
+        "coprefl": "rayfl.algorithms.coprefl:CoPreFL",
         "fedbabu": "rayfl.algorithms.fedbabu:FedBABU",
         "ditto": "rayfl.algorithms.ditto:Ditto",
         "fedbn": "rayfl.algorithms.fedbn:FedBN",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from rayfl.algorithms.exchange import Answers, Exchange
+from rayfl.algorithms.exchange import Answers, Asked, Exchange
 from rayfl.algorithms.penalty import PenaltyField
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration, merged
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from rayfl.local.context import ClientContext
+    from rayfl.local.data_view import DataView
 
 Requirement = Literal["features", "buffers", "batch_norm"]
 """What an algorithm may ask of a network: that it declares its feature layer, has buffers, or batch norm layers."""
@@ -72,6 +73,11 @@ class Algorithm(BaseModel, ABC):
             `exchanges` exchanges.
         """
 
+    def asks(self) -> tuple[Asked, ...]:
+        """Returns who answers each of a round's exchanges: the cohort, unless an exchange is `at_server`."""
+        asked: tuple[Asked, ...] = ("cohort",)
+        return asked * self.exchanges
+
     def relay(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[torch.Tensor]:
         """Runs one client's part of a relay.
 
@@ -108,6 +114,17 @@ class Algorithm(BaseModel, ABC):
 
         Raises:
             ScenarioError: One cannot.
+        """
+
+    def check_server(self, samples: int, largest_cohort: int) -> None:
+        """Checks that the server's samples suffice, where an exchange is about them; before anything starts.
+
+        Args:
+            samples: How many there are.
+            largest_cohort: The largest number of clients that a round can have.
+
+        Raises:
+            ScenarioError: They do not.
         """
 
     def client_state(self) -> Declaration:
@@ -172,6 +189,7 @@ class LocalTrainingAlgorithm(Algorithm):
         gradient: tuple[Affine, ...] = (),
         after_step: tuple[Affine, ...] = (),
         weight_decay: float = 0.0,
+        data: DataView | None = None,
     ) -> Generator[LocalTraining, torch.Tensor, torch.Tensor]:
         """Trains from a model vector with the algorithm's penalties.
 
@@ -181,6 +199,7 @@ class LocalTrainingAlgorithm(Algorithm):
             gradient: Further terms added to every gradient before it is clipped.
             after_step: Terms applied as `params -= lr * term` after the optimizer step.
             weight_decay: Added to the weight decay of `local`.
+            data: The samples to train on; by default all of the client's.
 
         Returns:
             The trained model vector.
@@ -196,6 +215,7 @@ class LocalTrainingAlgorithm(Algorithm):
             weight_decay=weight_decay,
             terms=tuple(term for _, term in terms),
             reads_features=any(penalty.reads_features() for penalty, _ in terms),
+            data=data,
         )
         for penalty in self.penalties:
             penalty.after_training(client, trained)

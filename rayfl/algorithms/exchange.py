@@ -23,8 +23,12 @@ Modules that a phase never trains are in nobody's message; padding of the flat v
 """
 
 
+Asked = Literal["cohort", "server"]
+"""Who answers an exchange: every client of the cohort, or the server's own samples, once."""
+
+
 class Exchange:
-    """One message to the cohort, which every client answers.
+    """One message to the cohort, which every client answers; or work on what the server holds.
 
     Attributes:
         update: `update(client, *send)` is the client's part: a generator that yields requests and returns an `Answer`;
@@ -36,6 +40,10 @@ class Exchange:
         up: What the protocol gets back from each client.
         each: Whether the answers' `values` come one by one, in `Answers.each`, instead of as a weighted sum; `Updates`
             says what that costs. A protocol's traffic is the same. `sums` and `maxima` are reduced as ever.
+        up_if_summed: What the protocol would get back if the server were to see sums alone, where that is more than
+            `up`; the difference is reported as `up_bytes_more_if_summed`.
+        at_server: Whether the server's samples (`data.server_share`) answer instead of the cohort. `update` then runs
+            once, on a host, as that of one more client which holds them; nothing travels.
         number: Which exchange of its round this is, from 0; the server counts.
         first_model: The phase's first global model, which the server adds if the algorithm asks for it.
     """
@@ -47,8 +55,11 @@ class Exchange:
         down: tuple[Part, ...] = ("model",),
         up: tuple[Part, ...] = ("model",),
         each: bool = False,
+        up_if_summed: tuple[Part, ...] | None = None,
+        at_server: bool = False,
     ) -> None:
         self.update, self.send, self.down, self.up, self.each = update, send, down, up, each
+        self.up_if_summed, self.at_server = up_if_summed, at_server
         self.number = 0
         self.first_model: np.ndarray | None = None
 

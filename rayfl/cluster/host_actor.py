@@ -53,6 +53,9 @@ class HostActor:
     ) -> tuple[HostAnswers, UpdateReport]:
         return self._host.get().answer(round_index, clients, exchange)
 
+    def answer_for_server(self, round_index: RoundIndex, exchange: Exchange) -> tuple[HostAnswers, UpdateReport]:
+        return self._host.get().answer_for_server(round_index, exchange)
+
     def relay(
         self, round_index: RoundIndex, clients: Sequence[int], model: np.ndarray
     ) -> tuple[np.ndarray, UpdateReport]:

@@ -158,6 +158,9 @@ class ParallelPhase(_Phase):
         report: Scalars to report: `step` and `divergence` (see `rayfl.algorithms.diagnostics`), and what the algorithm
             adds, such as `norms` (SCAFFOLD, FedDyn). What costs nothing (FedExP's step) is always reported.
         transforms: Applied in order to a client's answer before it is summed: `top_k`, `quantize`, or your own.
+        server_training: At the end of every round the new global model is trained on the server's samples
+            (`data.server_share`), as these keys say, whatever the algorithm: `{ steps = 5, lr = 0.01 }`. Its rate
+            decays by its own keys.
     """
 
     local_objective_only: ClassVar[bool] = False
@@ -170,6 +173,7 @@ class ParallelPhase(_Phase):
     ema_decay: Annotated[float, Field(gt=0, lt=1)] = 0.99
     transforms: tuple[Named, ...] = ()
     report: tuple[str, ...] = ()
+    server_training: Local | None = None
 
     @field_validator("report")
     @classmethod
@@ -199,6 +203,7 @@ class RelayPhase(_Phase):
     ema_decay: ClassVar[float] = 0.99
     transforms: ClassVar[tuple[Named, ...]] = ()
     report: ClassVar[tuple[str, ...]] = ()
+    server_training: ClassVar[Local | None] = None
     noun: ClassVar[str] = "relay"
 
     schedule: Literal["relay"]
@@ -218,6 +223,7 @@ class CentralPhase(_Phase):
     ema_decay: ClassVar[float] = 0.99
     transforms: ClassVar[tuple[Named, ...]] = ()
     report: ClassVar[tuple[str, ...]] = ()
+    server_training: ClassVar[Local | None] = None
     order: ClassVar[str] = "sampled"
     messages: ClassVar[tuple[Literal["model"], ...]] = ()
     noun: ClassVar[str] = "central training"

@@ -11,15 +11,15 @@ from rayfl.user_code import their_traceback
 
 
 @contextmanager
-def told_as_client_error(client: int, num_clients: int, host: int, phase: str, round: int) -> Iterator[None]:
+def told_as_client_error(client: int, host: int, phase: str, round: int, who: str = "") -> Iterator[None]:
     """Whatever is raised within becomes a ClientError.
 
     Args:
         client: Whose update it is.
-        num_clients: A larger number than the clients' is the pool of a central phase.
         host: Where it runs.
         phase: The phase's name, or what else the client trains for.
         round: The round within the scenario.
+        who: Instead of the client's number, where it is that of a pool of samples.
 
     Raises:
         ClientError: Instead of what was raised.
@@ -35,5 +35,4 @@ def told_as_client_error(client: int, num_clients: int, host: int, phase: str, r
             detail, diverged = str(error), isinstance(error, DivergenceError)
         else:
             detail, diverged = "its code raised\n" + their_traceback(error), False
-        who = "" if client < num_clients else "central training"
         raise ClientError(client, host, phase, round, detail, diverged, who) from None

@@ -12,6 +12,7 @@ import torch
 from rayfl.algorithms.exchange import Answer, Exchange
 from rayfl.config.scenario import Scenario
 from rayfl.data.device_copy import to_tensor
+from rayfl.data.pools import pool_number
 from rayfl.engine.client_states import ClientStates, Snapshot
 from rayfl.engine.device import choose_device
 from rayfl.engine.events import Evaluated
@@ -116,12 +117,39 @@ class Host:
             traffic = self._sizes[round_index.phase].traffic(
                 (*exchange.down, *extra), exchange.up, saved_values, saved_bits
             )
+            if exchange.up_if_summed is not None:
+                summed = self._sizes[round_index.phase].traffic((), exchange.up_if_summed)
+                client.report(up_bytes_more_if_summed=summed.up_bytes - traffic.up_bytes)
             report.add(client, traffic)
             return answer
 
         for client in clients:
             self._update(round_index, client, update, exchange.number, shared)
         return reduction.result(), report.result()
+
+    def answer_for_server(self, round_index: RoundIndex, exchange: Exchange) -> tuple[HostAnswers, UpdateReport]:
+        """Runs an exchange on the server's samples, as the update of one more client; it moves nothing.
+
+        Args:
+            round_index: Position of the round within the scenario.
+            exchange: What the server asks.
+
+        Returns:
+            The answer, and a report on no client.
+
+        Raises:
+            ClientError: It failed.
+        """
+        send = [to_tensor(vector, slice(None), self._device) for vector in exchange.send]
+        reduction = Reduction(self._scenario.numerics.fraction_bits, exchange.each)
+
+        def update(client: ClientContext) -> ClientUpdate[None]:
+            begun = exchange.update(client, *send)
+            reduction.add(client.id, begun if isinstance(begun, Answer) else (yield from begun))
+
+        store = self._residents[round_index.phase].workload.store
+        self._update(round_index, pool_number("server", store.num_clients), update, exchange.number)
+        return reduction.result(), ReportBuilder().result()
 
     def relay(
         self, round_index: RoundIndex, clients: Sequence[int], model: np.ndarray
@@ -208,18 +236,20 @@ class Host:
     ) -> T:
         """Runs one client update in isolation; whatever goes wrong in it becomes a ClientError."""
         plan, phase, seed = self._plans[round_index.phase], round_index.phase, self._scenario.seed
-        with told_as_client_error(client_id, self._num_clients, self._index, plan.phase.name, round_index.round):
-            declared, kept = plan.client_state, {}
+        at_server = plan.asked[exchange] == "server"
+        who = "" if client_id < self._num_clients else "the server's samples" if at_server else "central training"
+        with told_as_client_error(client_id, self._index, plan.phase.name, round_index.round, who):
+            declared, kept = {} if at_server else plan.client_state, {}
             if declared:
                 keeps, before = plan.keeps_client_state, commits_before(self._plans, phase, round_index.round_in_phase)
                 kept = self._states.open(client_id, round_index, exchange, before if keeps else None, self._device)
             state = ClientState(kept, frozenset(declared))
             streams = ClientStreams(seed, phase, round_index.round, exchange, client_id)
-            resident, lr = self._residents[phase], round_index.lr(self._scenario)
+            resident, local = self._residents[phase], plan.local(exchange)
             client = resident.context(
                 client_id,
-                plan.phase.local,
-                lr,
+                local,
+                round_index.lr(self._scenario, local),
                 streams,
                 state,
                 first_model,

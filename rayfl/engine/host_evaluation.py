@@ -79,9 +79,7 @@ class HostEvaluation:
         commits = commits_before(self._plans, plan.number, round_index.round_in_phase + 1)
         scores = []
         for client_id, parts in groupby(slices, key=lambda part: part.client):
-            with told_as_client_error(
-                client_id, resident.workload.store.num_clients, self._host, plan.phase.name, round_index.round
-            ):
+            with told_as_client_error(client_id, self._host, plan.phase.name, round_index.round):
                 kept = self._states.kept(
                     client_id, plan.number, commits if plan.keeps_client_state else None, self._device
                 )
@@ -111,9 +109,7 @@ class HostEvaluation:
             trained: torch.Tensor = yield LocalTraining(vector)
             return trained
 
-        with told_as_client_error(
-            part.client, resident.workload.store.num_clients, self._host, "personalisation", round_index.round
-        ):
+        with told_as_client_error(part.client, self._host, "personalisation", round_index.round):
             client = resident.context(part.client, local, local.lr, streams, train=(local.train,))
             resident.model.load(resident.run(client, update))
             return resident.score(part)

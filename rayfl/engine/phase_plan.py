@@ -9,10 +9,11 @@ from rayfl.algorithms.algorithm import Algorithm
 from rayfl.algorithms.building import build_algorithm, build_sampler, build_transforms
 from rayfl.algorithms.diagnostics import Diagnostics
 from rayfl.algorithms.eval_model import EvaluatedModel
+from rayfl.algorithms.exchange import Asked
 from rayfl.algorithms.sampler import CohortSampler
 from rayfl.algorithms.state import Scope, merged
 from rayfl.algorithms.transforms import AnswerTransform
-from rayfl.config.local import Train
+from rayfl.config.local import Local, Train
 from rayfl.config.phase import BySampler, Phase
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
@@ -40,6 +41,17 @@ class PhasePlan:
     def train(self) -> tuple[Train, ...]:
         """What restricts the parameters that train."""
         return self.algorithm.trains_only, self.phase.train
+
+    @cached_property
+    def asked(self) -> tuple[Asked, ...]:
+        """Who answers each of a round's exchanges."""
+        training: tuple[Asked, ...] = ("server",) if self.phase.server_training else ()
+        return (*self.algorithm.asks(), *training)
+
+    def local(self, exchange: int) -> Local:
+        """How an exchange's training requests are carried out."""
+        last = exchange == len(self.asked) - 1
+        return self.phase.server_training if last and self.phase.server_training else self.phase.local
 
     @cached_property
     def evaluated(self) -> EvaluatedModel:

@@ -93,10 +93,7 @@ def check_requirements(scenario: Scenario, network: nn.Module, store: ShardStore
         if "batch_norm" in requirements and not any(isinstance(module, _BatchNorm) for module in network.modules()):
             name = type(network).__name__
             raise ScenarioError(f"{where} is about batch norm, and model {name} has none; use 'fedavg'")
-        if isinstance(plan.phase, CentralPhase) and plan.phase.data == "server" and store.server is None:
-            raise ScenarioError(
-                f"phases.{plan.phase.name}.data: the server holds no samples; give it some with data.server_share"
-            )
+        _check_server(plan, network, store)
         _check_plan(plan.phase.local, plan.train, network, _update_sizes(plan, store), where)
         _check_cohorts(plan, store)
         try:
@@ -218,6 +215,30 @@ def _check_cohorts(plan: PhasePlan, store: ShardStore) -> None:
         plan.algorithm.check_cohort(*sizes)
     except ScenarioError as error:
         raise ScenarioError(f"phases.{plan.phase.name}.algorithm.aggregation: {error}") from None
+
+
+def _check_server(plan: PhasePlan, network: nn.Module, store: ShardStore) -> None:
+    """Checks what a phase does with the samples that only the server holds."""
+    where = f"phases.{plan.phase.name}"
+    if store.server is None:
+        wanted = ""
+        if isinstance(plan.phase, CentralPhase) and plan.phase.data == "server":
+            wanted = f"{where}.data"
+        elif "server" in plan.algorithm.asks():
+            wanted = f"{where}.algorithm"
+        elif plan.phase.server_training:
+            wanted = f"{where}.server_training"
+        if wanted:
+            raise ScenarioError(f"{wanted}: the server holds no samples; give it some with data.server_share")
+        return
+    try:
+        plan.algorithm.check_server(len(store.server), cohort_sizes(plan.phase, store.num_clients)[1])
+    except ScenarioError as error:
+        raise ScenarioError(f"{where}.algorithm: {error}") from None
+    if plan.phase.server_training:
+        _check_plan(
+            plan.phase.server_training, plan.train, network, np.array([len(store.server)]), f"{where}.server_training"
+        )
 
 
 def _update_sizes(plan: PhasePlan, store: ShardStore) -> np.ndarray:

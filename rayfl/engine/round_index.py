@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rayfl.config.local import Local
 from rayfl.config.phase import Phase
 from rayfl.config.scenario import Scenario
 from rayfl.local.rates import rate_at
@@ -27,9 +28,9 @@ class RoundIndex:
         """The round's phase."""
         return scenario.phases[self.phase]
 
-    def lr(self, scenario: Scenario) -> float:
-        """The local learning rate of this round."""
-        local = self.config(scenario).local
+    def lr(self, scenario: Scenario, local: Local | None = None) -> float:
+        """The learning rate of this round: of the phase's local training, or of another."""
+        local = local or self.config(scenario).local
         number = self.round if local.lr_decay_from == "scenario" else self.round_in_phase
         drops = sum(after < number for after in local.lr_drops)
         lr = float(local.lr * local.lr_decay ** (number - 1) * local.lr_drop**drops)

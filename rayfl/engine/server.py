@@ -13,6 +13,7 @@ from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.eval_model import Trained
 from rayfl.algorithms.exchange import Answers, Exchange
 from rayfl.algorithms.server_state import RoundContext, ServerState
+from rayfl.algorithms.server_training import followed_by_training
 from rayfl.config.scenario import Scenario
 from rayfl.engine.phase_plan import PhasePlan, plan_phases
 from rayfl.engine.reduction import HostAnswers, reduce_hosts
@@ -104,6 +105,8 @@ class Server:
         before = plan.evaluated.before_round(state)
         with _errors_of(plan):
             steps = plan.algorithm.round(state, context)
+            if plan.phase.server_training and isinstance(steps, Generator):
+                steps = followed_by_training(steps, state)
         if not isinstance(steps, Generator):  # an algorithm of a user's own may return anything
             raise RayflError(
                 f"algorithm {_name(plan)}: its round must be a generator that yields an Exchange, not return a "
@@ -131,10 +134,10 @@ class Server:
         """
         running = self._round
         answers = reduce_hosts(parts, self._scenario.numerics.fraction_bits)
-        sent = running.sent
+        sent, asked = running.sent, self._plans[running.index.phase].asked[running.received]
         following = self._step(lambda: running.steps.send(answers))
         running.received += 1
-        if sent is not None and self._plans[running.index.phase].evaluated.reads(answers):
+        if asked == "cohort" and sent is not None and self._plans[running.index.phase].evaluated.reads(answers):
             running.trained.append((sent, answers))
         if self._plans[running.index.phase].diagnostics.reads(answers):
             running.diagnosed = answers
@@ -253,10 +256,16 @@ class Server:
     def _check(self, following: Exchange | None) -> None:
         """The scheduler submits as many exchanges as the algorithm declares, before it sees any."""
         plan, received = self._plans[self._round.index.phase], self._round.received
-        if (following is not None) != (received < plan.algorithm.exchanges):
+        if (following is not None) != (received < len(plan.asked)):
+            declared = len(plan.algorithm.asks())
             raise RayflError(
-                f"algorithm {_name(plan)}: a round must yield {plan.algorithm.exchanges} exchanges (its `exchanges`), "
+                f"algorithm {_name(plan)}: a round must yield {declared} exchanges (its `exchanges`), "
                 f"this one yields {'more' if following else f'only {received}'}"
+            )
+        if following is not None and following.at_server != (plan.asked[received] == "server"):
+            raise RayflError(
+                f"algorithm {_name(plan)}: exchange {received} is for the "
+                f"{'server' if following.at_server else 'cohort'}, and its `asks()` says otherwise"
             )
 
 

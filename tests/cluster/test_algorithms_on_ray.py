@@ -22,12 +22,13 @@ ROBUST: list[Any] = ["median", {"name": "trimmed_mean", "share": 0.2}, "krum", "
 PHASES: list[dict[str, Any]] = [
     *({"algorithm": name, "local": {"lr": 0.1} if name == "qfedsgd" else LOCAL} for name in algorithms),
     *({"algorithm": {"name": "scaffold", "aggregation": chosen}} for chosen in ROBUST),
+    {"algorithm": {"name": "coprefl", "queries": "server"}, "server_training": {"steps": 2, "lr": 0.1}},
     {"cohort": {"sampler": "power_of_choice", "clients": 3, "candidates": 8}},
     {"eval_model": "ema", "ema_decay": 0.8},
     {"algorithm": "scaffold", "report": ["step", "divergence", "norms"]},
 ]
 SCENARIO: dict[str, Any] = {
-    "data": {"name": "tests.algorithms.scene:people"},
+    "data": {"name": "tests.algorithms.scene:people", "server_share": 0.2},
     "model": "tests.algorithms.test_buffers:NormNet",
     "phases": [{"name": f"p{n}", "rounds": 2, "cohort": 6, "local": LOCAL, **phase} for n, phase in enumerate(PHASES)],
     "evaluation": {"every": 1, "client_model": "personal"},

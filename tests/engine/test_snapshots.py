@@ -19,12 +19,13 @@ PHASES: list[dict[str, Any]] = [
     {"name": "compressed", "rounds": 2, "cohort": 5, "transforms": [{"name": "top_k", "share": 0.2}]},
     {"name": "fedadam", "rounds": 3, "cohort": 4, "algorithm": "fedadam", "eval_model": "average"},
     {"name": "qfedavg", "rounds": 2, "cohort": 4, "algorithm": "qfedavg"},
+    {"name": "coprefl", "rounds": 3, "cohort": 4, "algorithm": "coprefl", "server_training": {"steps": 2, "lr": 0.1}},
     {"name": "again", "schedule": "relay", "rounds": 2, "cohort": 3, "order": "no_repeat"},
 ]
 """Relays, whose clients may keep state; control variates; residuals; moments at the server; states of a round."""
 ROUNDS = sum(phase["rounds"] for phase in PHASES)
 SCENARIO: dict[str, Any] = {
-    "data": {"name": "tests.algorithms.scene:people"},
+    "data": {"name": "tests.algorithms.scene:people", "server_share": 0.1},
     "model": {"name": "tests.algorithms.scene:TanhNet", "dropout": 0.3},
     "phases": [phase | {"local": LOCAL} for phase in PHASES],
     "evaluation": {"every": 3},

@@ -23,10 +23,10 @@ PEOPLES_PARAMS = 83
 BODY_PARAMS = 65
 """The same without the last layer, which FedBABU never trains and never sends."""
 
-NUMBERS_SENT_UP = {"fedexp": 1, "fednova": 1, "qfedavg": 2, "qfedsgd": 2}
-"""Beside models: the change's norm, the number of steps, F_k and h_k."""
-NUMBERS_SENT_DOWN = {"qfedavg": 1, "qfedsgd": 1}
-"""Beside models: the largest loss of the cohort."""
+NUMBERS_SENT_UP = {"fedexp": 1, "fednova": 1, "qfedavg": 2, "qfedsgd": 2, "coprefl": 1}
+"""Beside models: the change's norm, the number of steps, F_k and h_k, the query loss."""
+NUMBERS_SENT_DOWN = {"qfedavg": 1, "qfedsgd": 1, "coprefl": 1}
+"""Beside models: the largest loss of the cohort, its mean loss."""
 
 
 def both_ways(models: int, num_params: int, numbers_up: int = 0, numbers_down: int = 0) -> Traffic:
@@ -52,10 +52,10 @@ def test_fedavg_moves_two_models_per_client_update() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in algorithms if name != "fedbn"])
-def test_a_client_update_moves_two_models_and_with_scaffold_four(name: str) -> None:
+def test_a_client_update_moves_two_models_and_with_scaffold_and_coprefl_four(name: str) -> None:
     local = {"local": {} if name == "qfedsgd" else FEDERATED["local"]}
     moved = total([FEDERATED | local | {"rounds": 3, "cohort": 5, "algorithm": name}], **PEOPLE)
-    models = 3 * 5 * (4 if name == "scaffold" else 2)
+    models = 3 * 5 * (4 if name in ("scaffold", "coprefl") else 2)
     num_params = BODY_PARAMS if name == "fedbabu" else PEOPLES_PARAMS
     up, down = (3 * 5 * sent.get(name, 0) for sent in (NUMBERS_SENT_UP, NUMBERS_SENT_DOWN))
     assert moved == both_ways(models, num_params, up, down)
@@ -67,6 +67,14 @@ def test_which_model_is_evaluated_costs_clients_nothing(algorithm: str, eval_mod
     """The server could keep each client's last model itself: two models a client update, as in CyclicFL's table."""
     phase = FEDERATED | {"rounds": 3, "cohort": 5, "algorithm": algorithm}
     assert total([phase | {"eval_model": eval_model}], **PEOPLE) == total([phase], **PEOPLE)
+
+
+def test_what_the_server_does_with_its_own_samples_moves_nothing() -> None:
+    local = {"steps": 2, "lr": 0.1}
+    data = {"data": {"name": "tests.algorithms.scene:people", "server_share": 0.3}}
+    phase = FEDERATED | {"rounds": 3, "cohort": 5, "algorithm": {"name": "coprefl", "queries": "server"}}
+    moved = total([phase | {"server_training": local}], **PEOPLE | data)
+    assert moved == both_ways(2 * 5 * 3, PEOPLES_PARAMS)
 
 
 def test_scaffold_after_a_relay_moves_what_cyclicfl_says() -> None:

@@ -66,6 +66,17 @@ def scenario(model: str, algorithm: str, phase: Mapping[str, Any] = MappingProxy
     }
 
 
+SUPPORT = 400
+"""Of a client's samples, with CoPreFL's default share of queries."""
+
+
+def round_over_fedavgs(steps: Mapping[str, float]) -> tuple[float, float]:
+    """CoPreFL's round over FedAvg's on the same cohort, and the target: support steps, a query pass, 10 % more."""
+    support, whole = math.ceil(SUPPORT / BATCH), math.ceil(SAMPLES / BATCH)
+    target = 1.1 * (support + (SAMPLES - SUPPORT) / BATCH) / whole
+    return steps["coprefl"] * support / (steps["fedavg"] * whole), target
+
+
 def seconds_each(contenders: Mapping[str, Callable[[], int]]) -> dict[str, float]:
     """Of every contender, the median over its calls: seconds for one of the steps or passes whose number it returns."""
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
@@ -128,8 +139,10 @@ def measure() -> list[Row]:
             + (", 2 forward passes more" if name == "moon" else ""),
         )
         for name in trained
-        if name != "fedavg"
+        if name not in ("fedavg", "coprefl")
     ]
+    figure, target = round_over_fedavgs(steps)
+    rows.append(Row("algorithms: a round of coprefl over one of fedavg", figure, "×", "<=", round(target, 3), ""))
     for model in ("lenet5", "cnn_feddyn"):
         with one_round_each({name: scenario(model, "fedavg", phase) for name, phase in FREEZING.items()}) as rounds:
             thawing = seconds_each(rounds)

@@ -21,9 +21,14 @@ class Parallel(Schedule):
         server, hosts = self.backend.server, self.backend.hosts
         assignments = self._assign(cohort)
         exchange, reports, server_calls = server.call("begin", index, cohort), [], []
-        for _ in range(self.plan.algorithm.exchanges):
+        for asked in self.plan.asked:
             parts = []
-            for host, clients in assignments:
+            if asked == "server":
+                host = index.round % len(hosts)  # any will do
+                part, report = hosts[host].call("answer_for_server", index, exchange, returns=2)
+                parts.append(part)
+                reports.append(Call(report, f"host {host}: the server's samples"))
+            for host, clients in assignments if asked == "cohort" else ():
                 part, report = hosts[host].call("answer", index, clients, exchange, returns=2)
                 parts.append(part)
                 reports.append(Call(report, f"host {host}: {client_names(clients)}"))

@@ -1,0 +1,37 @@
+"""Training on the server's own samples at the end of every round (`phases.N.server_training`), after any algorithm."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rayfl.algorithms.algorithm import Round
+from rayfl.algorithms.exchange import Answer, Exchange
+from rayfl.algorithms.server_state import ServerState
+from rayfl.local.requests import LocalTraining
+
+if TYPE_CHECKING:
+    import torch
+
+    from rayfl.local.context import ClientContext
+    from rayfl.local.requests import ClientUpdate
+
+
+def followed_by_training(round: Round, server: ServerState) -> Round:
+    """The same round with one more exchange, in which the new global model is trained on the server's samples.
+
+    CoPreFL's rivals in its scenario II are an algorithm's usual round and five steps of this.
+
+    Args:
+        round: The algorithm's.
+        server: The working copy that it steps.
+    """
+    yield from round
+    answers = yield Exchange(train_at_server, server.model, at_server=True)
+    change = answers.mean("delta")
+    server.apply_update(change[: server.num_params], change[server.num_params :])
+
+
+def train_at_server(client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
+    """Trains on all samples that the server holds; answers with the change."""
+    trained = yield LocalTraining(model)
+    return Answer(delta=trained - model)
