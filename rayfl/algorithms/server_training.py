@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def followed_by_training(round: Round, server: ServerState) -> Round:
     """The same round with one more exchange, in which the new global model is trained on the server's samples.
 
-    CoPreFL's rivals in its scenario II are an algorithm's usual round and five steps of this.
+    CoPreFL's rivals in its scenario II are an algorithm's usual round and five steps of this. The mean loss of the
+    steps is reported as `server_train_loss`.
 
     Args:
         round: The algorithm's.
@@ -29,9 +30,11 @@ def followed_by_training(round: Round, server: ServerState) -> Round:
     answers = yield Exchange(train_at_server, server.model, at_server=True)
     change = answers.mean("delta")
     server.apply_update(change[: server.num_params], change[server.num_params :])
+    server.report(server_train_loss=answers.mean("loss")[0])
 
 
 def train_at_server(client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
-    """Trains on all samples that the server holds; answers with the change."""
+    """Trains on all samples that the server holds; answers with the change and the mean loss of its steps."""
     trained = yield LocalTraining(model)
-    return Answer(delta=trained - model)
+    loss = sum(client.losses) / len(client.losses)
+    return Answer(delta=trained - model, loss=model.new_full((1,), loss))
