@@ -7,6 +7,7 @@ from pathlib import Path
 from rayfl.config.scenario import Scenario
 from rayfl.data.folders import cache_folder
 from rayfl.data.store import build_store
+from rayfl.engine.client_statistics import check_client_statistics
 from rayfl.engine.cohort import check_cohort
 from rayfl.engine.initial_model import build_checked
 from rayfl.engine.job import Job
@@ -46,6 +47,6 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
     initial = InitialModel(model.vector.numpy().copy(), model.layout)
     workload = Workload(scenario.model, initial, store, task, num_outputs, scenario.evaluation)
     job = Job(scenario, [workload] * len(scenario.phases))
-    _ = job.headline
+    check_client_statistics(workload, job.headline)
     check_metrics(workload, model)
     return job, model

@@ -17,6 +17,11 @@ from pydantic import (
 from rayfl.config.local import Local, Rates, Train
 from rayfl.config.section import Named, Section
 
+ClientStatistic = Literal[
+    "mean", "variance", "lowest_10", "lowest_20", "variance_corrected", "pooled_mean", "pooled_variance"
+]
+"""A statistic over clients; `rayfl.tasks.metrics.over_clients` and `pooled` define them."""
+
 
 class Personalization(Local):
     """How a client trains the global model for itself before it is scored.
@@ -45,6 +50,14 @@ class Evaluation(Section):
             `per_client`.
         batch_size: Test samples that go through the model at once.
         per_client: Also scores every client on its own test samples, for clients.parquet.
+        over_clients: Statistics over clients, all of one weight, of the headline metric: columns
+            `<set>_<metric>_<statistic>` (`client_test_accuracy_variance`) for every set whose samples belong to
+            clients, and for `personalized_<metric>`. `mean`; `variance` (of the population, in squared shares);
+            `lowest_10` and `lowest_20`, the mean of the worst 10 and 20 % of the clients, at least one;
+            `variance_corrected`, less what small test sets are expected to add (accuracy and top_k). Scores are then by
+            client, as with `per_client`. `pooled_mean` and `pooled_variance`, as `test_<metric>_pooled_mean`, need no
+            test samples by client: a client's accuracy is that of each class of the test samples, weighted by the
+            classes of its own samples (those it trains on and those held out of them).
         personalize: Also trains the global model on every client's own training samples in this way, and scores the
             result on the client's own test samples (FedBABU's personalized accuracy). The global model is not changed,
             and the learning rate is the same in all rounds.
@@ -60,8 +73,27 @@ class Evaluation(Section):
     clients: PositiveInt | None = None
     batch_size: PositiveInt = 500
     per_client: bool = False
+    over_clients: tuple[ClientStatistic, ...] = ()
     personalize: Personalization | None = None
     client_model: Literal["global", "personal"] = "global"
+
+    @property
+    def scores_by_client(self) -> bool:
+        """Whether every client is scored on samples of its own."""
+        own = len(self.over_clients) > len(self.pooled_statistics)
+        return any((self.per_client, own, self.personalize, self.clients, self.client_model == "personal"))
+
+    @property
+    def pooled_statistics(self) -> tuple[ClientStatistic, ...]:
+        """The statistics over clients that are taken on all test samples."""
+        return tuple(name for name in self.over_clients if name.startswith("pooled_"))
+
+    @field_validator("over_clients")
+    @classmethod
+    def _every_statistic_once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(names)) < len(names):
+            raise ValueError("names a statistic twice")
+        return names
 
     @field_validator("personalize")
     @classmethod
@@ -76,6 +108,21 @@ class Evaluation(Section):
             raise ValueError(
                 "personalize trains the global model and client_model = 'personal' scores others; choose one"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _one_model_for_the_pool(self) -> Evaluation:
+        other = {
+            "client_model = 'personal'": self.client_model == "personal",
+            "personalize": self.personalize,
+            "clients": self.clients,
+        }
+        for name in self.pooled_statistics:
+            for key in (key for key, chosen in other.items() if chosen):
+                raise ValueError(
+                    f"over_clients: '{name}' is of the one global model, for all clients, and does not go with {key}; "
+                    "leave one of them out"
+                )
         return self
 
 

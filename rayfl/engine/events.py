@@ -110,9 +110,10 @@ class Evaluated:
         scores: By column of metrics.jsonl: `test_loss` and every metric over the test samples, such as `test_accuracy`,
             and the same for other sets that are held out, such as `validation_accuracy`;
             where `evaluation.personalize` asks for it, the mean over clients, all of one weight, of every metric after
-            personalization, such as `personalized_accuracy`.
+            personalization, such as `personalized_accuracy`; and what `evaluation.over_clients` asks for, such as
+            `client_test_accuracy_variance`.
         samples: Number of test samples that were scored.
-        clients: Empty unless `evaluation.per_client` or `evaluation.personalize` asks for it.
+        clients: Empty unless scores by client are asked for (`Evaluation.scores_by_client`).
     """
 
     phase: str

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import get_args
 
+from rayfl.config.execution import ClientStatistic
 from rayfl.errors import ScenarioError
 from rayfl.tasks.metrics.metric import Metric
 
@@ -49,6 +51,14 @@ class Headline:
     def text(self, value: float) -> str:
         """A value for a reader, `45.20 %` or `1.234`."""
         return f"{100 * value:.2f} %" if self.is_share else f"{value:.4g}"
+
+    def column_text(self, column: str, value: float) -> str:
+        """A value of any column for a reader; statistics over clients too, variances in percent squared: `91.20 %²`."""
+        for ending in ("", *(f"_{name}" for name in get_args(ClientStatistic))):
+            if column.endswith(f"_{self.metric}{ending}"):
+                squared = self.is_share and "variance" in ending
+                return f"{10_000 * value:.2f} %²" if squared else self.text(value)
+        return f"{value:.4g}"
 
     def best(self, values: Sequence[float]) -> int:
         """The place of the first best value; of values that are not finite only where there are no others."""

@@ -11,8 +11,10 @@ from torch import nn
 from rayfl.config.local import Local, Train
 from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
+from rayfl.engine.client_statistics import ClientStatistics
 from rayfl.engine.executors.executor import Executor
 from rayfl.engine.executors.one_by_one import OneByOne
+from rayfl.engine.headline import headline_of
 from rayfl.engine.initial_model import build_network
 from rayfl.engine.message_sizes import MessageSizes
 from rayfl.engine.phase_plan import PhasePlan
@@ -47,7 +49,8 @@ class Resident:
         self._scenario, self._device = scenario, device
         self.model = FlatModel(self._network(), device)
         metrics = build_metrics(workload.evaluation.metrics, workload.task, workload.num_outputs)
-        self.scorer = Scorer(workload.task, metrics)
+        headline = headline_of(workload.evaluation.headline or next(iter(metrics)), metrics)
+        self.scorer = Scorer(workload.task, metrics, ClientStatistics(headline, workload))
         self._initial_buffers = self.model.buffers.clone()
         self._source = BatchSource(workload.store, device, scenario.resources.device_cache_bytes)
         self._executor: Executor = OneByOne(self.model, self._source, device, workload.task)

@@ -7,14 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import nn
 
+from rayfl.engine.client_statistics import ClientStatistics
 from rayfl.engine.events import ClientScore, Evaluated
 from rayfl.engine.round_index import RoundIndex
 from rayfl.engine.slices import Slice
 from rayfl.errors import RayflError
 from rayfl.tasks.metrics.metric import Metric, State
+from rayfl.tasks.metrics.pooled import hits_by_class
 from rayfl.tasks.task import Task
 from rayfl.user_code import their_traceback
 
@@ -28,12 +31,14 @@ class Score:
         loss: The task's loss, summed over its samples.
         divisor: What the mean loss of these samples is divided by.
         states: The state of every metric, by label.
+        hits: Of test samples, [2, classes] as `hits_by_class` returns, where a statistic over clients needs them.
     """
 
     part: Slice
     loss: float
     divisor: float
     states: Mapping[str, State]
+    hits: np.ndarray | None = None
 
 
 class Scorer:
@@ -42,16 +47,19 @@ class Scorer:
     Args:
         task: What is learned.
         metrics: What is reported beside the loss, by label.
+        statistics: What is reported over clients, if anything is.
     """
 
-    def __init__(self, task: Task, metrics: Mapping[str, Metric]) -> None:
-        self._task, self._metrics = task, metrics
+    def __init__(self, task: Task, metrics: Mapping[str, Metric], statistics: ClientStatistics | None = None) -> None:
+        self._task, self._metrics, self._statistics = task, metrics, statistics
 
     def score(self, module: nn.Module, batches: Iterator[tuple[torch.Tensor, torch.Tensor]], part: Slice) -> Score:
         """Scores a network on the batches of a slice, in evaluation mode."""
         module.eval()
         loss, divisor = 0.0, 0.0
         states: dict[str, list[State]] = {label: [] for label in self._metrics}
+        classes = self._statistics.pool_classes if self._statistics and part.set == "test" else None
+        hits = None if classes is None else np.zeros((2, classes), np.int64)
         for x, y in batches:
             with torch.inference_mode():
                 outputs = module(x)
@@ -60,7 +68,9 @@ class Scorer:
                 for label, metric in self._metrics.items():
                     with _told_as(label):
                         states[label].append(metric.state(outputs, y))
-        return Score(part, loss, divisor, {label: self._merged(label, states[label]) for label in states})
+                if hits is not None:
+                    hits += hits_by_class(outputs, y, hits.shape[1])
+        return Score(part, loss, divisor, {label: self._merged(label, states[label]) for label in states}, hits)
 
     def summarize(self, round_index: RoundIndex, phase: str, scores: Iterable[Score]) -> Evaluated:
         """Combines the scores of all slices, in the order of the slices, wherever they were computed.
@@ -95,7 +105,11 @@ class Scorer:
             for name in (self._metrics if personalized else ())
         }
         found = {f"{of}_{name}": value for of in sets for name, value in self._values(sets[of]).items()}
-        return Evaluated(phase, round_index.round, found | _personalized(means), _samples(sets["test"]), tuple(clients))
+        found |= _personalized(means)
+        if self._statistics:
+            counted = [score.hits for score in plain if score.hits is not None]
+            found |= self._statistics.columns(clients, np.sum(counted, axis=0) if counted else None)
+        return Evaluated(phase, round_index.round, found, _samples(sets["test"]), tuple(clients))
 
     def _values(self, scores: Sequence[Score]) -> dict[str, float]:
         """The loss and every metric of some scores together."""

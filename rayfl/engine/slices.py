@@ -59,7 +59,7 @@ def draw_test_samples(config: Evaluation, store: ShardStore, seed: int) -> Shard
         return store
     rng = stream(seed, "evaluation")
     first = np.empty(0, np.int64)
-    if _wants_clients(config) and store.test_shards is not None:
+    if config.scores_by_client and store.test_shards is not None:
         sizes = store.test_shards.sizes
         owners = np.flatnonzero(sizes)
         if len(owners) > config.samples:
@@ -77,11 +77,6 @@ def draw_test_samples(config: Evaluation, store: ShardStore, seed: int) -> Shard
     return replace(store, test=store.test.take(rows), test_shards=shards, test_drawn_from=total)
 
 
-def _wants_clients(config: Evaluation) -> bool:
-    asked = config.per_client, config.personalize, config.clients, config.client_model == "personal"
-    return any(asked)
-
-
 def cut(config: Evaluation, store: ShardStore) -> list[Slice]:
     """Cuts all samples of one evaluation into slices: the test samples, and whatever else is held out.
 
@@ -97,7 +92,7 @@ def cut(config: Evaluation, store: ShardStore) -> list[Slice]:
             drawn than there are.
     """
     sets = {"test": HeldOut(store.test, store.test_shards), **store.held_out}
-    if not _wants_clients(config):
+    if not config.scores_by_client:
         return [
             piece for name, held in sets.items() for piece in _pieces(name, 0, len(held.samples), config.batch_size)
         ]
@@ -125,7 +120,7 @@ def _client_set(config: Evaluation, store: ShardStore) -> str:
         return "test"
     if "client_test" in store.held_out:
         return "client_test"
-    asked = [key for key in ("personalize", "per_client", "clients") if getattr(config, key)]
+    asked = [key for key in ("personalize", "per_client", "clients", "over_clients") if getattr(config, key)]
     key = asked[0] if asked else "client_model"
     raise ScenarioError(
         f"evaluation.{key} needs test samples by client: cut them from the clients' training samples with "

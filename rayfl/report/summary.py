@@ -107,9 +107,7 @@ class Summary:
     def _other_scores(self, last: Evaluated | None) -> dict[str, str]:
         scores = {} if last is None else last.scores
         return {
-            name.replace("_", " "): self._headline.text(value)
-            if name.endswith(f"_{self._headline.metric}")
-            else f"{value:.4g}"
+            name.replace("_", " "): self._headline.column_text(name, value)
             for name, value in scores.items()
             if name != self._headline.column
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from typing import Any
+from typing import Any, get_args
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from rayfl.algorithms.building import with_algorithm_defaults
 from rayfl.config import Scenario, load_scenario
 from rayfl.config.data import Data, Normalization
-from rayfl.config.execution import Evaluation, Numerics, Resources
+from rayfl.config.execution import ClientStatistic, Evaluation, Numerics, Resources
 from rayfl.config.local import Local
 from rayfl.config.phase import Bernoulli, BySize, Explicit, Phase
 from rayfl.config.section import Named
@@ -110,7 +110,13 @@ scenarios = st.builds(
     ),
     model=named(),
     phases=phases(),
-    evaluation=st.builds(Evaluation, every=count, batch_size=count, per_client=st.booleans()),
+    evaluation=st.builds(
+        Evaluation,
+        every=count,
+        batch_size=count,
+        per_client=st.booleans(),
+        over_clients=st.lists(st.sampled_from(get_args(ClientStatistic)), unique=True).map(tuple),
+    ),
     numerics=st.builds(Numerics, threads=count, fraction_bits=st.integers(8, 48)),
     resources=st.builds(
         Resources,

@@ -1,0 +1,131 @@
+"""`evaluation.over_clients`: columns that say how the headline metric differs between clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfl.engine.events import ClientScore
+from rayfl.engine.headline import Headline
+from rayfl.engine.workload import Workload
+from rayfl.errors import ScenarioError
+from rayfl.tasks.metrics.accuracy import Accuracy, TopK
+from rayfl.tasks.metrics.building import build_metrics
+from rayfl.tasks.metrics.over_clients import over_clients
+from rayfl.tasks.metrics.pooled import LocalClasses, pooled_accuracies
+
+if TYPE_CHECKING:
+    from rayfl.data.store import ShardStore
+
+
+class ClientStatistics:
+    """The statistics that a scenario asks for.
+
+    Args:
+        headline: The metric that they are of.
+        workload: What is scored.
+    """
+
+    def __init__(self, headline: Headline, workload: Workload) -> None:
+        self._headline, self._workload = headline, workload
+        self._pooled = workload.evaluation.pooled_statistics
+        self._own = [name for name in workload.evaluation.over_clients if name not in self._pooled]
+
+    @property
+    def pool_classes(self) -> int | None:
+        """How many classes the test samples are counted by, if they are."""
+        return self._workload.num_outputs if self._pooled else None
+
+    def columns(self, clients: Sequence[ClientScore], hits: np.ndarray | None) -> dict[str, float]:
+        """The statistics of one evaluation, by column of metrics.jsonl.
+
+        Args:
+            clients: The scores of all clients that were scored, on all sets.
+            hits: Of all test samples, by class (`hits_by_class`), where `pool_classes` asks for it.
+        """
+        metric, higher = self._headline.metric, self._headline.higher_is_better
+        found: dict[str, float] = {}
+        for column, scores in self._by_column(clients).items():
+            values, samples = [value for value, _ in scores], [number for _, number in scores]
+            found |= {f"{column}_{name}": over_clients(name, values, samples, higher) for name in self._own}
+        if hits is not None:
+            accuracies = pooled_accuracies(hits, self._local_classes).tolist()
+            for name in self._pooled:
+                found[f"test_{metric}_{name}"] = over_clients(name.removeprefix("pooled_"), accuracies, [], higher)
+        return found
+
+    def _by_column(self, clients: Sequence[ClientScore]) -> Mapping[str, list[tuple[float, int]]]:
+        """The clients' values and numbers of samples, by the column whose statistics they are."""
+        metric = self._headline.metric
+        found: dict[str, list[tuple[float, int]]] = {}
+        for score in clients:
+            found.setdefault(f"{score.set}_{metric}", []).append((score.scores[metric], score.samples))
+        for score in clients:
+            if (personalized := f"personalized_{metric}") in score.scores:
+                found.setdefault(personalized, []).append((score.scores[personalized], score.samples))
+        return found
+
+    @cached_property
+    def _local_classes(self) -> LocalClasses:
+        return local_classes(self._workload.store)
+
+
+def local_classes(store: ShardStore) -> LocalClasses:
+    """The classes of the samples that clients train on, and of those that were held out of them."""
+    parts = [(store.train.y, store.train_shards)]
+    parts += [(held.samples.y, held.shards) for held in store.held_out.values() if held.shards is not None]
+    owners = [np.repeat(np.arange(store.num_clients), shards.sizes) for _, shards in parts]
+    labels = [y[shards.rows] for y, shards in parts]
+    return LocalClasses.count(np.concatenate(owners), np.concatenate(labels), store.num_clients)
+
+
+def check_client_statistics(workload: Workload, headline: Headline) -> None:
+    """Checks that the statistics which a scenario asks for have a meaning for its headline and data.
+
+    Raises:
+        ScenarioError: One has none; or it would have the name of another column.
+    """
+    where, metric = "evaluation.over_clients", headline.metric
+    metrics = build_metrics(workload.evaluation.metrics, workload.task, workload.num_outputs)
+    one_class = workload.task.kind == "multiclass" and workload.task.ignored_label is None
+    one_class = one_class and workload.store.train.y.ndim == 1
+    for name in workload.evaluation.over_clients:
+        if f"{metric}_{name}" in metrics:
+            raise ScenarioError(f"{where}: '{name}' of '{metric}' has the name of a metric; give that another label")
+        pooled, corrected = name in workload.evaluation.pooled_statistics, name == "variance_corrected"
+        kind = Accuracy if pooled else TopK
+        if (pooled or corrected) and not (one_class and isinstance(metrics.get(metric), kind)):
+            allowed = "accuracy" if pooled else "accuracy or top_k"
+            raise ScenarioError(
+                f"{where}: '{name}' needs {allowed} as the headline, of a task with one class per sample; here it is "
+                f"'{metric}' of task '{workload.task.name}'"
+            )
+        if pooled:
+            _check_pool(workload.store, where, name)
+        if corrected:
+            _check_two_samples(workload.store, where, name)
+
+
+def _check_two_samples(store: ShardStore, where: str, name: str) -> None:
+    """Checks that a client has enough samples in some set for the variance of its accuracy to be estimated."""
+    sets = [store.test_shards, *(held.shards for held in store.held_out.values())]
+    if all(int(shards.sizes.max(initial=0)) < 2 for shards in sets if shards is not None):
+        raise ScenarioError(
+            f"{where}: '{name}' needs clients with two test samples of their own, and none has more than one; hold out "
+            "more with data.test_share, or leave it out"
+        )
+
+
+def _check_pool(store: ShardStore, where: str, name: str) -> None:
+    """Checks that the test samples have at least one class of every client."""
+    local = local_classes(store)
+    known = np.isin(local.label, store.test.y)
+    lacking = np.setdiff1d(np.arange(store.num_clients), local.client[known])
+    if len(lacking):
+        raise ScenarioError(
+            f"{where}: '{name}' weighs classes of the {len(store.test)} test samples, which have none of client "
+            f"{lacking[0]}'s classes ({len(lacking)} such clients); evaluate on more samples, or leave it out"
+        )
