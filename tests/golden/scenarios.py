@@ -20,7 +20,7 @@ LOCAL: dict[str, Any] = {
 RELAY: dict[str, Any] = {
     "name": "cyclic", "schedule": "relay", "rounds": 3, "cohort": 4, "local": {"steps": 3, "batch_size": 8},
 }  # fmt: skip
-NOT_RECORDED = ("ditto", "fedbn")
+NOT_RECORDED = ("ditto", "fedbn", "fedmeta", "perfedavg")
 """Algorithms that came after the recordings; their own tests compare them with plain PyTorch in float64."""
 
 VARIANTS: dict[str, dict[str, Any]] = {
