@@ -16,6 +16,7 @@ from rayfl.algorithms.exchange import Answer, Exchange
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.config.local import RATE_KEYS
 from rayfl.config.section import check_idle
+from rayfl.errors import DivergenceError
 from rayfl.local.data_view import DataView
 from rayfl.local.requests import Gradient, LossAndGradient
 from rayfl.local.steps import batch_size
@@ -77,6 +78,11 @@ class PerFedAvg(Algorithm):
         for step, batches in enumerate(_batches(client)):
             losses[step], gradient = yield from self._meta_gradient(trained, *batches)
             trained[: client.num_params] -= client.lr * gradient
+        if not bool(losses.isfinite().all() and trained.isfinite().all()):
+            raise DivergenceError(
+                f"training diverged: a loss or a parameter is not finite after {client.steps} steps; a smaller lr or "
+                "inner_lr may help"
+            )
         client.losses += losses.tolist()
         if client.keeps_trained:
             client.trained = trained.clone()

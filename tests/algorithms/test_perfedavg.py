@@ -11,6 +11,7 @@ import torch
 from rayfl.algorithms.exchange import Answer
 from rayfl.algorithms.perfedavg import PerFedAvg
 from rayfl.engine.events import RoundDone
+from rayfl.errors import ClientError
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate
 from rayfl.streams import client_stream
@@ -141,6 +142,13 @@ def test_a_relay_takes_the_clients_steps_one_after_another() -> None:
             w, _ = local_steps(update, w, number, FIRST_ORDER, 1e-3)
     ours = perfedavg_of(setting, phase={"schedule": "relay"})
     assert_equal_and_unlike(ours, w, perfedavg(setting)[0], setting)
+
+
+@pytest.mark.parametrize("schedule", ["parallel", "relay"])
+def test_divergence_is_told_with_what_may_help(schedule: str) -> None:
+    setting = Setting(((0,),), 1, {"epochs": 20, "batch_size": 2, "lr": 1e38})
+    with pytest.raises(ClientError, match=r"training diverged: .* after 60 steps; a smaller lr or inner_lr may help"):
+        trained("perfedavg", setting, schedule=schedule)
 
 
 def test_batches_are_augmented() -> None:
