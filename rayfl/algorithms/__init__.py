@@ -23,5 +23,7 @@ algorithms = Registry(
         "fedbabu": "rayfl.algorithms.fedbabu:FedBABU",
         "ditto": "rayfl.algorithms.ditto:Ditto",
         "fedbn": "rayfl.algorithms.fedbn:FedBN",
+        "fedmeta": "rayfl.algorithms.fedmeta:FedMeta",
+        "perfedavg": "rayfl.algorithms.perfedavg:PerFedAvg",
     },
 )

@@ -12,7 +12,7 @@ from rayfl.algorithms.exchange import Answers, Asked, Exchange
 from rayfl.algorithms.penalty import PenaltyField
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration, merged
-from rayfl.config.local import Train
+from rayfl.config.local import RATE_KEYS, Train
 from rayfl.config.phase import EvalModel
 from rayfl.local.requests import Affine, ClientUpdate, LocalTraining
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from rayfl.local.context import ClientContext
     from rayfl.local.data_view import DataView
 
-Requirement = Literal["features", "buffers", "batch_norm"]
-"""What an algorithm may ask of a network: that it declares its feature layer, has buffers, or batch norm layers."""
+Requirement = Literal["features", "buffers", "batch_norm", "no_buffers"]
+"""What an algorithm may ask of a network: a declared feature layer, buffers, batch norm layers, or no buffers."""
 
 Round = Generator[Exchange, Answers, None]
 """A round on the server: yields exchanges and receives their reduced answers."""
@@ -39,7 +39,7 @@ class Algorithm(BaseModel, ABC):
 
     Attributes:
         exchanges: Number of exchanges that a round yields; fixed, so that rounds can be submitted ahead of results.
-        trains: Whether its clients train as `local` says; if not, only the learning rate of `local` may be set.
+        trains: Whether its clients train, so that there are trained models to evaluate and to compare.
         trains_only: What of the network it trains; a phase's `train` may restrict it further.
         default_eval_model: Which model is evaluated unless the phase says otherwise.
         no_relay: Why it cannot run as a relay; empty if it can.
@@ -92,8 +92,15 @@ class Algorithm(BaseModel, ABC):
         return trained
 
     def requirements(self) -> set[Requirement]:
-        """Returns what the network must have; checked before anything starts."""
+        """Returns what the network must have, or must not have; checked before anything starts."""
         return set()
+
+    def local_keys(self) -> frozenset[str] | None:
+        """Returns which keys of `local` its clients read; None for all.
+
+        The others must keep their defaults, and so must `phases.N.train`, which `LocalTraining` alone follows.
+        """
+        return None if self.trains else RATE_KEYS
 
     def assumes_sgd(self) -> str:
         """Returns why clients can train by plain SGD alone (`local.optimizer = "sgd"`); empty if by any optimizer."""

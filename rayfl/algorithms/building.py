@@ -13,6 +13,7 @@ from rayfl.algorithms.sampler import CohortSampler, samplers
 from rayfl.algorithms.state import Scope
 from rayfl.algorithms.transforms import AnswerTransform, answer_transforms
 from rayfl.component import build_component, with_options
+from rayfl.config.local import Local
 from rayfl.config.phase import BySampler, Phase
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
@@ -64,6 +65,12 @@ def _check_declarations(algorithm: Algorithm, where: str) -> None:
         raise ScenarioError(
             f"{where}: {type(algorithm).__name__}.requirements() must return a set of {', '.join(sorted(known))}, "
             f"not {wanted!r}"
+        )
+    keys = _said(algorithm, "local_keys", where)
+    if not (keys is None or (isinstance(keys, frozenset) and keys <= Local.model_fields.keys())):
+        raise ScenarioError(
+            f"{where}: {type(algorithm).__name__}.local_keys() must return None or a frozenset of keys of local, "
+            f"not {keys!r}"
         )
     if not isinstance(reason := _said(algorithm, "assumes_sgd", where), str):
         raise ScenarioError(

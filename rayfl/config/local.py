@@ -208,3 +208,7 @@ class Local(Section):
     def is_plain_sgd(self) -> bool:
         """Whether a step is lr times the gradient, with heavy-ball momentum and coupled weight decay at most."""
         return self.optimizer == Named(name="sgd")
+
+
+RATE_KEYS = frozenset({"lr", "lr_decay", "lr_decay_from", "lr_drops", "lr_drop", "round_schedule"})
+"""The keys that make up a round's learning rate: what an algorithm without local training reads."""

@@ -9,7 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from rayfl.algorithms.algorithm import Algorithm
 from rayfl.algorithms.diagnostics import ALWAYS_KNOWN, DIVERGENCE
-from rayfl.config.local import Local, Train
+from rayfl.config.local import RATE_KEYS, Local, Train
 from rayfl.config.phase import CentralPhase
 from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
@@ -31,10 +31,6 @@ from rayfl.registry import nearest
 from rayfl.tasks.building import build_task
 from rayfl.tasks.metrics.building import build_metrics
 from rayfl.tasks.task import Task
-
-RATE = {"lr", "lr_decay", "lr_decay_from", "lr_drops", "lr_drop", "round_schedule"}
-"""The keys of `local` that an algorithm without local training uses."""
-
 
 ONLY_ON_CUDA = {"numerics": ("deterministic", "tf32"), "resources": ("device_cache_gb",)}
 """Keys of the scenario that nothing on the CPU reads."""
@@ -68,8 +64,8 @@ def check_scenario(scenario: Scenario) -> None:
             _check_local_objective(plan, where)
         else:
             _check_optimizer(plan, where)
-        if not plan.algorithm.trains:
-            _check_no_training(plan, where)
+        _check_local_keys(plan, where)
+        _check_eval_model(plan, where)
         _check_report(plan, where)
         _ = plan.client_state, plan.server_state
 
@@ -78,15 +74,22 @@ def check_requirements(scenario: Scenario, network: nn.Module, store: ShardStore
     """Checks what needs data and network.
 
     Raises:
-        ScenarioError: The network declares no features or no modules, lacks a module that is to train, or has no
-            buffers where an option is about them; or a client update is too short to unfreeze in. Names the phase.
+        ScenarioError: The network declares no features or no modules, lacks a module that is to train, has no buffers
+            where an option is about them, or has some that the algorithm would never update; or a client update is too
+            short to unfreeze in. Names the phase.
     """
     for plan in plan_phases(scenario):
         where = f"phase '{plan.phase.name}' ({plan.phase.algorithm.name})"
         requirements = plan.algorithm.requirements()
         if "features" in requirements:
             _check_features(network, store, where)
-        if "buffers" in requirements and not any(buffer.is_floating_point() for buffer in network.buffers()):
+        has_buffers = any(buffer.is_floating_point() for buffer in network.buffers())
+        if "no_buffers" in requirements and has_buffers:
+            raise ScenarioError(
+                f"{where} takes gradients in evaluation mode, in which the buffers of model {type(network).__name__} "
+                "(batch norm's statistics) are never updated; use group norm (model.norm = 'group' of the ResNets)"
+            )
+        if "buffers" in requirements and not has_buffers:
             raise ScenarioError(
                 f"{where}: 'buffers' has no effect, for model {type(network).__name__} has none; leave it out"
             )
@@ -179,16 +182,27 @@ def _check_report(plan: PhasePlan, where: str) -> None:
             )
 
 
-def _check_no_training(plan: PhasePlan, where: str) -> None:
-    name, default = plan.phase.algorithm.name, Local()
+def _check_local_keys(plan: PhasePlan, where: str) -> None:
+    """Checks that nothing is set that an algorithm which reads a part of `local` would ignore."""
+    name, default, keys = plan.phase.algorithm.name, Local(), plan.algorithm.local_keys()
+    if keys is None:
+        return
+    untrained = f"clients of '{name}' do not train"
     for field in type(default).model_fields:
-        if field not in RATE and getattr(plan.phase.local, field) != getattr(default, field):
-            raise ScenarioError(f"{where}.local.{field}: has no effect: clients of '{name}' do not train; leave it out")
+        if field not in keys and getattr(plan.phase.local, field) != getattr(default, field):
+            never = not plan.algorithm.trains and field not in RATE_KEYS
+            reason = untrained if never else f"of local, '{name}' with these options reads {', '.join(sorted(keys))}"
+            raise ScenarioError(f"{where}.local.{field}: has no effect: {reason}; leave it out")
     if plan.phase.train != "all":
-        raise ScenarioError(f"{where}.train: has no effect: clients of '{name}' do not train; leave it out")
-    if plan.evaluated.rule in ("participants", "all"):
+        reason = f"'{name}' takes its steps on the whole network" if plan.algorithm.trains else untrained
+        raise ScenarioError(f"{where}.train: has no effect: {reason}; leave it out")
+
+
+def _check_eval_model(plan: PhasePlan, where: str) -> None:
+    if plan.evaluated.reads_trained and not plan.algorithm.trains:
         raise ScenarioError(
-            f"{where}.eval_model: '{plan.evaluated.rule}' needs trained models; clients of '{name}' do not train"
+            f"{where}.eval_model: '{plan.evaluated.rule}' needs trained models; clients of "
+            f"'{plan.phase.algorithm.name}' do not train"
         )
 
 

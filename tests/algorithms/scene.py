@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from rayfl.algorithms import algorithms
 from rayfl.config.scenario import Scenario
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
 from rayfl.engine.job import Job
@@ -110,6 +111,14 @@ LOUD = replace(PLAIN, loudness=1.7)
 FULL = Setting(EVERYBODY, rounds=3, local=USUAL)
 RATE = Setting(local={"lr": 0.3, "lr_decay": 0.9})
 """For clients that do not train: the rate of `PLAIN`, which is all that they heed."""
+
+
+def heeded(algorithm: str | Mapping[str, Any], local: Mapping[str, Any]) -> dict[str, Any]:
+    """What of `local` an algorithm heeds, which refuses the rest."""
+    named = dict(algorithm) if isinstance(algorithm, Mapping) else {"name": algorithm}
+    kind = algorithms.resolve(named.pop("name"))
+    keys = kind(**{key: value for key, value in named.items() if key in kind.model_fields}).local_keys()
+    return {key: value for key, value in local.items() if keys is None or key in keys}
 
 
 def prepared(

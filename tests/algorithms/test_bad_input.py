@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from rayfl.algorithms.perfedavg import PerFedAvg
 from rayfl.errors import ScenarioError
 from tests.algorithms.scene import PLAIN, RATE, Setting, prepared
 
@@ -61,6 +63,14 @@ def failure(algorithm: str | dict[str, Any], setting: Setting = PLAIN, **changes
         ("fednova", "rho", 0.9, f"{UNKNOWN} aggregation, buffers, penalties, server_optimizer, weighting"),
         ("qfedavg", "q", -1, "must be greater than or equal to 0 (got -1)"),
         ("qfedsgd", "q", -1, "must be greater than or equal to 0 (got -1)"),
+        ("fedmeta", "variant", "reptile", "must be 'maml' or 'meta_sgd' (got 'reptile')"),
+        ("fedmeta", "order", "second", "must be 'first' or 'exact' (got 'second')"),
+        ("fedmeta", "meta_lr", 0, "must be greater than 0 (got 0)"),
+        ("fedmeta", "query_share", 1.0, "must be less than 1 (got 1.0)"),
+        ("fedmeta", "split", "never", "must be 'client' or 'round' (got 'never')"),
+        ("perfedavg", "variant", "exact", "must be 'first_order' or 'hessian_free' (got 'exact')"),
+        ("perfedavg", "inner_lr", 0, "must be greater than 0 (got 0)"),
+        ("perfedavg", "delta", -1, "must be greater than 0 (got -1)"),
         (
             "fedbabu",
             "head",
@@ -152,6 +162,96 @@ def test_what_trains_is_a_part_of_the_network(train: Any, complaint: str) -> Non
 def test_clients_that_do_not_train_have_nothing_to_choose_from() -> None:
     assert failure("qfedsgd", RATE, phase={"train": "body"}) == (
         "phases.federated.train: has no effect: clients of 'qfedsgd' do not train; leave it out"
+    )
+
+
+RATE_READ = "lr, lr_decay, lr_decay_from, lr_drop, lr_drops, round_schedule"
+META_SGD = {"name": "fedmeta", "variant": "meta_sgd"}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "local", "reason"),
+    [
+        ("fedmeta", {"momentum": 0.9}, "clients of 'fedmeta' do not train"),
+        (META_SGD, {"epochs": 2}, "clients of 'fedmeta' do not train"),
+        (META_SGD, {"lr_decay": 0.9}, "of local, 'fedmeta' with these options reads lr"),
+        *(
+            (
+                "perfedavg",
+                local,
+                f"of local, 'perfedavg' with these options reads batch_size, epochs, {RATE_READ}, steps",
+            )
+            for local in (
+                {"momentum": 0.9},
+                {"weight_decay": 0.1},
+                {"clip_norm": 1.0},
+                {"optimizer": "adam"},
+                {"unfreeze": {"share": 0.5}},
+                {"precision": "bf16"},
+                {"sample_weights": "inverse_frequency"},
+                {"lr_schedule": "cosine"},
+                {"drop_last": True},
+                {"shuffle": False},
+                {"accumulate": 2},
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_options_of_local_training_that_meta_learning_does_not_read_are_refused(
+    algorithm: Any, local: dict[str, Any], reason: str
+) -> None:
+    ((key, _),) = local.items()
+    message = failure(algorithm, Setting(local=local))
+    assert message == f"phases.federated.local.{key}: has no effect: {reason}; leave it out"
+
+
+def test_meta_learning_takes_its_steps_on_the_whole_network() -> None:
+    assert failure("perfedavg", phase={"train": "body"}) == (
+        "phases.federated.train: has no effect: 'perfedavg' takes its steps on the whole network; leave it out"
+    )
+    assert failure("fedmeta", RATE, phase={"train": "head"}) == (
+        "phases.federated.train: has no effect: clients of 'fedmeta' do not train; leave it out"
+    )
+
+
+def test_a_difference_that_nobody_takes_has_no_step() -> None:
+    message = failure({"name": "perfedavg", "delta": 0.01})
+    assert "delta has no effect with variant = 'first_order'; leave it out" in message
+
+
+@pytest.mark.parametrize(("name", "setting"), [("fedmeta", RATE), ("perfedavg", PLAIN)])
+def test_batch_norm_is_refused_where_its_statistics_would_never_be_updated(name: str, setting: Setting) -> None:
+    assert failure(name, setting, model=f"{__name__}:HeadOnly") == (
+        f"phase 'federated' ({name}) takes gradients in evaluation mode, in which the buffers of model HeadOnly (batch "
+        "norm's statistics) are never updated; use group norm (model.norm = 'group' of the ResNets)"
+    )
+
+
+def test_a_client_too_small_for_support_and_query_is_named() -> None:
+    lopsided: dict[str, Any] = {"data": {"name": f"{__name__}:lopsided"}, "phase": {"cohort": 1}}
+    assert failure("fedmeta", RATE, **lopsided) == (
+        "phase 'federated' (fedmeta): client 1 has 1 training sample, too few for a support and a query set; use fewer "
+        "clients, or a partition with a minimum"
+    )
+    prepared("perfedavg", PLAIN, **lopsided)
+
+
+def lopsided() -> dict[str, tuple[np.ndarray, ...]]:
+    """Five samples of one client, a single one of another."""
+    x, y = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32), np.array([0, 1, 2, 0, 1, 2])
+    return {"train": (x, y, np.array([0, 0, 0, 0, 0, 1])), "test": (x, y)}
+
+
+class Careless(PerFedAvg):
+    def local_keys(self) -> frozenset[str] | None:
+        return frozenset({"lr", "rate"})
+
+
+def test_the_keys_that_an_algorithm_of_ones_own_reads_must_be_keys_of_local() -> None:
+    message = failure(f"{__name__}:Careless")
+    assert message.startswith(
+        "phases.federated.algorithm: Careless.local_keys() must return None or a frozenset of keys of local, not "
     )
 
 

@@ -177,6 +177,10 @@ LOCAL_ONLY = "has no effect in a relay, which has a local objective only; leave 
             f"{NO_RELAY} of 'qfedsgd': its weights need the losses of a cohort; use it in a parallel phase",
         ),
         (
+            "fedmeta",
+            f"{NO_RELAY} of 'fedmeta': its meta-gradients are averaged by a server; use it in a parallel phase",
+        ),
+        (
             {"name": "moon", "first": "initial"},
             "phases.p: there is no relay of 'moon' with the phase's first model, which a server sends",
         ),
@@ -186,6 +190,7 @@ LOCAL_ONLY = "has no effect in a relay, which has a local objective only; leave 
             f"phases.p.algorithm.server_optimizer: {LOCAL_ONLY}",
         ),
         ({"name": "fedavg", "weighting": "uniform"}, f"phases.p.algorithm.weighting: {LOCAL_ONLY}"),
+        ({"name": "perfedavg", "weighting": "samples"}, f"phases.p.algorithm.weighting: {LOCAL_ONLY}"),
         ({"name": "fedexp", "form": "code"}, f"phases.p.algorithm.form: {LOCAL_ONLY}"),
     ],
     ids=str,
@@ -200,7 +205,7 @@ def test_a_relay_has_no_answers_to_transform_and_one_model_only(key: dict[str, A
     assert refusal(**key).startswith(f"phases.0.{name}: has no effect with this schedule; leave it out")
 
 
-@pytest.mark.parametrize("algorithm", ["fedprox", "moon", "feddecorr", "fedbabu", "fednova", "fedexp"])
+@pytest.mark.parametrize("algorithm", ["fedprox", "moon", "feddecorr", "fedbabu", "fednova", "fedexp", "perfedavg"])
 def test_a_relay_uses_the_local_objective_of_the_others(algorithm: str) -> None:
     prepared(algorithm, PLAIN, phase={"schedule": "relay"})
 

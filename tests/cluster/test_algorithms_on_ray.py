@@ -13,31 +13,51 @@ from rayfl.algorithms import algorithms
 from rayfl.cluster.ray_log import RayLog
 from rayfl.cluster.ray_session import ray_session
 from rayfl.engine.events import Evaluated, RoundDone
+from tests.algorithms.scene import heeded
 from tests.engine.scenes import prepared, run_on_hosts, without_clock
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
 LOCAL = {"epochs": 2, "batch_size": "full", "lr": 0.2, "momentum": 0.5}
 ROBUST: list[Any] = ["median", {"name": "trimmed_mean", "share": 0.2}, "krum", "geometric_median"]
+WITHOUT_BATCH_NORM = ("fedmeta", "perfedavg")
+"""Algorithms that refuse it."""
 PHASES: list[dict[str, Any]] = [
-    *({"algorithm": name, "local": {"lr": 0.1} if name == "qfedsgd" else LOCAL} for name in algorithms),
+    *({"algorithm": name, "local": heeded(name, LOCAL)} for name in algorithms if name not in WITHOUT_BATCH_NORM),
     *({"algorithm": {"name": "scaffold", "aggregation": chosen}} for chosen in ROBUST),
     {"algorithm": {"name": "coprefl", "queries": "server"}, "server_training": {"steps": 2, "lr": 0.1}},
     {"cohort": {"sampler": "power_of_choice", "clients": 3, "candidates": 8}},
     {"eval_model": "ema", "ema_decay": 0.8},
     {"algorithm": "scaffold", "report": ["step", "divergence", "norms"]},
 ]
-SCENARIO: dict[str, Any] = {
-    "data": {"name": "tests.algorithms.scene:people", "server_share": 0.2},
-    "model": "tests.algorithms.test_buffers:NormNet",
-    "phases": [{"name": f"p{n}", "rounds": 2, "cohort": 6, "local": LOCAL, **phase} for n, phase in enumerate(PHASES)],
-    "evaluation": {"every": 1, "client_model": "personal"},
+META: list[dict[str, Any]] = [
+    *({"algorithm": name, "local": heeded(name, LOCAL)} for name in WITHOUT_BATCH_NORM),
+    {"algorithm": {"name": "fedmeta", "variant": "meta_sgd"}, "local": {"lr": 0.2}},
+    {"algorithm": {"name": "perfedavg", "variant": "hessian_free"}, "local": heeded("perfedavg", LOCAL)},
+]
+
+
+def scenario(network: str, phases: list[dict[str, Any]], **evaluation: Any) -> dict[str, Any]:
+    usual = {"rounds": 2, "cohort": 6, "local": LOCAL}
+    return {
+        "data": {"name": "tests.algorithms.scene:people", "server_share": 0.2},
+        "model": network,
+        "phases": [{"name": f"p{number}", **usual, **phase} for number, phase in enumerate(phases)],
+        "evaluation": {"every": 1, **evaluation},
+    }
+
+
+SCENARIOS: dict[str, dict[str, Any]] = {
+    "batch norm": scenario("tests.algorithms.test_buffers:NormNet", PHASES, client_model="personal"),
+    "no batch norm": scenario("tests.algorithms.scene:TanhNet", META),
 }
 
 
-def test_models_scores_and_scalars_are_those_of_one_process() -> None:
-    expected, expected_events = run_on_hosts(prepared(**SCENARIO), 1)
-    with ray_session(prepared(**SCENARIO, resources={"hosts": 3}), None, RayLog(Path(os.devnull))) as session:
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_models_scores_and_scalars_are_those_of_one_process(name: str) -> None:
+    tables = SCENARIOS[name]
+    expected, expected_events = run_on_hosts(prepared(**tables), 1)
+    with ray_session(prepared(**tables, resources={"hosts": 3}), None, RayLog(Path(os.devnull))) as session:
         events = list(session.events())
         _, model = session.committed()
     assert np.array_equal(model, expected)
@@ -46,4 +66,4 @@ def test_models_scores_and_scalars_are_those_of_one_process() -> None:
             without_clock([event for event in told if isinstance(event, kind)]) for told in (events, expected_events)
         )
         assert repr(mine) == repr(theirs)  # a gradient has no training loss: NaN
-        assert len(mine) == 2 * len(PHASES)
+        assert len(mine) == 2 * len(tables["phases"])

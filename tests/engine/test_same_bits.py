@@ -16,6 +16,7 @@ from rayfl.algorithms.state import Declaration
 from rayfl.engine.events import Evaluated, RoundDone
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate
+from tests.algorithms.scene import heeded
 from tests.engine.scenes import FEDERATED, PRETRAIN, prepared, run_on_hosts, tables, without_clock
 
 PEOPLE: dict[str, Any] = {
@@ -33,6 +34,9 @@ VARIANTS: list[dict[str, Any]] = [
     {"algorithm": {"name": "feddyn", "penalty": "decay", "scale_alpha": True}, "eval_model": "all"},
     {"algorithm": "feddyn", "eval_model": "global"},
     {"algorithm": {"name": "fedexp", "form": "feddecorr"}},
+    {"algorithm": {"name": "fedmeta", "variant": "meta_sgd", "split": "round"}},
+    {"algorithm": {"name": "fedmeta", "order": "first"}},
+    {"algorithm": {"name": "perfedavg", "variant": "hessian_free", "weighting": "samples"}, "eval_model": "all"},
 ]
 
 
@@ -89,7 +93,7 @@ def test_client_states_and_several_exchanges_keep_the_bits() -> None:
 
 
 RELAYED: list[Any] = [
-    *("fedavg", "fedprox", "moon", "feddecorr", "fedbabu", "fednova", "fedexp"),
+    *("fedavg", "fedprox", "moon", "feddecorr", "fedbabu", "fednova", "fedexp", "perfedavg"),
     {"name": "moon", "first": "random"},
 ]
 """Whose local objective a relay can use; others follow a relay of FedAvg."""
@@ -99,10 +103,9 @@ RELAYED: list[Any] = [
 def test_every_algorithm_keeps_the_bits_after_a_relay_of_its_own(variant: dict[str, Any]) -> None:
     """Clients come back in later rounds; in the last phase they also thaw, and share nothing with the phase before."""
     algorithm = variant["algorithm"]
-    trains = algorithm != "qfedsgd"
-    local = {"epochs": 2, "batch_size": 4, "momentum": 0.5, "weight_decay": 0.01, "clip_norm": 1.0} if trains else {}
-    thawing = {"name": "thawing", "rounds": 2, "local": local | ({"unfreeze": {"share": 0.7}} if trains else {})}
-    phases = [FEDERATED | {"rounds": 4, "local": local}, FEDERATED | thawing]
+    local = {"epochs": 2, "batch_size": 4, "momentum": 0.5, "weight_decay": 0.01, "clip_norm": 1.0}
+    thawing = {"name": "thawing", "rounds": 2, "local": heeded(algorithm, local | {"unfreeze": {"share": 0.7}})}
+    phases = [FEDERATED | {"rounds": 4, "local": heeded(algorithm, local)}, FEDERATED | thawing]
     relay = PRETRAIN | {"algorithm": algorithm if algorithm in RELAYED else "fedavg"}
     job = prepared(phases=[relay, *(phase | variant for phase in phases)], **PEOPLE)
     expected, expected_events = run_on_hosts(job, 1)

@@ -20,14 +20,28 @@ PHASES: list[dict[str, Any]] = [
     {"name": "fedadam", "rounds": 3, "cohort": 4, "algorithm": "fedadam", "eval_model": "average"},
     {"name": "qfedavg", "rounds": 2, "cohort": 4, "algorithm": "qfedavg"},
     {"name": "coprefl", "rounds": 3, "cohort": 4, "algorithm": "coprefl", "server_training": {"steps": 2, "lr": 0.1}},
+    {
+        "name": "meta_sgd",
+        "rounds": 3,
+        "cohort": 4,
+        "local": {"lr": 0.3},
+        "algorithm": {"name": "fedmeta", "variant": "meta_sgd", "split": "round", "meta_lr": 0.2},
+    },
+    {
+        "name": "perfedavg",
+        "rounds": 2,
+        "cohort": 4,
+        "local": {"epochs": 2, "batch_size": 4, "lr": 0.1},
+        "algorithm": {"name": "perfedavg", "variant": "hessian_free"},
+    },
     {"name": "again", "schedule": "relay", "rounds": 2, "cohort": 3, "order": "no_repeat"},
 ]
-"""Relays, whose clients may keep state; control variates; residuals; moments at the server; states of a round."""
+"""Relays, whose clients may keep state; control variates; residuals; states of a round; what a server learns."""
 ROUNDS = sum(phase["rounds"] for phase in PHASES)
 SCENARIO: dict[str, Any] = {
     "data": {"name": "tests.algorithms.scene:people", "server_share": 0.1},
     "model": {"name": "tests.algorithms.scene:TanhNet", "dropout": 0.3},
-    "phases": [phase | {"local": LOCAL} for phase in PHASES],
+    "phases": [{"local": LOCAL} | phase for phase in PHASES],
     "evaluation": {"every": 3},
 }
 
@@ -120,7 +134,7 @@ def described(value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("round", [1, 4, 6, 9, 12])
+@pytest.mark.parametrize("round", [1, 4, 6, 9, 12, 14])
 def test_a_snapshot_is_plain_data(round: int) -> None:
     """Integers, strings and arrays in dictionaries and frozen records: nothing that needs pickle."""
     described(snapshot_after(round, 2))

@@ -17,6 +17,7 @@ from rayfl.engine.events import Evaluated
 from rayfl.errors import RayflError
 from rayfl.models.network import Network
 from rayfl.preparation import prepare
+from tests.algorithms.scene import heeded
 from tests.engine.scenes import run_on_hosts
 
 HERE = __name__
@@ -146,7 +147,7 @@ def test_a_task_is_learned_and_scored_alike_on_any_number_of_hosts(name: str, ph
 
 @pytest.mark.parametrize("algorithm", [name for name in algorithms if name != "fedbn"])
 def test_every_algorithm_trains_what_is_no_classification(algorithm: str) -> None:
-    local = {"lr": 0.05} if algorithm == "qfedsgd" else {"epochs": 2, "batch_size": 8, "lr": 0.05}
+    local = heeded(algorithm, {"epochs": 2, "batch_size": 8, "lr": 0.05})
     for name in ("vectors", "tags"):
         scores = evaluations(name, 2, {"cohort": 4, "rounds": 2, "algorithm": algorithm}, local)
         assert all(np.isfinite(list(event.scores.values())).all() for event in scores)

@@ -8,7 +8,10 @@ import pytest
 
 from rayfl.algorithms import algorithms
 from rayfl.engine.events import RoundDone, Traffic
+from tests.algorithms.scene import heeded
 from tests.engine.scenes import FEDERATED, PRETRAIN, prepared, run_on_hosts
+
+LOCAL: dict[str, Any] = {"epochs": 2, "batch_size": 16, "momentum": 0.5}
 
 NUM_PARAMS = 24_492
 """CNN-Fashion-MNIST with 62 outputs: 21 840 + 52 * (50 + 1)."""
@@ -53,12 +56,19 @@ def test_fedavg_moves_two_models_per_client_update() -> None:
 
 @pytest.mark.parametrize("name", [name for name in algorithms if name != "fedbn"])
 def test_a_client_update_moves_two_models_and_with_scaffold_and_coprefl_four(name: str) -> None:
-    local = {"local": {} if name == "qfedsgd" else FEDERATED["local"]}
+    local = {"local": heeded(name, LOCAL)}
     moved = total([FEDERATED | local | {"rounds": 3, "cohort": 5, "algorithm": name}], **PEOPLE)
     models = 3 * 5 * (4 if name in ("scaffold", "coprefl") else 2)
     num_params = BODY_PARAMS if name == "fedbabu" else PEOPLES_PARAMS
     up, down = (3 * 5 * sent.get(name, 0) for sent in (NUMBERS_SENT_UP, NUMBERS_SENT_DOWN))
     assert moved == both_ways(models, num_params, up, down)
+
+
+@pytest.mark.parametrize("order", ["first", "exact"])
+def test_learned_rates_travel_with_the_model(order: str) -> None:
+    """The model and its rates down, a gradient of each up."""
+    phase = {"rounds": 3, "cohort": 5, "algorithm": {"name": "fedmeta", "variant": "meta_sgd", "order": order}}
+    assert total([FEDERATED | phase | {"local": {}}], **PEOPLE) == both_ways(3 * 5 * 4, PEOPLES_PARAMS)
 
 
 @pytest.mark.parametrize("eval_model", ["all", "global", "average", "participants"])

@@ -16,7 +16,7 @@ from rayfl.engine.exact_sum import ExactSum, combine
 from rayfl.engine.inline import inline_session
 from rayfl.engine.job import Job
 from rayfl.errors import ClientError
-from tests.algorithms.scene import EVERYTHING, PLAIN, Setting
+from tests.algorithms.scene import EVERYTHING, PLAIN, Setting, heeded
 from tests.algorithms.scene import prepared as prepared_people
 from tests.engine.scenes import prepared, run_on_hosts, without_clock
 from tests.pretend_cuda.device import PretendCuda, pretend_cuda
@@ -29,10 +29,9 @@ EVERY = [
     {"name": "moon", "first": "initial"},
     {"name": "feddyn", "penalty": "decay", "scale_alpha": True},
     {"name": "feddecorr", "scaling": "code"},
+    {"name": "fedmeta", "variant": "meta_sgd"},
+    {"name": "perfedavg", "variant": "hessian_free"},
 ]
-SETTINGS: dict[str, Setting] = {"qfedsgd": Setting(local={"lr": 0.3})}
-"""Of algorithms that do not take every option of local training."""
-
 COPIES_PER_EPOCH = 2
 """What a pass over a client's samples takes along: which samples, and how each of them is augmented."""
 
@@ -108,7 +107,8 @@ def assert_same_on_both(make: Callable[[str], Job], run: Callable[[Job], Outcome
 
 @pytest.mark.parametrize("algorithm", EVERY, ids=lambda table: "-".join(map(str, table.values())))
 def test_every_algorithm_keeps_to_one_device(algorithm: dict[str, Any]) -> None:
-    setting = replace(SETTINGS.get(algorithm["name"], EVERYTHING.with_local(unfreeze={"share": 0.6})), rounds=2)
+    local = EVERYTHING.with_local(unfreeze={"share": 0.6}).local
+    setting = Setting(rounds=2, local=heeded(algorithm, local))
     assert_same_on_both(lambda device: prepared_people(algorithm, setting, resources={"device": device})[0])
 
 

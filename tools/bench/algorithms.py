@@ -123,7 +123,9 @@ def forward_passes() -> Callable[[], int]:
 def measure() -> list[Row]:
     torch.set_num_threads(1)
     keep_freed_memory()  # as every host does
-    trained = [name for name in algorithms if name != "qfedsgd"]  # which takes no local steps
+    trained = [
+        name for name in algorithms if algorithms.resolve(name)().local_keys() is None
+    ]  # others take no such steps
     with one_round_each({name: scenario("lenet5", name) for name in trained}) as rounds:
         steps = seconds_each(rounds | {"forward": forward_passes()})
     fedavg = steps["fedavg"]
