@@ -45,13 +45,13 @@ def choose_classes(dataset: Dataset, config: Classes, seed: int) -> Dataset:
     for part, rows in kept.items():
         if not len(rows):
             raise DataError(
-                f"data.classes: {part} of {dataset.name} has no samples of the classes {listed(numbers)}; choose others"
+                f"data.classes: {part} of {dataset.name} has no samples of {_in_words(numbers)}; choose others"
             )
     natural = dataset.natural and _clients_left(dataset.natural, kept["train"], kept["test"])
     if natural and not natural.names:
         raise DataError(
-            f"data.classes: none of the clients of {dataset.name} has training samples of the classes "
-            f"{listed(numbers)}; choose others"
+            f"data.classes: none of the clients of {dataset.name} has training samples of {_in_words(numbers)}; choose "
+            "others"
         )
     parts = {part: _renumbered(dataset.parts[part].take(rows), numbers) for part, rows in kept.items()}
     return replace(
@@ -62,7 +62,7 @@ def choose_classes(dataset: Dataset, config: Classes, seed: int) -> Dataset:
         num_classes=len(numbers),
         natural=natural,
         class_numbers=numbers,
-        chosen=(*dataset.chosen, f"classes {listed(numbers)} of {count}"),
+        chosen=(*dataset.chosen, f"{_in_words(numbers)} of {count}"),
     )
 
 
@@ -86,11 +86,14 @@ def check_every_class_is_held(labels: np.ndarray, numbers: np.ndarray) -> None:
     """
     missing = np.setdiff1d(np.arange(len(numbers)), labels)
     if len(missing):
-        classes = f"class{'es' if len(missing) > 1 else ''} {listed(numbers[missing])}"
         raise DataError(
-            f"data.classes: no client has training samples of {classes}; choose other places, another data.seed, more "
-            "clients, or hold fewer samples out"
+            f"data.classes: no client has training samples of {_in_words(numbers[missing])}; choose other places, "
+            "another data.seed, more clients, or hold fewer samples out"
         )
+
+
+def _in_words(numbers: np.ndarray) -> str:
+    return f"class{'es' if len(numbers) > 1 else ''} {listed(numbers)}"
 
 
 def _renumbered(samples: Samples, numbers: np.ndarray) -> Samples:

@@ -177,9 +177,9 @@ def test_symbols_of_a_text_are_refused() -> None:
 
 def test_a_set_without_samples_of_the_classes_is_named() -> None:
     order = _order_of(4)
-    with pytest.raises(DataError, match=r"data\.classes: test of .*rare has no samples of the classes 1; choose"):
+    with pytest.raises(DataError, match=r"data\.classes: test of .*rare has no samples of class 1; choose"):
         store({"places": [[order.index(1), order.index(1) + 1]]}, name=f"{HERE}:rare")
-    with pytest.raises(DataError, match=r"data\.classes: train of .*rare has no samples of the classes 3; choose"):
+    with pytest.raises(DataError, match=r"data\.classes: train of .*rare has no samples of class 3; choose"):
         store({"places": [[order.index(3), order.index(3) + 1]]}, name=f"{HERE}:rare")
 
 
@@ -193,10 +193,24 @@ def test_a_class_that_no_client_trains_on_is_named_by_its_number_at_the_source()
 def test_more_clients_than_are_left_are_named_with_what_was_chosen() -> None:
     order = _order_of(CLASSES)
     place = order.index(8)
-    with pytest.raises(DataError, match=r"data\.clients: 4 were asked for, but numbered \(classes 8 of 12\) has 3"):
+    with pytest.raises(DataError, match=r"data\.clients: 4 were asked for, but numbered \(class 8 of 12\) has 3"):
         store({"places": [[place, place + 1]]}, partition="natural", clients=4)
 
 
 def _order_of(count: int) -> list[int]:
     """The classes by their places."""
     return [int(chosen_numbers(Classes(places=((p, p + 1),)), count, 0, "x")[0]) for p in range(count)]
+
+
+def unowned() -> Dataset:
+    """Class 1 has samples, which belong to nobody."""
+    samples = Samples(np.zeros((8, 1)), np.arange(8) % 2)
+    nobody = Shards.by_owner(np.zeros(0, np.int64), 1)
+    shards = Shards(np.arange(0, 8, 2), np.array([0, 4]))
+    return Dataset("unowned", samples, samples, 2, Provenance("arrays", ""), NaturalClients(("a",), shards, nobody))
+
+
+def test_classes_of_which_no_client_has_any_are_named() -> None:
+    place = _order_of(2).index(1)
+    with pytest.raises(DataError, match=r"data\.classes: none of the clients of unowned has training samples of class"):
+        choose_classes(unowned(), Classes(places=((place, place + 1),)), 0)
