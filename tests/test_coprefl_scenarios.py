@@ -95,3 +95,15 @@ def test_every_client_of_a_task_is_scored_on_its_own_test_samples(tmp_path: Path
     assert {row["round"] for row in rows} == {2}
     assert sorted(row["client"] for row in rows) == list(range(10))
     assert all(0 <= row["accuracy"] <= 1 and row["samples"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize("data", ["femnist", "cifar100"])
+def test_on_real_files_pre_training_and_tasks_share_no_image_nor_class(data: str, data_dir: Path) -> None:
+    def images(part: str) -> set[bytes]:
+        scenario = load_scenario(f"{data}_{part}", ["data.source=files"])
+        found = build_store(scenario.data, scenario.data_seed, data_dir, cache_folder())
+        return {image.tobytes() for image in np.asarray(found.train.x)}
+
+    before, task = images("pretraining"), images("downstream")
+    assert not before & task
+    assert len(before) > 10 * len(task) > 0
