@@ -75,6 +75,14 @@ def test_a_split_is_printed_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixt
         assert picture.width > 1000
 
 
+def test_chosen_classes_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = scenario(tmp_path, more="clients = 2\nclasses = { places = [[0, 2]] }")
+    assert main([path, "--out", str(tmp_path / "split.png")]) == 0
+    printed = capsys.readouterr().out
+    (line,) = [line for line in printed.splitlines() if "training samples (mean" in line]
+    assert line.endswith("2 classes; classes 0-1 of 2")
+
+
 def owned() -> Dataset:
     shards = Shards.by_owner(np.arange(60) % 3, 3)
     x, y, _, _ = prices()

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationInfo, field_validator, model_validator
 
 from rayfl.config.normalizations import NORMALIZATIONS
+from rayfl.config.places import Classes, Owners
 from rayfl.config.section import Named, Section, check_plain
 from rayfl.registry import nearest
 
@@ -49,6 +50,9 @@ class Data(Section):
             falls back; `generated` never looks for files.
         seed: Of generated data, the choice of clients, the partition and the held-out parts; by default the scenario's
             `seed`. Scenarios that differ in `seed` alone share one split if this is set.
+        classes: Which classes are used (`rayfl.config.places`): `{ places = [[80, 100]], draw = 5 }` is five of the
+            last twenty in a random order, drawn with the data's seed. By default all.
+        owners: Likewise which of the data's own clients, under a natural partition: `{ places = [[300, 385]] }`.
         clients: How many. A natural partition draws that many of its clients (default: all); the other partitions need
             it.
         partition: By default natural where the data names its clients, IID elsewhere. Your own takes what it needs of
@@ -74,6 +78,8 @@ class Data(Section):
     seed: NonNegativeInt | None = None
     clients: PositiveInt | None = None
     partition: Named | None = None
+    classes: Classes | None = None
+    owners: Owners | None = None
     labels_by: Named | None = None
     test_share: Share | None = None
     validation_share: Share | None = None
@@ -89,6 +95,14 @@ class Data(Section):
         if partition and partition.name in RENAMED_PARTITIONS:
             raise ValueError(f"'{partition.name}' is now called '{RENAMED_PARTITIONS[partition.name]}'")
         return partition
+
+    @field_validator("owners")
+    @classmethod
+    def _owners_are_clients(cls, owners: Owners | None, info: ValidationInfo) -> Owners | None:
+        partition = info.data.get("partition")
+        if owners and partition and partition.name != "natural":
+            raise ValueError(f"has no effect with partition '{partition.name}', whose clients are not the data's own")
+        return owners
 
     @field_validator("validation_share")
     @classmethod

@@ -113,6 +113,8 @@ class Dataset:
         provenance: Where the data came from.
         natural: The data's own clients, where it has any.
         tests: Further test sets by name, such as another domain's; of the same kind as `test`.
+        class_numbers: [num_classes] the numbers that the classes have at the source, where `data.classes` chose some.
+        chosen: What `data.classes` and `data.owners` chose, in words.
 
     Raises:
         DataError: Samples that do not fit together, or that no network could take.
@@ -125,6 +127,8 @@ class Dataset:
     provenance: Provenance
     natural: NaturalClients | None = None
     tests: Mapping[str, Samples] = field(default_factory=dict)
+    class_numbers: np.ndarray | None = None
+    chosen: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_dataset(self)

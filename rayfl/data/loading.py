@@ -1,4 +1,4 @@
-"""From the data section of a scenario to a data set, and the choice of its own clients."""
+"""From the data section of a scenario to a data set, and the choice of its classes and of its own clients."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 from rayfl.config.data import Data
 from rayfl.data import data_sources
 from rayfl.data.arrays import dataset_of_arrays
+from rayfl.data.chosen_classes import choose_classes
+from rayfl.data.chosen_owners import choose_owners
 from rayfl.data.dataset import Dataset, NaturalClients
 from rayfl.data.partition.checking import checked_shards
 from rayfl.errors import DataError, ScenarioError
@@ -17,14 +19,27 @@ from rayfl.streams import stream
 
 
 def load(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Dataset:
-    """Calls the source that the scenario names, and checks what a user's own returns; see `build_store`."""
+    """Calls the source that the scenario names, and keeps what `data.owners` and `data.classes` choose of its data.
+
+    What a source of the user's own returns is checked. See `build_store`.
+    """
+    dataset = _from_source(config, seed, data_dir, cache_dir)
+    if config.owners:
+        dataset = choose_owners(dataset, config.owners)
+    if config.classes:
+        dataset = choose_classes(dataset, config.classes, seed)
+    return dataset
+
+
+def _from_source(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Dataset:
     source = data_sources.resolve(config.name)
     given = {
         "source": config.source,
         "data_dir": data_dir,
         "cache_dir": cache_dir,
         "seed": seed,
-        "clients": config.clients,
+        # those that are drawn from, where some are drawn of some
+        "clients": config.owners.of if config.owners else config.clients,
     }
     if not callable(source) and config.options:
         raise ScenarioError(f"data.options: '{config.name}' is not a function, and takes none")

@@ -10,6 +10,7 @@ import numpy as np
 
 from rayfl.config.data import Data, Normalization
 from rayfl.config.section import Named
+from rayfl.data.chosen_classes import check_every_class_is_held
 from rayfl.data.dataset import Provenance, Samples, Shards
 from rayfl.data.held_out import CLIENT_TEST, VALIDATION, HeldOut, cut_clients, draw_for_server
 from rayfl.data.inputs import Fields, Ragged
@@ -44,6 +45,7 @@ class ShardStore:
         collate: What makes one batch of inputs that differ in length, by name.
         made_classes: [training samples] int64, by which they were partitioned where `data.labels_by` made classes of
             their labels.
+        chosen: What `data.classes` and `data.owners` chose, in words.
     """
 
     name: str
@@ -61,6 +63,7 @@ class ShardStore:
     server: Samples | None = None
     collate: Named | None = None
     made_classes: np.ndarray | None = None
+    chosen: tuple[str, ...] = ()
 
     @property
     def num_test_samples(self) -> int:
@@ -93,7 +96,7 @@ class ShardStore:
         return known[name]
 
     def summary(self) -> str:
-        """One line: how many clients, training and test samples, what is held out, and how many classes."""
+        """One line: clients, training and test samples, what is held out, classes, and what was chosen of the data."""
         sizes = self.train_shards.sizes
         drawn = f"{len(self.test):,} of " if self.test_drawn_from is not None else ""
         held_out = [
@@ -106,6 +109,7 @@ class ShardStore:
             f"(mean {sizes.mean():.0f}), {drawn}{self.num_test_samples:,} test samples, "
             + "".join(f"{part}, " for part in held_out)
             + (f"{self.num_classes} classes" if self.num_classes else "labels without classes")
+            + "".join(f"; {words}" for words in self.chosen)
         )
 
 
@@ -128,7 +132,8 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
     partition = config.partition or Named(name="natural" if dataset.natural else "iid")
     natural, by_client = dataset.natural, partition.name == "natural"
     if natural and by_client:
-        natural = select(natural, dataset.name, config.clients, seed)
+        chosen = f" ({'; '.join(dataset.chosen)})" if dataset.chosen else ""
+        natural = select(natural, f"{dataset.name}{chosen}", config.clients, seed)
     train, test, server = dataset.train, dataset.test, None
     if config.server_share is not None:
         train, server, natural = draw_for_server(train, natural, seed, config.server_share)
@@ -152,6 +157,8 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
         held_out |= {name: HeldOut(*_gather(train, shards)) for name, shards in cut.items()}
         made = None if made is None else made[left.rows]
         train, train_shards = _gather(train, left)
+    if dataset.class_numbers is not None:
+        check_every_class_is_held(train.y[train_shards.rows], dataset.class_numbers)
     store = ShardStore(
         name=dataset.name,
         train=train,
@@ -166,6 +173,7 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
         server=server,
         collate=config.collate,
         made_classes=made,
+        chosen=dataset.chosen,
     )
     try_batches(store)
     return store

@@ -54,10 +54,7 @@ def generate(
     # Dark paper is below 56 in every channel and light paper from 200 up: every ink can be read on both.
     paper = rng.integers(200, 256, (n, 3)) - dark[:, None] * 200
     colour = np.clip(INKS[ink] + rng.integers(-20, 21, (n, 3)), 0, 255)
-    x = np.empty((n, side, side, 3), np.uint8)
-    for row in range(0, n, _AT_A_TIME):
-        rows = slice(row, row + _AT_A_TIME)
-        x[rows] = _painted(written.images[rows], paper[rows], colour[rows], side)
+    x = painted(written.images, paper, colour, side)
     label = {10: written.labels, 100: written.labels * 10 + ink, 200: (written.labels * 10 + ink) * 2 + dark}[classes]
     train, test = (Samples(x[rows], label[rows]) for rows in (~written.is_test, written.is_test))
     return train, test
@@ -67,11 +64,23 @@ _AT_A_TIME = 500
 """Images; more would only need more memory."""
 
 
+def painted(images: np.ndarray, paper: np.ndarray, ink: np.ndarray, side: int) -> np.ndarray:
+    """[n, side, side, 3] uint8 from black on white [n, 28, 28] and the colours [n, 3] of paper and ink, 0 to 255.
+
+    `side` is a multiple of 32.
+    """
+    x = np.empty((len(images), side, side, 3), np.uint8)
+    for row in range(0, len(images), _AT_A_TIME):
+        rows = slice(row, row + _AT_A_TIME)
+        x[rows] = _painted(images[rows], paper[rows], ink[rows], side)
+    return x
+
+
 def _painted(images: np.ndarray, paper: np.ndarray, ink: np.ndarray, side: int) -> np.ndarray:
     """[n, side, side, 3] uint8 from black on white [n, 28, 28] and the colours [n, 3] of paper and ink."""
     margin = ((0, 0), (MARGIN, MARGIN), (MARGIN, MARGIN))
     darkness = 255 - np.pad(images, margin, constant_values=255).astype(np.int32)[..., None]
     paper, ink = (colour.astype(np.int32)[:, None, None] for colour in (paper, ink))
-    painted = (paper + (ink - paper) * darkness // 255).astype(np.uint8)
-    scale = side // painted.shape[1]
-    return painted.repeat(scale, axis=1).repeat(scale, axis=2)
+    pixels = (paper + (ink - paper) * darkness // 255).astype(np.uint8)
+    scale = side // pixels.shape[1]
+    return pixels.repeat(scale, axis=1).repeat(scale, axis=2)

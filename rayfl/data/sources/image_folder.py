@@ -6,30 +6,18 @@ Where there are domains (PACS: photo, art_painting, cartoon, sketch), they are t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
-from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
+from rayfl.data.dataset import Dataset, Provenance
 from rayfl.data.formats.image_files import decoded, image_files, subfolders
+from rayfl.data.formats.listed_images import TEST_SHARE, ListedImages, dataset_of_images, drawn_for_testing
 from rayfl.errors import DataError, ScenarioError
 from rayfl.registry import nearest
 from rayfl.streams import stream
-
-_TEST_SHARE = 0.1
-
-
-@dataclass(frozen=True)
-class _Listed:
-    """Image files, and for each its class and its domain ("" where there are none)."""
-
-    files: list[Path]
-    classes: list[str]
-    domains: list[str]
-
 
 _KEYS = ("files", "classes", "domains")
 
@@ -77,24 +65,28 @@ def load(
         is_test = np.repeat([False, True], [len(part.files) for part in parts])
         how = "its train/ and test/"
     else:
-        share = _TEST_SHARE if test_share is None else test_share
-        is_test = _drawn(domain * len(class_names) + label, share, stream(seed, "partition", 2))
+        share = TEST_SHARE if test_share is None else test_share
+        is_test = drawn_for_testing(domain * len(class_names) + label, share, stream(seed, "partition", 2))
         how = f"{share:g} drawn for testing"
     every = decoded(root, files, size, cache_dir, "image_folder")
-    rows = [np.flatnonzero(~is_test), np.flatnonzero(is_test)]
-    train, test = (Samples(every.images[part], label[part].astype(np.int64)) for part in rows)
     description = f"{len(files)} images of {root}, {len(class_names)} classes"
-    natural = None
     if any(domain_names):
         description += f", domains {', '.join(domain_names)}"
-        shards = (Shards.by_owner(domain[part], len(domain_names)) for part in rows)
-        natural = NaturalClients(tuple(domain_names.tolist()), *shards)
     digest = (f"{root}: the sha256 of the sha256 of its images", every.sha256)
     provenance = Provenance("files", f"{description}; {size} x {size} pixels, {how}", (digest,))
-    return Dataset(f"image_folder {path}", train, test, len(class_names), provenance, natural)
+    return dataset_of_images(
+        f"image_folder {path}",
+        every.images,
+        label,
+        domain,
+        is_test,
+        len(class_names),
+        domain_names.tolist(),
+        provenance,
+    )
 
 
-def _parts(root: Path, share_given: bool) -> list[_Listed]:
+def _parts(root: Path, share_given: bool) -> list[ListedImages]:
     """The images under train/ and those under test/, or all of them where there are no such folders."""
     if not root.is_dir():
         raise DataError(f"data.options.path: {root} is no folder")
@@ -106,8 +98,8 @@ def _parts(root: Path, share_given: bool) -> list[_Listed]:
     return [_listed(folder) for folder in split or [root]]
 
 
-def _listed(folder: Path) -> _Listed:
-    listed = _Listed([], [], [])
+def _listed(folder: Path) -> ListedImages:
+    listed = ListedImages([], [], [])
     for outer in subfolders(folder):
         inner = subfolders(outer)
         if inner and image_files(outer):
@@ -127,7 +119,7 @@ def _listed(folder: Path) -> _Listed:
     return listed
 
 
-def _only(listed: _Listed, domains: Sequence[str]) -> _Listed:
+def _only(listed: ListedImages, domains: Sequence[str]) -> ListedImages:
     known = set(listed.domains)
     if known == {""}:
         raise ScenarioError("data.options.domains: the folder has classes but no domains; leave it out")
@@ -135,13 +127,4 @@ def _only(listed: _Listed, domains: Sequence[str]) -> _Listed:
         if domain not in known:
             raise ScenarioError(f"data.options.domains: no domain '{domain}'; {nearest(domain, known)}")
     kept = [row for row, domain in enumerate(listed.domains) if domain in domains]
-    return _Listed(*([getattr(listed, key)[row] for row in kept] for key in _KEYS))
-
-
-def _drawn(group: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
-    """[n] bool: of each group the rounded share of its rows, at random; of two or more at least one, never all."""
-    chosen = np.zeros(len(group), bool)
-    for number in np.unique(group):
-        rows = np.flatnonzero(group == number)
-        chosen[rng.permutation(rows)[: min(max(1, round(share * len(rows))), len(rows) - 1)]] = True
-    return chosen
+    return ListedImages(*([getattr(listed, key)[row] for row in kept] for key in _KEYS))

@@ -1,0 +1,117 @@
+"""`data.classes`: a data set restricted to some of its classes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from rayfl.config.places import Classes
+from rayfl.data.checking import are_class_labels
+from rayfl.data.dataset import Dataset, NaturalClients, Samples, Shards
+from rayfl.data.inputs import TextWindows
+from rayfl.data.places import at_places, listed
+from rayfl.errors import DataError, ScenarioError
+from rayfl.streams import stream
+
+
+def choose_classes(dataset: Dataset, config: Classes, seed: int) -> Dataset:
+    """Leaves out the samples of all classes but the chosen ones, which are renumbered in ascending order.
+
+    Which classes they are depends on the section, the number of classes and, if some are drawn, on the seed alone.
+    Samples keep their order. Of the data's own clients, those that are left without training samples are left out.
+
+    Args:
+        dataset: As its source made it.
+        config: The scenario's `data.classes`.
+        seed: The data's seed.
+
+    Raises:
+        ScenarioError: Labels are no classes, or are symbols of a text.
+        DataError: A place beyond the last class, or a set of samples or clients of which nothing would be left.
+    """
+    count, y = dataset.num_classes, dataset.train.y
+    if not are_class_labels(y, count):
+        raise ScenarioError(
+            f"data.classes: needs class labels, and those of {dataset.name} are {y.dtype}{list(y.shape)}; leave it out"
+        )
+    if isinstance(dataset.train.x, TextWindows):
+        raise ScenarioError(
+            f"data.classes: labels of {dataset.name} are symbols of the text, which inputs consist of; leave it out"
+        )
+    assert count is not None
+    numbers = chosen_numbers(config, count, seed, dataset.name)
+    kept = {part: np.flatnonzero(np.isin(samples.y, numbers)) for part, samples in dataset.parts.items()}
+    for part, rows in kept.items():
+        if not len(rows):
+            raise DataError(
+                f"data.classes: {part} of {dataset.name} has no samples of {_in_words(numbers)}; choose others"
+            )
+    natural = dataset.natural and _clients_left(dataset.natural, kept["train"], kept["test"])
+    if natural and not natural.names:
+        raise DataError(
+            f"data.classes: none of the clients of {dataset.name} has training samples of {_in_words(numbers)}; choose "
+            "others"
+        )
+    parts = {part: _renumbered(dataset.parts[part].take(rows), numbers) for part, rows in kept.items()}
+    return replace(
+        dataset,
+        train=parts.pop("train"),
+        test=parts.pop("test"),
+        tests=parts,
+        num_classes=len(numbers),
+        natural=natural,
+        class_numbers=numbers,
+        chosen=(*dataset.chosen, f"{_in_words(numbers)} of {count}"),
+    )
+
+
+def chosen_numbers(config: Classes, count: int, seed: int, name: str) -> np.ndarray:
+    """The numbers of the chosen classes, ascending: [classes] int64 in 0..count-1."""
+    pool = at_places(config, "classes", count, f"{name} has {count} classes")
+    if config.draw is not None:
+        pool = stream(seed, "draw classes").choice(pool, config.draw, replace=False)
+    return np.sort(pool)
+
+
+def check_every_class_is_held(labels: np.ndarray, numbers: np.ndarray) -> None:
+    """Checks that each of the chosen classes is among the samples that clients train on.
+
+    Args:
+        labels: [n] of these samples.
+        numbers: [classes] the numbers that the classes have at the source.
+
+    Raises:
+        DataError: Names the classes that no client holds, by their numbers at the source.
+    """
+    missing = np.setdiff1d(np.arange(len(numbers)), labels)
+    if len(missing):
+        raise DataError(
+            f"data.classes: no client has training samples of {_in_words(numbers[missing])}; choose other places, "
+            "another data.seed, more clients, or hold fewer samples out"
+        )
+
+
+def _in_words(numbers: np.ndarray) -> str:
+    return f"class{'es' if len(numbers) > 1 else ''} {listed(numbers)}"
+
+
+def _renumbered(samples: Samples, numbers: np.ndarray) -> Samples:
+    return Samples(samples.x, np.searchsorted(numbers, samples.y).astype(samples.y.dtype))
+
+
+def _clients_left(natural: NaturalClients, train: np.ndarray, test: np.ndarray) -> NaturalClients:
+    """The data's own clients with the rows that are kept, renumbered, and without those who train on none."""
+    shards = _kept(natural.train, train)
+    left = np.flatnonzero(shards.sizes)
+    return NaturalClients(
+        tuple(natural.names[int(client)] for client in left),
+        shards.subset(left),
+        None if natural.test is None else _kept(natural.test, test).subset(left),
+    )
+
+
+def _kept(shards: Shards, rows: np.ndarray) -> Shards:
+    stays = np.isin(shards.rows, rows)
+    offsets = np.concatenate([[0], np.cumsum(stays)])[shards.offsets]
+    return Shards(np.searchsorted(rows, shards.rows[stays]), offsets)

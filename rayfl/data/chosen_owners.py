@@ -1,0 +1,43 @@
+"""`data.owners`: a data set restricted to some of its own clients."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from rayfl.config.places import Owners
+from rayfl.data.dataset import Dataset, NaturalClients
+from rayfl.data.places import at_places
+from rayfl.errors import DataError
+
+
+def choose_owners(dataset: Dataset, config: Owners) -> Dataset:
+    """Leaves out all of the data's own clients but the chosen ones, which keep the data's order.
+
+    Which they are depends on the section and on the number of the data's clients alone. Samples of the others stay in
+    the data set, and belong to nobody.
+
+    Args:
+        dataset: As its source made it.
+        config: The scenario's `data.owners`.
+
+    Raises:
+        DataError: The data has no clients of its own, or fewer than the places or `of` need.
+    """
+    natural = dataset.natural
+    if natural is None:
+        raise DataError(f"data.owners: {dataset.name} has no clients of its own to choose from; leave it out")
+    available = len(natural.names)
+    described = f"{dataset.name} has {available} clients of its own"
+    if config.of is not None and config.of > available:
+        raise DataError(f"data.owners.of: is {config.of}, but {described}; choose at most {available}")
+    found = np.sort(at_places(config, "owners", available, described))
+    left = NaturalClients(
+        tuple(natural.names[int(client)] for client in found),
+        natural.train.subset(found),
+        None if natural.test is None else natural.test.subset(found),
+    )
+    ranges = ", ".join(f"{start}-{stop - 1}" for start, stop in config.places)
+    words = f"clients from places {ranges} of the data's own {available}"
+    return replace(dataset, natural=left, chosen=(*dataset.chosen, words))

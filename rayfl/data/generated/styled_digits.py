@@ -1,0 +1,49 @@
+"""Generated images that stand in for PACS: handwritten digits in four styles, which are its domains.
+
+Photos are coloured ink on dark paper, paintings coloured ink on paper of another colour, cartoons black ink on bright
+paper, sketches dark grey ink on white. The class is the digit, so classes look alike in all domains but for colours.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from rayfl.data.generated import handwriting
+from rayfl.data.generated.coloured_digits import INKS, painted
+from rayfl.streams import stream
+
+WRITERS = 60
+DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
+
+
+def generate(cache_dir: Path, seed: int, classes: int, side: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Images [n, side, side, 3] uint8, their digits [n] int64 and domains [n] int64, places in `DOMAINS`.
+
+    Args:
+        classes: How many digits, from 0.
+        side: A multiple of 32.
+
+    Raises:
+        DataError: A cache folder that cannot be written to.
+    """
+    written = handwriting.cached(cache_dir, seed, WRITERS, classes)
+    rng = stream(seed, "generate", WRITERS)
+    n = len(written)
+    domain = rng.integers(len(DOMAINS), size=n)
+    first = rng.integers(len(INKS), size=n)
+    second = (first + rng.integers(1, len(INKS), size=n)) % len(INKS)
+    noise = rng.integers(-20, 21, (n, 3))
+    bright, dim = 255 - (255 - INKS) // 3, INKS // 4
+    grey = np.repeat(rng.integers(0, 80, (n, 1)), 3, axis=1)
+    ink = _of_domain(domain, INKS[first], np.zeros((n, 3), int), INKS[first], grey)
+    paper = _of_domain(domain, bright[second], bright[first], dim[second], np.full((n, 3), 255))
+    ink, paper = (np.clip(colour + noise * (domain != 3)[:, None], 0, 255) for colour in (ink, paper))
+    return painted(written.images, paper, ink, side), written.labels, domain
+
+
+def _of_domain(domain: np.ndarray, *colours: np.ndarray) -> np.ndarray:
+    """[n, 3]: of each image the colour that its domain has for it."""
+    chosen: np.ndarray = np.stack(colours)[domain, np.arange(len(domain))]
+    return chosen

@@ -1,0 +1,40 @@
+"""Places in a random order of classes or of the data's own clients, as `data.classes` and `data.owners` give them."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import numpy as np
+
+from rayfl.config.places import Places
+from rayfl.errors import DataError
+from rayfl.streams import stream
+
+
+def at_places(config: Places, purpose: str, number: int, described: str) -> np.ndarray:
+    """What stands at the places: [config.number] int64 in 0..number-1, in the order's order.
+
+    The order depends on `config.order_seed`, `purpose` and `number` alone.
+
+    Args:
+        config: The places.
+        purpose: Of the random stream; also the key of [data], for the error.
+        number: How many there are to be put in order.
+        described: The same in words, for the error: "cifar100 has 100 classes".
+
+    Raises:
+        DataError: A place beyond the last.
+    """
+    if config.end > number:
+        raise DataError(
+            f"data.{purpose}.places: the last range ends at {config.end}, but {described}; choose at most {number}"
+        )
+    order = stream(config.order_seed, f"order of {purpose}").permutation(number)
+    return np.concatenate([order[start:stop] for start, stop in config.places])
+
+
+def listed(numbers: np.ndarray) -> str:
+    """Ascending numbers in words: "0-3, 7, 9-12"."""
+    runs = [list(run) for _, run in groupby(enumerate(numbers.tolist()), lambda pair: pair[1] - pair[0])]
+    ends = [(run[0][1], run[-1][1]) for run in runs]
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ends)

@@ -1,0 +1,174 @@
+"""PACS: seven classes of things in four domains, art paintings, cartoons, photos and sketches.
+
+Li et al., "Deeper, Broader and Artier Domain Generalization", ICCV 2017: 9991 images of 227 x 227 pixels. The domains
+are the data's natural clients. The authors' lists of training and test images are not read: what is tested on is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from rayfl.data.dataset import Dataset, Provenance
+from rayfl.data.formats.image_files import decoded, image_files, subfolders
+from rayfl.data.formats.listed_images import TEST_SHARE, ListedImages, dataset_of_images, drawn_for_testing
+from rayfl.data.generated import styled_digits
+from rayfl.data.sources.stand_in import Source, files_or_generated
+from rayfl.errors import DataError
+from rayfl.streams import stream
+
+CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
+
+Domain = Literal["art_painting", "cartoon", "photo", "sketch"]
+Domains = Annotated[tuple[Domain, ...], Field(min_length=1)]
+
+_IMAGES = {"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3929}
+_SPELLED = {
+    "artpainting": "art_painting",
+    "art": "art_painting",
+    "cartoon": "cartoon",
+    "photo": "photo",
+    "sketch": "sketch",
+}
+"""Names of folders, without capitals and underscores."""
+_FOLDERS = ("pacs", "PACS")
+_INNER = ("", "kfold", "images", "PACS")
+
+
+def load(
+    source: Source,
+    data_dir: Path,
+    cache_dir: Path,
+    seed: int,
+    domains: Domains = ("art_painting", "cartoon", "photo", "sketch"),
+    size: Annotated[int, Field(ge=32, le=512, multiple_of=32)] = 64,
+    test_share: Annotated[float, Field(gt=0, lt=1)] = TEST_SHARE,
+) -> Dataset:
+    """PACS from its folder of images, or generated digits of four styles in its place.
+
+    Looks in `data_dir`/pacs and `data_dir`/PACS for domain/class/image, there or in kfold/, images/ or PACS/, as the
+    data set and its mirrors have it. Domains and classes may be in capitals, and art paintings in "art". Classes are
+    numbered by name, as the authors number them. Decoded images are kept in `cache_dir`.
+
+    Args:
+        source: "files" reads the files or fails; "generated" makes handwritten digits, 0 to 6; "auto" reads the files
+            where there are any and otherwise generates.
+        domains: Those to keep.
+        size: Images are scaled to size x size pixels.
+        test_share: Of the images of each class in each domain, drawn with the data's seed; the same whatever other
+            domains are kept.
+
+    Returns:
+        x [n, size, size, 3] uint8, y [n] int64 in 0..6, the chosen domains as natural clients, sorted by name.
+
+    Raises:
+        DataError: No folder where `source` is "files", a domain or class that is missing or unknown, or an image that
+            cannot be read (named).
+    """
+    folders = [data_dir / name for name in _FOLDERS]
+    names = sorted(set(domains))
+    return files_or_generated(
+        source,
+        title="PACS",
+        kind="GENERATED DIGITS OF FOUR STYLES",
+        folders=folders,
+        looked_for="art_painting/, cartoon/, photo/ and sketch/, each with a folder of images per class",
+        get=f"get it from its authors' page, sketchx.eecs.qmul.ac.uk/downloads, unpacked in {folders[0]}",
+        read=lambda: _read(folders, names, size, test_share, cache_dir, seed),
+        generate=lambda: _generated(names, size, test_share, cache_dir, seed),
+    )
+
+
+def _read(
+    folders: Sequence[Path], domains: Sequence[str], size: int, test_share: float, cache_dir: Path, seed: int
+) -> Dataset | None:
+    root = next((place for base in folders for name in _INNER if _by_domain(place := base / name)), None)
+    if root is None:
+        return None
+    listed = _listed(root, domains)
+    every = decoded(root, listed.files, size, cache_dir, "pacs")
+    counts, whole = f"{len(listed.files)} images", sum(_IMAGES[domain] for domain in domains)
+    if len(listed.files) != whole:
+        counts = f"A SUBSET: {counts} of the {whole}"
+    provenance = Provenance(
+        "files",
+        f"PACS, {', '.join(domains)}, {counts}; {size} x {size} pixels, {test_share:g} drawn for testing",
+        ((f"{root}: the sha256 of the sha256 of its images", every.sha256),),
+    )
+    label = np.array([CLASSES.index(name) for name in listed.classes])
+    domain = np.array([domains.index(name) for name in listed.domains])
+    return _dataset(every.images, label, domain, domains, test_share, seed, provenance)
+
+
+def _generated(domains: Sequence[str], size: int, test_share: float, cache_dir: Path, seed: int) -> Dataset:
+    images, label, style = styled_digits.generate(cache_dir, seed, len(CLASSES), size)
+    chosen = [styled_digits.DOMAINS.index(name) for name in domains]
+    kept = np.isin(style, chosen)
+    description = (
+        f"Handwritten digits of {styled_digits.WRITERS} writers, seed {seed}; a class is a digit, a domain a way to "
+        f"colour ink and paper: {', '.join(domains)}; {test_share:g} drawn for testing"
+    )
+    provenance = Provenance("generated", description)
+    domain = np.searchsorted(chosen, style[kept])
+    return _dataset(images[kept], label[kept], domain, domains, test_share, seed, provenance)
+
+
+def _dataset(
+    images: np.ndarray,
+    label: np.ndarray,
+    domain: np.ndarray,
+    domains: Sequence[str],
+    test_share: float,
+    seed: int,
+    provenance: Provenance,
+) -> Dataset:
+    is_test = np.zeros(len(label), bool)
+    for place, name in enumerate(domains):  # each from a stream of its own: another choice of domains changes none
+        of_domain = domain == place
+        rng = stream(seed, "partition", 2, list(_IMAGES).index(name))
+        is_test[of_domain] = drawn_for_testing(label[of_domain], test_share, rng)
+    return dataset_of_images("pacs", images, label, domain, is_test, len(CLASSES), domains, provenance)
+
+
+def _listed(root: Path, domains: Sequence[str]) -> ListedImages:
+    there = _by_domain(root)
+    listed = ListedImages([], [], [])
+    for domain in domains:
+        if domain not in there:
+            raise DataError(f"{root}: has no folder of domain '{domain}', only {', '.join(sorted(there))}")
+        for name, folder in _classes(there[domain]):
+            found = image_files(folder)
+            if not found:
+                raise DataError(f"{folder}: has no images")
+            listed.files.extend(found)
+            listed.classes.extend([name] * len(found))
+            listed.domains.extend([domain] * len(found))
+    return listed
+
+
+def _by_domain(root: Path) -> dict[str, Path]:
+    """The folders in `root` that are domains, by the domain's name; other folders are passed over."""
+    found: dict[str, Path] = {}
+    for folder in subfolders(root):
+        plain = "".join(letter for letter in folder.name.lower() if letter.isalnum())
+        domain = _SPELLED.get(plain)
+        if domain in found:
+            raise DataError(f"{root}: has two folders of domain '{domain}', {found[domain].name} and {folder.name}")
+        if domain:
+            found[domain] = folder
+    return found
+
+
+def _classes(domain: Path) -> Iterator[tuple[str, Path]]:
+    """The seven classes of a domain with their folders, in the order of their names."""
+    there = {folder.name.lower(): folder for folder in subfolders(domain)}
+    for name in CLASSES:
+        if name not in there:
+            raise DataError(f"{domain}: has no folder of class '{name}'")
+    if unknown := sorted(set(there) - set(CLASSES)):
+        raise DataError(f"{there[unknown[0]]}: is no class of PACS, which are {', '.join(CLASSES)}")
+    return ((name, there[name]) for name in CLASSES)

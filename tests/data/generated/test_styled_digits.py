@@ -1,0 +1,34 @@
+"""The stand-in for PACS: domains look as they are said to, and classes are digits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from rayfl.data.generated import handwriting, styled_digits
+from rayfl.data.generated.styled_digits import DOMAINS, WRITERS
+
+
+def test_papers_are_those_of_the_domains_and_classes_are_digits(tmp_path: Path) -> None:
+    images, labels, domains = styled_digits.generate(tmp_path, 0, 7, 32)
+    written = handwriting.cached(tmp_path, 0, WRITERS, 7)
+    np.testing.assert_array_equal(labels, written.labels)
+    assert images.shape == (len(labels), 32, 32, 3)
+    assert set(labels.tolist()) == set(range(7))
+    paper = {name: images[domains == place, 0, 0].astype(int) for place, name in enumerate(DOMAINS)}
+    assert (paper["sketch"] == 255).all()
+    assert paper["photo"].max() < 80
+    assert min(paper["cartoon"].min(), paper["art_painting"].min()) > 150
+    darkest = {name: images[domains == place].min(axis=(1, 2)).astype(int) for place, name in enumerate(DOMAINS)}
+    assert (np.ptp(darkest["sketch"], axis=1) == 0).all(), "grey"
+    assert darkest["cartoon"].mean() < 40 < darkest["art_painting"].max(axis=1).mean()
+    counts = np.bincount(domains * 7 + labels, minlength=28)
+    assert counts.min() > 100
+
+
+def test_same_seed_same_images_other_seed_other_images(tmp_path: Path) -> None:
+    first, again, other = (styled_digits.generate(tmp_path, seed, 7, 32) for seed in (0, 0, 1))
+    for one, two in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one, two)
+    assert not np.array_equal(first[0][:100], other[0][:100])
