@@ -52,11 +52,12 @@ def _draw_clients(grid: Grid, finished: Mapping[Cell, FinishedRun], folder: Path
         _warn(console, "no histogram of clients: the runs kept no scores of single clients (evaluation.per_client)")
         return
     runs = list(finished.values())
-    repeated = f"{grid.tasks} tasks" if grid.tasks else f"{len(grid.seeds)} seeds"
+    tasks, seeds = ({getattr(run, of) for run in runs} for of in ("task", "seed"))
+    repeated = f"{f'{len(tasks)} tasks, ' if grid.tasks else ''}{len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
     draw_histogram(
         scores,
         runs[0].headline,
-        f"{grid.title or grid.name}: clients of all runs ({repeated})",
+        f"{grid.title or grid.name}: all clients ({repeated})",
         any(run.data_source == "generated" for run in runs),
         folder / "clients",
         grid.reference,

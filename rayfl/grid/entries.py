@@ -39,7 +39,7 @@ class Entries:
         noun = "runs" if self._grid.tasks else "seeds"
         if runs:
             values = by_repetition(runs, name)
-            parts = [f"{statistics.fmean(values):.2f}"]
+            parts = [_shown(statistics.fmean(values))]
             parts[0] += f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
             parts += [f"{len(runs)} of {asked} {noun}"] if len(runs) < asked else []
             parts += [f"{count} {status}" for status, count in failed.items()]
@@ -100,6 +100,10 @@ class Entries:
         """Returns a figure's name with its unit, `client test accuracy mean, %`."""
         symbols = {unit_of(figure, run.headline).symbol for run in self.finished} - {""}
         return ", ".join([figure.replace("_", " "), *sorted(symbols)])
+
+
+def _shown(value: float) -> str:
+    return f"{value:.2f}".replace("-", "−")
 
 
 def _signed(value: float) -> str:

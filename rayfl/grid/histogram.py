@@ -67,7 +67,7 @@ def _histogram(
         panel.spines[["top", "right"]].set_visible(False)
         panel.set_axisbelow(True)
         panel.grid(axis="y", color="#dddddd", linewidth=0.6)
-        for text in panel.legend(loc="upper left", fontsize=8, framealpha=0.9).get_texts():
+        for text in panel.legend(loc="best", fontsize=8, framealpha=0.9).get_texts():
             text.set_parse_math(False)
     panels[0].set_ylabel("share of clients")
     panels[0].yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0, symbol=" %"))
