@@ -8,11 +8,11 @@ import json
 import shutil
 import tomllib
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from rich.console import Console
 
@@ -20,6 +20,7 @@ from rayfl.config.loading import Overrides, load_scenario
 from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario
 from rayfl.durable import write_json
 from rayfl.errors import RayflError, ResourceError, ScenarioError
+from rayfl.grid.differences import differences
 from rayfl.grid.place import Place, with_place
 from rayfl.grid.schema import Grid, folder_name
 from rayfl.grid.starts import in_order
@@ -87,7 +88,7 @@ class Cell:
             before = tomllib.loads((self.folder / "scenario.toml").read_text(encoding="utf-8"))
             raise ScenarioError(
                 f"{self}: '{self.folder}' holds a run of another scenario, which differs in\n"
-                f"{_differences(before, tomllib.loads(self.scenario.to_toml()))}\n"
+                f"{differences(before, tomllib.loads(self.scenario.to_toml()))}\n"
                 "give the same overrides as then, or another folder with --out, or remove that one to run it again"
             )
         device = found.get("device") or _device_of_hosts(self.folder)
@@ -301,22 +302,3 @@ def _log_time(cell: Cell) -> int | None:
         return (cell.folder / LOG).stat().st_mtime_ns
     except FileNotFoundError:
         return None
-
-
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any], named: int = 5) -> str:
-    old, new = (dict(_leaves(tables)) for tables in (before, now))
-    keys = [key for key in old | new if old.get(key) != new.get(key) and key.partition(".")[0] not in CHANGES_NO_RESULT]
-    lines = [f"  {key}: {old.get(key, 'not given')!r} then, {new.get(key, 'not given')!r} now" for key in keys[:named]]
-    return "\n".join([*lines, *([f"  and {len(keys) - named} more"] if len(keys) > named else [])])
-
-
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """(key path, value) of everything in nested tables and lists of tables."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _leaves(inner, f"{path}.{key}" if path else key)
-    elif isinstance(value, list) and value and all(isinstance(inner, Mapping) for inner in value):
-        for index, inner in enumerate(value):
-            yield from _leaves(inner, f"{path}.{index}")
-    else:
-        yield path, value
