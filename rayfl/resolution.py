@@ -11,7 +11,7 @@ from rayfl.data.defaults import with_data_defaults
 from rayfl.local.optimizers import with_optimizer_defaults
 from rayfl.local.sample_weights import with_weighting_defaults
 from rayfl.models import models
-from rayfl.start.starting import scenario_to_start_from
+from rayfl.start.chain import scenario_to_start_from
 from rayfl.tasks.building import with_task_defaults
 
 

@@ -36,8 +36,7 @@ def print_grids() -> None:
     table = Table("grid", "title", "runs", box=None, pad_edge=False)
     for name, path in sorted(find_grids().items()):
         grid = load_grid(path)
-        cells = len(grid.rows) * len(grid.columns) - len(grid.choose(grid.skip, "skip"))
-        table.add_row(Text(name), Text(grid.title), f"{cells * len(grid.seeds)}")
+        table.add_row(Text(name), Text(grid.title), f"{len(grid.places)}")
     _print(table)
 
 

@@ -18,7 +18,7 @@ from rayfl.command_line.options import add_shared_options, command_parser
 from rayfl.config.scenario import CHANGES_NO_RESULT
 from rayfl.data.folders import data_folder
 from rayfl.errors import DataError, ScenarioError
-from rayfl.grid.cells import LOG, Cell, Outcome, alone_in, cells_of, client_updates, run_cells
+from rayfl.grid.cells import LOG, Cell, Outcome, alone_in, cells_of, planned, run_cells
 from rayfl.grid.progress import GridProgress
 from rayfl.grid.results import CellRun, FailedRun, FinishedRun
 from rayfl.grid.schema import Grid, load_grid
@@ -47,6 +47,13 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.gr
     )
     parser.add_argument(
         "--seed", action="append", type=int, metavar="N", help="run this seed only; may be repeated (default: all)"
+    )
+    parser.add_argument(
+        "--task",
+        action="append",
+        type=int,
+        metavar="N",
+        help="run this task only, in a grid with tasks; may be repeated (default: all)",
     )
     parser.add_argument("--table-only", action="store_true", help="run nothing: make the table of what is finished")
     add_shared_options(parser, "grid")
@@ -81,24 +88,25 @@ def _run(options: argparse.Namespace, console: Console) -> int:
 def _run_left(
     options: argparse.Namespace, console: Console, grid: Grid, cells: Sequence[Cell], folder: Path, data_dir: Path
 ) -> int:
-    finished = {cell: _read(cell) for cell in cells if cell.finished()}
+    finished = {cell: _read(grid, cell) for cell in cells if cell.finished()}
     runs = {cell: run for cell in cells if (run := finished.get(cell) or _read_failure(cell))}
     _check_same_data(finished)
     _announce(console, grid, cells, len(finished), folder)
     changes = _changes(options)
     failed: list[Outcome] = []
-    left = (
-        []
-        if options.table_only
-        else [cell for cell in _chosen(grid, cells, options.only, options.seed) if cell not in finished]
-    )
-    with GridProgress(len(left), sum(map(client_updates, left)), console) as progress:
+    chosen = [] if options.table_only else _chosen(grid, cells, options)
+    left = planned([cell for cell in chosen if cell not in finished], finished)
+    if left:
+        from rayfl.grid.checking import check_cells
+
+        check_cells([cell for cell in cells if cell in left], data_dir)
+    with GridProgress(len(left), sum(left.values()), console) as progress:
         _write_table(grid, cells, runs, changes, folder)
-        for event in run_cells(left, options.backend, options.address, data_dir, folder) if left else ():
+        for event in run_cells(list(left), options.backend, options.address, data_dir, folder) if left else ():
             if isinstance(event, int):
                 progress.running(event)
                 continue
-            cell, work = event.cell, client_updates(event.cell)
+            cell, work = event.cell, left[event.cell]
             if event.error is not None:
                 failed.append(event)
                 failure = _read_failure(cell)
@@ -106,33 +114,52 @@ def _run_left(
                 if failure is not None:
                     runs[cell] = failure
             else:
-                runs[cell] = finished[cell] = run = _read(cell)
+                runs[cell] = finished[cell] = run = _read(grid, cell)
                 progress.done(str(cell), work, f"best {percent(run.best / 100)}, {duration(run.seconds)}")
                 _check_same_data(finished)
             _write_table(grid, cells, runs, changes, folder)
-    _write_table(grid, cells, runs, changes, folder).show(console)
+    table = _write_table(grid, cells, runs, changes, folder)
+    table.show(console)
+    if grid.figures:
+        from rayfl.grid.drawing import draw
+
+        draw(grid, table, runs, folder, console)
     console.print(Text.assemble("table and runs: ", (str(folder), "bold")), soft_wrap=True)
     for outcome in failed:
         print(f"error: {outcome.cell}: {outcome.error} (see {outcome.cell.folder / LOG})", file=sys.stderr)
     return 1 if failed else 0
 
 
-def _read(cell: Cell) -> FinishedRun:
-    return FinishedRun.read(cell.row, cell.column, cell.seed, cell.folder)
+def _read(grid: Grid, cell: Cell) -> FinishedRun:
+    row, column, seed, task = cell.place
+    return FinishedRun.read(row, column, seed, cell.folder, task, grid.figures)
 
 
 def _read_failure(cell: Cell) -> FailedRun | None:
-    return FailedRun.read(cell.row, cell.column, cell.seed, cell.folder)
+    row, column, seed, task = cell.place
+    return FailedRun.read(row, column, seed, cell.folder, task)
 
 
-def _chosen(grid: Grid, cells: Sequence[Cell], only: Sequence[str] | None, seeds: Sequence[int] | None) -> list[Cell]:
-    if strange := set(seeds or ()) - set(grid.seeds):
+def _chosen(grid: Grid, cells: Sequence[Cell], options: argparse.Namespace) -> list[Cell]:
+    number = grid.tasks or 0
+    seeds, tasks = set(options.seed or grid.seeds), set(options.task or range(number))
+    if strange := seeds - set(grid.seeds):
         raise ScenarioError(f"--seed: {min(strange)} is not among the seeds of this grid: {list(grid.seeds)}")
+    if options.task and not number:
+        raise ScenarioError("--task: this grid has no tasks; leave it out")
+    if strange := tasks - set(range(number)):
+        raise ScenarioError(f"--task: {min(strange)} is not among the tasks of this grid: 0 to {number - 1}")
     try:
-        chosen = grid.choose(only or ("*/*",), "--only")
+        chosen = grid.choose(options.only or ("*/*",), "--only")
     except ValueError as error:
         raise ScenarioError(str(error)) from None
-    return [cell for cell in cells if (cell.row, cell.column) in chosen and cell.seed in (seeds or grid.seeds)]
+    return [
+        cell
+        for cell in cells
+        if (cell.row, cell.column) in chosen
+        and cell.place.seed in seeds
+        and (cell.place.task is None or cell.place.task in tasks)
+    ]
 
 
 def _changes(options: argparse.Namespace) -> list[str]:
@@ -172,10 +199,11 @@ def _write_table(
 
 def _announce(console: Console, grid: Grid, cells: Sequence[Cell], finished: int, folder: Path) -> None:
     skipped = len(grid.choose(grid.skip, "skip"))
+    each = f"{len(grid.seeds)} seeds" if grid.tasks is None else f"{grid.tasks} tasks and {len(grid.seeds)} seeds"
     lines = [
         f"{grid.title or grid.name} (grid {grid.name})",
         f"cells    {len(grid.rows)} rows × {len(grid.columns)} columns{f', {skipped} not run' if skipped else ''}",
-        f"runs     {len(cells)}, one for each of {len(grid.seeds)} seeds; {finished} are finished already",
+        f"runs     {len(cells)}, one for each of {each}; {finished} are finished already",
         f"records  {folder}",
     ]
     for number, line in enumerate(lines):

@@ -8,23 +8,26 @@ import json
 import shutil
 import tomllib
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from rich.console import Console
 
 from rayfl.config.loading import Overrides, load_scenario
-from rayfl.config.phase import Bernoulli, BySampler, BySize, Cohort, Explicit, Pooled
 from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario
 from rayfl.durable import write_json
 from rayfl.errors import RayflError, ResourceError, ScenarioError
+from rayfl.grid.differences import differences
+from rayfl.grid.place import Place, with_place
 from rayfl.grid.schema import Grid, folder_name
+from rayfl.grid.starts import in_order
 from rayfl.report.reason import one_line
 from rayfl.report.status import Status, read_status
 from rayfl.resolution import resolve
+from rayfl.start.chain import starts_of
 
 MARKER = "finished.json"
 LOG = "run.log"
@@ -36,21 +39,29 @@ class Cell:
     """One run of a grid.
 
     Attributes:
-        row: The label of its row.
-        column: The label of its column.
-        seed: Its seed.
+        place: Its row, column, seed and task.
         scenario: What is run, every default written out.
         folder: Its own.
+        starts: Where models of scenarios that cells start from are kept.
     """
 
-    row: str
-    column: str
-    seed: int
+    place: Place
     scenario: Scenario
     folder: Path
+    starts: Path
 
     def __str__(self) -> str:
-        return f"{self.row} / {self.column} / seed {self.seed}"
+        return str(self.place)
+
+    @property
+    def row(self) -> str:
+        """The label of its row."""
+        return self.place.row
+
+    @property
+    def column(self) -> str:
+        """The label of its column."""
+        return self.place.column
 
     @property
     def digest(self) -> str:
@@ -77,7 +88,7 @@ class Cell:
             before = tomllib.loads((self.folder / "scenario.toml").read_text(encoding="utf-8"))
             raise ScenarioError(
                 f"{self}: '{self.folder}' holds a run of another scenario, which differs in\n"
-                f"{_differences(before, tomllib.loads(self.scenario.to_toml()))}\n"
+                f"{differences(before, tomllib.loads(self.scenario.to_toml()))}\n"
                 "give the same overrides as then, or another folder with --out, or remove that one to run it again"
             )
         device = found.get("device") or _device_of_hosts(self.folder)
@@ -117,28 +128,51 @@ def _device_of_hosts(folder: Path) -> str:
 def cells_of(grid: Grid, out: Path, overrides: Overrides = (), quick: bool = False) -> list[Cell]:
     """Returns every cell that is not skipped, in the grid's order.
 
-    A cell's folder is `<out>/<grid>/<row>/<column>/seed_<n>`. Its scenario has a title of its own, and every default
-    written out.
+    A cell's folder is `<out>/<grid>/<row>/<column>/seed_<n>`, and in a grid with tasks `task_<k>` in that. Its scenario
+    has a title of its own, and every default written out.
 
     Args:
-        grid: Its rows, columns and seeds.
+        grid: Its rows, columns, seeds and tasks.
         out: The folder above the grid's.
         overrides: Of all cells.
         quick: Applies the scenario's and the grid's [quick].
 
     Raises:
-        ScenarioError: The scenario of a cell is wrong, or names something that is not there; says which cell.
+        ScenarioError: The scenario of a cell, or one that it starts from, is wrong, or names something that is not
+            there; says which cell.
     """
     cells = []
-    for (row, column, seed), scenario in grid.scenarios(overrides, quick).items():
-        folder = out / grid.name / folder_name(row) / folder_name(column) / f"seed_{seed}"
-        title = f"{grid.title or grid.name}: {row} / {column} / seed {seed}"
+    resolved: dict[tuple[str, str], Scenario] = {}
+    starts: set[str] = set()
+    for place, scenario in grid.scenarios(overrides, quick).items():
+        row, column, seed, task = place
         try:
-            resolved = resolve(scenario).model_copy(update={"title": title})
-            cells.append(Cell(row, column, seed, resolved, folder))
+            if (row, column) not in resolved:
+                _resolve_starts(scenario, starts)
+                resolved[row, column] = resolve(scenario)
         except ScenarioError as error:
             raise ScenarioError(f"grid '{grid.name}', {row} / {column}: {error}") from None
+        folder = out / grid.name / folder_name(row) / folder_name(column) / f"seed_{seed}"
+        folder = folder if task is None else folder / f"task_{task}"
+        title = f"{grid.title or grid.name}: {place}"
+        whole = with_place(resolved[row, column], place).model_copy(update={"title": title})
+        cells.append(Cell(place, whole, folder, out / grid.name / "starts"))
     return cells
+
+
+def _resolve_starts(scenario: Scenario, known: set[str]) -> None:
+    """Checks the names and options of the scenarios that a cell starts from, each once.
+
+    Raises:
+        ScenarioError: One of them is wrong.
+    """
+    for key, first in starts_of(scenario.start):
+        if key not in known:
+            known.add(key)
+            try:
+                resolve(first)
+            except ScenarioError as error:
+                raise ScenarioError(f"start.scenario '{first.name}': {error}") from None
 
 
 @contextmanager
@@ -185,8 +219,14 @@ def run_cell(cell: Cell, data_dir: Path) -> str | None:
         try:
             # only a folder that the user named must exist, and the command line has checked that
             given = data_dir if data_dir.is_dir() else None
-            starts = cell.folder.parents[2] / "starts"  # which every node of a cluster sees
-            run(cell.scenario, backend="inline", folder=cell.folder, data_dir=given, starts=starts, console=console)
+            run(
+                cell.scenario,
+                backend="inline",
+                folder=cell.folder,
+                data_dir=given,
+                starts=cell.starts,
+                console=console,
+            )
         except Exception as error:  # a failed cell shall not stop the others
             said = str(error) if isinstance(error, RayflError) else traceback.format_exc()
             console.print(f"error: {said}", markup=False, highlight=False, soft_wrap=True)
@@ -207,7 +247,7 @@ def _keep_failure(cell: Cell, error: Exception) -> None:
 def run_cells(
     cells: Sequence[Cell], backend: Literal["ray", "inline"], address: str | None, data_dir: Path, folder: Path
 ) -> Iterator[Outcome | int]:
-    """Runs cells, those with most client updates first.
+    """Runs cells, the first ones first.
 
     Args:
         cells: What to run.
@@ -222,7 +262,6 @@ def run_cells(
     Raises:
         ResourceError: There is no cluster, none that a cell fits, or a node does not see a folder.
     """
-    cells = sorted(cells, key=client_updates, reverse=True)
     if backend == "inline":
         for cell in cells:
             yield 1
@@ -244,24 +283,17 @@ def run_cells(
             yield sum(_log_time(cells[index]) != before for index, before in waiting.items())
 
 
-def client_updates(cell: Cell) -> float:
-    """Returns about how many client updates the run has: what it takes, compared with others of its kind."""
-    clients = cell.scenario.data.clients or 1
-    return sum(phase.rounds * _cohort_size(phase.cohort, clients) for phase in cell.scenario.phases)
+def planned(cells: Sequence[Cell], finished: Iterable[Cell] = ()) -> dict[Cell, float]:
+    """Returns cells in the order in which they are to begin, and about how many client updates each takes.
 
+    The first cell of every start that is to be run comes first, and its client updates include the start's.
 
-def _cohort_size(cohort: Cohort | Pooled, clients: int) -> float:
-    match cohort:
-        case Bernoulli(bernoulli=share) | float(share):
-            return share * clients
-        case Explicit(explicit=lists):
-            return sum(map(len, lists)) / len(lists)
-        case BySize(by_size=number) | int(number):
-            return number
-        case Pooled():
-            return clients
-        case BySampler():  # nobody knows before it draws
-            return clients
+    Args:
+        cells: What is to be run.
+        finished: Cells that have been run, and with them their starts.
+    """
+    order = in_order([cell.scenario for cell in cells], [cell.scenario for cell in finished])
+    return {cells[index]: work for index, work in order}
 
 
 def _log_time(cell: Cell) -> int | None:
@@ -270,22 +302,3 @@ def _log_time(cell: Cell) -> int | None:
         return (cell.folder / LOG).stat().st_mtime_ns
     except FileNotFoundError:
         return None
-
-
-def _differences(before: Mapping[str, Any], now: Mapping[str, Any], named: int = 5) -> str:
-    old, new = (dict(_leaves(tables)) for tables in (before, now))
-    keys = [key for key in old | new if old.get(key) != new.get(key) and key.partition(".")[0] not in CHANGES_NO_RESULT]
-    lines = [f"  {key}: {old.get(key, 'not given')!r} then, {new.get(key, 'not given')!r} now" for key in keys[:named]]
-    return "\n".join([*lines, *([f"  and {len(keys) - named} more"] if len(keys) > named else [])])
-
-
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """(key path, value) of everything in nested tables and lists of tables."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _leaves(inner, f"{path}.{key}" if path else key)
-    elif isinstance(value, list) and value and all(isinstance(inner, Mapping) for inner in value):
-        for index, inner in enumerate(value):
-            yield from _leaves(inner, f"{path}.{index}")
-    else:
-        yield path, value

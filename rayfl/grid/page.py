@@ -65,7 +65,7 @@ def _markdown(table: Table) -> str:
 def _rich(table: Table) -> RichTable:
     shown = RichTable(box=box.SIMPLE_HEAD, header_style="bold")
     for label in table.header:
-        shown.add_column(Text(label), justify="right" if label else "left")
+        shown.add_column(Text(label), justify="right" if label else "left", overflow="fold")
     for row in table.rows:
         shown.add_row(*map(Text, row))
     return shown

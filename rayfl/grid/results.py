@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from rayfl.engine.headline import Headline
+from rayfl.errors import ScenarioError
+from rayfl.registry import nearest
+from rayfl.report.formatting import unit_of
 from rayfl.report.status import read_status
 
 TAIL = 5
@@ -37,6 +41,8 @@ class FinishedRun:
         data_source: Where it came from: `files`, `generated` or `arrays`.
         data_description: What it was.
         data_digests: SHA-256 of the files that were read.
+        task: Which of the grid's tasks, None where it has none.
+        figures: The grid's figures in the last evaluated round, by column, in the units of `unit_of`.
     """
 
     row: str
@@ -54,10 +60,18 @@ class FinishedRun:
     data_source: str
     data_description: str
     data_digests: tuple[str, ...]
+    task: int | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, row: str, column: str, seed: int, folder: Path) -> FinishedRun:
-        """Reads the records in a run's folder."""
+    def read(
+        cls, row: str, column: str, seed: int, folder: Path, task: int | None = None, figures: Sequence[str] = ()
+    ) -> FinishedRun:
+        """Reads the records in a run's folder.
+
+        Raises:
+            ScenarioError: They have no column of a figure's name.
+        """
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
         lines.sort(key=lambda line: line["round"])
         environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
@@ -81,7 +95,14 @@ class FinishedRun:
             data_source=data["source"],
             data_description=data["description"],
             data_digests=tuple(file["sha256"] for file in data["files"]),
+            task=task,
+            figures={name: _figure(lines[-1], name, headline, folder) for name in figures},
         )
+
+    def value(self, name: str) -> float:
+        """Returns a metric (`best`, `last`, `mean_last_5`) or a figure by its name."""
+        found: float = self.figures[name] if name in self.figures else getattr(self, name)
+        return found
 
     def data_found(self) -> str:
         """Returns `files, sha256 0a1b2c3d4e5f6071…`: the same for the same data, in whatever folder."""
@@ -98,6 +119,7 @@ class FailedRun:
         seed: Its seed.
         status: `diverged` where training diverged, else `failed`.
         reason: Why, in one line.
+        task: Which of the grid's tasks, None where it has none.
     """
 
     row: str
@@ -105,14 +127,21 @@ class FailedRun:
     seed: int
     status: Literal["failed", "diverged"]
     reason: str
+    task: int | None = None
 
     @classmethod
-    def read(cls, row: str, column: str, seed: int, folder: Path) -> FailedRun | None:
+    def read(cls, row: str, column: str, seed: int, folder: Path, task: int | None = None) -> FailedRun | None:
         """Reads the status in a run's folder; returns None where the run did not fail."""
         status = read_status(folder)
         if status is None or status["status"] != "failed":
             return None
-        return cls(row, column, seed, "diverged" if status["diverged"] else "failed", status["reason"])
+        return cls(row, column, seed, "diverged" if status["diverged"] else "failed", status["reason"], task)
+
+
+def _figure(line: Mapping[str, Any], name: str, headline: Headline, folder: Path) -> float:
+    if name not in line:
+        raise ScenarioError(f"figures: no column '{name}' in '{folder / 'metrics.jsonl'}'; {nearest(name, line)}")
+    return unit_of(name, headline).factor * _number(line[name])
 
 
 def _number(value: float | None) -> float:

@@ -1,4 +1,4 @@
-"""A grid: one scenario under every combination of rows, columns and seeds, as a paper's table has them."""
+"""A grid: one scenario under every combination of rows, columns, seeds and tasks, as a paper's table has them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, ValidationError, field_validator, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError, field_validator, model_validator
 
 from rayfl.config.finding import GRID, find
 from rayfl.config.loading import Overrides, load_scenario, override_pairs, read_toml
@@ -16,10 +16,14 @@ from rayfl.config.scenario import Scenario
 from rayfl.config.section import Section
 from rayfl.config.validation import explain
 from rayfl.errors import ScenarioError
+from rayfl.grid.place import Place, with_place
 from rayfl.registry import nearest
 
 Metric = Literal["best", "last", "mean_last_5"]
 """Which test accuracy of a run fills its cell: of the best evaluated round, of the last, the mean of the last five."""
+
+Published = float | tuple[float, float]
+"""A published figure, or its mean and standard deviation."""
 
 Labelled = Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
 """Overrides of the scenario, by label: tables like those of [quick]."""
@@ -32,13 +36,19 @@ class Grid(Section):
         name: Of the folder that holds its runs; by default the file's stem without `.grid`.
         title: Stands above the table.
         scenario: A name, or a path relative to the grid's file.
-        seeds: Every cell is run once with each.
-        metrics: Each makes a table.
+        seeds: Every cell is run once with each. Where a cell starts from a scenario, that is run with the same seed.
+        tasks: Every cell is also run once for each of so many tasks: task k, from 0, has `data.seed = k`, so that all
+            rows meet the same tasks and splits.
+        metrics: Each makes a table; by default `best`, or none where there are figures.
+        figures: Columns of metrics.jsonl. They stand side by side as they were in the last evaluated round, in a table
+            for each column of the grid.
+        reference: The row whose figures those of the others are compared with, run by run.
         overrides: Of all cells; a row's come after them, then the column's.
         quick: Overrides of all cells, after all others, when --quick is given.
         rows: Overrides by label.
         columns: Overrides by label.
-        published: Percent, by metric, row and column: `published.best.FedAvg."β = 0.1" = 81.69`.
+        published: In the units of the tables, by metric or figure, row and column:
+            `published.best.FedAvg."β = 0.1" = 81.69`, or mean and deviation, `[81.69, 0.52]`.
         skip: Cells that are listed as not run: "row/column", with * for any.
         note: Stands under the tables: what a reader has to know about the published numbers.
     """
@@ -47,14 +57,24 @@ class Grid(Section):
     title: str = ""
     scenario: str
     seeds: Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)] = (0,)
-    metrics: Annotated[tuple[Metric, ...], Field(min_length=1)] = ("best",)
+    tasks: PositiveInt | None = None
+    metrics: tuple[Metric, ...] = ("best",)
+    figures: tuple[str, ...] = ()
+    reference: str | None = None
     overrides: dict[str, Any] = Field(default_factory=dict)
     quick: dict[str, Any] = Field(default_factory=dict)
     rows: Labelled
     columns: Labelled
-    published: dict[Metric, dict[str, dict[str, float]]] = Field(default_factory=dict)
+    published: dict[str, dict[str, dict[str, Published]]] = Field(default_factory=dict)
     skip: tuple[str, ...] = ()
     note: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _figures_alone(cls, tables: Any) -> Any:
+        if isinstance(tables, Mapping) and tables.get("figures"):
+            return {"metrics": [], **tables}
+        return tables
 
     @field_validator("rows", "columns")
     @classmethod
@@ -69,7 +89,7 @@ class Grid(Section):
             folders[folder] = label
         return labelled
 
-    @field_validator("seeds", "metrics")
+    @field_validator("seeds", "metrics", "figures")
     @classmethod
     def _without_duplicates(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(set(values)) != len(values):
@@ -78,9 +98,17 @@ class Grid(Section):
 
     @model_validator(mode="after")
     def _names_its_own_cells(self) -> Grid:
+        if not self.metrics and not self.figures:
+            raise ValueError("metrics: give one at least, or figures")
+        if self.reference is not None:
+            _check_label(self.reference, self.rows, "reference", "row")
+            if not self.figures:
+                raise ValueError("reference: has no effect without figures; leave it out")
+        shown = [*self.metrics, *self.figures]
         for metric, rows in self.published.items():
-            if metric not in self.metrics:
-                raise ValueError(f"published.{metric}: '{metric}' is not among metrics: {', '.join(self.metrics)}")
+            if metric not in shown:
+                kinds = "metrics and figures" if self.figures else "metrics"
+                raise ValueError(f"published.{metric}: '{metric}' is not among {kinds}: {', '.join(shown)}")
             for row, columns in rows.items():
                 _check_label(row, self.rows, f"published.{metric}", "row")
                 for column in columns:
@@ -106,33 +134,57 @@ class Grid(Section):
             chosen |= {(r, c) for r in self.rows for c in self.columns if row in ("*", r) and column in ("*", c)}
         return chosen
 
-    def scenarios(self, overrides: Overrides = (), quick: bool = False) -> dict[tuple[str, str, int], Scenario]:
-        """The resolved scenario of every (row, column, seed) that is not skipped, in order.
+    @property
+    def places(self) -> list[Place]:
+        """Where there is a run: every row, column, seed and task that is not skipped, in order."""
+        skipped = self.choose(self.skip, "skip")
+        tasks: Iterable[int | None] = (None,) if self.tasks is None else range(self.tasks)
+        return [
+            Place(row, column, seed, task)
+            for row in self.rows
+            for column in self.columns
+            if (row, column) not in skipped
+            for seed in self.seeds
+            for task in tasks
+        ]
 
-        overrides: of all cells, after the grid's own; rows and columns, which are what is compared, come last.
-        quick: apply the scenario's [quick] before all of them, and the grid's own after.
+    def scenarios(self, overrides: Overrides = (), quick: bool = False) -> dict[Place, Scenario]:
+        """The scenario of every place, in order.
+
+        overrides: of all cells, after the grid's own; rows and columns, which are what is compared, come last. Those
+            of `start.overrides` reach the cells that start from a scenario, and the row's and column's own come last.
+        quick: apply the scenario's [quick] before all of them, and the grid's own after; scenarios that cells start
+            from are run in their quick form too.
 
         Raises:
             ScenarioError: names the cell.
         """
-        common = [*table_overrides(self.overrides), *override_pairs(overrides)]
-        last = list(table_overrides(self.quick)) if quick else []
-        skipped = self.choose(self.skip, "skip")
+        of_starts, common = _split_starts([*table_overrides(self.overrides), *override_pairs(overrides)])
+        late_starts, last = _split_starts(table_overrides(self.quick) if quick else ())
+        loaded: dict[tuple[str, str], Scenario] = {}
         found = {}
-        for row, of_row in self.rows.items():
-            for column, of_column in self.columns.items():
-                if (row, column) in skipped:
-                    continue
-                pairs = [*common, *table_overrides(of_row), *table_overrides(of_column), *last]
-                if any(key == "seed" for key, _ in pairs):
-                    raise ScenarioError(f"grid '{self.name}', {row} / {column}: seed: a grid has `seeds` instead")
-                for seed in self.seeds:
-                    try:
-                        cell = load_scenario(Path(self.scenario), [*pairs, ("seed", seed)], quick)
-                    except ScenarioError as error:
-                        raise ScenarioError(f"grid '{self.name}', {row} / {column}: {error}") from None
-                    found[row, column, seed] = cell
+        for place in self.places:
+            row, column, *_ = place
+            if (row, column) not in loaded:
+                own = [*table_overrides(self.rows[row]), *table_overrides(self.columns[column])]
+                try:
+                    self._check_keys([*common, *own, *last])
+                    cell = load_scenario(Path(self.scenario), [*common, *own, *last], quick)
+                    loaded[row, column] = _with_starts(cell, of_starts, late_starts, quick)
+                except ScenarioError as error:
+                    raise ScenarioError(f"grid '{self.name}', {row} / {column}: {error}") from None
+            found[place] = with_place(loaded[row, column], place)
+        if (of_starts or late_starts) and not any(cell.start and cell.start.scenario for cell in loaded.values()):
+            raise ScenarioError(f"grid '{self.name}': start.overrides: no cell starts from a scenario; leave it out")
         return found
+
+    def _check_keys(self, pairs: Iterable[tuple[str, Any]]) -> None:
+        """Checks that nothing sets what the grid sets itself."""
+        keys = {key for key, _ in pairs}
+        if "seed" in keys:
+            raise ScenarioError("seed: a grid has `seeds` instead")
+        if self.tasks is not None and "data.seed" in keys:
+            raise ScenarioError("data.seed: the grid's `tasks` set it; leave it out")
 
 
 def load_grid(grid: str | Path) -> Grid:
@@ -162,3 +214,31 @@ def folder_name(label: str) -> str:
 def _check_label(label: str, known: Mapping[str, Any], where: str, kind: str) -> None:
     if label not in known:
         raise ValueError(f"{where}: there is no {kind} '{label}'; {nearest(label, known)}")
+
+
+_STARTS = "start.overrides."
+
+
+def _split_starts(pairs: Iterable[tuple[str, Any]]) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
+    """Overrides of the scenarios that cells start from, by their key paths there, and those of the cells."""
+    pairs = list(pairs)
+    starts: dict[str, Any] = {}
+    for key, value in pairs:
+        if key == _STARTS[:-1] and isinstance(value, Mapping):
+            starts |= dict(table_overrides(value))
+        elif key.startswith(_STARTS):
+            starts[key.removeprefix(_STARTS)] = value
+    return starts, [pair for pair in pairs if not f"{pair[0]}.".startswith(_STARTS)]
+
+
+def _with_starts(cell: Scenario, before: dict[str, Any], after: dict[str, Any], quick: bool) -> Scenario:
+    """The cell with overrides of the scenario that it starts from, if it does."""
+    start = cell.start
+    if start is None or start.scenario is None:
+        return cell
+    own = dict(table_overrides(start.overrides))
+    if "seed" in {**before, **own, **after}:
+        raise ScenarioError("start.overrides.seed: the grid's `seeds` set it; leave it out")
+    kept = {key: value for key, value in before.items() if key not in own}
+    update = {"overrides": {**kept, **start.overrides, **after}, "quick": start.quick or quick}
+    return cell.model_copy(update={"start": start.model_copy(update=update)})

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from rayfl.engine.headline import Headline
+
 
 def duration(seconds: float) -> str:
     """Returns `0.4 s`, `12 s`, `3 min 20 s` or `2 h 5 min`."""
@@ -19,3 +23,21 @@ def duration(seconds: float) -> str:
 def percent(share: float) -> str:
     """Returns `45.20 %` for 0.452."""
     return f"{100 * share:.2f} %"
+
+
+class Unit(NamedTuple):
+    """How values of the records are shown: times `factor`, with `symbol` behind."""
+
+    factor: float
+    symbol: str
+
+
+def unit_of(column: str, headline: Headline) -> Unit:
+    """Returns the unit in which a column of the records is shown.
+
+    Columns that name the headline metric are in percent where that is a share, and in percent squared if they are a
+    variance (`client_test_accuracy_variance`). All others are shown as they are.
+    """
+    if not headline.is_share or headline.metric not in column:
+        return Unit(1, "")
+    return Unit(1e4, "%²") if "variance" in column else Unit(100, "%")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rayfl.config.scenario import Scenario
-from rayfl.errors import ResourceError
+from rayfl.errors import DivergenceError, ResourceError
 from rayfl.report.status import read_status
 from rayfl.start.source import Source, from_run
 
@@ -26,11 +26,17 @@ def run_once(scenario: Scenario, digest: str, folder: Path, run: Callable[[Path]
 
     Raises:
         ResourceError: The folder cannot be written to or locked.
+        DivergenceError: An earlier run of it diverged, as it would again.
     """
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / f"{scenario.name}-{digest[:16]}"
     with _locked(kept.with_name(f"{kept.name}.lock")):
         status = read_status(kept)
+        if status is not None and status.get("diverged"):
+            raise DivergenceError(
+                f"start.scenario '{scenario.name}': diverged in '{kept}' ({status['reason']}); change its training, or "
+                "remove that folder to run it again"
+            )
         if status is None or status["status"] != "finished":
             _clear(kept)
             run(kept)

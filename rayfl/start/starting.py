@@ -8,8 +8,6 @@ from pathlib import Path
 
 import torch
 
-from rayfl.config.loading import load_scenario
-from rayfl.config.overrides import table_overrides
 from rayfl.config.scenario import Scenario
 from rayfl.config.start import Start
 from rayfl.engine.job import Job
@@ -17,21 +15,13 @@ from rayfl.engine.workload import InitialModel
 from rayfl.errors import ScenarioError
 from rayfl.models.flat import FlatModel
 from rayfl.models.transfer import Transfer, transfer
+from rayfl.start.chain import scenario_to_start_from
 from rayfl.start.fingerprint import fingerprint
 from rayfl.start.from_scenario import run_once
 from rayfl.start.source import Source, from_file, from_library, from_run, origin_digest
 
 Prepare = Callable[[Scenario], tuple[Job, FlatModel]]
 Run = Callable[[Scenario, Path], None]
-
-
-def scenario_to_start_from(start: Start) -> Scenario | None:
-    """The scenario whose model is the start, as it will run; None for other kinds.
-
-    Raises:
-        ScenarioError: It is wrong, or starts from itself.
-    """
-    return _loaded(start, ()) if start.scenario is not None else None
 
 
 def find_source(start: Start, model: FlatModel, folder: Path, prepare: Prepare, run: Run) -> Source:
@@ -48,17 +38,36 @@ def find_source(start: Start, model: FlatModel, folder: Path, prepare: Prepare, 
         ScenarioError: The scenario to run is wrong, or its model does not fit.
         DataError: A file is missing, or holds something else.
     """
-    if start.file is not None:
-        return from_file(Path(start.file).expanduser())
-    if start.run is not None:
-        return from_run(Path(start.run).expanduser())
-    if start.weights is not None:
-        return from_library(start.weights)
     scenario = scenario_to_start_from(start)
-    assert scenario is not None
+    if scenario is None:
+        return _given(start)
     job, theirs = prepare(scenario)
     transfer(theirs.state_dict(), model, start.head, start.ignore, f"start.scenario '{start.scenario}'")
     return run_once(scenario, _digest(job, prepare), folder, lambda kept: run(scenario, kept))
+
+
+def check_start(start: Start, model: FlatModel, prepare: Prepare) -> None:
+    """Checks that a start's weights are there and fit, or will fit where a scenario has to be run for them.
+
+    Args:
+        start: The scenario's [start].
+        model: The model that is to start from them.
+        prepare: Loads a scenario's data and builds its network.
+
+    Raises:
+        ScenarioError: A scenario to run is wrong, or its model does not fit.
+        DataError: A file is missing, or holds something else.
+    """
+    scenario = scenario_to_start_from(start)
+    if scenario is None:
+        source = _given(start)
+        taken = transfer(source.state, model, start.head, start.ignore, source.where)
+        _check_constants(taken, model, source.where)
+        return
+    _, theirs = prepare(scenario)
+    transfer(theirs.state_dict(), model, start.head, start.ignore, f"start.scenario '{start.scenario}'")
+    if scenario.start is not None:
+        check_start(scenario.start, theirs, prepare)
 
 
 def start_from(job: Job, model: FlatModel, source: Source) -> tuple[Job, Transfer]:
@@ -81,6 +90,15 @@ def start_from(job: Job, model: FlatModel, source: Source) -> tuple[Job, Transfe
         "not_used": list(taken.unmatched),
     }
     return replace(job, workloads=[workload] * len(job.workloads), origin=origin), taken
+
+
+def _given(start: Start) -> Source:
+    if start.file is not None:
+        return from_file(Path(start.file).expanduser())
+    if start.run is not None:
+        return from_run(Path(start.run).expanduser())
+    assert start.weights is not None
+    return from_library(start.weights)
 
 
 def _check_constants(taken: Transfer, model: FlatModel, where: str) -> None:
@@ -109,17 +127,3 @@ def _digest(job: Job, prepare: Prepare) -> str:
     else:
         origin = {"name": start.weights or ""}
     return fingerprint(job, origin_digest(origin))
-
-
-def _loaded(start: Start, chain: tuple[str, ...]) -> Scenario:
-    assert start.scenario is not None
-    here = f"{start.scenario} {start.overrides} {start.quick}"
-    if here in chain:
-        raise ScenarioError(f"start.scenario: '{start.scenario}' starts from itself")
-    try:
-        scenario = load_scenario(start.scenario, list(table_overrides(start.overrides)), start.quick)
-    except ScenarioError as error:
-        raise ScenarioError(f"start.scenario: {error}") from None
-    if scenario.start is not None and scenario.start.scenario is not None:
-        _loaded(scenario.start, (*chain, here))
-    return scenario

@@ -12,8 +12,9 @@ import tomli_w
 
 from rayfl.cluster.tasks import Returned
 from rayfl.errors import ResourceError, ScenarioError
-from rayfl.grid.cells import LOG, MARKER, Cell, Outcome, alone_in, cells_of, client_updates, run_cell, run_cells
+from rayfl.grid.cells import LOG, MARKER, Cell, Outcome, alone_in, cells_of, planned, run_cell, run_cells
 from rayfl.grid.schema import Grid, load_grid
+from rayfl.grid.starts import client_updates
 from rayfl.report.status import read_status
 
 SCENARIO = {
@@ -98,7 +99,7 @@ def test_an_unfinished_run_is_begun_again_in_an_empty_folder(grid: Grid, tmp_pat
 
 
 def test_what_an_unfinished_run_left_stays_until_it_is_begun_again(grid: Grid, tmp_path: Path) -> None:
-    first, second, *_ = sorted(cells_of(grid, tmp_path), key=client_updates, reverse=True)
+    first, second, *_ = cells_of(grid, tmp_path)
     second.folder.mkdir(parents=True)
     (second.folder / LOG).write_text("error: why it failed")
     events = run_cells([first, second], "inline", None, NO_DATA, tmp_path)
@@ -121,11 +122,12 @@ def test_a_grids_folder_is_held_by_one_process_at_a_time(tmp_path: Path) -> None
 
 def test_runs_with_most_client_updates_come_first(grid: Grid, tmp_path: Path) -> None:
     cells = cells_of(grid, tmp_path)
-    assert [client_updates(cell) for cell in cells if cell.seed == 0] == [3 * 2, 3 * 4, 2 + 2 * 2, 2 + 2 * 4]
-    events = list(run_cells(cells, "inline", None, NO_DATA, tmp_path))
+    work = planned(cells)
+    assert [work[cell] for cell in cells if cell.place.seed == 0] == [3 * 2, 3 * 4, 2 + 2 * 2, 2 + 2 * 4]
+    assert list(work.values()) == [12, 12, 10, 10, 6, 6, 6, 6]
+    events = list(run_cells(list(work), "inline", None, NO_DATA, tmp_path))
     assert events[::2] == [1] * 8
-    ran = [event.cell for event in events if isinstance(event, Outcome)]
-    assert [client_updates(cell) for cell in ran] == [12, 12, 10, 10, 6, 6, 6, 6]
+    assert [event.cell for event in events if isinstance(event, Outcome)] == list(work)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +143,7 @@ def test_runs_with_most_client_updates_come_first(grid: Grid, tmp_path: Path) ->
 def test_client_updates_are_counted_for_every_kind_of_cohort(cohort: Any, expected: float, tmp_path: Path) -> None:
     row = {"phases.cyclic.rounds": 0, "phases.federated.until": 2, "phases.federated.cohort": cohort}
     cell, *_ = cells_of(write_grid(tmp_path, rows={"a": row}, columns={"only": {}}), tmp_path)
-    assert client_updates(cell) == expected
+    assert client_updates(cell.scenario) == expected
 
 
 def test_a_failed_run_is_told_and_logged_and_the_others_go_on(tmp_path: Path) -> None:

@@ -147,22 +147,32 @@ def test_a_grid_that_another_process_runs_can_only_be_looked_at(
 
 
 def test_failed_runs_are_named_at_the_end_and_the_status_is_1(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with (folder / "scenarios" / "small.grid.toml").open("a") as grid:
-        grid.write("[overrides]\nphases.cyclic.cohort = 9\n")
+    failing = GRID.replace("Cyclic = {}", 'Cyclic = { model = "tests.user_code:RaisesInTraining" }')
+    (folder / "scenarios" / "small.grid.toml").write_text(failing)
     assert main(["small", "--backend", "inline", "--quick", "--out", "results"]) == 1
     said = capsys.readouterr()
     lines = said.err.splitlines()
     assert len(lines) == 2
-    assert lines[0].startswith(
-        "error: Cyclic / 2 / seed 0: phases.cyclic.cohort: 9 clients per round, but there are 4 (see "
-    )
+    assert lines[0].startswith("error: Cyclic / 2 / seed 0: client ")
     assert lines[0].endswith("results/small/Cyclic/2/seed_0/run.log)")
     assert "4 of 6 runs, 2 failed" in said.out
     table = folder / "results" / "small" / "table.md"
     assert "| Cyclic | failed | not run |" in table.read_text()
     assert pq.read_table(table.with_suffix(".parquet"))["status"].to_pylist() == ["finished"] * 4 + ["failed"] * 2
     assert main(["small", "--table-only", "--quick", "--out", "results"]) == 0
-    assert "9 clients per round" in capsys.readouterr().out
+    assert "Runs that failed" in capsys.readouterr().out
+
+
+def test_a_cell_that_its_data_does_not_fit_is_refused_before_any_other_starts(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (folder / "scenarios" / "small.grid.toml").open("a") as grid:
+        grid.write("[overrides]\nphases.cyclic.cohort = 9\n")
+    assert main(["small", "--backend", "inline"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: Cyclic / 2 / seed 0: phases.cyclic.cohort: 9 clients per round, but there are 4")
+    assert finished(folder) == set()
+    assert main(["small", "--backend", "inline", "--only", "FedAvg/2", "--seed", "0"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -172,6 +182,7 @@ def test_failed_runs_are_named_at_the_end_and_the_status_is_1(folder: Path, caps
         (["small", "--data-dir", "gone"], "error: --data-dir: there is no folder 'gone'"),
         (["small", "--only", "FedAvg"], "error: --only: 'FedAvg' is not row/column (* stands for any)"),
         (["small", "--seed", "9"], "error: --seed: 9 is not among the seeds of this grid: [0, 1]"),
+        (["small", "--task", "0"], "error: --task: this grid has no tasks; leave it out"),
         (["small", "--only", "Fedavg/2"], "error: --only: there is no row 'Fedavg'; did you mean 'FedAvg'"),
         (["small", "seed=3"], "seed: a grid has `seeds` instead"),
         (["small", "--out", "my_arrays.py"], "my_arrays.py/small': Not a directory; name another one with --out"),

@@ -11,6 +11,7 @@ import tomli_w
 from rayfl.config import find_scenarios
 from rayfl.config.finding import find_grids
 from rayfl.errors import ScenarioError
+from rayfl.grid.place import Place
 from rayfl.grid.schema import Grid, folder_name, load_grid
 
 SCENARIO = """\
@@ -53,12 +54,12 @@ def write(folder: Path, name: str = "table", **changes: Any) -> Path:
 def test_a_grid_is_every_row_with_every_column_and_seed(folder: Path) -> None:
     scenarios = load_grid(write(folder)).scenarios()
     assert list(scenarios) == [
-        (row, column, seed) for row in GRID["rows"] for column in GRID["columns"] for seed in (0, 4)
+        (row, column, seed, None) for row in GRID["rows"] for column in GRID["columns"] for seed in (0, 4)
     ]
-    cell = scenarios["FedAvg", "β = 1.0", 4]
+    cell = scenarios[Place("FedAvg", "β = 1.0", 4)]
     assert (cell.seed, cell.data.clients, cell.name) == (4, 6, "shared")
     assert {phase.name: phase.rounds for phase in cell.phases} == {"federated": 6}
-    assert [phase.rounds for phase in scenarios["Cyclic + FedAvg", "β = 0.1", 0].phases] == [2, 4]
+    assert [phase.rounds for phase in scenarios[Place("Cyclic + FedAvg", "β = 0.1", 0)].phases] == [2, 4]
 
 
 def test_the_command_line_comes_after_common_overrides_then_rows_and_columns_last(folder: Path) -> None:
@@ -101,6 +102,50 @@ def test_the_grids_own_quick_comes_after_all_else(folder: Path) -> None:
     assert {cell.data.clients for cell in grid.scenarios().values()} == {5}
 
 
+def test_tasks_repeat_every_cell_on_other_data_and_the_same_for_all_rows(folder: Path) -> None:
+    scenarios = load_grid(write(folder, tasks=3)).scenarios()
+    assert list(scenarios) == [
+        (row, column, seed, task)
+        for row in GRID["rows"]
+        for column in GRID["columns"]
+        for seed in (0, 4)
+        for task in range(3)
+    ]
+    for place, scenario in scenarios.items():
+        assert (scenario.seed, scenario.data.seed) == (place.seed, place.task)
+
+
+def test_seeds_reach_the_scenario_that_a_cell_starts_from(folder: Path) -> None:
+    start = {"scenario": "shared", "overrides": {"phases.cyclic.rounds": 1}}
+    grid = load_grid(write(folder, rows={"random": {}, "started": {"start": start}}))
+    for place, scenario in grid.scenarios().items():
+        if place.row == "random":
+            assert scenario.start is None
+        else:
+            assert scenario.start is not None
+            assert scenario.start.overrides == {"phases.cyclic.rounds": 1, "seed": place.seed}
+            assert not scenario.start.quick
+
+
+def test_quick_and_overrides_of_starts_reach_rows_that_have_one_and_their_own_come_last(folder: Path) -> None:
+    start = {"scenario": "shared", "overrides": {"phases.cyclic.rounds": 1}}
+    grid = load_grid(write(folder, rows={"random": {}, "started": {"start": start}}, seeds=[0]))
+    told = ["start.overrides.data.clients=3", "start.overrides.phases.cyclic.rounds=9"]
+    scenarios = grid.scenarios(told, quick=True)
+    assert scenarios[Place("random", "β = 0.1", 0)].start is None
+    found = scenarios[Place("started", "β = 0.1", 0)].start
+    assert found is not None
+    assert found.overrides == {"data.clients": 3, "phases.cyclic.rounds": 1, "seed": 0}
+    assert found.quick
+
+
+def test_a_published_figure_is_a_number_or_a_mean_and_a_deviation(folder: Path) -> None:
+    published = {"loss_mean": {"FedAvg": {"β = 0.1": [78.96, 2.98], "β = 1.0": 64.8}}}
+    grid = load_grid(write(folder, figures=["loss_mean"], published=published))
+    assert grid.published["loss_mean"]["FedAvg"] == {"β = 0.1": (78.96, 2.98), "β = 1.0": 64.8}
+    assert grid.metrics == ()
+
+
 @pytest.mark.parametrize("skip", ["FedAvg/β = 1.0", "FedAvg / β = 1.0", "*/β = 1.0", "FedAvg/*", "*/*"])
 def test_skipped_cells_are_left_out(skip: str, folder: Path) -> None:
     grid = load_grid(write(folder, skip=[skip]))
@@ -110,7 +155,7 @@ def test_skipped_cells_are_left_out(skip: str, folder: Path) -> None:
     if not skip.endswith("*"):
         skipped = {cell for cell in skipped if cell[1] == "β = 1.0"}
     assert grid.choose(grid.skip, "skip") == skipped
-    left = {(row, column) for row, column, _ in grid.scenarios()}
+    left = {(row, column) for row, column, *_ in grid.scenarios()}
     assert left.isdisjoint(skipped)
     assert len(left) + len(skipped) == 4
 
@@ -154,6 +199,16 @@ def test_folder_names_keep_letters_of_any_script() -> None:
             "published.best.FedAvg: there is no column 'β = 0.2'; did you mean 'β = 0.1'",
         ),
         ({"published": {"best": {"FedAvg": {"β = 0.1": "high"}}}}, "published.best.FedAvg.β = 0.1: must be a valid"),
+        ({"published": {"best": {"FedAvg": {"β = 0.1": [1.0, 2.0, 3.0]}}}}, "published.best.FedAvg.β = 0.1: must be a"),
+        ({"tasks": 0}, "tasks: must be greater than 0 (got 0)"),
+        ({"metrics": []}, "metrics: give one at least, or figures"),
+        ({"figures": ["a", "a"]}, "figures: must not hold the same twice"),
+        ({"figures": ["a"], "reference": "FedAvgg"}, "reference: there is no row 'FedAvgg'; did you mean 'FedAvg'"),
+        ({"reference": "FedAvg"}, "reference: has no effect without figures; leave it out"),
+        (
+            {"figures": ["loss_mean"], "published": {"loss": {}}},
+            "published.loss: 'loss' is not among metrics and figures: loss_mean",
+        ),
         ({"skip": ["FedAvg"]}, "skip: 'FedAvg' is not row/column (* stands for any)"),
         ({"skip": ["FedAvgg/*"]}, "skip: there is no row 'FedAvgg'; did you mean"),
         ({"scenario": "shred"}, "scenario: no scenario 'shred'; did you mean 'shared'"),
@@ -178,6 +233,18 @@ def test_what_is_wrong_with_a_grid_is_said_key_by_key(changes: dict[str, Any], m
         ({"rows": {"a": {"phases.cyclik.rounds": 3}}}, [], "a / β = 0.1: phases.cyclik: no phase is called 'cyclik'"),
         ({"rows": {"a": {"seed": 3}}}, [], "a / β = 0.1: seed: a grid has `seeds` instead"),
         ({}, ["seed=3"], "FedAvg / β = 0.1: seed: a grid has `seeds` instead"),
+        (
+            {"tasks": 2, "rows": {"a": {"data": {"seed": 3}}}},
+            [],
+            "a / β = 0.1: data.seed: the grid's `tasks` set it; leave it out",
+        ),
+        ({"tasks": 2}, ["data.seed=3"], "FedAvg / β = 0.1: data.seed: the grid's `tasks` set it"),
+        (
+            {"rows": {"a": {"start": {"scenario": "shared", "overrides": {"seed": 1}}}}},
+            [],
+            "a / β = 0.1: start.overrides.seed: the grid's `seeds` set it; leave it out",
+        ),
+        ({}, ["start.overrides.data.clients=3"], "start.overrides: no cell starts from a scenario; leave it out"),
     ],
 )
 def test_what_is_wrong_with_a_cell_is_said_with_its_name(

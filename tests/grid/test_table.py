@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
+from rayfl.grid.parquet import RUNS
 from rayfl.grid.results import CellRun, FailedRun, FinishedRun
 from rayfl.grid.schema import Grid
-from rayfl.grid.table import RUNS, GridTable
+from rayfl.grid.table import GridTable
 from tests.report.evaluations import ACCURACY
 
 GRID: dict[str, Any] = {
@@ -130,6 +131,7 @@ def test_the_parquet_file_has_a_row_for_every_run(tmp_path: Path) -> None:
         "row": "FedAvg",
         "column": "0.1",
         "seed": 0,
+        "task": None,
         "status": "finished",
         "metric": "test_accuracy",
         "reason": None,

@@ -16,7 +16,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 import rayfl
-from rayfl.errors import DataError, RayflError, ScenarioError
+from rayfl.errors import DataError, DivergenceError, RayflError, ScenarioError
 
 NET = "tests.algorithms.scene:TanhNet"
 PEOPLE: dict[str, Any] = {"name": "people", "data": {"name": "tests.algorithms.scene:people"}, "model": NET}
@@ -160,6 +160,20 @@ def test_a_start_that_was_stopped_is_run_again(tmp_path: Path, first: str) -> No
     (folder / "status.json").write_text(json.dumps(status | {"status": "running"}))
     run(tmp_path, start={"scenario": first})
     assert json.loads((folder / "status.json").read_text())["status"] == "finished"
+
+
+def test_a_start_that_diverged_is_not_run_again_until_its_folder_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "wild.toml"
+    path.write_text(FIRST.replace("lr = 0.1", "lr = 3e38"))
+    with pytest.raises(RayflError, match="client"):
+        run(tmp_path, start={"scenario": str(path)})
+    (folder,) = (tmp_path / "starts" / name for name in kept(tmp_path))
+    before = (folder / "status.json").stat().st_mtime_ns
+    with pytest.raises(DivergenceError) as caught:
+        run(tmp_path, start={"scenario": str(path)})
+    assert str(caught.value).startswith(f"start.scenario 'first': diverged in '{folder}' (client ")
+    assert str(caught.value).endswith("remove that folder to run it again")
+    assert (folder / "status.json").stat().st_mtime_ns == before
 
 
 def test_the_digest_covers_the_users_own_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

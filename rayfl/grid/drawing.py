@@ -1,0 +1,68 @@
+"""Which pictures a grid leaves beside its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from rayfl.grid.cells import Cell
+from rayfl.grid.client_scores import client_scores
+from rayfl.grid.histogram import draw_histogram
+from rayfl.grid.results import CellRun, FinishedRun
+from rayfl.grid.schema import Grid
+from rayfl.grid.table import GridTable
+from rayfl.grid.table_picture import draw_tables
+from rayfl.report.reason import one_line
+
+
+def draw(grid: Grid, table: GridTable, runs: Mapping[Cell, CellRun], folder: Path, console: Console) -> None:
+    """Draws table.png and clients.png, and both as PDF, of a grid with figures.
+
+    A grid whose records are complete does not fail because drawing does; what went wrong is printed.
+
+    Args:
+        grid: Its rows, columns and figures.
+        table: Its tables.
+        runs: Those that finished or failed.
+        folder: The grid's.
+        console: Where warnings go.
+    """
+    finished = {cell: run for cell, run in runs.items() if isinstance(run, FinishedRun)}
+    if not grid.figures or not finished:
+        return
+    try:
+        page = table.page()
+        draw_tables(replace(page, tables=page.tables[len(grid.metrics) :]), folder / "table")
+        _draw_clients(grid, finished, folder, console)
+    except Exception as error:  # matplotlib and the fonts of a machine may raise anything
+        _warn(console, f"could not draw the pictures of the grid: {one_line(error)}")
+
+
+def _draw_clients(grid: Grid, finished: Mapping[Cell, FinishedRun], folder: Path, console: Console) -> None:
+    scores: dict[str, dict[str, list[float]]] = {}
+    for cell, run in finished.items():
+        found = client_scores(cell.folder, run.headline)
+        if found:
+            scores.setdefault(cell.column, {}).setdefault(cell.row, []).extend(found)
+    if not scores:
+        _warn(console, "no histogram of clients: the runs kept no scores of single clients (evaluation.per_client)")
+        return
+    runs = list(finished.values())
+    tasks, seeds = ({getattr(run, of) for run in runs} for of in ("task", "seed"))
+    repeated = f"{f'{len(tasks)} tasks, ' if grid.tasks else ''}{len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
+    draw_histogram(
+        scores,
+        runs[0].headline,
+        f"{grid.title or grid.name}: all clients ({repeated})",
+        any(run.data_source == "generated" for run in runs),
+        folder / "clients",
+        grid.reference,
+    )
+
+
+def _warn(console: Console, text: str) -> None:
+    console.print(Text(f"warning: {text}", style="yellow"), soft_wrap=True)

@@ -1,0 +1,39 @@
+"""The place of a run in a grid, and what of its scenario follows from it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rayfl.config.scenario import Scenario
+
+
+class Place(NamedTuple):
+    """Where a run stands.
+
+    Attributes:
+        row: The label of its row.
+        column: The label of its column.
+        seed: Its seed.
+        task: Which task, from 0; None in a grid without tasks.
+    """
+
+    row: str
+    column: str
+    seed: int
+    task: int | None = None
+
+    def __str__(self) -> str:
+        task = "" if self.task is None else f" / task {self.task}"
+        return f"{self.row} / {self.column} / seed {self.seed}{task}"
+
+
+def with_place(scenario: Scenario, place: Place) -> Scenario:
+    """The scenario with the seed of a place, also for the scenario that it starts from, and with the place's task."""
+    update: dict[str, object] = {"seed": place.seed}
+    if place.task is not None:
+        update["data"] = scenario.data.model_copy(update={"seed": place.task})
+    start = scenario.start
+    if start is not None and start.scenario is not None:
+        overrides = {**start.overrides, "seed": place.seed}
+        update["start"] = start.model_copy(update={"overrides": overrides})
+    return scenario.model_copy(update=update)

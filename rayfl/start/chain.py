@@ -1,0 +1,55 @@
+"""Scenarios whose models other scenarios start from; loads no PyTorch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rayfl.config.loading import load_scenario
+from rayfl.config.overrides import table_overrides
+from rayfl.config.scenario import Scenario
+from rayfl.config.start import Start
+from rayfl.errors import ScenarioError
+
+
+class Starting(NamedTuple):
+    """A scenario that others start from.
+
+    Attributes:
+        key: The same for the same scenario.
+        scenario: As it will run.
+    """
+
+    key: str
+    scenario: Scenario
+
+
+def scenario_to_start_from(start: Start) -> Scenario | None:
+    """The scenario whose model is the start, as it will run; None for other kinds.
+
+    Raises:
+        ScenarioError: It is wrong, or starts from itself.
+    """
+    return next((found.scenario for found in list(starts_of(start))), None)
+
+
+def starts_of(start: Start | None) -> Iterator[Starting]:
+    """The scenario that a model starts from, then the one that this starts from itself, and so on.
+
+    Raises:
+        ScenarioError: One of them is wrong, or starts from itself.
+    """
+    seen = set()
+    while start is not None and start.scenario is not None:
+        asked = start.model_dump(mode="json", include={"scenario", "overrides", "quick"})
+        key = json.dumps(asked, sort_keys=True)
+        if key in seen:
+            raise ScenarioError(f"start.scenario: '{start.scenario}' starts from itself")
+        seen.add(key)
+        try:
+            scenario = load_scenario(start.scenario, list(table_overrides(start.overrides)), start.quick)
+        except ScenarioError as error:
+            raise ScenarioError(f"start.scenario: {error}") from None
+        yield Starting(key, scenario)
+        start = scenario.start
