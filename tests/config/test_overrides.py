@@ -50,6 +50,7 @@ def value_at(scenario: Scenario, path: str) -> Any:
         ("phases.0.local.lr=3", 3.0),
         ("phases.0.local.lr=1e-3", 0.001),
         ("phases.0.local.clip_norm=10", 10.0),
+        ("phases.0.local.clip_norm=none", None),
         ("phases.0.local.steps=20", 20),
         ("phases.0.local.drop_last=true", True),
         ("evaluation.per_client=false", False),
