@@ -50,7 +50,6 @@ def value_at(scenario: Scenario, path: str) -> Any:
         ("phases.0.local.lr=3", 3.0),
         ("phases.0.local.lr=1e-3", 0.001),
         ("phases.0.local.clip_norm=10", 10.0),
-        ("phases.0.local.clip_norm=none", None),
         ("phases.0.local.steps=20", 20),
         ("phases.0.local.drop_last=true", True),
         ("evaluation.per_client=false", False),
@@ -98,6 +97,13 @@ def test_a_value_has_the_type_of_its_key(override: str, expected: Any) -> None:
         assert type(found) is type(expected)
     else:
         assert (found.mean, found.std) == ((0.1,), (0.2,))
+
+
+def test_none_undoes_clipping() -> None:
+    clipped = load_scenario(TABLES, ["phases.0.local.clip_norm=10", "phases.0.local.clip_value=1"])
+    path = "phases.0.local.clip_norm"
+    assert value_at(load_scenario(clipped, [f"{path}=none"]), path) is None
+    assert value_at(load_scenario(clipped, ["phases.0.local.clip_value=none"]), path) == 10.0
 
 
 @pytest.mark.parametrize(
