@@ -18,6 +18,7 @@ from rich.console import Console
 
 from rayfl.config.loading import Overrides, load_scenario
 from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario
+from rayfl.config.start import Start
 from rayfl.durable import write_json
 from rayfl.errors import RayflError, ResourceError, ScenarioError
 from rayfl.grid.differences import differences
@@ -43,12 +44,14 @@ class Cell:
         scenario: What is run, every default written out.
         folder: Its own.
         starts: Where models of scenarios that cells start from are kept.
+        starts_digest: Of the scenarios that it starts from, as their files have them now; empty if it starts from none.
     """
 
     place: Place
     scenario: Scenario
     folder: Path
     starts: Path
+    starts_digest: str = ""
 
     def __str__(self) -> str:
         return str(self.place)
@@ -91,6 +94,12 @@ class Cell:
                 f"{differences(before, tomllib.loads(self.scenario.to_toml()))}\n"
                 "give the same overrides as then, or another folder with --out, or remove that one to run it again"
             )
+        if found.get("starts", self.starts_digest) != self.starts_digest:
+            assert self.scenario.start is not None
+            raise ScenarioError(
+                f"{self}: '{self.folder}' holds a run that started from '{self.scenario.start.scenario}' before that "
+                "scenario was changed; name another folder with --out, or remove that one to run it again"
+            )
         device = found.get("device") or _device_of_hosts(self.folder)
         if device != self.device:
             raise ScenarioError(
@@ -120,6 +129,17 @@ def _digest(scenario: Scenario) -> str:
     return hashlib.sha256(json.dumps(resolved, sort_keys=True).encode()).hexdigest()
 
 
+def _digest_of_starts(start: Start | None) -> str:
+    """What is at its default is left out, so that a new option changes no digest."""
+    scenarios = [
+        link.scenario.model_dump(mode="json", exclude=set(CHANGES_NO_RESULT), exclude_defaults=True)
+        for link in starts_of(start)
+    ]
+    if not scenarios:
+        return ""
+    return hashlib.sha256(json.dumps(scenarios, sort_keys=True).encode()).hexdigest()
+
+
 def _device_of_hosts(folder: Path) -> str:
     hosts = json.loads((folder / "environment.json").read_text(encoding="utf-8"))["hosts"]
     return str(hosts[0]["device"]).partition(":")[0]
@@ -144,6 +164,7 @@ def cells_of(grid: Grid, out: Path, overrides: Overrides = (), quick: bool = Fal
     cells = []
     resolved: dict[tuple[str, str], Scenario] = {}
     starts: set[str] = set()
+    digests: dict[str, str] = {}
     for place, scenario in grid.scenarios(overrides, quick).items():
         row, column, seed, task = place
         try:
@@ -156,7 +177,10 @@ def cells_of(grid: Grid, out: Path, overrides: Overrides = (), quick: bool = Fal
         folder = folder if task is None else folder / f"task_{task}"
         title = f"{grid.title or grid.name}: {place}"
         whole = with_place(resolved[row, column], place).model_copy(update={"title": title})
-        cells.append(Cell(place, whole, folder, out / grid.name / "starts"))
+        key = whole.start.model_dump_json() if whole.start else ""
+        if key not in digests:
+            digests[key] = _digest_of_starts(whole.start)
+        cells.append(Cell(place, whole, folder, out / grid.name / "starts", digests[key]))
     return cells
 
 
@@ -232,7 +256,10 @@ def run_cell(cell: Cell, data_dir: Path) -> str | None:
             console.print(f"error: {said}", markup=False, highlight=False, soft_wrap=True)
             _keep_failure(cell, error)
             return one_line(error)
-    write_json(cell.folder / MARKER, {"digest": cell.digest, "device": _device_of_hosts(cell.folder)})
+    write_json(
+        cell.folder / MARKER,
+        {"digest": cell.digest, "starts": cell.starts_digest, "device": _device_of_hosts(cell.folder)},
+    )
     return None
 
 

@@ -140,6 +140,21 @@ def test_an_interrupted_grid_goes_on_with_the_starts_that_are_finished(folder: P
     assert sum(times_run_first(folder).values()) == 4
 
 
+def test_cells_whose_start_was_changed_since_are_not_taken_for_finished(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    only = ["--task", "0", "--seed", "0"]
+    assert run(*only) == 0
+    (folder / "scenarios" / "before.toml").write_text(tomli_w.dumps(BEFORE | {"title": "The same, called otherwise"}))
+    assert run(*only) == 0
+    (phase,) = BEFORE["phases"]
+    (folder / "scenarios" / "before.toml").write_text(tomli_w.dumps(BEFORE | {"phases": [phase | {"rounds": 5}]}))
+    assert run(*only) == 1
+    said = capsys.readouterr().err
+    assert "FedAvg / points / seed 0 / task 0: '" in said
+    assert "holds a run that started from 'before' before that scenario was changed; name another folder" in said
+
+
 def test_one_task_and_one_seed_can_be_chosen(folder: Path) -> None:
     assert run("--task", "1", "--seed", "1", "--only", "Random/*") == 0
     (found,) = (folder / "runs").rglob("finished.json")
