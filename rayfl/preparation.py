@@ -11,7 +11,8 @@ from rayfl.engine.client_statistics import check_client_statistics
 from rayfl.engine.cohort import check_cohort
 from rayfl.engine.initial_model import build_checked
 from rayfl.engine.job import Job
-from rayfl.engine.requirements import check_metrics, check_requirements, check_scenario
+from rayfl.engine.phase_checks import check_scenario
+from rayfl.engine.requirements import check_metrics, check_requirements
 from rayfl.engine.slices import cut, draw_test_samples
 from rayfl.engine.workload import InitialModel, Workload
 from rayfl.models.flat import FlatModel

@@ -42,7 +42,13 @@ def with_local_defaults(scenario: Scenario) -> Scenario:
         ScenarioError: A name is unknown, an optimizer cannot train clients, or an option is unknown or out of range.
     """
     phases = tuple(
-        phase.model_copy(update={"local": _with_defaults(phase.local, f"phases.{phase.name}.local")})
+        phase.model_copy(
+            update={
+                key: _with_defaults(local, f"phases.{phase.name}.{key}")
+                for key in ("local", "server_training")
+                if (local := getattr(phase, key)) is not None
+            }
+        )
         for phase in scenario.phases
     )
     evaluation = scenario.evaluation

@@ -48,7 +48,7 @@ def _carry_out(options: argparse.Namespace) -> int:
 
         print_scenarios()
     elif options.show:
-        from rayfl.engine.requirements import check_scenario
+        from rayfl.engine.phase_checks import check_scenario
         from rayfl.resolution import resolve
 
         scenario = resolve(load_scenario(options.name, options.overrides, options.quick))

@@ -19,7 +19,8 @@ from rayfl.data.folders import cache_folder
 from rayfl.data.store import ShardStore, build_store
 from rayfl.engine.cohort import check_cohort
 from rayfl.engine.initial_model import build_network
-from rayfl.engine.requirements import check_requirements, check_scenario
+from rayfl.engine.phase_checks import check_scenario
+from rayfl.engine.requirements import check_requirements
 from rayfl.grid.cells import Cell, cells_of, planned
 from rayfl.grid.schema import Published, load_grid
 from rayfl.preparation import prepare

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from rayfl.local.context import ClientContext
     from rayfl.local.data_view import DataView
 
-Requirement = Literal["features", "buffers", "batch_norm", "no_buffers"]
-"""What an algorithm may ask of a network: a declared feature layer, buffers, batch norm layers, or no buffers."""
+Requirement = Literal["features", "buffers", "batch_norm", "no_running_statistics", "plain_objective"]
+"""What an algorithm may ask of a network: a declared feature layer, buffers, batch norm layers, no running statistics;
+or of a task: that what training minimises is its loss alone."""
 
 Round = Generator[Exchange, Answers, None]
 """A round on the server: yields exchanges and receives their reduced answers."""
@@ -42,6 +43,7 @@ class Algorithm(BaseModel, ABC):
         trains: Whether its clients train, so that there are trained models to evaluate and to compare.
         trains_only: What of the network it trains; a phase's `train` may restrict it further.
         default_eval_model: Which model is evaluated unless the phase says otherwise.
+        only_eval_models: Those that have a meaning; None for all.
         no_relay: Why it cannot run as a relay; empty if it can.
         sent_vectors: Names of the answers' vectors that begin with all parameters; transforms apply to these.
         reports: What it can report beside `step` and `divergence` where `phases.N.report` asks for it (`context.asked`,
@@ -56,6 +58,7 @@ class Algorithm(BaseModel, ABC):
     trains: ClassVar[bool] = True
     trains_only: ClassVar[Train] = "all"
     default_eval_model: ClassVar[EvalModel] = "global"
+    only_eval_models: ClassVar[tuple[EvalModel, ...] | None] = None
     no_relay: ClassVar[str] = ""
     sent_vectors: ClassVar[tuple[str, ...]] = ("delta",)
     reports: ClassVar[tuple[str, ...]] = ()
@@ -110,8 +113,19 @@ class Algorithm(BaseModel, ABC):
         """Checks that cohorts of these sizes make sense; before anything starts, where the sizes are known by then.
 
         Raises:
-            ScenarioError: They do not.
+            ScenarioError: They do not; begins with the option that asks for others.
         """
+
+    def training_sizes(self, sizes: np.ndarray) -> np.ndarray:
+        """Returns how many of their training samples clients train on.
+
+        Args:
+            sizes: [clients] int64, the training samples of every client.
+
+        Returns:
+            [clients] int64; by default all of them.
+        """
+        return sizes
 
     def check_clients(self, sizes: np.ndarray) -> None:
         """Checks that clients of these sizes can take part; before anything starts.
@@ -211,7 +225,7 @@ class LocalTrainingAlgorithm(Algorithm):
         Returns:
             The trained model vector.
         """
-        start = self._with_buffers(client, model)
+        start = self.with_buffers(client, model)
         affine = [term for term in (penalty.affine(client, start) for penalty in self.penalties) if term is not None]
         opened = [(penalty, penalty.term(client, start)) for penalty in self.penalties]
         terms = [(penalty, term) for penalty, term in opened if term is not None]
@@ -230,7 +244,8 @@ class LocalTrainingAlgorithm(Algorithm):
             client.state["buffers"] = trained[client.num_params :]
         return trained
 
-    def _with_buffers(self, client: ClientContext, model: torch.Tensor) -> torch.Tensor:
+    def with_buffers(self, client: ClientContext, model: torch.Tensor) -> torch.Tensor:
+        """The model vector with the buffers that the client uses (`buffers`)."""
         if self.buffers == "average":
             return model
         own = client.initial_buffers if self.buffers == "reset" else client.state.get("buffers")
@@ -252,7 +267,7 @@ class LocalTrainingAlgorithm(Algorithm):
         return self.buffers == "keep"
 
     def personal_model(self, client: ClientContext, model: torch.Tensor) -> torch.Tensor:
-        return self._with_buffers(client, model)
+        return self.with_buffers(client, model)
 
     def client_state(self) -> Declaration:
         own: Declaration = {"buffers": "phase"} if self.buffers == "keep" else {}

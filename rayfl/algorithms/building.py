@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from rayfl.algorithms import algorithms
 from rayfl.algorithms.algorithm import Algorithm, Requirement
+from rayfl.algorithms.exchange import Asked
 from rayfl.algorithms.presets import PRESETS
 from rayfl.algorithms.sampler import CohortSampler, samplers
 from rayfl.algorithms.state import Scope
@@ -65,6 +66,12 @@ def _check_declarations(algorithm: Algorithm, where: str) -> None:
         raise ScenarioError(
             f"{where}: {type(algorithm).__name__}.requirements() must return a set of {', '.join(sorted(known))}, "
             f"not {wanted!r}"
+        )
+    asked = _said(algorithm, "asks", where)
+    if not (isinstance(asked, tuple) and asked and set(asked) <= set(get_args(Asked))):
+        raise ScenarioError(
+            f"{where}: {type(algorithm).__name__}.asks() must return, for each exchange of a round, "
+            f"{' or '.join(map(repr, get_args(Asked)))}, not {asked!r}"
         )
     keys = _said(algorithm, "local_keys", where)
     if not (keys is None or (isinstance(keys, frozenset) and keys <= Local.model_fields.keys())):

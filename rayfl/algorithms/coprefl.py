@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field, NonNegativeFloat, model_validator
 
-from rayfl.algorithms.algorithm import LocalTrainingAlgorithm, Round
+from rayfl.algorithms.algorithm import LocalTrainingAlgorithm, Requirement, Round
 from rayfl.algorithms.exchange import Answer, Answers, Asked, Exchange
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration
 from rayfl.algorithms.support_query import SupportQuery
+from rayfl.config.phase import EvalModel
 from rayfl.config.section import check_idle
 from rayfl.errors import ScenarioError
 from rayfl.local.data_view import DataView
@@ -40,8 +41,9 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
 
     The server needs no single answer for it: with a number c that is close to the mean loss (last round's) the sums of
     g_j, L_j and (L_j - c) g_j give the same. The protocol's traffic is that of single answers, L_j and g_j, four model
-    sizes for a participant with all else; `up_bytes_more_if_summed` is what a participant would send more each round if
-    the server were to see sums alone. Buffers are averaged with the models; `transforms` apply to the models' changes.
+    sizes for a participant with all else. `up_bytes_more_if_summed` reports how many bytes more the cohort would send
+    if the server were to see sums alone, five model sizes. Buffers are averaged with the models; `transforms` apply to
+    the models' changes.
 
     Attributes:
         gamma: The balance between the clients' losses and their variance. gamma = 0 only evens the losses out.
@@ -55,6 +57,7 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
     """
 
     exchanges: ClassVar[int] = 2
+    only_eval_models: ClassVar[tuple[EvalModel, ...] | None] = ("global", "ema")
     no_relay: ClassVar[str] = "its server's step needs the query losses of a cohort"
 
     gamma: Annotated[float, Field(ge=0, le=1)] = 0.5
@@ -67,6 +70,10 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
     def _no_idle_options(self) -> CoPreFL:
         at_server = self.queries == "server"
         check_idle(self, {"query_share": at_server, "split": at_server}, "with queries = 'server'")
+        if at_server and self.buffers != "average":
+            raise ValueError(
+                f"buffers = '{self.buffers}' needs queries of clients, which have buffers; the server has none"
+            )
         check_idle(self, {"total": self.gamma == 0}, "with gamma = 0, which leaves the first term out")
         return self
 
@@ -86,9 +93,9 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
                 self.query_update,
                 server.model,
                 centre,
-                down=("model", 1),
                 up=("params", 1),
-                up_if_summed=("params", "params", 3),
+                up_if_summed=("params", "params", 1),
+                with_first_model=False,
             )
         self.meta_update(server, answers, float(centre[0]))
 
@@ -100,7 +107,8 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
 
     def query_update(self, client: ClientContext, model: torch.Tensor, centre: torch.Tensor) -> ClientUpdate[Answer]:
         """Answers with the loss of the clients' mean on the client's query set, and its gradient."""
-        return (yield from self._queries(client, model, centre, [self.support_and_query(client)[1]]))
+        views = [self.support_and_query(client)[1]]
+        return (yield from self._queries(client, self.with_buffers(client, model), centre, views))
 
     def server_queries(
         self, client: ClientContext, model: torch.Tensor, centre: torch.Tensor, parts: int
@@ -139,9 +147,16 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
         server.keep("query_loss", np.array([mean]))
         server.report(query_loss=mean, query_loss_variance=float(sums["squared"][0]) / m - above**2)
 
+    def training_sizes(self, sizes: np.ndarray) -> np.ndarray:
+        return sizes if self.queries == "server" else self.support_sizes(sizes)
+
     def check_clients(self, sizes: np.ndarray) -> None:
         if self.queries == "clients":
             super().check_clients(sizes)
+
+    def check_cohort(self, smallest: int, largest: int) -> None:
+        if largest == 1 and self.gamma < 1:
+            raise ScenarioError("gamma: the losses of a single participant have no variance; use a larger cohort")
 
     def check_server(self, samples: int, largest_cohort: int) -> None:
         if self.queries == "server" and samples < largest_cohort:
@@ -149,6 +164,9 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
                 f"the server holds {samples} samples, too few to split among {largest_cohort} participants; use a "
                 "larger data.server_share or a smaller cohort"
             )
+
+    def requirements(self) -> set[Requirement]:
+        return super().requirements() | {"plain_objective"}
 
     def server_state(self) -> Declaration:
         return {"query_loss": "phase"}

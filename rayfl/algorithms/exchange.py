@@ -23,6 +23,9 @@ Modules that a phase never trains are in nobody's message; padding of the flat v
 """
 
 
+MORE_IF_SUMMED = "bytes more if summed"
+"""Under which diagnostic hosts tell the server; see `Exchange.up_if_summed`."""
+
 Asked = Literal["cohort", "server"]
 """Who answers an exchange: every client of the cohort, or the server's own samples, once."""
 
@@ -41,7 +44,8 @@ class Exchange:
         each: Whether the answers' `values` come one by one, in `Answers.each`, instead of as a weighted sum; `Updates`
             says what that costs. A protocol's traffic is the same. `sums` and `maxima` are reduced as ever.
         up_if_summed: What the protocol would get back if the server were to see sums alone, where that is more than
-            `up`; the difference is reported as `up_bytes_more_if_summed`.
+            `up`. By how many bytes it is more, for the whole cohort, is reported as `up_bytes_more_if_summed`.
+        with_first_model: Whether the phase's first model goes with it, if the algorithm asks for that at all.
         at_server: Whether the server's samples (`data.server_share`) answer instead of the cohort. `update` then runs
             once, on a host, as that of one more client which holds them; nothing travels.
         number: Which exchange of its round this is, from 0; the server counts.
@@ -57,9 +61,10 @@ class Exchange:
         each: bool = False,
         up_if_summed: tuple[Part, ...] | None = None,
         at_server: bool = False,
+        with_first_model: bool = True,
     ) -> None:
         self.update, self.send, self.down, self.up, self.each = update, send, down, up, each
-        self.up_if_summed, self.at_server = up_if_summed, at_server
+        self.up_if_summed, self.at_server, self.with_first_model = up_if_summed, at_server, with_first_model
         self.number = 0
         self.first_model: np.ndarray | None = None
 

@@ -16,6 +16,7 @@ from rayfl.algorithms.exchange import Answer, Answers, Exchange
 from rayfl.algorithms.fedopt import SGD, ServerOptimizerField
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration
+from rayfl.errors import ScenarioError
 
 if TYPE_CHECKING:
     import torch
@@ -70,7 +71,10 @@ class FedAvg(LocalTrainingAlgorithm):
         return aggregated
 
     def check_cohort(self, smallest: int, largest: int) -> None:
-        self.aggregation.check_cohort(smallest, largest)
+        try:
+            self.aggregation.check_cohort(smallest, largest)
+        except ScenarioError as error:
+            raise ScenarioError(f"aggregation: {error}") from None
 
     def apply(self, server: ServerState, delta: np.ndarray) -> None:
         """Steps the parameters by the server optimizer, the buffers by their mean change.

@@ -86,7 +86,7 @@ class FedMeta(SupportQuery):
         return super().local_keys() if self.variant == "maml" else frozenset({"lr"})
 
     def requirements(self) -> set[Requirement]:
-        return {"no_buffers"}
+        return {"no_running_statistics", "plain_objective"}
 
     def server_state(self) -> Declaration:
         return {"rates": "phase"} if self.variant == "meta_sgd" else {}

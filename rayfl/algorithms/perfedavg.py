@@ -104,7 +104,7 @@ class PerFedAvg(Algorithm):
         return RATE_KEYS | {"epochs", "steps", "batch_size"}
 
     def requirements(self) -> set[Requirement]:
-        return {"no_buffers"}
+        return {"no_running_statistics", "plain_objective"}
 
 
 def _batches(client: ClientContext) -> Iterator[tuple[DataView, DataView, DataView]]:

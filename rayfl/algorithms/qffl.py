@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from pydantic import NonNegativeFloat
 
-from rayfl.algorithms.algorithm import Algorithm, LocalTrainingAlgorithm, Round
+from rayfl.algorithms.algorithm import Algorithm, LocalTrainingAlgorithm, Requirement, Round
 from rayfl.algorithms.exchange import Answer, Exchange, Part
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration, merged
@@ -52,7 +52,7 @@ class _QFFL(Algorithm):
     q: NonNegativeFloat = 1.0
 
     def round(self, server: ServerState, context: RoundContext) -> Round:
-        losses = yield Exchange(self.loss_update, server.model, up=(1,))
+        losses = yield Exchange(self.loss_update, server.model, up=(1,), with_first_model=False)
         largest = losses.maxima["loss"].astype(np.float32)
         answers = yield Exchange(self.weighted_update, server.model, largest, down=(1,), up=(self.answers_with, 1))
         curvature = answers.sums["curvature"][0]
@@ -80,6 +80,9 @@ class _QFFL(Algorithm):
         squared = change[: client.num_params].square().sum() / client.lr
         curvature = self.q * relative ** (self.q - 1) / largest * squared + relative**self.q
         return Answer(sums={"direction": relative**self.q * change, "curvature": curvature})
+
+    def requirements(self) -> set[Requirement]:
+        return super().requirements() | {"plain_objective"}
 
     @abstractmethod
     def change(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[torch.Tensor]:

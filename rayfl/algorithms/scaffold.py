@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from pydantic import model_validator
 
-from rayfl.algorithms.algorithm import Round
+from rayfl.algorithms.algorithm import Requirement, Round
 from rayfl.algorithms.exchange import Answer, Exchange, Part
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.server_state import RoundContext, ServerState
@@ -99,6 +99,10 @@ class SCAFFOLD(FedAvg):
         if "norms" in client.asked:
             client.report(client_control_norm=float(new.double().square().sum().sqrt()))
         return Answer(self.weight(client), sums={"control_delta": new - own}, delta=delta)
+
+    def requirements(self) -> set[Requirement]:
+        found = super().requirements()
+        return found | {"plain_objective"} if self.option == "I" else found
 
     def client_state(self) -> Declaration:
         return merged([("the algorithm", {"control": "phase"}), ("local training", super().client_state())])

@@ -16,25 +16,26 @@ if TYPE_CHECKING:
     from rayfl.local.requests import ClientUpdate
 
 
-def followed_by_training(round: Round, server: ServerState) -> Round:
+def followed_by_training(steps: Round, server: ServerState) -> Round:
     """The same round with one more exchange, in which the new global model is trained on the server's samples.
 
-    CoPreFL's rivals in its scenario II are an algorithm's usual round and five steps of this. The mean loss of the
-    steps is reported as `server_train_loss`.
+    CoPreFL's rivals in its scenario II are an algorithm's usual round and five steps of this. Their mean
+    loss and their number are reported as `server_train_loss` and `server_steps`.
 
     Args:
-        round: The algorithm's.
+        steps: The algorithm's.
         server: The working copy that it steps.
     """
-    yield from round
+    yield from steps
     answers = yield Exchange(train_at_server, server.model, at_server=True)
     change = answers.mean("delta")
     server.apply_update(change[: server.num_params], change[server.num_params :])
-    server.report(server_train_loss=answers.mean("loss")[0])
+    server.report(server_train_loss=answers.mean("loss")[0], server_steps=answers.mean("steps")[0])
 
 
 def train_at_server(client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
     """Trains on all samples that the server holds; answers with the change and the mean loss of its steps."""
     trained = yield LocalTraining(model)
-    loss = sum(client.losses) / len(client.losses)
-    return Answer(delta=trained - model, loss=model.new_full((1,), loss))
+    steps = len(client.losses)
+    loss = model.new_full((1,), sum(client.losses) / steps)
+    return Answer(delta=trained - model, loss=loss, steps=model.new_full((1,), steps))

@@ -23,7 +23,8 @@ class SupportQuery(Algorithm):
     Attributes:
         query_share: What share of a client's training samples is its query set, rounded, at least one sample; one
             sample at least is left for support.
-        split: `client`: every client's samples are split once. `round`: anew in every round that it takes part in.
+        split: `client`: every client's samples are split once, in all phases alike. `round`: anew in every round that
+            it takes part in. Both follow the scenario's `seed`.
     """
 
     query_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
@@ -31,14 +32,21 @@ class SupportQuery(Algorithm):
 
     def support_and_query(self, client: ClientContext) -> tuple[DataView, DataView]:
         """The same two views of the client's samples in every exchange of a round; queries are not augmented."""
-        kept = self.split == "client"
-        streams = replace(client.streams, exchange=0, round=0 if kept else client.streams.round)
+        streams = replace(client.streams, exchange=0)
+        if self.split == "client":
+            streams = replace(streams, phase=0, round=0)
         query, support = client.data.split(self.query_share, streams.numpy("support and query"))
         return support, query.augmented(False)
+
+    def support_sizes(self, sizes: np.ndarray) -> np.ndarray:
+        """[clients] int64, how many samples of support clients of these sizes have."""
+        queries = (self.query_share * sizes).round().astype(sizes.dtype).clip(1, sizes - 1)
+        support: np.ndarray = sizes - queries
+        return support
 
     def check_clients(self, sizes: np.ndarray) -> None:
         if sizes.min() < 2:
             raise ScenarioError(
                 f"client {int(sizes.argmin())} has {int(sizes.min())} training sample, too few for a support and a "
-                "query set; use fewer clients, or a partition with a minimum"
+                "query set; hold fewer samples out, use fewer or other clients, or a partition with a minimum"
             )

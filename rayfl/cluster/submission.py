@@ -22,7 +22,7 @@ from rayfl.cluster.run_actor import NAMESPACE, RunActor, Submission
 from rayfl.config.loading import Overrides, load_scenario
 from rayfl.config.scenario import Scenario
 from rayfl.data.folders import cache_folder, data_folder
-from rayfl.engine.requirements import check_scenario
+from rayfl.engine.phase_checks import check_scenario
 from rayfl.errors import ScenarioError
 from rayfl.report.records import check_holds_no_run, new_folder
 from rayfl.resolution import resolve

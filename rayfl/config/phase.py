@@ -159,8 +159,8 @@ class ParallelPhase(_Phase):
             adds, such as `norms` (SCAFFOLD, FedDyn). What costs nothing (FedExP's step) is always reported.
         transforms: Applied in order to a client's answer before it is summed: `top_k`, `quantize`, or your own.
         server_training: At the end of every round the new global model is trained on the server's samples
-            (`data.server_share`), as these keys say, whatever the algorithm: `{ steps = 5, lr = 0.01 }`. Its rate
-            decays by its own keys.
+            (`data.server_share`), as these keys say, whatever the algorithm: `{ steps = 5, epochs = 5, lr = 0.01 }`;
+            as everywhere, `epochs` limits the steps too. Its rate decays by its own keys.
     """
 
     local_objective_only: ClassVar[bool] = False

@@ -57,7 +57,7 @@ class Classes(Places):
     the order of their numbers. Of the data's own clients, those without training samples of these classes are left out.
 
     Attributes:
-        draw: So many of the classes at these places, drawn with the data's seed; by default all of them.
+        draw: How many of the classes at these places to draw, with the data's seed; by default all of them.
     """
 
     draw: PositiveInt | None = None
@@ -73,8 +73,8 @@ class Owners(Places):
     """Which of the data's own clients (the writers of FEMNIST) a scenario uses; `data.clients` draws from these.
 
     Attributes:
-        of: How many the order holds; by default all that the data has. Of data with more, others are never used; data
-            that is generated has exactly so many.
+        of: How many clients of its own the data must have at least; generated data has exactly so many. By default
+            there may be any number, and all that there are are put in order.
     """
 
     of: PositiveInt | None = None

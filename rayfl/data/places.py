@@ -12,7 +12,7 @@ from rayfl.streams import stream
 
 
 def at_places(config: Places, purpose: str, number: int, described: str) -> np.ndarray:
-    """What stands at the places: [config.number] int64 in 0..number-1, in the order's order.
+    """What stands at the places: [config.number] int64 in 0..number-1, in the random order.
 
     The order depends on `config.order_seed`, `purpose` and `number` alone.
 

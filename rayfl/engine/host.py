@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from rayfl.algorithms.exchange import Answer, Exchange
+from rayfl.algorithms.exchange import MORE_IF_SUMMED, Answer, Exchange
 from rayfl.config.scenario import Scenario
 from rayfl.data.device_copy import to_tensor
 from rayfl.data.pools import pool_number
@@ -87,6 +87,7 @@ class Host:
             ClientError: The first client update that failed.
         """
         plan, model = self._plans[round_index.phase], self._residents[round_index.phase].model
+        sizes = self._sizes[round_index.phase]
         send = [to_tensor(vector, slice(None), self._device) for vector in exchange.send]
         first_model = exchange.first_model
         shared = None if first_model is None else to_tensor(first_model, slice(None), self._device)
@@ -94,12 +95,7 @@ class Host:
         report = ReportBuilder()
 
         def update(client: ClientContext) -> ClientUpdate[Answer]:
-            begun = exchange.update(client, *send)
-            answer = begun if isinstance(begun, Answer) else (yield from begun)
-            if any(vector._version for vector in (*send, *([] if shared is None else [shared]))):
-                raise RayflError("its update changed a vector that was sent to all clients; work on a copy")
-            if not isinstance(answer, Answer):
-                raise RayflError(f"its client update must return an Answer, not a {type(answer).__name__}")
+            answer = yield from _answer(exchange, client, send, shared)
             check_lengths(answer, plan.algorithm.sent_vectors, model)
             if client.trained is not None:
                 if not send:
@@ -111,16 +107,13 @@ class Host:
                     client, answer, send[0], client.trained, not exchange.each
                 )
                 answer.diagnostics |= plan.diagnostics.diagnose(client.num_params, send[0], client.trained)
+            if exchange.up_if_summed is not None:
+                more = sizes.traffic((), exchange.up_if_summed).up_bytes - sizes.traffic((), exchange.up).up_bytes
+                answer.diagnostics[MORE_IF_SUMMED] = send[0].new_full((1,), more, dtype=torch.float64)
             saved_values, saved_bits = apply_transforms(plan, client, answer)
             reduction.add(client.id, answer)
             extra = () if shared is None else ("model",)
-            traffic = self._sizes[round_index.phase].traffic(
-                (*exchange.down, *extra), exchange.up, saved_values, saved_bits
-            )
-            if exchange.up_if_summed is not None:
-                summed = self._sizes[round_index.phase].traffic((), exchange.up_if_summed)
-                client.report(up_bytes_more_if_summed=summed.up_bytes - traffic.up_bytes)
-            report.add(client, traffic)
+            report.add(client, sizes.traffic((*exchange.down, *extra), exchange.up, saved_values, saved_bits))
             return answer
 
         for client in clients:
@@ -144,8 +137,9 @@ class Host:
         reduction = Reduction(self._scenario.numerics.fraction_bits, exchange.each)
 
         def update(client: ClientContext) -> ClientUpdate[None]:
-            begun = exchange.update(client, *send)
-            reduction.add(client.id, begun if isinstance(begun, Answer) else (yield from begun))
+            reduction.add(client.id, (yield from _answer(exchange, client, send)))
+            if client.scalars:
+                raise RayflError("it reports scalars of a client, and there is none; put them into its Answer")
 
         store = self._residents[round_index.phase].workload.store
         self._update(round_index, pool_number("server", store.num_clients), update, exchange.number)
@@ -262,3 +256,16 @@ class Host:
             if declared:
                 self._states.stage(client_id, state)
             return result
+
+
+def _answer(
+    exchange: Exchange, client: ClientContext, send: Sequence[torch.Tensor], shared: torch.Tensor | None = None
+) -> ClientUpdate[Answer]:
+    """An exchange's update of one client, which must leave alone what all clients share."""
+    begun = exchange.update(client, *send)
+    answer = begun if isinstance(begun, Answer) else (yield from begun)
+    if any(vector._version for vector in (*send, *([] if shared is None else [shared]))):
+        raise RayflError("its update changed a vector that was sent to all clients; work on a copy")
+    if not isinstance(answer, Answer):
+        raise RayflError(f"its client update must return an Answer, not a {type(answer).__name__}")
+    return answer

@@ -11,7 +11,7 @@ import numpy as np
 
 from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.eval_model import Trained
-from rayfl.algorithms.exchange import Answers, Exchange
+from rayfl.algorithms.exchange import MORE_IF_SUMMED, Answers, Exchange
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.server_training import followed_by_training
 from rayfl.config.scenario import Scenario
@@ -134,6 +134,8 @@ class Server:
         """
         running = self._round
         answers = reduce_hosts(parts, self._scenario.numerics.fraction_bits)
+        if MORE_IF_SUMMED in answers.sums:
+            running.state.report(up_bytes_more_if_summed=answers.sums[MORE_IF_SUMMED][0])
         sent, asked = running.sent, self._plans[running.index.phase].asked[running.received]
         following = self._step(lambda: running.steps.send(answers))
         running.received += 1
@@ -250,7 +252,8 @@ class Server:
         # a copy, since the algorithm steps the model in place when the answers are in
         reads = plan.evaluated.reads_trained and following.send
         self._round.sent = np.array(following.send[0]) if reads else None
-        following.first_model = self._round.state.state.get("first_model")
+        if following.with_first_model:
+            following.first_model = self._round.state.state.get("first_model")
         return following
 
     def _check(self, following: Exchange | None) -> None:

@@ -91,6 +91,8 @@ class Loss:
 class Gradient:
     """Asks for the gradient of `Loss` with respect to the parameters, [num_params] float32.
 
+    It is zero for parameters that do not train (`phases.N.train`), like those of the two requests below.
+
     Attributes:
         at: [length of the model] float32, the model.
         data: The samples; by default all of the client's training samples.

@@ -6,8 +6,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from rayfl.config.phase import CentralPhase
 from rayfl.config.scenario import Scenario
 from rayfl.engine.job import Job, Session
+from rayfl.engine.phase_plan import PhasePlan, plan_phases
 from rayfl.engine.platform_facts import differing_hosts
 from rayfl.models.flat import FlatModel
 
@@ -24,6 +26,8 @@ def announce(console: Console, job: Job, model: FlatModel) -> None:
         f"model    {scenario.model.name}, {model.num_params:,} parameters",
         *(f"phase    {p.name}: {p.rounds} rounds, {p.schedule}, {p.algorithm.name}" for p in scenario.phases),
     ]
+    if store.server is not None and not any(_reads_server(plan) for plan in plan_phases(scenario)):
+        lines.append(f"note     no phase uses the {len(store.server):,} samples that the server holds")
     styles = {0: "bold", 1: "bold red" if store.provenance.source == "generated" else ""}
     for number, line in enumerate(lines):
         console.print(line, style=styles.get(number, ""), highlight=False, markup=False, soft_wrap=True)
@@ -38,6 +42,10 @@ def announce_hosts(console: Console, session: Session, backend: str, folder: Pat
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     if differing := differing_hosts(session.hosts):
         console.print(differing, style="bold red", highlight=False, markup=False, soft_wrap=True)
+
+
+def _reads_server(plan: PhasePlan) -> bool:
+    return "server" in plan.asked or (isinstance(plan.phase, CentralPhase) and plan.phase.data == "server")
 
 
 def title_of(scenario: Scenario) -> str:

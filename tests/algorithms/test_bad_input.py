@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.perfedavg import PerFedAvg
 from rayfl.errors import ScenarioError
+from rayfl.tasks.classification import Classification
 from tests.algorithms.scene import PLAIN, RATE, Setting, prepared
 
 UNKNOWN = "unknown key; known:"
@@ -223,16 +225,16 @@ def test_a_difference_that_nobody_takes_has_no_step() -> None:
 @pytest.mark.parametrize(("name", "setting"), [("fedmeta", RATE), ("perfedavg", PLAIN)])
 def test_batch_norm_is_refused_where_its_statistics_would_never_be_updated(name: str, setting: Setting) -> None:
     assert failure(name, setting, model=f"{__name__}:HeadOnly") == (
-        f"phase 'federated' ({name}) takes gradients in evaluation mode, in which the buffers of model HeadOnly (batch "
-        "norm's statistics) are never updated; use group norm (model.norm = 'group' of the ResNets)"
+        f"phase 'federated' ({name}) takes gradients in evaluation mode, in which the running statistics of 'norm' of "
+        "model HeadOnly are never updated; use group norm (model.norm = 'group' of the ResNets)"
     )
 
 
 def test_a_client_too_small_for_support_and_query_is_named() -> None:
     lopsided: dict[str, Any] = {"data": {"name": f"{__name__}:lopsided"}, "phase": {"cohort": 1}}
     assert failure("fedmeta", RATE, **lopsided) == (
-        "phase 'federated' (fedmeta): client 1 has 1 training sample, too few for a support and a query set; use fewer "
-        "clients, or a partition with a minimum"
+        "phases.federated.algorithm: client 1 has 1 training sample, too few for a support and a query set; hold fewer "
+        "samples out, use fewer or other clients, or a partition with a minimum"
     )
     prepared("perfedavg", PLAIN, **lopsided)
 
@@ -241,6 +243,41 @@ def lopsided() -> dict[str, tuple[np.ndarray, ...]]:
     """Five samples of one client, a single one of another."""
     x, y = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32), np.array([0, 1, 2, 0, 1, 2])
     return {"train": (x, y, np.array([0, 0, 0, 0, 0, 1])), "test": (x, y)}
+
+
+@pytest.mark.parametrize("asked", [("servers",), (), None, ["cohort"]], ids=str)
+def test_who_answers_must_be_said_in_words_that_rayfl_knows(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FedAvg, "asks", lambda _: asked)
+    assert failure("fedavg") == (
+        "phases.federated.algorithm: FedAvg.asks() must return, for each exchange of a round, 'cohort' or 'server', "
+        f"not {asked!r}"
+    )
+
+
+@pytest.mark.parametrize("name", ["fedmeta", "qfedsgd"])
+def test_losses_of_a_training_that_is_not_done_choose_no_clients(name: str) -> None:
+    cohort = {"cohort": {"sampler": "power_of_choice", "clients": 2, "candidates": 4}}
+    assert failure(name, RATE, phase=cohort) == (
+        f"phases.federated.cohort: 'power_of_choice' reads training losses, and clients of '{name}' do not train; use "
+        "another cohort"
+    )
+
+
+class Regularised(Classification):
+    """A task whose training minimises more than its loss."""
+
+    name: str = "regularised"
+
+    def objective(self, module: nn.Module, x: Any, outputs: torch.Tensor, y: torch.Tensor, others: Any) -> torch.Tensor:
+        return self.loss(outputs, y) + outputs.square().mean()
+
+
+@pytest.mark.parametrize("name", ["fedmeta", "perfedavg", "qfedsgd", "qfedavg", "coprefl"])
+def test_algorithms_that_ask_for_losses_refuse_a_task_that_trains_on_something_else(name: str) -> None:
+    setting = RATE if name in ("fedmeta", "qfedsgd") else PLAIN
+    said = failure(name, setting, task=f"{__name__}:Regularised")
+    assert said.startswith(f"phase 'federated' ({name}) asks for losses and gradients, and task '")
+    prepared("fedavg", PLAIN, task=f"{__name__}:Regularised")
 
 
 class Careless(PerFedAvg):

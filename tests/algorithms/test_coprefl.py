@@ -14,12 +14,14 @@ from rayfl.engine.events import RoundDone
 from rayfl.errors import ClientError, ScenarioError
 from rayfl.streams import client_stream
 from tests.algorithms.reference import (
+    MODULE_OF,
     PlainUpdate,
     Vector,
     assert_equal,
     assert_equal_and_unlike,
     cross_entropy,
     fedavg,
+    gradient,
     mean,
 )
 from tests.algorithms.scene import EVERYTHING, FULL, PLAIN, SEED, SIZES, Setting, prepared
@@ -165,10 +167,16 @@ def test_a_meta_rate_of_zero_is_training_on_support() -> None:
     assert_equal_and_unlike(found, reference(PLAIN, store, meta_lr=0.0), fedavg(PLAIN), PLAIN)
 
 
-def test_gamma_zero_moves_nothing_where_all_query_losses_are_the_same() -> None:
-    """Its weights add to nothing: with one participant there is no variance."""
-    alone = Setting(((3,),), rounds=3, local=PLAIN.local)
-    assert_equal(ours(coprefl(gamma=0.0), alone)[0], ours(coprefl(gamma=0.0, meta_lr=0.0), alone)[0], alone)
+def test_gamma_zero_has_weights_that_add_to_nothing() -> None:
+    """Two participants: g_1 and g_2 weigh L_1 - L_2 and its opposite, so the step is along g_1 - g_2."""
+    two = Setting(((3, 6),), rounds=1, local=PLAIN.local)
+    moved, store = ours(coprefl(gamma=0.0), two)
+    at, _ = ours(coprefl(gamma=0.0, meta_lr=0.0), two)
+    queries = [split(of_client(store, client), client, 0, 0.2)[1] for client in (3, 6)]
+    one, other = (gradient(cross_entropy, at, *query) for query in queries)
+    step, along = moved - at, one - other
+    assert float(step.norm()) > 1e-3
+    assert float((step / step.norm()) @ (along / along.norm())) ** 2 == pytest.approx(1.0, abs=1e-4)
 
 
 def test_the_loss_that_is_reported_is_that_of_the_query_sets() -> None:
@@ -180,7 +188,7 @@ def test_the_loss_that_is_reported_is_that_of_the_query_sets() -> None:
     losses = [float(cross_entropy(w, *split(of_client(store, client), client, 0, 0.2)[1])) for client in range(12)]
     assert done.scalars["query_loss"] == pytest.approx(np.mean(losses), rel=1e-5)
     assert done.scalars["query_loss_variance"] == pytest.approx(np.var(losses), rel=1e-4)
-    assert done.scalars["up_bytes_more_if_summed"] == 4 * (83 + 2)
+    assert done.scalars["up_bytes_more_if_summed"] == 12 * 4 * 83
 
 
 TRAINING: dict[str, Any] = {"steps": 5, "epochs": 2, "batch_size": 8, "lr": 0.3, "momentum": 0.5}
@@ -225,9 +233,62 @@ def test_what_cannot_be_is_said_before_anything_starts() -> None:
     )
     lonely: dict[str, Any] = {"data": {"name": f"{__name__}:lonely"}}
     assert refusal(coprefl(), **lonely) == (
-        "phase 'federated' (coprefl): client 2 has 1 training sample, too few for a support and a query set; use fewer "
-        "clients, or a partition with a minimum"
+        "phases.federated.algorithm: client 2 has 1 training sample, too few for a support and a query set; hold fewer "
+        "samples out, use fewer or other clients, or a partition with a minimum"
     )
+    assert refusal(coprefl(), Setting(((3,),), local=PLAIN.local)) == (
+        "phases.federated.algorithm.gamma: the losses of a single participant have no variance; use a larger cohort"
+    )
+    for rule in ("participants", "all", "average"):
+        assert refusal(coprefl(), phase={"eval_model": rule}) == (
+            f"phases.federated.eval_model: '{rule}' leaves out what the server of 'coprefl' does after its clients "
+            "have trained; use 'global' or 'ema'"
+        )
+    assert "buffers = 'keep' needs queries of clients" in refusal(coprefl(queries="server", buffers="keep"))
+    short = PLAIN.with_local(batch_size=1, epochs=1, unfreeze={"share": 1.0, "schedule": "code"})
+    prepared("fedavg", short)
+    assert "unfreez" in refusal(coprefl(query_share=0.5), short)
+
+
+@pytest.mark.parametrize("algorithm", ["feddyn", "fedexp"])
+def test_training_at_the_server_is_refused_where_another_model_is_evaluated(algorithm: str) -> None:
+    training = {"server_training": TRAINING}
+    said = refusal({"name": algorithm}, phase=training, **SERVER)
+    assert said.startswith("phases.federated.server_training: trains the global model, and eval_model = '")
+    assert said.endswith("evaluates another; use eval_model = 'global'")
+    prepared(algorithm, PLAIN, training | {"eval_model": "global"}, **SERVER)
+
+
+@pytest.mark.parametrize(
+    ("training", "said"),
+    [
+        ({"optimizer": "adamww"}, "phases.federated.server_training.optimizer: "),
+        ({"optimizer": {"name": "adamw", "beta": 1}}, "phases.federated.server_training.optimizer"),
+        ({"sample_weights": "nonsense"}, "phases.federated.server_training.sample_weights"),
+    ],
+)
+def test_options_of_training_at_the_server_are_checked_before_anything_starts(training: Any, said: str) -> None:
+    assert refusal({"name": "fedavg"}, phase={"server_training": training}, **SERVER).startswith(said)
+
+
+@pytest.mark.parametrize("queries", ["clients", "server"])
+def test_what_a_phase_does_not_train_stays_as_it_is(queries: str) -> None:
+    found, _ = ours(coprefl(queries=queries), PLAIN, phase={"train": "head"}, **SERVER)
+    initial = PLAIN.initial()
+    head = torch.from_numpy(MODULE_OF == 2)
+    assert torch.equal(found[~head], initial[~head])
+    without, _ = ours(coprefl(queries=queries, meta_lr=0.0), PLAIN, phase={"train": "head"}, **SERVER)
+    assert not torch.equal(found[head], without[head])
+
+
+def test_query_losses_are_those_of_the_clients_own_buffers_where_they_keep_them() -> None:
+    network: dict[str, Any] = {"model": "tests.algorithms.test_buffers:NormNet"}
+    losses, setting = [], Setting(FULL.cohorts, 1, {"batch_size": "full", "lr": 0.3})
+    for buffers in ("average", "keep", "reset"):
+        job, _ = prepared(coprefl(meta_lr=0.0, buffers=buffers), setting, **network)
+        _, events = run_on_hosts(job, 2)
+        losses.append(next(event.scalars["query_loss"] for event in events if isinstance(event, RoundDone)))
+    assert min(abs(losses[0] - losses[1]), abs(losses[0] - losses[2]), abs(losses[1] - losses[2])) > 1e-3
 
 
 def lonely() -> Any:

@@ -28,8 +28,8 @@ BODY_PARAMS = 65
 
 NUMBERS_SENT_UP = {"fedexp": 1, "fednova": 1, "qfedavg": 2, "qfedsgd": 2, "coprefl": 1}
 """Beside models: the change's norm, the number of steps, F_k and h_k, the query loss."""
-NUMBERS_SENT_DOWN = {"qfedavg": 1, "qfedsgd": 1, "coprefl": 1}
-"""Beside models: the largest loss of the cohort, its mean loss."""
+NUMBERS_SENT_DOWN = {"qfedavg": 1, "qfedsgd": 1}
+"""Beside models: the largest loss of the cohort."""
 
 
 def both_ways(models: int, num_params: int, numbers_up: int = 0, numbers_down: int = 0) -> Traffic:

@@ -120,10 +120,11 @@ class OneByOne:
             yield from (ordered[start : start + size] for start in range(0, len(places), size))
 
     def _weights(self, client: ClientContext, view: DataView) -> torch.Tensor | None:
-        """[n] the weights of the view's samples, in its order; None if all count alike."""
+        """[n] the weights of the view's samples, in its order, among all of the client's; None if all count alike."""
         if client.local.sample_weights is None:
             return None
-        return sample_weights(client.local.sample_weights, self._labels(client, view))
+        weights = sample_weights(client.local.sample_weights, self._labels(client, client.data))
+        return weights[to_tensor(view.places, slice(None), self._device)]
 
     def _rows(self, client: ClientContext, view: DataView) -> np.ndarray:
         rows: np.ndarray = self._source.shard(client.id)[view.places]
@@ -176,7 +177,7 @@ class OneByOne:
                 torch.autograd.backward(loss / divisor)
                 total += loss.detach()
         self._model.check()
-        return (total / divisor).float(), self._model.gradient.clone()
+        return (total / divisor).float(), self._of_trained(client)
 
     def _hessian_vector_product(
         self, client: ClientContext, request: HessianVectorProduct, number: int
@@ -190,7 +191,19 @@ class OneByOne:
                 gradients = torch.autograd.grad(loss / divisor, parameters, create_graph=True, materialize_grads=True)
                 torch.autograd.backward(self._model.dot(gradients, request.vector), inputs=parameters)
         self._model.check()
-        return self._model.gradient.clone()
+        return self._of_trained(client)
+
+    def _of_trained(self, client: ClientContext) -> torch.Tensor:
+        """A copy of the resident gradient; zero for parameters that stay as they are."""
+        selection = select(client.train, self._model.module)
+        if selection is None:
+            return self._model.gradient.clone()
+        result = torch.zeros_like(self._model.gradient)
+        for slot in self._model.layout:
+            if slot.is_parameter and selection.tensors.intersection(slot.names):
+                place = slice(slot.offset, slot.offset + slot.size)
+                result[place] = self._model.gradient[place]
+        return result
 
 
 def _passes(client: ClientContext, samples: int, number: int) -> Iterator[np.ndarray]:

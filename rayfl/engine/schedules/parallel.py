@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
+import numpy as np
+
 from rayfl.engine.assignment import at_home, longest_first
 from rayfl.engine.calls import Call, client_names
 from rayfl.engine.events import Event
@@ -43,6 +45,7 @@ class Parallel(Schedule):
         if self.plan.keeps_client_state:
             assigned = at_home(cohort, hosts)
         else:
-            steps = [update_steps(local, int(self.sizes[client])) for client in cohort]
+            sizes = self.plan.algorithm.training_sizes(self.sizes[np.asarray(cohort)])
+            steps = [update_steps(local, int(size)) for size in sizes]
             assigned = longest_first(cohort, steps, hosts)
         return [(host, clients) for host, clients in enumerate(assigned) if clients]

@@ -61,8 +61,8 @@ def hits_by_class(outputs: torch.Tensor, targets: torch.Tensor, num_classes: int
 def pooled_accuracies(hits: np.ndarray, local: LocalClasses) -> np.ndarray:
     """The clients' accuracies on the pool: sum_c p_k(c) acc_c, a share.
 
-    Classes that the pool lacks have no accuracy. They are left out, and the client's other classes weigh as they do
-    among themselves.
+    Classes that the pool lacks have no accuracy. They are left out, and the shares of the client's other classes are
+    scaled to add up to 1.
 
     Args:
         hits: [2, classes] int64, of all samples of the pool; see `hits_by_class`.

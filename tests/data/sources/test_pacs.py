@@ -90,7 +90,7 @@ def test_domains_are_chosen_and_in_one_order(tmp_path: Path) -> None:
     assert dataset.natural.names == ("art_painting", "photo")
     np.testing.assert_array_equal(np.asarray(dataset.train.x), np.asarray(again.train.x))
     assert len(dataset.train) + len(dataset.test) == 70
-    assert "A SUBSET: 70 images of the 3718; 32 x 32 pixels" in dataset.provenance.description
+    assert "70 images, NOT THE PUBLISHED 3718; 32 x 32 pixels" in dataset.provenance.description
 
 
 def test_each_class_of_each_domain_gives_its_share_to_test_on_by_the_seed(tmp_path: Path) -> None:

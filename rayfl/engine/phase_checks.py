@@ -1,0 +1,146 @@
+"""Whether the parts of a scenario fit each other: what can be checked without data and network."""
+
+from __future__ import annotations
+
+from rayfl.algorithms.algorithm import Algorithm
+from rayfl.algorithms.diagnostics import ALWAYS_KNOWN, DIVERGENCE
+from rayfl.algorithms.power_of_choice import PowerOfChoice
+from rayfl.config.local import RATE_KEYS, Local
+from rayfl.config.scenario import Scenario
+from rayfl.engine.phase_plan import PhasePlan, plan_phases, scores_personal_models
+from rayfl.errors import ScenarioError
+from rayfl.registry import nearest
+from rayfl.tasks.building import build_task
+
+ONLY_ON_CUDA = {"numerics": ("deterministic", "tf32"), "resources": ("device_cache_gb",)}
+"""Keys of the scenario that nothing on the CPU reads."""
+
+
+def check_scenario(scenario: Scenario) -> None:
+    """Checks what can be checked without data and network.
+
+    Raises:
+        ScenarioError: An algorithm or option has no meaning with the phase's schedule, or no effect; names its key.
+    """
+    if not scenario.resources.uses_cuda:
+        _check_cpu(scenario)
+    if (views := build_task(scenario).views) > 1 and not scenario.data.augment:
+        raise ScenarioError(
+            f"task: '{scenario.task.name}' compares {views} augmented views of every batch, and without data.augment "
+            "they are the same; name augmentations"
+        )
+    plans = plan_phases(scenario)
+    if scenario.evaluation.client_model == "personal" and not any(
+        scores_personal_models(scenario, plan) for plan in plans
+    ):
+        names = ", ".join(sorted({f"'{plan.phase.algorithm.name}'" for plan in plans}))
+        raise ScenarioError(
+            "evaluation.client_model: 'personal' needs an algorithm whose clients keep models of their own (ditto, "
+            f"fedbn, or buffers = 'keep'), and {names} has none"
+        )
+    for plan in plans:
+        where = f"phases.{plan.phase.name}"
+        if plan.phase.local_objective_only:
+            _check_local_objective(plan, where)
+        else:
+            _check_optimizer(plan, where)
+        _check_local_keys(plan, where)
+        _check_eval_model(plan, where)
+        _check_report(plan, where)
+        if isinstance(plan.sampler, PowerOfChoice) and not plan.algorithm.trains:
+            raise ScenarioError(
+                f"{where}.cohort: 'power_of_choice' reads training losses, and clients of "
+                f"'{plan.phase.algorithm.name}' do not train; use another cohort"
+            )
+        _ = plan.client_state, plan.server_state
+
+
+def _check_cpu(scenario: Scenario) -> None:
+    for section, keys in ONLY_ON_CUDA.items():
+        chosen = getattr(scenario, section)
+        for key in keys:
+            if getattr(chosen, key) != type(chosen).model_fields[key].default:
+                raise ScenarioError(f"{section}.{key}: has no effect on the CPU, on which this runs; leave it out")
+
+
+def _check_local_objective(plan: PhasePlan, where: str) -> None:
+    name, algorithm, noun = plan.phase.algorithm.name, plan.algorithm, plan.phase.noun
+    if algorithm.no_relay:
+        raise ScenarioError(
+            f"{where}: there is no {noun} of '{name}': {algorithm.no_relay}; use it in a parallel phase"
+        )
+    if not algorithm.trains:
+        raise ScenarioError(f"{where}: there is no {noun} of '{name}': its clients do not train")
+    if algorithm.reads_first_model():
+        raise ScenarioError(
+            f"{where}: there is no {noun} of '{name}' with the phase's first model, which a server sends"
+        )
+    for field in _server_side(type(algorithm)):
+        if getattr(algorithm, field) != type(algorithm).model_fields[field].get_default():
+            raise ScenarioError(
+                f"{where}.algorithm.{field}: has no effect in a {noun}, which has a local objective only; leave it out"
+            )
+
+
+def _server_side(kind: type[Algorithm]) -> list[str]:
+    """The fields that a relay ignores; rayfl cannot know this of fields that a user's own class adds."""
+    shipped = next(base for base in kind.__mro__ if base.__module__.startswith("rayfl."))
+    assert issubclass(shipped, Algorithm)
+    return [field for field in shipped.model_fields if field not in kind.local_options]
+
+
+def _check_optimizer(plan: PhasePlan, where: str) -> None:
+    name, chosen, reason = plan.phase.algorithm.name, plan.phase.local.optimizer.name, plan.algorithm.assumes_sgd()
+    if reason and not plan.phase.local.is_plain_sgd:
+        options = " with options" if chosen == "sgd" else ""
+        raise ScenarioError(f"{where}.local.optimizer: '{name}' does not go with '{chosen}'{options}: {reason}")
+
+
+def _check_report(plan: PhasePlan, where: str) -> None:
+    known = (*ALWAYS_KNOWN, *plan.algorithm.reports)
+    for name in plan.phase.report:
+        if name not in known:
+            raise ScenarioError(
+                f"{where}.report: '{plan.phase.algorithm.name}' reports no '{name}'; {nearest(name, known)}"
+            )
+        if name == DIVERGENCE and not plan.algorithm.trains:
+            algorithm = plan.phase.algorithm.name
+            raise ScenarioError(
+                f"{where}.report: 'divergence' needs trained models; clients of '{algorithm}' do not train"
+            )
+
+
+def _check_local_keys(plan: PhasePlan, where: str) -> None:
+    """Checks that nothing is set that an algorithm which reads a part of `local` would ignore."""
+    name, default, keys = plan.phase.algorithm.name, Local(), plan.algorithm.local_keys()
+    if keys is None:
+        return
+    untrained = f"clients of '{name}' do not train"
+    for field in type(default).model_fields:
+        if field not in keys and getattr(plan.phase.local, field) != getattr(default, field):
+            never = not plan.algorithm.trains and field not in RATE_KEYS
+            reason = untrained if never else f"of local, '{name}' with these options reads {', '.join(sorted(keys))}"
+            raise ScenarioError(f"{where}.local.{field}: has no effect: {reason}; leave it out")
+    if plan.phase.train != "all":
+        reason = f"'{name}' takes its steps on the whole network" if plan.algorithm.trains else untrained
+        raise ScenarioError(f"{where}.train: has no effect: {reason}; leave it out")
+
+
+def _check_eval_model(plan: PhasePlan, where: str) -> None:
+    name, rule, allowed = plan.phase.algorithm.name, plan.evaluated.rule, plan.algorithm.only_eval_models
+    if allowed is not None and rule not in allowed:
+        raise ScenarioError(
+            f"{where}.eval_model: '{rule}' leaves out what the server of '{name}' does after its clients have trained; "
+            f"use {' or '.join(map(repr, allowed))}"
+        )
+    if plan.phase.server_training and rule not in ("global", "ema"):
+        default = "" if plan.phase.eval_model else f", the default of '{name}',"
+        raise ScenarioError(
+            f"{where}.server_training: trains the global model, and eval_model = '{rule}'{default} evaluates another; "
+            "use eval_model = 'global'"
+        )
+    if plan.evaluated.reads_trained and not plan.algorithm.trains:
+        raise ScenarioError(
+            f"{where}.eval_model: '{plan.evaluated.rule}' needs trained models; clients of "
+            f"'{plan.phase.algorithm.name}' do not train"
+        )
