@@ -143,6 +143,7 @@ def test_grids_have_all_the_numbers_of_their_tables() -> None:
     assert {
         name: sum(len(row) for rows in load_grid(path).published.values() for row in rows.values())
         for name, path in GRIDS.items()
+        if load_grid(path).published
     } == PUBLISHED
 
 
