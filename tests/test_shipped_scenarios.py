@@ -50,7 +50,6 @@ PUBLISHED = {
     "cyclicfl_table_1_shakespeare": 2 * 4,
     "cyclicfl_table_2": 2 * 4 * 2,
     "cyclicfl_table_2_fashion_mnist": 2 * (4 + 1),
-    "fedbug_ablation": 0,
     "fedbug_table_1": 4 * 20,
     "fedbug_table_2": 4 * 20,
     "fedbug_table_3": 4 * 20,
