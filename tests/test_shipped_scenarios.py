@@ -21,7 +21,8 @@ from rayfl.engine.cohort import check_cohort
 from rayfl.engine.initial_model import build_network
 from rayfl.engine.phase_checks import check_scenario
 from rayfl.engine.requirements import check_requirements
-from rayfl.grid.cells import Cell, cells_of, planned
+from rayfl.grid.cells import Cell, cells_of
+from rayfl.grid.running import planned
 from rayfl.grid.schema import Published, load_grid
 from rayfl.preparation import prepare
 from rayfl.resolution import resolve

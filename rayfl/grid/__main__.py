@@ -18,9 +18,10 @@ from rayfl.command_line.options import add_shared_options, command_parser
 from rayfl.config.scenario import CHANGES_NO_RESULT
 from rayfl.data.folders import data_folder
 from rayfl.errors import DataError, ScenarioError
-from rayfl.grid.cells import LOG, Cell, Outcome, alone_in, cells_of, planned, run_cells
+from rayfl.grid.cells import Cell, cells_of
 from rayfl.grid.progress import GridProgress
 from rayfl.grid.results import CellRun, FailedRun, FinishedRun
+from rayfl.grid.running import LOG, Outcome, alone_in, planned, run_cells
 from rayfl.grid.schema import Grid, load_grid
 from rayfl.grid.table import GridTable
 from rayfl.report.formatting import duration, percent

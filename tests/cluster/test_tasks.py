@@ -15,7 +15,8 @@ import ray
 from rayfl.cluster.tasks import Returned, Task, nodes_that_miss, run_tasks
 from rayfl.config.execution import Resources
 from rayfl.errors import RayflError, ResourceError
-from rayfl.grid.cells import LOG, Cell, Outcome, cells_of, run_cells
+from rayfl.grid.cells import Cell, cells_of
+from rayfl.grid.running import LOG, Outcome, run_cells
 from tests.grid.test_cells import NO_DATA, write_grid
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]

@@ -12,7 +12,8 @@ import tomli_w
 
 from rayfl.cluster.tasks import Returned
 from rayfl.errors import ResourceError, ScenarioError
-from rayfl.grid.cells import LOG, MARKER, Cell, Outcome, alone_in, cells_of, planned, run_cell, run_cells
+from rayfl.grid.cells import MARKER, Cell, cells_of
+from rayfl.grid.running import LOG, Outcome, alone_in, planned, run_cell, run_cells
 from rayfl.grid.schema import Grid, load_grid
 from rayfl.grid.starts import client_updates
 from rayfl.report.status import read_status

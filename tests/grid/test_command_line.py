@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from rayfl.grid.__main__ import EXAMPLES, main
-from rayfl.grid.cells import alone_in
+from rayfl.grid.cells import Cell
+from rayfl.grid.running import alone_in
 from tests.test_scenario import MY_ARRAYS, TINY
 
 GRID = """\
@@ -200,18 +201,18 @@ def test_errors_are_one_message_on_stderr_and_exit_1(
 def test_ctrl_c_leaves_what_is_finished_and_says_how_to_go_on(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import rayfl.grid.cells
+    import rayfl.grid.running
 
-    ran: list[rayfl.grid.cells.Cell] = []
-    run_cell = rayfl.grid.cells.run_cell
+    ran: list[Cell] = []
+    run_cell = rayfl.grid.running.run_cell
 
-    def interrupted(cell: rayfl.grid.cells.Cell, data_dir: Path) -> str | None:
+    def interrupted(cell: Cell, data_dir: Path) -> str | None:
         if len(ran) == 2:
             raise KeyboardInterrupt
         ran.append(cell)
         return run_cell(cell, data_dir)
 
-    monkeypatch.setattr("rayfl.grid.cells.run_cell", interrupted)
+    monkeypatch.setattr("rayfl.grid.running.run_cell", interrupted)
     assert main(["small", "--backend", "inline"]) == 130
     assert "interrupted: the same command goes on with the cells that are left" in capsys.readouterr().err
     assert len(finished(folder)) == 2

@@ -13,8 +13,9 @@ import tomli_w
 from rayfl.config.loading import load_scenario
 from rayfl.errors import ScenarioError
 from rayfl.grid.__main__ import main
-from rayfl.grid.cells import cells_of, planned
+from rayfl.grid.cells import cells_of
 from rayfl.grid.place import Place
+from rayfl.grid.running import planned
 from rayfl.grid.schema import load_grid
 from rayfl.resolution import resolve
 
