@@ -164,7 +164,8 @@ class Local(Section):
         sample_weights: Weights of a client's samples in its objective, for imbalanced data, divided by their mean over
             the client's samples: `inverse_frequency` of their class among them, or a function of your own, by import
             path, from `labels` (an array of the client's) to as many weights. Losses and gradients that an algorithm
-            asks for are of the same objective; how much a client counts among others is not changed.
+            asks for are of the same objective; parts of the samples keep their weights. How much a
+            client counts among others is not changed.
         unfreeze: Gradual unfreezing. A frozen module has no gradient computed, and gets no weight decay, momentum or
             penalty; its batch norm's running statistics are still updated.
     """

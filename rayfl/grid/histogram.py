@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,10 @@ from rayfl.report.curves import DRAWING
 
 COLOURS = ("#8c8c8c", "#2166ac", "#1b7837", "#762a83", "#b35806", "#35978f", "#bf812d", "#4d4d4d")
 BINS = 20
+TOGETHER = 5
+"""Up to so many rows share a panel."""
+WIDE = 4
+"""Panels side by side."""
 
 
 def draw_histogram(
@@ -27,7 +32,7 @@ def draw_histogram(
     path: Path,
     reference: str | None = None,
 ) -> None:
-    """Writes how clients' scores are distributed, a panel per column, as `path` with the suffixes .png and .pdf.
+    """Writes how clients' scores are distributed, a panel for each column, as `path` with the suffixes .png and .pdf.
 
     Args:
         scores: Of all clients in all runs of a cell, by column and row.
@@ -48,35 +53,51 @@ def _histogram(
     generated: bool,
     reference: str | None,
 ) -> Figure:
-    figure = Figure(figsize=(max(6.4, 4.6 * len(scores)), 4.4), dpi=150, layout="constrained")
-    panels = figure.subplots(1, len(scores), squeeze=False, sharey=True)[0]
+    shown = [panel for column, by_row in scores.items() for panel in _panels(column, by_row, reference)]
+    wide = min(len(shown), WIDE)
+    lines = math.ceil(len(shown) / wide)
+    width = max(6.4, (4.6 if lines == 1 else 3.2) * wide)
+    figure = Figure(figsize=(width, 4.4 if lines == 1 else 2.5 * lines), dpi=150, layout="constrained")
+    axes = figure.subplots(lines, wide, squeeze=False, sharex=True, sharey=True)
     everything = [score for rows in scores.values() for of_row in rows.values() for score in of_row]
     edges = np.linspace(*((0.0, 1.0) if headline.is_share else (min(everything), max(everything))), BINS + 1)
-    rows = list(dict.fromkeys(row for of_column in scores.values() for row in of_column))
-    colours = {row: COLOURS[index % len(COLOURS)] for index, row in enumerate(rows)}
-    for panel, (column, by_row) in zip(panels, scores.items(), strict=True):
+    for panel, (name, by_row) in zip(axes.flat, shown, strict=False):
+        colours = iter(COLOURS)
         for row, of_row in by_row.items():
-            colour = HIGHLIGHT if row == reference else colours[row]
             values = np.asarray(of_row)
             label = f"{row}: {headline.text(values.mean())} ± {headline.text(values.std())}"
+            colour = HIGHLIGHT if row == reference else next(colours)
             _draw(panel, values, edges, label, colour, filled=row == reference)
-        panel.set_title(column, fontsize=10, parse_math=False)
-        panel.set_xlabel(f"client's {headline.metric.replace('_', ' ')}")
-        if headline.is_share:
-            panel.xaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0, symbol=" %"))
+        panel.set_title(name, fontsize=10, parse_math=False)
         panel.spines[["top", "right"]].set_visible(False)
         panel.set_axisbelow(True)
         panel.grid(axis="y", color="#dddddd", linewidth=0.6)
-        for text in panel.legend(loc="best", fontsize=8, framealpha=0.9).get_texts():
+        for text in panel.legend(loc="best", fontsize=8 if lines == 1 else 6.5, framealpha=0.9).get_texts():
             text.set_parse_math(False)
-    panels[0].set_ylabel("share of clients")
-    panels[0].yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0, symbol=" %"))
-    figure.suptitle(
-        textwrap.fill(title, 68 if len(scores) == 1 else 90), fontsize=12, fontweight="bold", parse_math=False
-    )
+    for panel in axes.flat[len(shown) :]:
+        panel.set_axis_off()
+    if headline.is_share:
+        axes[0, 0].xaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0, symbol=" %"))
+    axes[0, 0].yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0, symbol=" %"))
+    axis = f"client's {headline.metric.replace('_', ' ')}"
+    figure.supxlabel(axis, fontsize=10)
+    figure.supylabel("share of clients", fontsize=10)
+    figure.suptitle(textwrap.fill(title, round(10.5 * width)), fontsize=12, fontweight="bold", parse_math=False)
     if generated:
-        figure.supxlabel("GENERATED DATA, no real data set", fontsize=9, color=HIGHLIGHT, fontweight="bold")
+        figure.supxlabel(f"{axis}; GENERATED DATA, no real data set", fontsize=9, color=HIGHLIGHT, fontweight="bold")
     return figure
+
+
+def _panels(
+    column: str, by_row: Mapping[str, Sequence[float]], reference: str | None
+) -> Iterator[tuple[str, Mapping[str, Sequence[float]]]]:
+    """All rows of a column in one panel, or, where they would cover each other, each beside the reference."""
+    if len(by_row) <= TOGETHER:
+        yield column, by_row
+        return
+    for row in by_row:
+        if row != reference:
+            yield f"{column}: {row}", {name: by_row[name] for name in by_row if name in (reference, row)}
 
 
 def _draw(axes: Axes, values: np.ndarray, edges: np.ndarray, label: str, colour: str, filled: bool) -> None:
