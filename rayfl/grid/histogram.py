@@ -53,7 +53,7 @@ def _histogram(
     generated: bool,
     reference: str | None,
 ) -> Figure:
-    shown = [panel for column, by_row in scores.items() for panel in _panels(column, by_row, reference)]
+    shown = [panel for column, by_row in scores.items() for panel in panels(column, by_row, reference)]
     wide = min(len(shown), WIDE)
     lines = math.ceil(len(shown) / wide)
     width = max(6.4, (4.6 if lines == 1 else 3.2) * wide)
@@ -88,10 +88,19 @@ def _histogram(
     return figure
 
 
-def _panels(
+def panels(
     column: str, by_row: Mapping[str, Sequence[float]], reference: str | None
 ) -> Iterator[tuple[str, Mapping[str, Sequence[float]]]]:
-    """All rows of a column in one panel, or, where they would cover each other, each beside the reference."""
+    """What each panel of a column shows: all rows together, or, where they would cover each other, pairs.
+
+    Args:
+        column: Of the grid.
+        by_row: Clients' scores by row.
+        reference: The row that each of the others is then shown with; without one each is alone.
+
+    Yields:
+        The panel's title, and the scores in it by row.
+    """
     if len(by_row) <= TOGETHER:
         yield column, by_row
         return

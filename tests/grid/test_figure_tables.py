@@ -20,6 +20,7 @@ from rayfl.errors import ScenarioError
 from rayfl.grid.cells import Cell
 from rayfl.grid.client_scores import client_scores
 from rayfl.grid.drawing import draw
+from rayfl.grid.histogram import draw_histogram, panels
 from rayfl.grid.results import FailedRun, FinishedRun
 from rayfl.grid.schema import Grid
 from rayfl.grid.table import GridTable
@@ -203,6 +204,19 @@ def test_tables_and_clients_are_drawn_and_generated_data_is_marked_in_red(source
         with Image.open(tmp_path / f"{name}.png") as picture:
             assert min(picture.size) > 400
         assert (tmp_path / f"{name}.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_many_rows_are_drawn_in_panels_of_their_own_beside_the_reference(tmp_path: Path) -> None:
+    scores = {f"row {number}": [0.1 * number, 0.5, 1.0] for number in range(7)}
+    found = list(panels("C", scores, "row 2"))
+    assert [title for title, _ in found] == [f"C: row {number}" for number in (0, 1, 3, 4, 5, 6)]
+    assert all(by_row.keys() == {title.removeprefix("C: "), "row 2"} for title, by_row in found)
+    assert [list(by_row) for _, by_row in panels("C", scores, None)] == [[row] for row in scores]
+    few = dict(list(scores.items())[:5])
+    assert list(panels("C", few, "row 2")) == [("C", few)]
+    draw_histogram({"C": scores}, ACCURACY, "Seven rows", False, tmp_path / "clients", "row 2")
+    with Image.open(tmp_path / "clients.png") as picture:
+        assert picture.width > 1.5 * picture.height
 
 
 def test_a_grid_whose_runs_kept_no_clients_says_so_and_has_its_tables(tmp_path: Path) -> None:
