@@ -77,7 +77,7 @@ class FedMeta(SupportQuery):
         client.report(query_loss=float(query_loss))
         gradient = outer
         if self.order == "exact":
-            gradient = outer - (yield HessianVectorProduct(model, alpha * outer, support))
+            gradient = outer - (yield HessianVectorProduct(model, support, vector=alpha * outer))
         if rates is None:
             return Answer(gradient=gradient)
         return Answer(gradient=gradient, rates_gradient=-outer * inner)

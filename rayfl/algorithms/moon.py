@@ -115,6 +115,6 @@ class _TogetherWithComingBatches:
             upcoming = batch.upcoming(SAMPLES_AT_ONCE // len(batch.x) - 1)
             inputs = [batch.x, *takewhile(lambda x: x.shape[1:] == shape, upcoming)]  # padded, they differ
             rows = self._compute(torch.cat(inputs))
-            parts = rows.split([len(x) for x in inputs])  # type: ignore[no-untyped-call]
+            parts = torch.split(rows, [len(x) for x in inputs])
             self._computed.extend(zip(inputs, parts, strict=True))
         return self._computed[0][1]

@@ -56,7 +56,7 @@ def reserved(
                 if waiting is None:
                     raise ResourceError(f"{error}{_hint_for_trials(resources)}") from None
                 waiting(str(error))
-                time.sleep(WAITING_TICK_S)
+                time.sleep(WAITING_TICK_S)  # Ray tells nobody when resources become free
             except ResourceError as error:
                 raise ResourceError(f"{error}{_hint_for_trials(resources)}") from None
         yield [_place(group, index) for index in range(hosts)]
@@ -79,7 +79,8 @@ def _places_in_own_group(resources: Resources, num_clients: int) -> list[Placeme
 def _bundles(group: PlacementGroup) -> list[Room]:
     """What the bundles of a group have. Ray counts what is free in a bundle as a resource with a name of its own."""
     deadline, free = time.monotonic() + SETTLE_S, ray.available_resources()
-    # a young group is not in Ray's figures yet; this resource is there even of a bundle that is all taken
+    # a young group is not in Ray's figures yet, and Ray does not tell when it is; this resource is there even of a
+    # bundle that is all taken
     while f"bundle_group_{group.id.hex()}" not in free and time.monotonic() < deadline:
         time.sleep(0.1)
         free = ray.available_resources()
@@ -130,7 +131,10 @@ def _group(resources: Resources, hosts: int) -> Iterator[PlacementGroup]:
 
 
 def _wait_until_freed(group: PlacementGroup) -> None:
-    """Ray gives reserved resources back a moment later; a run that follows at once must find them free."""
+    """Ray gives reserved resources back a moment later; a run that follows at once must find them free.
+
+    Ray has no event for that: its figures are polled.
+    """
     deadline = time.monotonic() + PLACEMENT_TIMEOUT_S
     while time.monotonic() < deadline and any(group.id.hex() in kind for kind in ray.available_resources()):
         time.sleep(0.1)

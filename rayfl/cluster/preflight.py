@@ -61,7 +61,7 @@ def plan_hosts(resources: Resources, num_clients: int) -> int:
         except BusyError:
             if time.monotonic() > deadline:
                 raise
-        time.sleep(0.1)
+        time.sleep(0.1)  # Ray's figures follow the cluster a moment later, and it has no event for that
 
 
 def check_ever_fits(resources: Resources, hosts: int = 1) -> None:

@@ -7,7 +7,7 @@ belong to the algorithm, which may keep or modify them.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -73,10 +73,8 @@ class LocalTraining:
 
 
 @dataclass(frozen=True)
-class Loss:
-    """Asks for a model's mean loss in evaluation mode, [1] float32.
-
-    Samples are not augmented unless the view says so.
+class _AtModel:
+    """A request about the mean loss of a model that is not trained; samples are not augmented unless the view says so.
 
     Attributes:
         at: [length of the model] float32, the model.
@@ -87,47 +85,30 @@ class Loss:
     data: DataView | None = None
 
 
-@dataclass(frozen=True)
-class Gradient:
+class Loss(_AtModel):
+    """Asks for a model's mean loss in evaluation mode, [1] float32."""
+
+
+class Gradient(_AtModel):
     """Asks for the gradient of `Loss` with respect to the parameters, [num_params] float32.
 
     It is zero for parameters that do not train (`phases.N.train`), like those of the two requests below.
-
-    Attributes:
-        at: [length of the model] float32, the model.
-        data: The samples; by default all of the client's training samples.
     """
 
-    at: torch.Tensor
-    data: DataView | None = None
+
+class LossAndGradient(_AtModel):
+    """Asks for `Loss` and `Gradient` in one pass: [1] and [num_params] float32."""
 
 
 @dataclass(frozen=True)
-class LossAndGradient:
-    """Asks for `Loss` and `Gradient` in one pass: [1] and [num_params] float32.
-
-    Attributes:
-        at: [length of the model] float32, the model.
-        data: The samples; by default all of the client's training samples.
-    """
-
-    at: torch.Tensor
-    data: DataView | None = None
-
-
-@dataclass(frozen=True)
-class HessianVectorProduct:
+class HessianVectorProduct(_AtModel):
     """Asks for the Hessian of `Loss` times a vector, [num_params] float32.
 
     Attributes:
-        at: [length of the model] float32, the model at which the Hessian is taken.
         vector: [num_params] float32.
-        data: The samples; by default all of the client's training samples.
     """
 
-    at: torch.Tensor
-    vector: torch.Tensor
-    data: DataView | None = None
+    vector: torch.Tensor = field(kw_only=True)
 
 
 Request = LocalTraining | Loss | Gradient | LossAndGradient | HessianVectorProduct

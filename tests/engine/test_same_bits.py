@@ -47,7 +47,7 @@ class Drifting(LocalTrainingAlgorithm):
 
     def round(self, server: ServerState, context: RoundContext) -> Round:
         first = yield Exchange(self.client_update, server.model)
-        second = yield Exchange(self.recall)
+        second = yield Exchange(self.send_drift)
         server.model += first.mean("delta") + 0.01 * second.mean("drift")
 
     def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
@@ -55,7 +55,7 @@ class Drifting(LocalTrainingAlgorithm):
         client.state["drift"] = client.state.get("drift", torch.zeros_like(delta)) + delta
         return Answer(client.num_samples, delta=delta)
 
-    def recall(self, client: ClientContext) -> Answer:
+    def send_drift(self, client: ClientContext) -> Answer:
         return Answer(1.0, drift=client.state["drift"])
 
     def client_state(self) -> Declaration:

@@ -96,7 +96,7 @@ def test_losses_gradients_and_hessian_vector_products_are_those_of_autograd(
     both = asked(bench, LossAndGradient(bench.initial, data=view))
     assert both[0].item() == pytest.approx(loss.item(), rel=1e-6)
     assert torch.equal(both[1], ours)
-    ours = asked(bench, HessianVectorProduct(bench.initial, flat(bench, direction), data=view))
+    ours = asked(bench, HessianVectorProduct(bench.initial, data=view, vector=flat(bench, direction)))
     assert product.abs().max() > 0.1
     assert torch.allclose(plain(bench, ours), product, rtol=1e-3, atol=1e-5)
 
@@ -110,7 +110,7 @@ def test_a_hessian_vector_product_is_the_slope_of_the_gradient(bench: Bench) -> 
     step = 1e-2 * torch.cat([vector, torch.zeros(len(at) - len(vector))])
     slope = (asked(bench, Gradient(at + step)) - asked(bench, Gradient(at - step))) / 2e-2
     assert torch.allclose(
-        asked(bench, HessianVectorProduct(at, vector)), slope, rtol=0, atol=2e-3 * float(slope.norm())
+        asked(bench, HessianVectorProduct(at, vector=vector)), slope, rtol=0, atol=2e-3 * float(slope.norm())
     )
 
 
@@ -179,8 +179,8 @@ def test_results_belong_to_the_algorithm(bench: Bench) -> None:
         start = bench.initial.clone()
         own = []
         for request in (
-            LocalTraining(start), Loss(start), Gradient(start), HessianVectorProduct(start, start[: client.num_params]),
-            LocalTraining(start), Gradient(start),
+            LocalTraining(start), Loss(start), Gradient(start),
+            HessianVectorProduct(start, vector=start[: client.num_params]), LocalTraining(start), Gradient(start),
         ):  # fmt: skip
             result = yield request
             own.append(result.clone())

@@ -106,7 +106,7 @@ def test_losses_and_gradients_that_are_asked_for_are_of_the_same_objective(chose
         return [
             (yield Loss(bench.initial)),
             (yield Gradient(bench.initial)),
-            (yield HessianVectorProduct(bench.initial, vector)),
+            (yield HessianVectorProduct(bench.initial, vector=vector)),
         ]
 
     loss, gradient, product = bench.run(bench.client(4, {"sample_weights": chosen}), ask)
