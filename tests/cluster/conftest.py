@@ -6,9 +6,12 @@ from collections.abc import Iterator
 import pytest
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[None]:
-    """Ray on this machine with 3 CPUs, and one GPU that only Ray believes in; the whole module shares it."""
+    """Ray on this machine with 3 CPUs, and one GPU that only Ray believes in.
+
+    All tests that do not start their own cluster share it.
+    """
     import ray
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"

@@ -22,8 +22,11 @@ def test_callbacks_see_the_same_as_in_one_process(tmp_path: Path) -> None:
     assert figures(result) == figures(expected)
 
 
-@pytest.mark.parametrize("once_evaluated", [False, True])
-@pytest.mark.parametrize("phase", [PLAIN, STATEFUL, RELAY | {"rounds": 4}], ids=["plain", "stateful", "relay"])
+@pytest.mark.parametrize(
+    ("phase", "once_evaluated"),
+    [(PLAIN, True), (STATEFUL, False), (STATEFUL, True), (RELAY | {"rounds": 4}, False)],
+    ids=["plain", "stateful", "stateful, once evaluated", "relay"],
+)
 def test_a_stop_discards_what_ran_ahead(tmp_path: Path, phase: dict[str, Any], once_evaluated: bool) -> None:
     expected = run(tmp_path, phases=[phase | {"rounds": 2}])
     callbacks = [StopAt(round=2, once_evaluated=once_evaluated)]

@@ -152,12 +152,6 @@ def test_a_run_whose_process_is_killed_leaves_nothing_on_the_cluster(cluster: st
     until(nothing_left)
 
 
-def test_callbacks_of_the_program_go_with_the_run(cluster: str, tmp_path: Path) -> None:
-    handle = submit(tmp_path, callbacks=[StopAt(round=2)])
-    assert handle.result().metrics["round"].to_pylist() == [1, 2]
-    until(nothing_left)
-
-
 def test_a_run_may_be_stopped_while_the_scenario_that_it_starts_from_is_run(cluster: str, tmp_path: Path) -> None:
     first = tmp_path / "first.toml"
     first.write_text(tomli_w.dumps(tables(phases=[LONG])), encoding="utf-8")
@@ -170,10 +164,14 @@ def test_a_run_may_be_stopped_while_the_scenario_that_it_starts_from_is_run(clus
     until(nothing_left)
 
 
-def test_a_centralised_counterpart_can_be_submitted(cluster: str, tmp_path: Path) -> None:
-    result = submit(tmp_path, centralise=True).result()
+def test_callbacks_of_the_program_go_with_a_run_and_its_centralised_counterpart_can_be_run(
+    cluster: str, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"centralise": True, "callbacks": [StopAt(round=2)]}
+    result = submit(tmp_path, **options).result()
+    assert result.metrics["round"].to_pylist() == [1, 2]
     inline = tmp_path / "inline"
-    expected = rayfl.run(tables(), backend="inline", out=inline, centralise=True, console=Console(quiet=True))
+    expected = rayfl.run(tables(), backend="inline", out=inline, console=Console(quiet=True), **options)
     assert same(model_of(result), model_of(expected))
     until(nothing_left)
 
