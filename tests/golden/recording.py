@@ -1,7 +1,8 @@
 """What a golden run leaves, and the conditions under which its bits are expected again.
 
 `python -m tests.golden.recording` runs every golden scenario anew and writes `recorded/<CPU capability>.json`;
-`NAME ...` only those.
+`NAME ...` only those. With ATEN_CPU_CAPABILITY=avx2 and ONEDNN_MAX_CPU_ISA=AVX2 in the environment a processor with
+AVX512 gives the bits that were recorded on one without.
 """
 
 from __future__ import annotations

@@ -20,11 +20,11 @@ LOCAL: dict[str, Any] = {
 RELAY: dict[str, Any] = {
     "name": "cyclic", "schedule": "relay", "rounds": 3, "cohort": 4, "local": {"steps": 3, "batch_size": 8},
 }  # fmt: skip
-NOT_RECORDED = ("ditto", "fedbn", "coprefl", "fedmeta", "perfedavg")
-"""Algorithms that came after the recordings; their own tests compare them with plain PyTorch in float64."""
+ELSEWHERE = ("ditto", "fedbn", "fedmeta", "perfedavg")
+"""Algorithms with scenarios of their own below."""
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    **{name: {"algorithm": name} for name in algorithms if name not in NOT_RECORDED},
+    **{name: {"algorithm": name} for name in algorithms if name not in ELSEWHERE},
     "fedavg-all-uniform-0.7": {
         "algorithm": {"name": "fedavg", "weighting": "uniform", "server_optimizer": {"name": "sgd", "lr": 0.7}},
         "eval_model": "all",
@@ -47,6 +47,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 """What the parallel phases of a golden scenario have of their own."""
 
+META_LEARNED: tuple[tuple[str, dict[str, Any], tuple[str, ...]], ...] = (
+    ("fedmeta", {"variant": "meta_sgd"}, ("lr",)),
+    ("perfedavg", {"variant": "hessian_free"}, ("epochs", "batch_size", "lr", "lr_decay")),
+)
+"""Algorithms that read a part of `local` only, with their options."""
+
 
 def golden_scenarios() -> dict[str, dict[str, Any]]:
     """Scenario tables by name."""
@@ -57,6 +63,12 @@ def golden_scenarios() -> dict[str, dict[str, Any]]:
         for relay in ("packed", "spread"):
             phases = [RELAY | {"algorithm": name, "local": LOCAL}]
             tables[f"relay-{relay}-{name}"] = PEOPLE | {"phases": phases, "resources": {"relay": relay}}
+    for name, options, of_local in META_LEARNED:
+        phase = {"name": "federated", "rounds": 4, "cohort": 5, "algorithm": {"name": name} | options}
+        local = {key: LOCAL[key] for key in of_local}
+        tables[name] = PEOPLE | {"phases": [RELAY, phase | {"local": local}]}
+    personal = {"every": 2, "per_client": True, "client_model": "personal"}
+    tables["ditto"] = PEOPLE | {"phases": _phases({"algorithm": "ditto"}), "evaluation": personal}
     tables |= _networks()
     return tables
 
@@ -99,6 +111,8 @@ def _networks() -> dict[str, dict[str, Any]]:
     return {
         "convolutions": handwriting | {"phases": [RELAY, federated]},
         "batch_norm": digits | {"model": {"name": "resnet8", "norm": "batch"}, "phases": short},
+        "fedbn": digits
+        | {"model": {"name": "resnet8", "norm": "batch"}, "phases": [short[0], short[1] | {"algorithm": "fedbn"}]},
         "lenet5": digits | {"model": "lenet5", "phases": short},
         "recipe": digits
         | {
