@@ -1,10 +1,11 @@
-"""Evaluation mode in which gradients can still be computed."""
+"""Modes in which networks compute: evaluation with gradients, and gradients that have gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from torch import nn
 
 
@@ -31,3 +32,15 @@ def evaluation_mode(*networks: nn.Module) -> Iterator[None]:
         # One by one, for train() of a module would change the modes of those inside it.
         for module, training in modes:
             module.training = training
+
+
+@contextmanager
+def twice_differentiable(network: nn.Module) -> Iterator[None]:
+    """Within it, gradients of the network have gradients: cuDNN's recurrent layers lack them, PyTorch's own do not."""
+    cudnn = torch.backends.cudnn
+    before = cudnn.enabled
+    cudnn.enabled = before and not any(isinstance(module, nn.RNNBase) for module in network.modules())
+    try:
+        yield
+    finally:
+        cudnn.enabled = before

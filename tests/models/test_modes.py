@@ -1,4 +1,4 @@
-"""Evaluation mode with gradients: the outputs of eval(), and every mode restored afterwards."""
+"""Evaluation mode with gradients: the outputs of eval(), and every mode restored afterwards; second derivatives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from rayfl.models.char_lstm import CharLSTM
-from rayfl.models.modes import evaluation_mode
+from rayfl.models.modes import evaluation_mode, twice_differentiable
 from rayfl.models.resnet_cifar import ResNet8
 
 
@@ -78,4 +78,23 @@ def test_an_lstm_on_a_gpu_has_gradients_in_evaluation_mode() -> None:
     x, y = torch.randint(20, (5, 12), device="cuda"), torch.randint(20, (5,), device="cuda")
     with evaluation_mode(network):
         torch.autograd.backward(functional.cross_entropy(network(x), y))
+    assert all(parameter.grad is not None for parameter in network.parameters())
+
+
+@pytest.mark.parametrize("network", [Reader(), nn.Linear(2, 2)], ids=["recurrent", "linear"])
+def test_recurrent_layers_alone_do_without_cudnn_where_gradients_have_gradients(network: nn.Module) -> None:
+    with twice_differentiable(network):
+        assert torch.backends.cudnn.enabled == isinstance(network, nn.Linear)
+    assert torch.backends.cudnn.enabled
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no CUDA device")
+def test_an_lstm_on_a_gpu_has_second_derivatives() -> None:
+    network = CharLSTM(20, (12,), hidden=16).to("cuda").train()
+    x, y = torch.randint(20, (5, 12), device="cuda"), torch.randint(20, (5,), device="cuda")
+    with evaluation_mode(network), twice_differentiable(network):
+        loss, parameters = functional.cross_entropy(network(x), y), list(network.parameters())
+        gradients = torch.autograd.grad(loss, parameters, create_graph=True)
+        torch.autograd.backward(sum(gradient.square().sum() for gradient in gradients))
     assert all(parameter.grad is not None for parameter in network.parameters())

@@ -23,7 +23,7 @@ from rayfl.local.sgd import train
 from rayfl.local.steps import batch_size, step_size, steps_per_epoch, update_steps
 from rayfl.local.training_plan import plan_training
 from rayfl.models.flat import FlatModel
-from rayfl.models.modes import evaluation_mode
+from rayfl.models.modes import evaluation_mode, twice_differentiable
 from rayfl.tasks.task import Task
 
 T = TypeVar("T")
@@ -186,7 +186,7 @@ class OneByOne:
         self._model.load(request.at)
         self._model.zero_gradient()
         parameters, divisor = self._model.trained_parameters, self._divisor(client, view)
-        with evaluation_mode(self._model.module):
+        with evaluation_mode(self._model.module), twice_differentiable(self._model.module):
             for loss in self._summed_losses(client, view, number):
                 gradients = torch.autograd.grad(loss / divisor, parameters, create_graph=True, materialize_grads=True)
                 torch.autograd.backward(self._model.dot(gradients, request.vector), inputs=parameters)
