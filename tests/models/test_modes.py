@@ -96,5 +96,5 @@ def test_an_lstm_on_a_gpu_has_second_derivatives() -> None:
     with evaluation_mode(network), twice_differentiable(network):
         loss, parameters = functional.cross_entropy(network(x), y), list(network.parameters())
         gradients = torch.autograd.grad(loss, parameters, create_graph=True)
-        torch.autograd.backward(sum(gradient.square().sum() for gradient in gradients))
+        torch.autograd.backward(torch.stack([gradient.square().sum() for gradient in gradients]).sum())
     assert all(parameter.grad is not None for parameter in network.parameters())
