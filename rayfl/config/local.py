@@ -18,6 +18,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from rayfl.config.privacy import SampleDP
 from rayfl.config.section import Named, Section, check_idle
 
 
@@ -168,6 +169,7 @@ class Local(Section):
             client counts among others is not changed.
         unfreeze: Gradual unfreezing. A frozen module has no gradient computed, and gets no weight decay, momentum or
             penalty; its batch norm's running statistics are still updated.
+        dp: Train by DP-SGD; see `SampleDP`.
     """
 
     epochs: Number = 1
@@ -191,6 +193,7 @@ class Local(Section):
     precision: Literal["float32", "bf16"] = "float32"
     sample_weights: Named | None = None
     unfreeze: Unfreezing | None = None
+    dp: SampleDP | None = None
 
     @field_validator("clip_value", "clip_norm", mode="before")
     @classmethod

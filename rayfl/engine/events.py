@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from rayfl.privacy.spending import SpendingByClient
+
 
 @dataclass(frozen=True)
 class Traffic:
@@ -68,6 +70,7 @@ class RoundDone:
         seconds: Since the scheduler started.
         scalars: Named numbers that the algorithm, the server and the clients reported, aggregated over the round.
         client_scalars: What single clients reported.
+        spent: What the round spent of clients' privacy, by client.
     """
 
     phase: str
@@ -80,6 +83,7 @@ class RoundDone:
     seconds: float
     scalars: Mapping[str, float] = field(default_factory=dict)
     client_scalars: tuple[ClientScalars, ...] = ()
+    spent: SpendingByClient = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from rayfl.engine.workload import InitialModel, Population, Workload
 from rayfl.errors import ScenarioError
 from rayfl.tasks.metrics.building import build_metrics
 
+Noise = float | np.ndarray | None
+
 
 @dataclass(frozen=True)
 class Job:
@@ -28,6 +30,8 @@ class Job:
         settles: Whether everything about a round is reported before anything of the next one is looked at, as
             callbacks need, so that a round can be made the last one whatever is under way already.
         origin: Where the initial weights came from, and which were taken, for the records; None for random weights.
+        noise: By phase, the noise multiplier of `local.dp`: of all clients, or [clients]; None where samples are not
+            private.
 
     Raises:
         ScenarioError: A phase cannot take over the weights of the one before it.
@@ -37,6 +41,7 @@ class Job:
     workloads: Sequence[Workload]
     settles: bool = False
     origin: Mapping[str, Any] | None = None
+    noise: Sequence[Noise] = ()
 
     def __post_init__(self) -> None:
         for (before, after), phase in zip(pairwise(self.workloads), self.scenario.phases[1:], strict=True):

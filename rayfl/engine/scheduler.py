@@ -6,7 +6,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rayfl.config.scenario import Scenario
@@ -24,6 +24,7 @@ from rayfl.engine.schedules.schedule import SubmittedRound
 from rayfl.engine.server import BEFORE, ServerSnapshot
 from rayfl.engine.update_report import UpdateReport
 from rayfl.engine.workload import Population
+from rayfl.privacy.spending import PrivacyAccounts, SpendingByClient, by_client_in_total
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,6 +43,7 @@ class RunSnapshot:
         server: The server's part.
         clients: What clients keep, by client.
         evaluations: Rounds and models whose evaluation has yet to be reported.
+        spent: What was spent of clients' privacy, by client.
     """
 
     index: RoundIndex
@@ -50,6 +52,7 @@ class RunSnapshot:
     server: ServerSnapshot
     clients: Snapshot
     evaluations: Sequence[tuple[RoundIndex, np.ndarray]]
+    spent: SpendingByClient = field(default_factory=dict)
 
 
 class Scheduler:
@@ -70,6 +73,7 @@ class Scheduler:
         self._evaluations = PendingEvaluations(scenario, backend)
         self._committed, self._traffic = BEFORE, Traffic()
         self._sampling = Sampling(scenario, self._plans, populations)
+        self._accounts = PrivacyAccounts()
         self._start = 0.0
         self._settles, self._stopped = settles, False
 
@@ -102,12 +106,16 @@ class Scheduler:
         states = [self._backend.get(host.call("snapshot", self._committed)) for host in self._backend.hosts]
         clients = {client: state for part in states for client, state in part.items()}
         evaluations = self._evaluations.outstanding(self._committed)
-        return RunSnapshot(self._committed, self._sampling.snapshot(), self._traffic, server, clients, evaluations)
+        return RunSnapshot(
+            self._committed, self._sampling.snapshot(), self._traffic, server, clients, evaluations,
+            self._accounts.spent(),
+        )  # fmt: skip
 
     def restore(self, snapshot: RunSnapshot) -> None:
         """Makes new hosts and a new server go on after the round of a snapshot."""
         self._committed, self._traffic = snapshot.index, snapshot.traffic
         self._sampling.restore(snapshot.sampling)
+        self._accounts.restore(snapshot.spent)
         hosts = self._backend.hosts
         refs = [self._backend.server.call("restore", snapshot.server)]
         for number, host in enumerate(hosts):
@@ -187,6 +195,7 @@ class Scheduler:
         # elsewhere there is nothing to wait for: the server, which has the round's model, only drops the one before
         self._committed = done.index
         self._sampling.commit(done.index, reports)
+        self._accounts.book(report.spent for report in reports)
 
     def _round_done(
         self, done: SubmittedRound, reports: Sequence[UpdateReport], server: Sequence[Mapping[str, float] | None]
@@ -212,6 +221,7 @@ class Scheduler:
             seconds=time.monotonic() - self._start,
             scalars=means | reported,
             client_scalars=tuple(ClientScalars(client, by_client[client]) for client in sorted(by_client)),
+            spent=by_client_in_total(report.spent for report in reports),
         )
 
     def _wait(self, calls: Sequence[Call], index: RoundIndex) -> Generator[Event, None, list[Any]]:

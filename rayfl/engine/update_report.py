@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rayfl.engine.events import Traffic
+from rayfl.privacy.spending import Spending, SpendingByClient
 
 if TYPE_CHECKING:
     from rayfl.local.context import ClientContext
@@ -21,11 +22,13 @@ class UpdateReport:
         losses: The sum of each client's step losses, and their number.
         traffic: What the protocol would move.
         scalars: Reported scalars by client and name.
+        spent: What of clients' privacy, by client; empty without `local.dp`.
     """
 
     losses: Mapping[int, tuple[float, int]]
     traffic: Traffic
     scalars: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    spent: SpendingByClient = field(default_factory=dict)
 
 
 class ReportBuilder:
@@ -35,6 +38,7 @@ class ReportBuilder:
         self._losses: dict[int, tuple[float, int]] = {}
         self._traffic = Traffic()
         self._scalars: dict[int, dict[str, float]] = {}
+        self._spent: dict[int, Spending] = {}
 
     def add(self, client: ClientContext, traffic: Traffic) -> None:
         """Takes in one client update, and what the protocol would move for it."""
@@ -42,7 +46,9 @@ class ReportBuilder:
         self._losses[client.id] = math.fsum(client.losses), len(client.losses)
         if client.scalars:
             self._scalars[client.id] = client.scalars
+        if client.spent:
+            self._spent[client.id] = client.spent
 
     def result(self) -> UpdateReport:
         """Returns the report of all of them."""
-        return UpdateReport(self._losses, self._traffic, self._scalars)
+        return UpdateReport(self._losses, self._traffic, self._scalars, self._spent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from rayfl.local.features import features_and_outputs
 from rayfl.local.rates import rates
 from rayfl.local.steps import effective_steps, update_steps
 from rayfl.models.flat import FlatModel
+from rayfl.privacy.spending import Mechanism
 from rayfl.streams import client_stream, client_torch_seed
 
 
@@ -110,6 +112,7 @@ class ClientContext:
         asked: What the phase wants reported (`phases.N.report`).
         scalars: Reported scalars, by name.
         losses: The loss of every training step so far, in order.
+        spent: How often each mechanism has touched its samples in this update, by `local.dp`.
         keeps_trained: Whether `trained` is wanted.
         trained: A copy of the result of the last training request, where it is wanted. An algorithm that trains several
             models sets it to the one that it answers with.
@@ -144,6 +147,7 @@ class ClientContext:
         self.trained: torch.Tensor | None = None
         self.scalars: dict[str, float] = {}
         self.losses: list[float] = []
+        self.spent: Counter[Mechanism] = Counter()
         self._model, self._random_model = model, random_model
         self._open = ExitStack()
 

@@ -1,0 +1,1 @@
+"""Differential privacy: noise, clipping, and the accounts of what was spent."""

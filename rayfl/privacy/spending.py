@@ -1,0 +1,66 @@
+"""What was spent of a client's privacy: how often which mechanism touched its samples. Needs no PyTorch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, order=True)
+class Mechanism:
+    """A Gaussian mechanism on a sample of a client's data, drawn by Poisson sampling.
+
+    Attributes:
+        noise_multiplier: Standard deviation of its noise as a multiple of its sensitivity.
+        rate: With which each sample takes part, in (0, 1].
+        part: Of the client's samples it is about: "" for all of them, else the name of a part that is drawn once, which
+            no other part overlaps (`support`, `query`), so that parts compose in parallel.
+    """
+
+    noise_multiplier: float
+    rate: float
+    part: str = ""
+
+
+Spending = Mapping[Mechanism, int]
+"""How often each mechanism was used."""
+
+SpendingByClient = Mapping[int, Spending]
+"""Of a round, or of a run so far; pools of samples have numbers too (`rayfl.data.pools`)."""
+
+
+def history(spending: Spending) -> tuple[tuple[Mechanism, int], ...]:
+    """A spending as something to compare and to look up: clients with the same have the same epsilon."""
+    return tuple(sorted(spending.items()))
+
+
+class PrivacyAccounts:
+    """One account per client over a whole run.
+
+    Only committed rounds are booked; a client update that is repeated because its host died is booked once.
+    """
+
+    def __init__(self) -> None:
+        self._spent: dict[int, Counter[Mechanism]] = {}
+
+    def book(self, spent: Iterable[SpendingByClient]) -> None:
+        """Adds what the client updates of a committed round spent."""
+        for by_client in spent:
+            for client, spending in by_client.items():
+                self._spent.setdefault(client, Counter()).update(spending)
+
+    def spent(self) -> dict[int, dict[Mechanism, int]]:
+        """What every client has spent so far, as plain data."""
+        return {client: dict(spending) for client, spending in self._spent.items()}
+
+    def restore(self, spent: SpendingByClient) -> None:
+        """Continues with these accounts."""
+        self._spent = {client: Counter(spending) for client, spending in spent.items()}
+
+
+def by_client_in_total(spent: Iterable[SpendingByClient]) -> SpendingByClient:
+    """The sum of several."""
+    accounts = PrivacyAccounts()
+    accounts.book(spent)
+    return accounts.spent()
