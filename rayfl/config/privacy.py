@@ -74,7 +74,7 @@ class SampleDP(Section):
             raise ValueError("max_epsilon has no effect with target_epsilon, which no client exceeds; leave it out")
         if self.max_epsilon is not None and self.accountant != "rdp":
             raise ValueError(
-                "max_epsilon needs accountant = 'rdp': what was spent decides when to stop, which only its filter allows"
+                "max_epsilon needs accountant = 'rdp': what was spent decides when to stop, as its filter allows"
             )
         if self.max_epsilon is not None and self.sampling == "shuffled":
             raise ValueError("max_epsilon needs sampling = 'poisson': no accountant covers shuffled batches")
