@@ -1,0 +1,178 @@
+"""python -m tools.audit_privacy: attacks a private run of rayfl, and compares what it learns with the account.
+
+One run with many canaries (Steinke, Nasr and Jagielski, "Privacy Auditing with One (1) Training Run", NeurIPS 2023):
+the training samples of a client are canaries, each of which a fair coin leaves in or replaces by a null record. The
+attacker knows the canaries and the trained model, and guesses the coins that it is most certain of. How many guesses
+are right bounds epsilon from below, with a confidence that covers all chance, the attack's own included.
+
+Canaries are as strong as they can be: each has the largest gradient that clipping lets through, along an axis of its
+own, so that the attacker reads off every axis how much it was moved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from scipy.stats import binom
+from torch import nn
+
+import rayfl
+from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
+from rayfl.models.network import Network
+
+FAR = 1e4
+"""Target of a canary, so far away that its gradient is clipped however far training has come."""
+
+
+def canaries(number: int, coins_seed: int) -> Dataset:
+    """One client, whose samples are unit vectors with a far target, or null records: zeros, which have no gradient.
+
+    Args:
+        number: How many canaries.
+        coins_seed: Decides which of them are left in.
+    """
+    left_in = coins(number, coins_seed)
+    x = np.diag(left_in).astype(np.float32)
+    samples = Samples(x, np.where(left_in, FAR, 0.0).astype(np.float32))
+    shards = NaturalClients(("audited",), Shards.by_owner(np.zeros(number, np.int64), 1))
+    return Dataset("canaries", samples, samples.take(np.arange(2)), None, Provenance("arrays", "canaries"), shards)
+
+
+def coins(number: int, seed: int) -> np.ndarray:
+    """[number] bool: which canaries are left in; every one with probability 1/2, independently."""
+    drawn: np.ndarray = np.random.default_rng(seed).random(number) < 0.5
+    return drawn
+
+
+class Axes(Network):
+    """A linear function without bias that begins at zero: its gradient at a canary lies along the canary's axis."""
+
+    feature_layer = "weights"
+    trained_modules = ("weights",)
+
+    def __init__(self, num_outputs: int = 1, input_shape: tuple[int, ...] = (1000,)) -> None:
+        super().__init__()
+        self.weights = nn.Linear(input_shape[0], num_outputs, bias=False)
+        nn.init.zeros_(self.weights.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = self.weights(x)
+        return output
+
+
+def audited_run(number: int, epsilon: float, delta: float, seed: int, out: Path) -> tuple[np.ndarray, float]:
+    """Trains privately on canaries.
+
+    Args:
+        number: Of canaries.
+        epsilon: Target of the account.
+        delta: Of the account.
+        seed: Of coins, noise and batches.
+        out: Where the run's records go.
+
+    Returns:
+        [number] how far each axis was moved, and the epsilon that the run accounts for.
+    """
+    private = {"target_epsilon": epsilon, "max_grad_norm": 1.0, "delta": delta}
+    scenario: dict[str, Any] = {
+        "seed": seed,
+        "data": {"name": "tools.audit_privacy:canaries", "options": {"number": number, "coins_seed": seed}},
+        "task": "regression",
+        "model": "tools.audit_privacy:Axes",
+        "phases": [
+            {
+                "name": "audited",
+                "rounds": 2,
+                "cohort": 1,
+                "local": {"epochs": 2, "batch_size": number // 10, "lr": 1.0, "dp": private},
+            }
+        ],
+        "evaluation": {"every": 2},
+    }
+    result = rayfl.run(scenario, backend="inline", out=out, console=Console(quiet=True))
+    (weights,) = result.state_dict.values()
+    return weights.flatten().double().numpy(), float(result.metrics["epsilon"].to_pylist()[-1])
+
+
+def lower_bound(
+    moved: np.ndarray, left_in: np.ndarray, delta: float, confidence: float = 0.95
+) -> tuple[float, int, int]:
+    """What the attack proves: with this confidence the run is not (epsilon, delta)-private for any smaller epsilon.
+
+    It guesses of the most and of the least moved axes, as many each, for several numbers of guesses chosen beforehand;
+    the confidence is shared among these, so that the best of them may be taken.
+
+    Args:
+        moved: [number] how far each axis was moved.
+        left_in: [number] bool, the coins.
+        delta: The delta at which epsilon is bounded.
+        confidence: That the bound holds.
+
+    Returns:
+        The bound, the number of guesses that gave it, and how many of these were right.
+    """
+    number, order = len(moved), np.argsort(-moved, kind="stable")
+    tried = sorted({min(2 * round(share * number / 2), number) for share in (0.02, 0.1, 0.3, 1.0)})
+    failure, best = (1 - confidence) / len(tried), (0.0, tried[0], 0)
+    for guesses in tried:
+        half = guesses // 2
+        right = int(left_in[order[:half]].sum() + (~left_in[order[number - half :]]).sum())
+        best = max(best, (_smallest_epsilon(number, 2 * half, right, delta, failure), 2 * half, right))
+    return best
+
+
+def p_value(number: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
+    """A bound on the probability that a private run lets so many guesses be right (Theorem 5.2 there).
+
+    With delta = 0 the number of right guesses is at most that of `guesses` coins which fall right with probability
+    e^epsilon / (1 + e^epsilon) each. delta lets a run fail altogether: a failure that lifts the count by i, above a
+    threshold that it would have missed by less, has mass 2 number delta at most, spread over the i that it can lift.
+    """
+    chance = 1 / (1 + math.exp(-epsilon))
+    below = np.cumsum(binom.pmf(right - np.arange(1, right + 1), guesses, chance))
+    lifted = float(np.max(below / np.arange(1, right + 1), initial=0.0))
+    return min(1.0, float(binom.sf(right - 1, guesses, chance)) + 2 * number * delta * lifted)
+
+
+def _smallest_epsilon(number: int, guesses: int, right: int, delta: float, failure: float) -> float:
+    """The largest epsilon that the number of right guesses refutes, to 1e-3; 0 if it refutes none."""
+    low, high = 0.0, 50.0
+    if p_value(number, guesses, right, low, delta) > failure:
+        return 0.0
+    while high - low > 1e-3:
+        middle = (low + high) / 2
+        low, high = (middle, high) if p_value(number, guesses, right, middle, delta) <= failure else (low, middle)
+    return low
+
+
+def main() -> int:
+    """Runs the audit from the command line.
+
+    Returns:
+        Exit status 0 if the attack's bound is not above the account's epsilon, else 1.
+    """
+    parser = argparse.ArgumentParser(prog="python -m tools.audit_privacy", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--canaries", type=int, default=2000, help="how many (default: 2000)")
+    parser.add_argument("--epsilon", type=float, default=1.0, help="target of the account (default: 1)")
+    parser.add_argument("--delta", type=float, default=1e-5, help="of the account (default: 1e-5)")
+    parser.add_argument("--seed", type=int, default=0, help="of coins, noise and batches (default: 0)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="rayfl-") as folder:
+        moved, accounted = audited_run(options.canaries, options.epsilon, options.delta, options.seed, Path(folder))
+    left_in = coins(options.canaries, options.seed)
+    bound, guesses, right = lower_bound(moved, left_in, options.delta)
+    print(json.dumps({"accounted": accounted, "lower_bound": bound, "guesses": guesses, "right": right}))
+    return 0 if bound <= accounted else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
