@@ -43,7 +43,8 @@ def canaries(number: int, coins_seed: int) -> Dataset:
     left_in = coins(number, coins_seed)
     x = np.diag(left_in).astype(np.float32)
     samples = Samples(x, np.where(left_in, FAR, 0.0).astype(np.float32))
-    shards = NaturalClients(("audited",), Shards.by_owner(np.zeros(number, np.int64), 1))
+    owner = np.zeros(number, np.int64)
+    shards = NaturalClients(("audited",), Shards.by_owner(owner, 1), Shards.by_owner(owner[:2], 1))
     return Dataset("canaries", samples, samples.take(np.arange(2)), None, Provenance("arrays", "canaries"), shards)
 
 
