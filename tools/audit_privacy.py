@@ -57,13 +57,11 @@ def coins(number: int, seed: int) -> np.ndarray:
 class Axes(Network):
     """A linear function without bias that begins at zero: its gradient at a canary lies along the canary's axis."""
 
-    feature_layer = "weights"
-    trained_modules = ("weights",)
-
     def __init__(self, num_outputs: int = 1, input_shape: tuple[int, ...] = (1000,)) -> None:
         super().__init__()
         self.weights = nn.Linear(input_shape[0], num_outputs, bias=False)
         nn.init.zeros_(self.weights.weight)
+        self.ordered_modules, self.feature_layer = ("weights",), "weights"
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         output: torch.Tensor = self.weights(x)

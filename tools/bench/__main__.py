@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from tools.bench import algorithms, clients, parallel, relay, start
+from tools.bench import algorithms, clients, parallel, privacy, relay, start
 from tools.bench.conditions import conditions, pin_to_cores, runnable_programs
 from tools.bench.table import Row, as_markdown, print_table
 
@@ -23,6 +23,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Row]]] = {
     "start": start.measure,
     "clients": clients.measure,
     "algorithms": algorithms.measure,
+    "privacy": privacy.measure,
 }
 
 
