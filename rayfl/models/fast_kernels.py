@@ -54,8 +54,8 @@ def use_fast_kernels(network: nn.Module) -> None:
 def undo_fast_kernels(network: nn.Module) -> None:
     """Puts PyTorch's own layers back, in place; names, parameters, values and hooks stay."""
     for module in network.modules():
-        if type(module) is NarrowConv2d:
-            module.__class__ = nn.Conv2d
+        if isinstance(module, NarrowConv2d):
+            module.__class__ = nn.Conv2d  # type: ignore[assignment]
 
 
 def _is_narrow(module: nn.Module) -> bool:

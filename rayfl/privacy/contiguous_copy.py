@@ -96,7 +96,7 @@ def _replaced(layer: nn.RNNBase) -> nn.Module | None:
         batch_first=layer.batch_first,
         dropout=layer.dropout,
         bidirectional=layer.bidirectional,
-    ).to(layer.weight_ih_l0.device)
+    ).to(next(layer.parameters()).device)
     replaced.load_state_dict(layer.state_dict())
     flags = {name: parameter.requires_grad for name, parameter in layer.named_parameters()}
     for name, parameter in replaced.named_parameters():

@@ -55,8 +55,8 @@ class Secure:
         pairs = -(-size // 2)
         radii = np.sqrt(-2 * np.log1p(-self.uniform(self.SUMMED * pairs)))
         angles = 2 * np.pi * self.uniform(self.SUMMED * pairs)
-        drawn = np.concatenate([radii * np.cos(angles), radii * np.sin(angles)]).reshape(self.SUMMED, 2 * pairs)
-        halved: np.ndarray = drawn[:, :size].sum(axis=0) / np.sqrt(self.SUMMED)
+        drawn = [(radii * wave(angles)).reshape(self.SUMMED, pairs).sum(axis=0) for wave in (np.cos, np.sin)]
+        halved: np.ndarray = np.concatenate(drawn)[:size] / np.sqrt(self.SUMMED)
         return halved.astype(np.float32)
 
     def uniform(self, size: int) -> np.ndarray:

@@ -152,7 +152,7 @@ def _contiguous(x: Any) -> Any:
 
 
 def _mean(gradients: torch.Tensor, copies: int) -> torch.Tensor:
-    return gradients if copies == 1 else gradients.unflatten(0, (-1, copies)).mean(dim=1)
+    return gradients if copies == 1 else gradients.view(-1, copies, *gradients.shape[1:]).mean(dim=1)
 
 
 @contextmanager

@@ -85,7 +85,7 @@ class Private(OneByOne):
             yield next(iter(whole)) if len(drawn) else None
 
     def _mean_loss(self, client: ClientContext, request: Loss, number: int) -> torch.Tensor:
-        view, (dp, noise_multiplier) = _view(client, request), _options(client)
+        view, (dp, _) = _view(client, request), _options(client)
         self._model.load(request.at)
         total = torch.zeros(1, dtype=torch.float64, device=self._device)
         with evaluation_mode(self._model.module), torch.no_grad():
