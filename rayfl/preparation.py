@@ -11,11 +11,14 @@ from rayfl.engine.client_statistics import check_client_statistics
 from rayfl.engine.cohort import check_cohort
 from rayfl.engine.initial_model import build_checked
 from rayfl.engine.job import Job
+from rayfl.engine.noise_of_clients import Noise
 from rayfl.engine.phase_checks import check_scenario
+from rayfl.engine.phase_plan import plan_phases
 from rayfl.engine.requirements import check_metrics, check_requirements
 from rayfl.engine.slices import cut, draw_test_samples
 from rayfl.engine.workload import InitialModel, Workload
 from rayfl.models.flat import FlatModel
+from rayfl.privacy.checks import check_network
 from rayfl.resolution import resolve
 from rayfl.tasks.building import build_task
 
@@ -45,9 +48,15 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
     num_outputs = task.num_outputs(store.train.y, store.num_classes)
     model = build_checked(scenario, scenario.model, store, task, num_outputs)
     check_requirements(scenario, model.module, store)
+    check_network(scenario, plan_phases(scenario), model, store)
     initial = InitialModel(model.vector.numpy().copy(), model.layout)
     workload = Workload(scenario.model, initial, store, task, num_outputs, scenario.evaluation)
-    job = Job(scenario, [workload] * len(scenario.phases))
+    job = Job(scenario, [workload] * len(scenario.phases), noise=noise_by_phase(scenario))
     check_client_statistics(workload, job.headline)
     check_metrics(workload, model)
     return job, model
+
+
+def noise_by_phase(scenario: Scenario) -> list[Noise]:
+    """The noise multiplier of every phase's `local.dp`; None without."""
+    return [phase.local.dp.noise_multiplier if phase.local.dp else None for phase in scenario.phases]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict
 
 from rayfl.algorithms.exchange import Answers, Asked, Exchange
-from rayfl.algorithms.penalty import PenaltyField
+from rayfl.algorithms.penalty import Penalty, PenaltyField
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration, merged
 from rayfl.config.local import RATE_KEYS, Train
@@ -107,6 +107,15 @@ class Algorithm(BaseModel, ABC):
 
     def assumes_sgd(self) -> str:
         """Returns why clients can train by plain SGD alone (`local.optimizer = "sgd"`); empty if by any optimizer."""
+        return ""
+
+    def no_sample_dp(self) -> str:
+        """Returns why its clients cannot have `local.dp`; empty if they can.
+
+        Every request of theirs is then clipped sample by sample, noised and charged, so that whatever they answer and
+        keep is private. Requests that cannot be (loss terms of a batch, Hessian-vector products), and losses that
+        clipping and noise would make useless, are reasons why not.
+        """
         return ""
 
     def check_cohort(self, smallest: int, largest: int) -> None:
@@ -254,6 +263,12 @@ class LocalTrainingAlgorithm(Algorithm):
         start = model.clone()
         start[client.num_params :] = own
         return start
+
+    def no_sample_dp(self) -> str:
+        for penalty in self.penalties:
+            if type(penalty).term is not Penalty.term:
+                return f"its penalty '{penalty.name}' is a function of the batch, not a sum over samples"
+        return ""
 
     def requirements(self) -> set[Requirement]:
         found: set[Requirement] = set()

@@ -82,6 +82,11 @@ class FedMeta(SupportQuery):
             return Answer(gradient=gradient)
         return Answer(gradient=gradient, rates_gradient=-outer * inner)
 
+    def no_sample_dp(self) -> str:
+        if self.order == "exact":
+            return "its Hessian-vector products are not clipped sample by sample; use order = 'first'"
+        return ""
+
     def local_keys(self) -> frozenset[str] | None:
         return super().local_keys() if self.variant == "maml" else frozenset({"lr"})
 

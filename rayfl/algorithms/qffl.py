@@ -81,6 +81,9 @@ class _QFFL(Algorithm):
         curvature = self.q * relative ** (self.q - 1) / largest * squared + relative**self.q
         return Answer(sums={"direction": relative**self.q * change, "curvature": curvature})
 
+    def no_sample_dp(self) -> str:
+        return "its weights are powers of clients' losses and of the cohort's largest, which no noise of use hides"
+
     def requirements(self) -> set[Requirement]:
         return super().requirements() | {"plain_objective"}
 

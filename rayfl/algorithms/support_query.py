@@ -36,6 +36,8 @@ class SupportQuery(Algorithm):
         if self.split == "client":
             streams = replace(streams, phase=0, round=0)
         query, support = client.data.split(self.query_share, streams.numpy("support and query"))
+        if self.split == "client":
+            support, query = replace(support, part="support"), replace(query, part="query")
         return support, query.augmented(False)
 
     def support_sizes(self, sizes: np.ndarray) -> np.ndarray:

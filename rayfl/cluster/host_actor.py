@@ -40,7 +40,7 @@ class HostActor:
 
             keeper: Any = ray.get_actor(server)
             box: Any = ray.get(keeper.workloads.remote())
-            return Host(index, scenario, ray.get(box[0]))
+            return Host(index, scenario, *ray.get(box[0]))
 
         keep_freed_memory()
         self._host = Started(f"host {index}", make)

@@ -41,7 +41,7 @@ class RaySession:
         self._log = log
         main_objects = pack_main_objects(scenario)
         server_name = f"rayfl-server-{uuid.uuid4().hex}"
-        workloads = ray.put(job.workloads)  # one copy per node, which its hosts map read-only
+        workloads = ray.put((job.workloads, job.noise))  # one copy per node, which its hosts map read-only
         self._server = ActorWorker(
             _beside_driver(ServerActor, name=server_name).remote(
                 scenario, job.initial_models, job.num_clients, [workloads], main_objects

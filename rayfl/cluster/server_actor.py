@@ -11,6 +11,7 @@ import ray
 from rayfl.cluster.main_objects import install_main_objects
 from rayfl.cluster.starting import Started
 from rayfl.config.scenario import Scenario
+from rayfl.engine.noise_of_clients import Noise
 from rayfl.engine.server import Server, ServerSnapshot
 from rayfl.engine.workload import InitialModel, Workload
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from rayfl.engine.reduction import HostAnswers
     from rayfl.engine.round_index import RoundIndex
 
-WorkloadsBox = list["ray.ObjectRef[Sequence[Workload]]"]
-"""A reference in a list. Ray replaces a bare reference among a call's arguments by its value, but not one in a list."""
+WorkloadsBox = list["ray.ObjectRef[tuple[Sequence[Workload], Sequence[Noise]]]"]
+"""What hosts hold, as a reference in a list: Ray replaces a bare one among a call's arguments by its value."""
 
 ModelBox = list["ray.ObjectRef[np.ndarray]"]
 
@@ -71,7 +72,7 @@ class ServerActor:
         self._server.get().restore(snapshot)
 
     def workloads(self) -> WorkloadsBox:
-        """What the phases train, whether or not the server itself could start."""
+        """What the phases train and their noise, whether or not the server itself could start."""
         return self._workloads
 
     def hold(self, model: np.ndarray) -> ModelBox:

@@ -18,6 +18,7 @@ from rayfl.engine.device import choose_device
 from rayfl.engine.events import Evaluated
 from rayfl.engine.failed_update import told_as_client_error
 from rayfl.engine.host_evaluation import HostEvaluation
+from rayfl.engine.noise_of_clients import Noise, noise_multiplier
 from rayfl.engine.outgoing_answer import apply_transforms, check_lengths
 from rayfl.engine.phase_plan import commits_before, plan_phases
 from rayfl.engine.platform_facts import platform_facts, processor_name
@@ -43,11 +44,14 @@ class Host:
         index: The host's number, which errors name.
         scenario: What runs.
         workloads: What each phase trains.
+        noise: By phase, the noise multiplier of `local.dp`; see `Job.noise`.
     """
 
-    def __init__(self, index: int, scenario: Scenario, workloads: Sequence[Workload]) -> None:
+    def __init__(
+        self, index: int, scenario: Scenario, workloads: Sequence[Workload], noise: Sequence[Noise] = ()
+    ) -> None:
         use_threads(scenario.numerics.threads)
-        self._index, self._scenario = index, scenario
+        self._index, self._scenario, self._noise = index, scenario, noise
         self._num_clients = max(workload.store.num_clients for workload in workloads)
         self._device = choose_device(scenario.resources, scenario.numerics)
         distinct = {id(workload): workload for workload in workloads}
@@ -128,22 +132,23 @@ class Host:
             exchange: What the server asks.
 
         Returns:
-            The answer, and a report on no client.
+            The answer, and a report on no client, but for what was spent of the privacy of the server's samples.
 
         Raises:
             ClientError: It failed.
         """
         send = [to_tensor(vector, slice(None), self._device) for vector in exchange.send]
-        reduction = Reduction(self._scenario.numerics.fraction_bits, exchange.each)
+        reduction, report = Reduction(self._scenario.numerics.fraction_bits, exchange.each), ReportBuilder()
 
         def update(client: ClientContext) -> ClientUpdate[None]:
             reduction.add(client.id, (yield from _answer(exchange, client, send)))
             if client.scalars:
                 raise RayflError("it reports scalars of a client, and there is none; put them into its Answer")
+            report.charge(client)
 
         store = self._residents[round_index.phase].workload.store
         self._update(round_index, pool_number("server", store.num_clients), update, exchange.number)
-        return reduction.result(), ReportBuilder().result()
+        return reduction.result(), report.result()
 
     def relay(
         self, round_index: RoundIndex, clients: Sequence[int], model: np.ndarray
@@ -251,6 +256,7 @@ class Host:
                 plan.evaluated.reads_trained or plan.diagnostics.reads_trained,
                 plan.train,
                 frozenset(plan.phase.report),
+                noise_multiplier(self._noise, phase, client_id) if local.dp else None,
             )
             result = resident.run(client, update)
             if declared:

@@ -12,11 +12,10 @@ import numpy as np
 from rayfl.config.scenario import Scenario
 from rayfl.engine.events import Event
 from rayfl.engine.headline import Headline, headline_of
+from rayfl.engine.noise_of_clients import Noise
 from rayfl.engine.workload import InitialModel, Population, Workload
 from rayfl.errors import ScenarioError
 from rayfl.tasks.metrics.building import build_metrics
-
-Noise = float | np.ndarray | None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from rayfl.config.local import RATE_KEYS, Local
 from rayfl.config.scenario import Scenario
 from rayfl.engine.phase_plan import PhasePlan, plan_phases, scores_personal_models
 from rayfl.errors import ScenarioError
+from rayfl.privacy.checks import check_sample_dp
 from rayfl.registry import nearest
 from rayfl.tasks.building import build_task
 
@@ -53,6 +54,7 @@ def check_scenario(scenario: Scenario) -> None:
                 f"'{plan.phase.algorithm.name}' do not train; use another cohort"
             )
         _ = plan.client_state, plan.server_state
+    check_sample_dp(scenario, plans)
 
 
 def _check_cpu(scenario: Scenario) -> None:
@@ -117,7 +119,7 @@ def _check_local_keys(plan: PhasePlan, where: str) -> None:
         return
     untrained = f"clients of '{name}' do not train"
     for field in type(default).model_fields:
-        if field not in keys and getattr(plan.phase.local, field) != getattr(default, field):
+        if field not in keys | {"dp"} and getattr(plan.phase.local, field) != getattr(default, field):
             never = not plan.algorithm.trains and field not in RATE_KEYS
             reason = untrained if never else f"of local, '{name}' with these options reads {', '.join(sorted(keys))}"
             raise ScenarioError(f"{where}.local.{field}: has no effect: {reason}; leave it out")

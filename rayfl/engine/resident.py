@@ -14,6 +14,7 @@ from rayfl.data.batches import BatchSource
 from rayfl.engine.client_statistics import ClientStatistics
 from rayfl.engine.executors.executor import Executor
 from rayfl.engine.executors.one_by_one import OneByOne
+from rayfl.engine.executors.private import Private
 from rayfl.engine.headline import headline_of
 from rayfl.engine.initial_model import build_network
 from rayfl.engine.message_sizes import MessageSizes
@@ -53,7 +54,9 @@ class Resident:
         self.scorer = Scorer(workload.task, metrics, ClientStatistics(headline, workload))
         self._initial_buffers = self.model.buffers.clone()
         self._source = BatchSource(workload.store, device, scenario.resources.device_cache_bytes)
-        self._executor: Executor = OneByOne(self.model, self._source, device, workload.task)
+        parts = self.model, self._source, device, workload.task
+        self._plain: Executor = OneByOne(*parts)
+        self._private: Executor = Private(*parts)
 
     def context(
         self,
@@ -67,6 +70,7 @@ class Resident:
         keeps_trained: bool = False,
         train: tuple[Train, ...] = (),
         asked: frozenset[str] = frozenset(),
+        noise_multiplier: float | None = None,
     ) -> ClientContext:
         """A client's view of its update; see `ClientContext`."""
         num_samples = self._source.num_samples(client)
@@ -86,11 +90,13 @@ class Resident:
             keeps_trained=keeps_trained,
             train=train,
             asked=asked,
+            noise_multiplier=noise_multiplier,
         )
 
     def run(self, client: ClientContext, update: Callable[[ClientContext], ClientUpdate[T]]) -> T:
         """Runs a client update and returns its result."""
-        ((_, result),) = self._executor.run([client], update)
+        executor = self._plain if client.local.dp is None else self._private
+        ((_, result),) = executor.run([client], update)
         return result
 
     def score(self, part: Slice) -> Score:

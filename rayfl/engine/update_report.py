@@ -46,6 +46,10 @@ class ReportBuilder:
         self._losses[client.id] = math.fsum(client.losses), len(client.losses)
         if client.scalars:
             self._scalars[client.id] = client.scalars
+        self.charge(client)
+
+    def charge(self, client: ClientContext) -> None:
+        """Takes in what a client update spent of its client's privacy."""
         if client.spent:
             self._spent[client.id] = client.spent
 

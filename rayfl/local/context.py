@@ -113,6 +113,7 @@ class ClientContext:
         scalars: Reported scalars, by name.
         losses: The loss of every training step so far, in order.
         spent: How often each mechanism has touched its samples in this update, by `local.dp`.
+        noise_multiplier: Of `local.dp`, the client's own; None without it.
         keeps_trained: Whether `trained` is wanted.
         trained: A copy of the result of the last training request, where it is wanted. An algorithm that trains several
             models sets it to the one that it answers with.
@@ -135,6 +136,7 @@ class ClientContext:
         keeps_trained: bool = False,
         train: tuple[Train, ...] = (),
         asked: frozenset[str] = frozenset(),
+        noise_multiplier: float | None = None,
     ) -> None:
         self.id, self.num_samples, self.relative_size = id, num_samples, relative_size
         once_a_round = replace(streams, exchange=0)  # every exchange of a round has the same numbers
@@ -148,6 +150,7 @@ class ClientContext:
         self.scalars: dict[str, float] = {}
         self.losses: list[float] = []
         self.spent: Counter[Mechanism] = Counter()
+        self.noise_multiplier = noise_multiplier
         self._model, self._random_model = model, random_model
         self._open = ExitStack()
 

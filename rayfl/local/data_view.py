@@ -17,10 +17,13 @@ class DataView:
         places: [n] int64, the samples' places in the client's shard.
         augment: Whether batches are augmented; None for what the request does by default: training augments, losses
             and gradients do not.
+        part: The name of a part of the samples that is drawn once and for all, and which no part of another name
+            overlaps (`support`, `query`): what is spent of their privacy composes in parallel. "" for any others.
     """
 
     places: np.ndarray
     augment: bool | None = None
+    part: str = ""
 
     def __len__(self) -> int:
         return len(self.places)

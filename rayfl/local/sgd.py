@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from typing import Any
@@ -26,36 +26,32 @@ from rayfl.tasks.task import Task, nonzero
 Batches = PeekableIterator[tuple[Any, ...]]
 """Inputs, labels, and further views of the inputs, of one batch after the other."""
 
+StepGradient = Callable[[int], torch.Tensor | None]
+"""Leaves the gradient of the next step, which takes so many batches, in the model's gradient vector.
+
+Returns the step's mean loss, or None where the step has no samples."""
+
 
 def train(
-    model: FlatModel,
-    batches: Batches,
-    plan: TrainingPlan,
-    request: LocalTraining,
-    local: Local,
-    lr: float,
-    task: Task,
-    weights: Iterator[torch.Tensor] | None = None,
+    model: FlatModel, step_gradient: StepGradient, plan: TrainingPlan, request: LocalTraining, local: Local, lr: float
 ) -> list[float]:
     """Trains `model` in place from where it is, with a fresh optimizer.
 
-    A step: the gradient of the loss plus the request's `gradient` terms, its elements clipped to `local.clip_value`, it
-    all clipped to `local.clip_norm`, then the optimizer (PyTorch's SGD: g + weight_decay w into the momentum buffer),
+    A step: `step_gradient` plus the request's `gradient` terms, its elements clipped to `local.clip_value`, it all
+    clipped to `local.clip_norm`, then the optimizer (PyTorch's SGD: g + weight_decay w into the momentum buffer),
     then the `after_step` terms. Clipping before weight decay is what the code of FedDyn, FedBug and FedExP does, where
     decay belongs to the optimizer.
 
     Args:
         model: The resident model, already loaded with the request's start.
-        batches: All the batches (x, y) of the client update.
-        plan: Its steps. Nothing happens to what does not train; its momentum starts when it thaws.
-        request: What to add to loss, gradients and steps.
-        local: Precision, clipping, decay and the optimizer.
+        step_gradient: Computes the gradient of the loss, such as `BatchGradients`.
+        plan: The steps. Nothing happens to what does not train; its momentum starts when it thaws.
+        request: What to add to gradients and steps.
+        local: Clipping, decay and the optimizer.
         lr: The round's learning rate.
-        task: What is learned.
-        weights: Of the samples of every batch, [n] each; None if all count alike.
 
     Returns:
-        The loss of every step.
+        The loss of every step that has one.
 
     Raises:
         DivergenceError: A loss or a parameter is not finite; says at which step.
@@ -68,38 +64,57 @@ def train(
         for number, names in plan.stages:
             with nullcontext(model.parts_of(None)) if names is None else model.training_only(names) as parts:
                 for sizes, rate in islice(steps, number):
-                    losses.append(_compute_gradient(model, batches, len(sizes), request, local, task, weights))
+                    loss = step_gradient(len(sizes))
+                    if loss is not None:
+                        losses.append(loss)
                     with torch.no_grad():
                         _step(model, parts, optimizer, request, local, lr * rate)
-    values: list[float] = torch.stack(losses).tolist()
+    values: list[float] = torch.stack(losses).tolist() if losses else []
     _check_finite(values, model.params)
     return values
 
 
-def _compute_gradient(
-    model: FlatModel,
-    batches: Batches,
-    number: int,
-    request: LocalTraining,
-    local: Local,
-    task: Task,
-    weights: Iterator[torch.Tensor] | None,
-) -> torch.Tensor:
-    """The gradient of a step's mean loss, left in `model.gradient`; returns the loss."""
-    model.zero_gradient()
-    # as the mean over the large batch weighs its parts: by samples, unless the task counts otherwise
-    totals = [task.total(y) for _, y, *_ in batches.peek(number)] if number > 1 else []
-    mean: torch.Tensor | None = None
-    for index, (x, y, *others) in enumerate(islice(batches, number)):
-        of_batch = None if weights is None else next(weights)
-        with _precision(local, model.params.device):
-            loss = _loss(model.module, x, y, others, batches, request, task, of_batch).float()
-        if totals:
-            loss = loss * (totals[index] / nonzero(sum(totals)))
-        loss.backward()  # type: ignore[no-untyped-call]
-        mean = loss.detach() if mean is None else mean + loss.detach()
-    assert mean is not None
-    return mean
+class BatchGradients:
+    """The gradient of the mean loss of each step's batches, with the request's terms; a `StepGradient`.
+
+    Args:
+        model: The resident model.
+        batches: All the batches (x, y) of the client update.
+        request: What to add to the loss.
+        local: The precision.
+        task: What is learned.
+        weights: Of the samples of every batch, [n] each; None if all count alike.
+    """
+
+    def __init__(
+        self,
+        model: FlatModel,
+        batches: Batches,
+        request: LocalTraining,
+        local: Local,
+        task: Task,
+        weights: Iterator[torch.Tensor] | None = None,
+    ) -> None:
+        self._model, self._batches, self._request = model, batches, request
+        self._local, self._task, self._weights = local, task, weights
+
+    def __call__(self, number: int) -> torch.Tensor:
+        """See `StepGradient`."""
+        model, batches, task = self._model, self._batches, self._task
+        model.zero_gradient()
+        # as the mean over the large batch weighs its parts: by samples, unless the task counts otherwise
+        totals = [task.total(y) for _, y, *_ in batches.peek(number)] if number > 1 else []
+        mean: torch.Tensor | None = None
+        for index, (x, y, *others) in enumerate(islice(batches, number)):
+            of_batch = None if self._weights is None else next(self._weights)
+            with _precision(self._local, model.params.device):
+                loss = _loss(model.module, x, y, others, batches, self._request, task, of_batch).float()
+            if totals:
+                loss = loss * (totals[index] / nonzero(sum(totals)))
+            loss.backward()  # type: ignore[no-untyped-call]
+            mean = loss.detach() if mean is None else mean + loss.detach()
+        assert mean is not None
+        return mean
 
 
 def _precision(local: Local, device: torch.device) -> AbstractContextManager[Any]:

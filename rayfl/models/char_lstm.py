@@ -61,7 +61,7 @@ class CharLSTM(Network):
         self.feature_layer = "classifier"
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        states = self.embedding(x.t())
+        states = self.embedding(x).transpose(0, 1)
         for layer in self.lstm:
             states, _ = layer(states)
         logits: torch.Tensor = self.classifier(states[-1])

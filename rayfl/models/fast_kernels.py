@@ -51,6 +51,13 @@ def use_fast_kernels(network: nn.Module) -> None:
             module.__class__ = NarrowConv2d
 
 
+def undo_fast_kernels(network: nn.Module) -> None:
+    """Puts PyTorch's own layers back, in place; names, parameters, values and hooks stay."""
+    for module in network.modules():
+        if isinstance(module, NarrowConv2d):
+            module.__class__ = nn.Conv2d  # type: ignore[assignment]
+
+
 def _is_narrow(module: nn.Module) -> bool:
     """Whether `NarrowConv2d` can compute the layer, and faster than PyTorch."""
     return (

@@ -99,6 +99,11 @@ class FlatModel:
         """The parameters that are trained, in vector order."""
         return [parameter for _, parameter, _ in self._gradients]
 
+    @property
+    def training_slots(self) -> list[Slot]:
+        """The slots of the parameters whose gradients are computed at the moment, in order; see `training_only`."""
+        return [slot for slot, parameter, _ in self._gradients if parameter.requires_grad]
+
     def slots_of(self, chosen: Callable[[nn.Module], bool]) -> list[Slot]:
         """The slots of the parameters and buffers that belong to some modules themselves, in order.
 

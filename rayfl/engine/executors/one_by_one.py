@@ -19,7 +19,7 @@ from rayfl.local.peekable_iterator import PeekableIterator
 from rayfl.local.requests import ClientUpdate, Gradient, HessianVectorProduct, LocalTraining, Loss, LossAndGradient
 from rayfl.local.sample_weights import sample_weights
 from rayfl.local.selection import select
-from rayfl.local.sgd import train
+from rayfl.local.sgd import BatchGradients, StepGradient, train
 from rayfl.local.steps import batch_size, step_size, steps_per_epoch, update_steps
 from rayfl.local.training_plan import plan_training
 from rayfl.models.flat import FlatModel
@@ -68,7 +68,7 @@ class OneByOne:
                     result = self._mean_loss(client, request, requests["query"])
                     requests["query"] += 1
                 case Gradient():
-                    _, result = self._loss_and_gradient(client, request, requests["query"])
+                    result = self._gradient(client, request, requests["query"])
                     requests["query"] += 1
                 case LossAndGradient():
                     result = self._loss_and_gradient(client, request, requests["query"])
@@ -87,13 +87,20 @@ class OneByOne:
         plan = plan_training(client.local, selection, self._model.module, len(view))
         self._model.load(request.start)
         seed_torch(client.streams.torch_seed("model", number), self._device)
-        batches = PeekableIterator(self._training_batches(client, view, number))
-        weights = self._training_weights(client, view, number) if client.local.sample_weights else None
-        client.losses += train(self._model, batches, plan, request, client.local, client.lr, self._task, weights)
+        gradients = self._training_gradients(client, request, view, number)
+        client.losses += train(self._model, gradients, plan, request, client.local, client.lr)
         self._model.check()
         if client.keeps_trained:
             client.trained = self._model.vector.clone()
         return self._model.vector.clone()
+
+    def _training_gradients(
+        self, client: ClientContext, request: LocalTraining, view: DataView, number: int
+    ) -> StepGradient:
+        """What computes the gradients of the steps of one training request."""
+        batches = PeekableIterator(self._training_batches(client, view, number))
+        weights = self._training_weights(client, view, number) if client.local.sample_weights else None
+        return BatchGradients(self._model, batches, request, client.local, self._task, weights)
 
     def _training_batches(self, client: ClientContext, view: DataView, number: int) -> Iterator[tuple[Any, ...]]:
         """The batches of one training request, in an order and with an augmentation of its own streams.
@@ -163,6 +170,9 @@ class OneByOne:
             for loss in self._summed_losses(client, view, number):
                 total += loss
         return (total / self._divisor(client, view)).float()
+
+    def _gradient(self, client: ClientContext, request: Gradient, number: int) -> torch.Tensor:
+        return self._loss_and_gradient(client, request, number)[1]
 
     def _loss_and_gradient(
         self, client: ClientContext, request: Gradient | LossAndGradient, number: int

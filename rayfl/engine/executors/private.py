@@ -1,0 +1,189 @@
+"""The executor of phases with `local.dp`: whatever it returns of samples is clipped per sample, noised, and charged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from rayfl.config.privacy import SampleDP
+from rayfl.data.device_copy import to_device
+from rayfl.engine.executors.one_by_one import OneByOne
+from rayfl.errors import RayflError, ScenarioError
+from rayfl.local.context import ClientContext
+from rayfl.local.data_view import DataView
+from rayfl.local.requests import Gradient, HessianVectorProduct, LocalTraining, Loss, LossAndGradient
+from rayfl.local.selection import select
+from rayfl.local.sgd import StepGradient
+from rayfl.local.steps import update_steps
+from rayfl.models.modes import evaluation_mode
+from rayfl.privacy.noise import Randomness, Secure, Seeded
+from rayfl.privacy.poisson import expected_batch_size, poisson_batches, sampling_rate, shuffled_batches
+from rayfl.privacy.spending import Mechanism
+
+if TYPE_CHECKING:
+    from rayfl.privacy.per_sample import PerSampleGradients
+
+
+class Private(OneByOne):
+    """Trains by DP-SGD, and noises losses and gradients that an algorithm asks for.
+
+    Algorithms see samples through requests alone, so that this makes every algorithm private. What was spent is in
+    `ClientContext.spent`. The losses of training steps, which are in no answer, are what they are without privacy.
+    """
+
+    def _training_gradients(
+        self, client: ClientContext, request: LocalTraining, view: DataView, number: int
+    ) -> StepGradient:
+        """The gradients of DP-SGD (Abadi et al., CCS 2016, alg. 1): clipped, summed, noised, divided by B."""
+        if request.terms:
+            raise ScenarioError(
+                "local.dp: its client update adds terms of the whole batch to the loss, whose gradients cannot be "
+                "clipped sample by sample; use another algorithm or penalty"
+            )
+        dp, noise_multiplier = _options(client)
+        noise = _randomness(client, dp, "dp noise", number)
+        batches = self._drawn_batches(client, dp, view, number)
+        divisor = expected_batch_size(client.local, len(view))
+        mechanism = Mechanism(noise_multiplier, sampling_rate(client.local, len(view)), view.part)
+
+        def step_gradient(_: int) -> torch.Tensor | None:
+            self._model.zero_gradient()
+            drawn, loss = next(batches), None
+            if drawn is not None:
+                x, y = drawn
+                losses = self._add_clipped(dp, x, y, dp.augmentations)
+                loss = losses.sum() / self._task.divisor(y)
+            self._add_noise(noise_multiplier * dp.max_grad_norm if noise_multiplier else 0.0, noise)
+            self._model.gradient.div_(divisor)
+            client.spent[mechanism] += 1
+            return loss
+
+        return step_gradient
+
+    def _drawn_batches(
+        self, client: ClientContext, dp: SampleDP, view: DataView, number: int
+    ) -> Iterator[tuple[Any, torch.Tensor] | None]:
+        """What every step trains on: inputs and labels, or None where no sample was drawn."""
+        local, samples = client.local, len(view)
+        steps, own = update_steps(local, samples), self._source.set_of(client.id)
+        if dp.sampling == "poisson":
+            chance = _randomness(client, dp, "dp batches", number)
+            batches = poisson_batches(samples, sampling_rate(local, samples), steps, chance)
+        else:
+            chance = _randomness(client, dp, "order", number)
+            size = expected_batch_size(local, samples)
+            batches = shuffled_batches(samples, size, steps, chance, local.shuffle)
+        rows, rng = self._rows(client, view), client.streams.numpy("augment", number)
+        for places in batches:
+            drawn = np.repeat(rows[places], dp.augmentations)
+            whole = self._source.training_batches(drawn, len(drawn), rng, view.augment is not False, own)
+            yield next(iter(whole)) if len(drawn) else None
+
+    def _mean_loss(self, client: ClientContext, request: Loss, number: int) -> torch.Tensor:
+        view, (dp, _) = _view(client, request), _options(client)
+        self._model.load(request.at)
+        total = torch.zeros(1, dtype=torch.float64, device=self._device)
+        with evaluation_mode(self._model.module), torch.no_grad():
+            for x, y in self._all_batches(client, view, number):
+                total += _bounded(self._task.loss(self._model.module(x), y, "none"), dp)
+        return self._noised_mean(client, view, total, _randomness(client, dp, "dp query noise", number))
+
+    def _gradient(self, client: ClientContext, request: Gradient, number: int) -> torch.Tensor:
+        gradient, _, _ = self._noised_gradient(client, request, number)
+        return gradient
+
+    def _loss_and_gradient(
+        self, client: ClientContext, request: Gradient | LossAndGradient, number: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        gradient, total, noise = self._noised_gradient(client, request, number)
+        return self._noised_mean(client, _view(client, request), total, noise), gradient
+
+    def _noised_gradient(
+        self, client: ClientContext, request: Gradient | LossAndGradient, number: int
+    ) -> tuple[torch.Tensor, torch.Tensor, Randomness]:
+        """The mean of clipped gradients, noised; the sum of bounded losses, not noised; what noise is drawn from."""
+        view, (dp, noise_multiplier) = _view(client, request), _options(client)
+        self._model.load(request.at)
+        self._model.zero_gradient()
+        noise = _randomness(client, dp, "dp query noise", number)
+        total = torch.zeros(1, dtype=torch.float64, device=self._device)
+        with evaluation_mode(self._model.module), self._training(client):
+            for x, y in self._all_batches(client, view, number):
+                total += _bounded(self._add_clipped(dp, x, y), dp)
+            self._add_noise(noise_multiplier * dp.max_grad_norm if noise_multiplier else 0.0, noise)
+        self._model.gradient.div_(len(view))
+        self._model.check()
+        client.spent[Mechanism(noise_multiplier, 1.0, view.part)] += 1
+        return self._model.gradient.clone(), total, noise
+
+    def _noised_mean(
+        self, client: ClientContext, view: DataView, total: torch.Tensor, noise: Randomness
+    ) -> torch.Tensor:
+        """The mean of losses from the sum of bounded ones, which it noises."""
+        dp, noise_multiplier = _options(client)
+        if noise_multiplier:
+            total = total + noise_multiplier * dp.max_loss * float(noise.normal(1)[0])
+        client.spent[Mechanism(noise_multiplier, 1.0, view.part)] += 1
+        return (total / len(view)).float()
+
+    def _hessian_vector_product(
+        self, client: ClientContext, request: HessianVectorProduct, number: int
+    ) -> torch.Tensor:
+        raise ScenarioError(
+            "local.dp: its client update asks for a Hessian-vector product, which is not clipped sample by sample; use "
+            "an algorithm of first order"
+        )
+
+    def _training(self, client: ClientContext) -> AbstractContextManager[Any]:
+        """Within it, what does not train has no gradient, so that norms are of what trains."""
+        selection = select(client.train, self._model.module)
+        return nullcontext() if selection is None else self._model.training_only(selection.tensors)
+
+    def _add_clipped(self, dp: SampleDP, x: Any, y: torch.Tensor, copies: int = 1) -> torch.Tensor:
+        computing = self._ghost_clipping if dp.clipping == "ghost" else self._per_sample
+        return computing.add_clipped(x, y, dp.max_grad_norm, dp.physical_batch_size, copies)
+
+    def _add_noise(self, std: float, noise: Randomness) -> None:
+        """Adds noise to the gradient of what trains, in the order of the vector without padding."""
+        if not std:
+            return
+        for slot in self._model.training_slots:
+            drawn = to_device(torch.from_numpy(noise.normal(slot.size)), self._device)
+            self._model.gradient[slot.offset : slot.offset + slot.size].add_(drawn, alpha=std)
+
+    @cached_property
+    def _per_sample(self) -> PerSampleGradients:
+        from rayfl.privacy.per_sample import PerSampleGradients  # imports Opacus, which takes seconds
+
+        return PerSampleGradients(self._model, self._task)
+
+    @cached_property
+    def _ghost_clipping(self) -> PerSampleGradients:
+        from rayfl.privacy.per_sample import PerSampleGradients
+
+        return PerSampleGradients(self._model, self._task, ghost=True)
+
+
+def _options(client: ClientContext) -> tuple[SampleDP, float]:
+    """The client's `local.dp` and its noise multiplier."""
+    dp, noise_multiplier = client.local.dp, client.noise_multiplier
+    if dp is None or noise_multiplier is None:
+        raise RayflError("its host was not told the noise multiplier of local.dp")
+    return dp, noise_multiplier
+
+
+def _view(client: ClientContext, request: Loss | Gradient | LossAndGradient) -> DataView:
+    return client.data if request.data is None else request.data
+
+
+def _randomness(client: ClientContext, dp: SampleDP, purpose: str, number: int) -> Randomness:
+    return Secure() if dp.secure else Seeded(client.streams.numpy(purpose, number))
+
+
+def _bounded(losses: torch.Tensor, dp: SampleDP) -> torch.Tensor:
+    return losses.double().clamp(0, dp.max_loss).sum()

@@ -1,0 +1,108 @@
+"""A copy of a network as Opacus can take it: plain layers, weights in PyTorch's own order, recurrent layers of Opacus.
+
+Opacus 1.6 gives wrong per-sample gradients, silently, for convolutions whose weights or inputs lie channels-last, as a
+resident model's do, and for layers that are computed from their weights without being called, as rayfl's fast kernels
+do. Its hooks forbid that what a layer returns is changed in place.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import torch
+from opacus.layers import DPGRU, DPLSTM
+from torch import nn
+from torchvision.models.resnet import BasicBlock
+
+from rayfl.models.fast_kernels import undo_fast_kernels
+from rayfl.models.flat import FlatModel
+
+RECURRENT: dict[type[nn.RNNBase], type[nn.Module]] = {nn.LSTM: DPLSTM, nn.GRU: DPGRU}
+"""PyTorch's recurrent layers, which compute in one call, and Opacus' own, step by step; parameters have equal names."""
+
+
+def contiguous_copy(model: FlatModel) -> nn.Module:
+    """A network with the same names, modes and options as the resident one and memory of its own.
+
+    Everything that the flat model trains requires a gradient, whatever trains at the moment, except in layers with
+    buffers, such as batch norm, of which Opacus computes nothing.
+    """
+    network = copy.deepcopy(model.module)
+    undo_fast_kernels(network)
+    _undo_in_place(network)
+    trained = {name for slot in model.layout if slot.is_parameter for name in slot.names}
+    for prefix, module in network.named_modules():
+        if next(module.buffers(recurse=False), None) is not None:
+            trained -= {name for name, _ in module.named_parameters(prefix, recurse=False)}
+    for name, parameter in network.named_parameters():
+        parameter.requires_grad_(False)
+        parameter.data = _contiguous(parameter)
+        parameter.grad = None
+        parameter.requires_grad_(name in trained)
+    for buffer in network.buffers():
+        buffer.data = _contiguous(buffer)
+    for name, layer in [*network.named_modules()]:
+        if isinstance(layer, nn.RNNBase) and (replaced := _replaced(layer)) is not None:
+            parent, _, own = name.rpartition(".")
+            network.get_submodule(parent).add_module(own, replaced)
+    return network
+
+
+def copy_modes(source: nn.Module, target: nn.Module) -> None:
+    """Puts every module of a copy into the mode, training or evaluation, of the one it is a copy of."""
+    for theirs, own in _pairs(source, target):
+        own.training = theirs.training
+        if isinstance(theirs, nn.RNNBase):
+            own.train(theirs.training)
+            dropout = getattr(own, "dropout_layer", None)
+            if isinstance(dropout, nn.Dropout):
+                dropout.p = theirs.dropout
+
+
+def _pairs(source: nn.Module, target: nn.Module) -> Iterator[tuple[nn.Module, nn.Module]]:
+    for name, theirs in source.named_modules():
+        yield theirs, target.get_submodule(name)
+
+
+def _undo_in_place(network: nn.Module) -> None:
+    for module in network.modules():
+        if getattr(module, "inplace", False) is True:
+            module.inplace = False  # type: ignore[assignment]
+        if type(module) is BasicBlock:
+            module.__class__ = _BasicBlock
+
+
+class _BasicBlock(BasicBlock):  # type: ignore[misc]
+    """torchvision's block, which adds the shortcut in place, without that."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        shortcut = x if self.downsample is None else self.downsample(x)
+        out = self.relu(self.bn1(self.conv1(x)))
+        added: torch.Tensor = self.relu(self.bn2(self.conv2(out)) + shortcut)
+        return added
+
+
+def _contiguous(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device).copy_(tensor.detach())
+
+
+def _replaced(layer: nn.RNNBase) -> nn.Module | None:
+    """Opacus' layer in place of PyTorch's; None where it has none."""
+    kind = next((own for theirs, own in RECURRENT.items() if isinstance(layer, theirs)), None)
+    if kind is None or layer.proj_size:
+        return None
+    replaced = kind(
+        layer.input_size,
+        layer.hidden_size,
+        num_layers=layer.num_layers,
+        bias=layer.bias,
+        batch_first=layer.batch_first,
+        dropout=layer.dropout,
+        bidirectional=layer.bidirectional,
+    ).to(next(layer.parameters()).device)
+    replaced.load_state_dict(layer.state_dict())
+    flags = {name: parameter.requires_grad for name, parameter in layer.named_parameters()}
+    for name, parameter in replaced.named_parameters():
+        parameter.requires_grad_(flags[name])
+    return replaced.train(layer.training)
