@@ -12,10 +12,10 @@ import numpy as np
 from pydantic import NonNegativeFloat
 
 from rayfl.algorithms.algorithm import Algorithm, LocalTrainingAlgorithm, Requirement, Round
-from rayfl.algorithms.exchange import Answer, Exchange, Part
+from rayfl.algorithms.exchange import Answer, Exchange, Part, Released
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration, merged
-from rayfl.errors import RayflError
+from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.requests import Gradient, Loss
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ class _QFFL(Algorithm):
     largest loss c, and a second one sums eta D_k / c^q and eta h_k / c^q, which neither vanish nor overflow for any q
     and any losses. Clients are not weighted by size; the authors instead sample them in proportion to their sizes
     (cohort `by_size`). Batch-norm buffers, which the paper does not mention, are updated by the same quotient.
+
+    It has no client-level privacy (`phases.N.dp`): the largest loss is a single client's.
 
     Attributes:
         q: Exponent of the losses; larger values favour clients with larger losses more strongly.
@@ -80,6 +82,11 @@ class _QFFL(Algorithm):
         squared = change[: client.num_params].square().sum() / client.lr
         curvature = self.q * relative ** (self.q - 1) / largest * squared + relative**self.q
         return Answer(sums={"direction": relative**self.q * change, "curvature": curvature})
+
+    def releases(self) -> Released:
+        raise ScenarioError(
+            "the largest loss of a cohort is a single client's, which no noise on sums hides; use 'fedavg'"
+        )
 
     def requirements(self) -> set[Requirement]:
         return super().requirements() | {"plain_objective"}

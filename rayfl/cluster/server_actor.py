@@ -13,6 +13,7 @@ from rayfl.cluster.starting import Started
 from rayfl.config.scenario import Scenario
 from rayfl.engine.server import Server, ServerSnapshot
 from rayfl.engine.workload import InitialModel, Workload
+from rayfl.privacy.client_mechanism import ClientMechanism
 
 if TYPE_CHECKING:
     from rayfl.algorithms.exchange import Exchange
@@ -35,10 +36,11 @@ class ServerActor:
         num_clients: Sequence[int],
         workloads: WorkloadsBox,
         main_objects: bytes,
+        client_privacy: Sequence[ClientMechanism | None],
     ) -> None:
         def make() -> Server:
             install_main_objects(main_objects)
-            return Server(scenario, models, num_clients)
+            return Server(scenario, models, num_clients, client_privacy)
 
         self._workloads = workloads
         self._server = Started("the server", make)
