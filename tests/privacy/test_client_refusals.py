@@ -75,7 +75,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"algorithm": "fedavg", "dp": central()}, "'fedavg' does not hide clients: .*use weighting = 'uniform'"),
     ({"algorithm": "fednova", "dp": central()}, "'fednova' does not hide clients: .*numbers of steps.*local.steps"),
     ({"algorithm": "qfedavg", "dp": central()}, "'qfedavg' does not hide clients: the largest loss"),
-    ({"algorithm": "qfedsgd", "local": {"lr": 0.1}, "dp": local()}, "'qfedsgd' does not hide clients: the largest loss"),
+    (
+        {"algorithm": "qfedsgd", "local": {"lr": 0.1}, "dp": local()},
+        "'qfedsgd' does not hide clients: the largest loss",
+    ),
     ({"algorithm": "coprefl", "dp": central()}, "'coprefl' does not hide clients: .*one bound"),
     ({"algorithm": {"name": "feddyn", "scale_alpha": True}, "dp": central()}, "use scale_alpha = false"),
     ({"algorithm": {"name": "fedexp", "weighting": "samples"}, "dp": central()}, "use weighting = 'uniform'"),
@@ -146,9 +149,11 @@ def test_batch_norm_is_refused_and_a_remedy_named() -> None:
 
 def test_phases_that_no_account_composes_are_refused() -> None:
     poisson = phase(name="poisson", cohort={"bernoulli": 0.3}, dp=central())
-    with pytest.raises(ScenarioError, match="phases.fixed.dp: its neighbours differ in one client replaced by another"):
+    with pytest.raises(
+        ScenarioError, match=r"phases.fixed.dp: its neighbours differ in one client replaced by another"
+    ):
         job(poisson, phase(name="fixed", dp=central()))
-    with pytest.raises(ScenarioError, match="phases.second.dp.delta: 0.01, and 0.065 in phase 'hidden'"):
+    with pytest.raises(ScenarioError, match=r"phases.second.dp.delta: 0.01, and 0.065 in phase 'hidden'"):
         job(phase(dp=central()), phase(name="second", dp=central(delta=0.01)))
     with pytest.raises(ScenarioError, match="phases of one account must name the same"):
         job(poisson | {"dp": central(accountant="prv")}, poisson | {"name": "b", "dp": central(accountant="rdp")})
@@ -156,7 +161,7 @@ def test_phases_that_no_account_composes_are_refused() -> None:
 
 def test_a_target_that_earlier_phases_have_spent_is_refused() -> None:
     later = phase(name="later", dp={"level": "central", "target_epsilon": 2.0, "clip_norm": 1.0})
-    with pytest.raises(ScenarioError, match="phases.later.dp.target_epsilon: 2 is spent before this phase"):
+    with pytest.raises(ScenarioError, match=r"phases.later.dp.target_epsilon: 2 is spent before this phase"):
         job(phase(dp=central(noise_multiplier=0.5)), later)
 
 
