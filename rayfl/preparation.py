@@ -19,6 +19,7 @@ from rayfl.engine.slices import cut, draw_test_samples
 from rayfl.engine.workload import InitialModel, Workload
 from rayfl.models.flat import FlatModel
 from rayfl.privacy.checks import check_network
+from rayfl.privacy.client_planning import plan_client_privacy
 from rayfl.resolution import resolve
 from rayfl.tasks.building import build_task
 
@@ -51,7 +52,9 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
     check_network(scenario, plan_phases(scenario), model, store)
     initial = InitialModel(model.vector.numpy().copy(), model.layout)
     workload = Workload(scenario.model, initial, store, task, num_outputs, scenario.evaluation)
-    job = Job(scenario, [workload] * len(scenario.phases), noise=noise_by_phase(scenario))
+    client_plan = plan_client_privacy(scenario, model, store.train_shards.sizes)
+    phases = len(scenario.phases)
+    job = Job(scenario, [workload] * phases, noise=noise_by_phase(scenario), client_plan=client_plan)
     check_client_statistics(workload, job.headline)
     check_metrics(workload, model)
     return job, model

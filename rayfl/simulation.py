@@ -27,6 +27,7 @@ from rayfl.interruption import interruptible, is_interrupt
 from rayfl.models.flat import FlatModel
 from rayfl.preparation import prepare
 from rayfl.report.announcement import announce, announce_hosts
+from rayfl.report.client_epsilon import ClientEpsilon
 from rayfl.report.ending import committed_model, draw, end_callbacks, end_early
 from rayfl.report.environment import describe_environment
 from rayfl.report.progress import Progress
@@ -176,7 +177,7 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
     if launch.for_itself:
         following += _of_trial(job.scenario)
     job = replace(job, settles=bool(following))
-    summary = Summary(job.headline)
+    summary, spent = Summary(job.headline), ClientEpsilon(job)
 
     def check() -> None:
         interrupts.check()
@@ -206,7 +207,7 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
             follower.start()
             phases = [(phase.name, phase.rounds) for phase in job.scenario.phases]
             with Progress(phases, console, job.headline) as progress:
-                stopped = _follow(session, follower, status, [status, records, summary, progress], check)
+                stopped = _follow(session, follower, status, [status, records, summary, progress], check, spent)
             _, state = committed_model(session, model)
             records.write_model(state)
             records.close()
@@ -263,6 +264,7 @@ def _follow(
     status: Status,
     consumers: Sequence[EventConsumer],
     check: Callable[[], None],
+    spent: ClientEpsilon,
 ) -> Stop | None:
     """Runs the scenario and passes every event to the callbacks, then to every consumer in the order of the list.
 
@@ -274,7 +276,7 @@ def _follow(
     stopped = None
     for event in session.events():
         check()
-        event = follower.add(event)
+        event = follower.add(spent.add_to(event))
         for consumer in consumers:
             consumer.add(event)
         if isinstance(event, RoundSettled) and (stop := follower.stop) and stop.round < status.rounds:

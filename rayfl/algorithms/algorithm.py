@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from rayfl.algorithms.exchange import Answers, Asked, Exchange
+from rayfl.algorithms.exchange import Answers, Asked, Exchange, Released
 from rayfl.algorithms.penalty import Penalty, PenaltyField
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration, merged
 from rayfl.config.local import RATE_KEYS, Train
 from rayfl.config.phase import EvalModel
+from rayfl.errors import ScenarioError
 from rayfl.local.requests import Affine, ClientUpdate, LocalTraining
 
 if TYPE_CHECKING:
@@ -156,6 +157,21 @@ class Algorithm(BaseModel, ABC):
         Raises:
             ScenarioError: They do not.
         """
+
+    def releases(self) -> Released:
+        """Returns what clients answer with in the only exchange of a round, for `phases.N.dp`.
+
+        All of it is clipped as one vector, summed and noised, every client has the weight 1, and the server's part of
+        the round sees nothing else of the clients.
+
+        Raises:
+            ScenarioError: With these options clients release something else than vectors that may be clipped and
+                averaged alike; says what, and what to use instead.
+        """
+        raise ScenarioError(
+            f"{type(self).__name__} does not declare what its clients release; define releases() where clipped sums of "
+            "equal weight are enough for it"
+        )
 
     def client_state(self) -> Declaration:
         """Returns what clients keep, by name."""

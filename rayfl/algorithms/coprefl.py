@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field, NonNegativeFloat, model_validator
 
 from rayfl.algorithms.algorithm import LocalTrainingAlgorithm, Requirement, Round
-from rayfl.algorithms.exchange import Answer, Answers, Asked, Exchange
+from rayfl.algorithms.exchange import Answer, Answers, Asked, Exchange, Released
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration
 from rayfl.algorithms.support_query import SupportQuery
@@ -44,6 +44,9 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
     sizes for a participant with all else. `up_bytes_more_if_summed` reports how many bytes more the cohort would send
     if the server were to see sums alone, five model sizes. Buffers are averaged with the models; `transforms` apply to
     the models' changes.
+
+    It has no client-level privacy (`phases.N.dp`): losses, gradients and their products differ in scale, and one bound
+    on the norm does not fit them.
 
     Attributes:
         gamma: The balance between the clients' losses and their variance. gamma = 0 only evens the losses out.
@@ -146,6 +149,12 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
         mean = float(sums["loss"][0]) / m
         server.keep("query_loss", np.array([mean]))
         server.report(query_loss=mean, query_loss_variance=float(sums["squared"][0]) / m - above**2)
+
+    def releases(self) -> Released:
+        raise ScenarioError(
+            "clients answer with losses, gradients, their products and models, which one bound does not fit; use "
+            "'fedavg'"
+        )
 
     def training_sizes(self, sizes: np.ndarray) -> np.ndarray:
         return sizes if self.queries == "server" else self.support_sizes(sizes)

@@ -30,6 +30,24 @@ Asked = Literal["cohort", "server"]
 """Who answers an exchange: every client of the cohort, or the server's own samples, once."""
 
 
+@dataclass(frozen=True)
+class Released:
+    """What the clients of an algorithm answer with, where noise on sums has to hide each of them (`phases.N.dp`).
+
+    Attributes:
+        values: The answers' vectors that are averaged, by name, with their lengths: `model` and `params` as in `Part`.
+        sums: Those that are summed.
+    """
+
+    values: Mapping[str, Part] = field(default_factory=dict)
+    sums: Mapping[str, Part] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        """All of them, in order."""
+        return {**self.values, **self.sums}
+
+
 class Exchange:
     """One message to the cohort, which every client answers; or work on what the server holds.
 
@@ -50,6 +68,7 @@ class Exchange:
             once, on a host, as that of one more client which holds them; nothing travels.
         number: Which exchange of its round this is, from 0; the server counts.
         first_model: The phase's first global model, which the server adds if the algorithm asks for it.
+        clip_norm: With `phases.N.dp`, the bound on the norm of an answer, which the server adds.
     """
 
     def __init__(
@@ -67,6 +86,7 @@ class Exchange:
         self.up_if_summed, self.at_server, self.with_first_model = up_if_summed, at_server, with_first_model
         self.number = 0
         self.first_model: np.ndarray | None = None
+        self.clip_norm: float | None = None
 
 
 class Answer:
@@ -98,7 +118,7 @@ class Answers:
     """The answers of a whole cohort, reduced exactly, so that their order does not matter.
 
     Attributes:
-        count: How many clients answered.
+        count: How many clients answered; their expected number where `phases.N.dp` hides it.
         weight: The sum of their weights.
         totals: float64 weighted sums of the answers' `values`.
         sums: float64 plain sums of `sums` and `diagnostics`.
@@ -106,7 +126,7 @@ class Answers:
         each: The answers' `values` one by one, where the exchange asks for them; `totals` is empty then.
     """
 
-    count: int
+    count: float
     weight: float
     totals: Mapping[str, np.ndarray]
     sums: Mapping[str, np.ndarray]

@@ -12,7 +12,7 @@ from pydantic import model_validator
 
 from rayfl.algorithms.aggregation import AggregationField, Mean
 from rayfl.algorithms.algorithm import LocalTrainingAlgorithm, Round
-from rayfl.algorithms.exchange import Answer, Answers, Exchange
+from rayfl.algorithms.exchange import Answer, Answers, Exchange, Released
 from rayfl.algorithms.fedopt import SGD, ServerOptimizerField
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration
@@ -25,8 +25,21 @@ if TYPE_CHECKING:
     from rayfl.local.requests import ClientUpdate
 
 
+def check_uniform(weighting: str) -> None:
+    """Checks that clients have the same weight, as `phases.N.dp` needs.
+
+    Raises:
+        ScenarioError: Weights follow the clients' numbers of samples.
+    """
+    if weighting != "uniform":
+        raise ScenarioError("weights tell how many samples a client has; use weighting = 'uniform'")
+
+
 class FedAvg(LocalTrainingAlgorithm):
     """w <- w + step(sum_i p_i (w_i - w)), p_i in proportion to the clients' sample counts, or uniform.
+
+    With client-level privacy (`phases.N.dp`) the change is clipped and noised; penalties stay at the client, and the
+    server's optimizer works on what is released.
 
     Attributes:
         weighting: `samples` is the paper's and that of most code bases; `uniform` is FedBug's and FedBABU's code.
@@ -85,6 +98,15 @@ class FedAvg(LocalTrainingAlgorithm):
         """
         step = self.server_optimizer.step(server, delta[: server.num_params])
         server.apply_update(step, delta[server.num_params :])
+
+    def releases(self) -> Released:
+        check_uniform(self.weighting)
+        if self.aggregation.each:
+            raise ScenarioError(
+                f"aggregation = '{self.aggregation.name}' reads the clients' updates one by one, and noise hides them "
+                "in a sum alone; use aggregation = 'mean'"
+            )
+        return Released({"delta": "model"})
 
     def server_state(self) -> Declaration:
         state: Declaration = self.server_optimizer.server_state()

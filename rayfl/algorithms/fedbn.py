@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import model_validator
 
 from rayfl.algorithms.algorithm import Requirement, Round
-from rayfl.algorithms.exchange import Answer, Exchange
+from rayfl.algorithms.exchange import Answer, Exchange, Released
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration, merged
 from rayfl.config.section import check_idle
+from rayfl.errors import ScenarioError
 
 if TYPE_CHECKING:
     import torch
@@ -32,6 +33,8 @@ class FedBN(FedAvg):
     that never took part, has the mean of what the participants' batch norm became, as `buffers = "keep"` has of its
     statistics; no protocol sends it, and a client's first update starts from it. (In the paper all clients always take
     part.)
+
+    It has no client-level privacy (`phases.N.dp`): the global model has the mean of what clients keep to themselves.
     """
 
     no_relay: ClassVar[str] = "its clients keep their batch norm to themselves"
@@ -54,6 +57,9 @@ class FedBN(FedAvg):
         client.state["batch norm"] = trained[own]
         change = trained - model
         return Answer(weight, diagnostics={"kept": weight * change * own}, shared=change * ~own)
+
+    def releases(self) -> Released:
+        raise ScenarioError("batch norm's statistics cannot be clipped; use 'fedavg' and a network without batch norm")
 
     def stays_local(self, module: nn.Module) -> bool:
         from torch.nn.modules.batchnorm import _BatchNorm

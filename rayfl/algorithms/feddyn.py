@@ -11,10 +11,11 @@ import numpy as np
 from pydantic import PositiveFloat
 
 from rayfl.algorithms.algorithm import LocalTrainingAlgorithm, Round
-from rayfl.algorithms.exchange import Answer, Exchange
+from rayfl.algorithms.exchange import Answer, Exchange, Released
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration, merged
 from rayfl.config.phase import EvalModel
+from rayfl.errors import ScenarioError
 from rayfl.local.requests import Affine
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ class FedDyn(LocalTrainingAlgorithm):
 
     Clients start from that w (`eval_model = "global"`); what is evaluated is by default the plain mean of the round's
     `participants`; the authors' example plots `all`.
+
+    With client-level privacy (`phases.N.dp`) the change is clipped and noised, and the server's sum of the p_i is
+    made of that; a client's p_i is what it computed.
 
     Attributes:
         alpha: Weight of the regularisation.
@@ -73,6 +77,13 @@ class FedDyn(LocalTrainingAlgorithm):
         if "norms" in client.asked:
             client.report(client_dual_norm=float(new.double().square().sum().sqrt()))
         return Answer(delta=delta)
+
+    def releases(self) -> Released:
+        if self.scale_alpha:
+            raise ScenarioError(
+                "scale_alpha = true makes every client's change depend on the mean size of all; use scale_alpha = false"
+            )
+        return Released({"delta": "model"})
 
     def client_state(self) -> Declaration:
         return merged([("the algorithm", {"dual": "phase"}), ("local training", super().client_state())])

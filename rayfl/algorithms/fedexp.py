@@ -5,13 +5,15 @@ Jhunjhunwala, Wang and Joshi, "FedExP: Speeding Up Federated Averaging via Extra
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, model_validator
 
 from rayfl.algorithms.algorithm import LocalTrainingAlgorithm, Round
-from rayfl.algorithms.exchange import Answer, Exchange
+from rayfl.algorithms.exchange import Answer, Exchange, Released
+from rayfl.algorithms.fedavg import check_uniform
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.config.phase import EvalModel
 from rayfl.config.section import check_idle
@@ -28,6 +30,9 @@ class FedExP(LocalTrainingAlgorithm):
 
     Evaluated is by default the `average` of the last two models (in the paper and its code, from the second round on),
     while training goes on from the last; FedDecorr's code evaluates that `global` model itself.
+
+    With client-level privacy (`phases.N.dp`) a client clips delta_i to a = C / sqrt(2) and sends ||delta_i||^2 / a
+    beside it, so that both together have norm C at most; both are noised. The noise of mean(delta_i) lowers eta_g.
 
     Attributes:
         form: `paper`, as above. `code`: the authors' code, for epsilon, has |S| epsilon decay^(2 t) in round t, from 1
@@ -56,7 +61,7 @@ class FedExP(LocalTrainingAlgorithm):
         delta = answers.mean("delta")
         counted = delta if self.form == "feddecorr" else delta[: server.num_params]
         mean = float(np.sum(np.square(counted)))
-        squared_norm = float(answers.mean("squared_norm")[0])
+        squared_norm = float(answers.mean("squared_norm")[0]) * _unit(context.clip_norm)
         rate = self.extrapolation(squared_norm, mean, answers.count, context.round_in_phase)
         server.report(server_step=rate)
         server.apply_update(rate * delta[: server.num_params], delta[server.num_params :])
@@ -65,12 +70,14 @@ class FedExP(LocalTrainingAlgorithm):
         """Trains from the global model; answers with the change and its squared norm."""
         trained = yield from self.train(client, model)
         delta = trained - model
+        if client.clip_norm is not None:
+            delta *= min(1.0, _unit(client.clip_norm) / max(float(delta.double().square().sum()) ** 0.5, 1e-30))
         counted = delta if self.form == "feddecorr" else delta[: client.num_params]
-        squared_norm = counted.double().square().sum().float().reshape(1)
+        squared_norm = (counted.double().square().sum() / _unit(client.clip_norm)).float().reshape(1)
         weight = client.num_samples if self.weighting == "samples" else 1.0
         return Answer(weight, delta=delta, squared_norm=squared_norm)
 
-    def extrapolation(self, squared_norm: float, mean: float, participants: int, round: int) -> float:
+    def extrapolation(self, squared_norm: float, mean: float, participants: float, round: int) -> float:
         """eta_g, from the mean of the changes' squared norms and the squared norm of their mean."""
         denominator = {
             "paper": 2 * (mean + self.epsilon),
@@ -79,3 +86,12 @@ class FedExP(LocalTrainingAlgorithm):
             "fedbug": mean + participants,
         }[self.form]
         return max(1.0, squared_norm / denominator) if denominator else 1.0
+
+    def releases(self) -> Released:
+        check_uniform(self.weighting)
+        return Released({"delta": "model", "squared_norm": 1})
+
+
+def _unit(clip_norm: float | None) -> float:
+    """What squared norms are released in: 1, or the bound on the norm."""
+    return 1.0 if clip_norm is None else clip_norm / math.sqrt(2)

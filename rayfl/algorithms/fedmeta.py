@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import PositiveFloat
 
 from rayfl.algorithms.algorithm import Requirement, Round
-from rayfl.algorithms.exchange import Answer, Exchange
+from rayfl.algorithms.exchange import Answer, Exchange, Part, Released
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration
 from rayfl.algorithms.support_query import SupportQuery
@@ -36,7 +36,7 @@ class FedMeta(SupportQuery):
 
     Every client counts once. Losses are over all support and all query samples, in evaluation mode, hence without
     dropout, and never augmented, as the Hessian must be of the gradient's samples. `query_loss`, of the adapted models,
-    is reported.
+    is reported. With client-level privacy (`phases.N.dp`) g_u, and the rates' gradient, are clipped and noised.
 
     Attributes:
         variant: Whether alpha is given (`maml`) or learned (`meta_sgd`).
@@ -86,6 +86,10 @@ class FedMeta(SupportQuery):
         if self.order == "exact":
             return "its Hessian-vector products are not clipped sample by sample; use order = 'first'"
         return ""
+
+    def releases(self) -> Released:
+        gradient: dict[str, Part] = {"gradient": "params"}
+        return Released(gradient if self.variant == "maml" else {**gradient, "rates_gradient": "params"})
 
     def local_keys(self) -> frozenset[str] | None:
         return super().local_keys() if self.variant == "maml" else frozenset({"lr"})

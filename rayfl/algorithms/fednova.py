@@ -12,9 +12,10 @@ import numpy as np
 from pydantic import model_validator
 
 from rayfl.algorithms.algorithm import Round
-from rayfl.algorithms.exchange import Answer, Exchange
+from rayfl.algorithms.exchange import Answer, Exchange, Released
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.server_state import RoundContext, ServerState
+from rayfl.errors import ScenarioError
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +32,8 @@ class FedNova(FedAvg):
     coefficients carry the rate of each step, eta being the rate before it. The change by an adaptive optimizer is no
     such combination, so only plain SGD is accepted. Buffers are averaged plainly. Gradual unfreezing does not change
     tau_i.
+
+    It has no client-level privacy (`phases.N.dp`): tau_i tells how many samples a client has.
     """
 
     sent_vectors: ClassVar[tuple[str, ...]] = ("change",)
@@ -43,6 +46,12 @@ class FedNova(FedAvg):
                 "changes times a mean of steps; use it with 'fedavg'"
             )
         return self
+
+    def releases(self) -> Released:
+        raise ScenarioError(
+            "clients answer with their numbers of steps, which tell their sizes; use 'fedavg' with local.steps, which "
+            "is the same where all take as many"
+        )
 
     def assumes_sgd(self) -> str:
         return "it divides a client's change by the weights that SGD gives its gradients"

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import PositiveFloat, model_validator
 
 from rayfl.algorithms.algorithm import Algorithm, Requirement, Round
-from rayfl.algorithms.exchange import Answer, Exchange
+from rayfl.algorithms.exchange import Answer, Exchange, Released
+from rayfl.algorithms.fedavg import check_uniform
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.config.local import RATE_KEYS
 from rayfl.config.section import check_idle
@@ -44,6 +45,7 @@ class PerFedAvg(Algorithm):
 
     FedBABU's code runs both through one momentum buffer, so that the adaptation's gradients leak into the steps; here
     neither has momentum. Scores after adaptation: `evaluation.personalize = { steps = 1, lr = alpha }`.
+    With client-level privacy (`phases.N.dp`) the change is clipped and noised.
 
     Attributes:
         variant: `first_order` leaves the Hessian out, `hessian_free` approximates it by a difference of gradients.
@@ -99,6 +101,10 @@ class PerFedAvg(Algorithm):
         ahead = yield Gradient(_moved(model, self.delta * outer), hessian)
         behind = yield Gradient(_moved(model, -self.delta * outer), hessian)
         return loss, outer - self.inner_lr * (ahead - behind) / (2 * self.delta)
+
+    def releases(self) -> Released:
+        check_uniform(self.weighting)
+        return Released({"delta": "model"})
 
     def local_keys(self) -> frozenset[str] | None:
         return RATE_KEYS | {"epochs", "steps", "batch_size"}

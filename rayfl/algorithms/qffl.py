@@ -12,10 +12,10 @@ import numpy as np
 from pydantic import NonNegativeFloat
 
 from rayfl.algorithms.algorithm import Algorithm, LocalTrainingAlgorithm, Requirement, Round
-from rayfl.algorithms.exchange import Answer, Exchange, Part
+from rayfl.algorithms.exchange import Answer, Exchange, Part, Released
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration, merged
-from rayfl.errors import RayflError
+from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.requests import Gradient, Loss
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ class _QFFL(Algorithm):
     largest loss c, and a second one sums eta D_k / c^q and eta h_k / c^q, which neither vanish nor overflow for any q
     and any losses. Clients are not weighted by size; the authors instead sample them in proportion to their sizes
     (cohort `by_size`). Batch-norm buffers, which the paper does not mention, are updated by the same quotient.
+
+    It has no client-level privacy (`phases.N.dp`): the largest loss is a single client's.
 
     Attributes:
         q: Exponent of the losses; larger values favour clients with larger losses more strongly.
@@ -83,6 +85,11 @@ class _QFFL(Algorithm):
 
     def no_sample_dp(self) -> str:
         return "its weights are powers of clients' losses and of the cohort's largest, which no noise of use hides"
+
+    def releases(self) -> Released:
+        raise ScenarioError(
+            "the largest loss of a cohort is a single client's, which no noise on sums hides; use 'fedavg'"
+        )
 
     def requirements(self) -> set[Requirement]:
         return super().requirements() | {"plain_objective"}

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import model_validator
 
 from rayfl.algorithms.algorithm import Requirement, Round
-from rayfl.algorithms.exchange import Answer, Exchange, Part
+from rayfl.algorithms.exchange import Answer, Exchange, Part, Released
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration, merged
@@ -30,6 +30,9 @@ class SCAFFOLD(FedAvg):
 
     The sum of the dc_i is divided by the number N of all clients, not of the participants; the others keep their c_i.
     `report = ["norms"]` reports `control_norm`, of the new c, and `client_control_norm`, of the participants' new c_i.
+
+    With client-level privacy (`phases.N.dp`) dy_i and dc_i are clipped as one vector and both noised; a client's c_i is
+    what it computed, not what it released.
 
     Attributes:
         option: `II`: c_i+ = c_i - c + (w - y) / (K eta), with the K steps that this client took and the rate of this
@@ -99,6 +102,9 @@ class SCAFFOLD(FedAvg):
         if "norms" in client.asked:
             client.report(client_control_norm=float(new.double().square().sum().sqrt()))
         return Answer(self.weight(client), sums={"control_delta": new - own}, delta=delta)
+
+    def releases(self) -> Released:
+        return Released(super().releases().values, {"control_delta": "params"})
 
     def requirements(self) -> set[Requirement]:
         found = super().requirements()

@@ -22,6 +22,7 @@ class RoundContext:
         lr: The round's local learning rate.
         stream: The round's own random generator.
         asked: What the phase wants reported (`phases.N.report`).
+        clip_norm: With `phases.N.dp`, the bound on the norm of an answer. The cohort stays hidden then: it is empty.
     """
 
     cohort: Sequence[int]
@@ -30,6 +31,7 @@ class RoundContext:
     lr: float
     stream: np.random.Generator
     asked: frozenset[str] = frozenset()
+    clip_norm: float | None = None
 
 
 @dataclass

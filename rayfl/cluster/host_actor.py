@@ -12,6 +12,7 @@ from rayfl.cluster.main_objects import install_main_objects
 from rayfl.cluster.starting import Started
 from rayfl.config.scenario import Scenario
 from rayfl.engine.memory import keep_freed_memory
+from rayfl.privacy.client_mechanism import ClientMechanism
 
 if TYPE_CHECKING:
     from rayfl.algorithms.exchange import Exchange
@@ -33,14 +34,22 @@ class HostActor:
     may be gone when Ray restarts the actor.
     """
 
-    def __init__(self, index: int, scenario: Scenario, server: str, main_objects: bytes) -> None:
+    def __init__(
+        self,
+        index: int,
+        scenario: Scenario,
+        server: str,
+        main_objects: bytes,
+        client_privacy: Sequence[ClientMechanism | None],
+    ) -> None:
         def make() -> Host:
             install_main_objects(main_objects)
             from rayfl.engine.host import Host
 
             keeper: Any = ray.get_actor(server)
             box: Any = ray.get(keeper.workloads.remote())
-            return Host(index, scenario, *ray.get(box[0]))
+            workloads, noise = ray.get(box[0])
+            return Host(index, scenario, workloads, noise, client_privacy)
 
         keep_freed_memory()
         self._host = Started(f"host {index}", make)

@@ -44,13 +44,14 @@ class RaySession:
         workloads = ray.put((job.workloads, job.noise))  # one copy per node, which its hosts map read-only
         self._server = ActorWorker(
             _beside_driver(ServerActor, name=server_name).remote(
-                scenario, job.initial_models, job.num_clients, [workloads], main_objects
+                scenario, job.initial_models, job.num_clients, [workloads], main_objects, job.client_privacy
             ),
             "the server",
         )
         self._hosts = [
             ActorWorker(
-                _host_options(resources, place).remote(index, scenario, server_name, main_objects), f"host {index}"
+                _host_options(resources, place).remote(index, scenario, server_name, main_objects, job.client_privacy),
+                f"host {index}",
             )
             for index, place in enumerate(places)
         ]

@@ -14,6 +14,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.noise_of_clients import Noise
 from rayfl.engine.server import Server, ServerSnapshot
 from rayfl.engine.workload import InitialModel, Workload
+from rayfl.privacy.client_mechanism import ClientMechanism
 
 if TYPE_CHECKING:
     from rayfl.algorithms.exchange import Exchange
@@ -36,10 +37,11 @@ class ServerActor:
         num_clients: Sequence[int],
         workloads: WorkloadsBox,
         main_objects: bytes,
+        client_privacy: Sequence[ClientMechanism | None],
     ) -> None:
         def make() -> Server:
             install_main_objects(main_objects)
-            return Server(scenario, models, num_clients)
+            return Server(scenario, models, num_clients, client_privacy)
 
         self._workloads = workloads
         self._server = Started("the server", make)

@@ -20,11 +20,15 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from rayfl.config.local import Local, Train
+from rayfl.config.privacy import ClientDP
 from rayfl.config.section import Named, Section, check_idle, check_plain
 
 
 class Bernoulli(Section):
-    """Every client takes part with this probability, independently; redrawn while the cohort is empty."""
+    """Every client takes part with this probability, independently; redrawn while the cohort is empty.
+
+    With central `dp` nothing is redrawn: a round without clients is noise alone.
+    """
 
     bernoulli: Annotated[float, Field(gt=0, le=1)]
 
@@ -161,6 +165,7 @@ class ParallelPhase(_Phase):
         server_training: At the end of every round the new global model is trained on the server's samples
             (`data.server_share`), as these keys say, whatever the algorithm: `{ steps = 5, epochs = 5, lr = 0.01 }`;
             as everywhere, `epochs` limits the steps too. Its rate decays by its own keys.
+        dp: Privacy of whole clients; see `ClientDP`.
     """
 
     local_objective_only: ClassVar[bool] = False
@@ -174,6 +179,12 @@ class ParallelPhase(_Phase):
     transforms: tuple[Named, ...] = ()
     report: tuple[str, ...] = ()
     server_training: Local | None = None
+    dp: ClientDP | None = None
+
+    @property
+    def hides_cohort(self) -> bool:
+        """Whether who takes part stays hidden."""
+        return self.dp is not None and self.dp.level == "central"
 
     @field_validator("report")
     @classmethod
@@ -197,6 +208,7 @@ class RelayPhase(_Phase):
         cohort: Which clients take part in a round.
         order: Order of the cohort: `sampled`, as drawn; `fixed`, by client number; `no_repeat`, as drawn, except that
             the last client of a round is never the first of the next.
+        dp: Privacy of whole clients, with `level = "local"`: each noises the change that it makes to the model.
     """
 
     eval_model: ClassVar[EvalModel | None] = "global"
@@ -209,6 +221,17 @@ class RelayPhase(_Phase):
     schedule: Literal["relay"]
     cohort: Cohort
     order: Literal["sampled", "fixed", "no_repeat"] = "sampled"
+    dp: ClientDP | None = None
+    hides_cohort: ClassVar[bool] = False
+
+    @field_validator("dp")
+    @classmethod
+    def _has_no_server(cls, dp: ClientDP | None) -> ClientDP | None:
+        if dp is not None and dp.level == "central":
+            raise ValueError(
+                "level = 'central' needs a server that adds noise to a sum, and a relay has none; use level = 'local'"
+            )
+        return dp
 
 
 class CentralPhase(_Phase):
@@ -225,6 +248,8 @@ class CentralPhase(_Phase):
     report: ClassVar[tuple[str, ...]] = ()
     server_training: ClassVar[Local | None] = None
     order: ClassVar[str] = "sampled"
+    dp: ClassVar[ClientDP | None] = None
+    hides_cohort: ClassVar[bool] = False
     messages: ClassVar[tuple[Literal["model"], ...]] = ()
     noun: ClassVar[str] = "central training"
 

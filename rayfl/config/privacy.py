@@ -111,8 +111,9 @@ class ClientDP(Section):
         target_epsilon: Instead of it: the least noise with which epsilon does not exceed this at the end of the phase.
         clip_norm: C, the bound on the L2 norm of a client's weighted contribution, or `{ quantile = 0.5 }`.
         delta: Of the guarantee; by default, and at most, 1 / M^1.1 of M clients.
-        accountant: As of `SampleDP`.
-        secure: As of `SampleDP`.
+        accountant: `prv` for Bernoulli cohorts, where it is the default; `rdp` for those of fixed size too.
+        secure: Noise, and with `central` who takes part, come from the operating system's cryptographic source, and no
+            run can be repeated; otherwise from the scenario's public seed.
     """
 
     level: Literal["central", "local"]
@@ -120,7 +121,7 @@ class ClientDP(Section):
     target_epsilon: PositiveFloat | None = None
     clip_norm: PositiveFloat | Quantile
     delta: Delta | None = None
-    accountant: Literal["prv", "rdp"] = "prv"
+    accountant: Literal["prv", "rdp"] | None = None
     secure: bool = False
 
     @model_validator(mode="after")
@@ -129,4 +130,9 @@ class ClientDP(Section):
             raise ValueError("give either noise_multiplier or target_epsilon")
         if self.level == "local" and isinstance(self.clip_norm, Quantile):
             raise ValueError("clip_norm = { quantile = ... } needs level = 'central': it is adapted by the server")
+        if isinstance(self.clip_norm, Quantile) and (self.noise_multiplier or 0) >= self.clip_norm.noise_multiplier:
+            raise ValueError(
+                f"clip_norm.noise_multiplier = {self.clip_norm.noise_multiplier:g} must be above noise_multiplier: the "
+                "count of clipped clients is a part of what that hides"
+            )
         return self

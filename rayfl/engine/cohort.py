@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 
 import numpy as np
 
@@ -64,7 +65,7 @@ def cohort_sizes(phase: Phase, num_clients: int) -> tuple[int, int]:
         lengths = [len(clients) for clients in cohort.explicit]
         return min(lengths), max(lengths)
     if isinstance(cohort, Bernoulli):
-        return 1, num_clients
+        return 0 if phase.hides_cohort else 1, num_clients
     if isinstance(cohort, BySize):
         return cohort.by_size, cohort.by_size
     if isinstance(cohort, BySampler):
@@ -92,8 +93,9 @@ def cohort_of(
     """Draws the clients of a round, in the order in which a relay trains them.
 
     A share is rounded down, to at least one client, as in MOON, NIID-Bench and FedExP. Bernoulli draws are repeated
-    until somebody takes part, as in FedDyn and FedBug. Of clients drawn by size, each is drawn in proportion to the
-    sizes of those that are left, as in q-FFL's code: the larger tend to come first.
+    until somebody takes part, as in FedDyn and FedBug; not so where `dp` hides who takes part. Of clients drawn by
+    size, each is drawn in proportion to the sizes of those that are left, as in q-FFL's code: the larger tend to come
+    first.
 
     Args:
         phase: The round's phase.
@@ -103,9 +105,13 @@ def cohort_of(
         previous: The last client of the round before, which `order = "no_repeat"` does not let come first.
 
     Returns:
-        Ids of distinct clients, at least one.
+        Ids of distinct clients, at least one unless `dp` hides who takes part.
     """
     rng = stream(seed, "cohort", round_index.phase, round_index.round)
+    if phase.hides_cohort and phase.dp and phase.dp.secure:
+        rng = np.random.Generator(
+            np.random.Philox(key=secrets.randbits(128))
+        )  # a public seed would tell who takes part
     clients = in_order(phase, _drawn(phase, rng, round_index, sizes))
     if phase.order == "no_repeat" and clients[0] == previous:
         if len(clients) > 1:
@@ -130,18 +136,19 @@ def _drawn(phase: Phase, rng: np.random.Generator, round_index: RoundIndex, size
     if isinstance(cohort, Explicit):
         return list(cohort.explicit[(round_index.round_in_phase - 1) % len(cohort.explicit)])
     if isinstance(cohort, Bernoulli):
-        return [int(client) for client in rng.permutation(_joined(cohort.bernoulli, rng, num_clients))]
+        tries = 1 if phase.hides_cohort else BERNOULLI_TRIES
+        return [int(client) for client in rng.permutation(_joined(cohort.bernoulli, rng, num_clients, tries))]
     if isinstance(cohort, BySize):
         return [int(client) for client in rng.choice(num_clients, cohort.by_size, replace=False, p=_shares(sizes))]
     size, _ = cohort_sizes(phase, num_clients)
     return [int(client) for client in rng.choice(num_clients, size, replace=False)]
 
 
-def _joined(probability: float, rng: np.random.Generator, num_clients: int) -> np.ndarray:
-    """Who takes part, each with this probability, given that somebody does."""
-    for _ in range(BERNOULLI_TRIES):
+def _joined(probability: float, rng: np.random.Generator, num_clients: int, tries: int) -> np.ndarray:
+    """Who takes part, each with this probability; given that somebody does, unless there is only one try."""
+    for _ in range(tries):
         joined = np.flatnonzero(rng.random(num_clients) < probability)
-        if len(joined):
+        if len(joined) or tries == 1:
             return joined
     # given that somebody joins, the first who does is geometric, cut off at the last client; who follows is free
     # (below 1e-300, where float64 runs out of digits, it is uniform)

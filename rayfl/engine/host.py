@@ -33,6 +33,8 @@ from rayfl.engine.workload import Workload
 from rayfl.errors import RayflError
 from rayfl.local.context import ClientContext, ClientState, ClientStreams
 from rayfl.local.requests import ClientUpdate
+from rayfl.privacy.client_answers import hidden_model, hide_answer
+from rayfl.privacy.client_mechanism import ClientMechanism
 
 T = TypeVar("T")
 
@@ -45,10 +47,16 @@ class Host:
         scenario: What runs.
         workloads: What each phase trains.
         noise: By phase, the noise multiplier of `local.dp`; see `Job.noise`.
+        client_privacy: How each phase hides its clients; empty if none does.
     """
 
     def __init__(
-        self, index: int, scenario: Scenario, workloads: Sequence[Workload], noise: Sequence[Noise] = ()
+        self,
+        index: int,
+        scenario: Scenario,
+        workloads: Sequence[Workload],
+        noise: Sequence[Noise] = (),
+        client_privacy: Sequence[ClientMechanism | None] = (),
     ) -> None:
         use_threads(scenario.numerics.threads)
         self._index, self._scenario, self._noise = index, scenario, noise
@@ -61,6 +69,7 @@ class Host:
         self._sizes = [
             resident.message_sizes(plan) for resident, plan in zip(self._residents, self._plans, strict=True)
         ]
+        self._client_privacy = client_privacy or [None] * len(workloads)
         self._states = ClientStates()
         self._evaluation = HostEvaluation(index, scenario, self._plans, self._residents, self._states, self._device)
 
@@ -96,9 +105,10 @@ class Host:
         first_model = exchange.first_model
         shared = None if first_model is None else to_tensor(first_model, slice(None), self._device)
         reduction = Reduction(self._scenario.numerics.fraction_bits, exchange.each)
-        report = ReportBuilder()
+        report, hiding = ReportBuilder(), self._client_privacy[round_index.phase]
 
         def update(client: ClientContext) -> ClientUpdate[Answer]:
+            client.clip_norm = exchange.clip_norm
             answer = yield from _answer(exchange, client, send, shared)
             check_lengths(answer, plan.algorithm.sent_vectors, model)
             if client.trained is not None:
@@ -115,6 +125,8 @@ class Host:
                 more = sizes.traffic((), exchange.up_if_summed).up_bytes - sizes.traffic((), exchange.up).up_bytes
                 answer.diagnostics[MORE_IF_SUMMED] = send[0].new_full((1,), more, dtype=torch.float64)
             saved_values, saved_bits = apply_transforms(plan, client, answer)
+            if hiding:
+                hide_answer(hiding, answer, exchange.clip_norm or hiding.clip_norm, client.num_params, client.streams)
             reduction.add(client.id, answer)
             extra = () if shared is None else ("model",)
             report.add(client, sizes.traffic((*exchange.down, *extra), exchange.up, saved_values, saved_bits))
@@ -169,13 +181,14 @@ class Host:
         plan, report = self._plans[round_index.phase], ReportBuilder()
         algorithm, messages = plan.algorithm, plan.phase.messages
         traffic = self._sizes[round_index.phase].traffic(messages, messages)
+        hiding = self._client_privacy[round_index.phase]
 
         def update(client: ClientContext) -> ClientUpdate[torch.Tensor]:
             left = yield from algorithm.relay(client, vector)
             if left.shape != vector.shape or not bool(torch.isfinite(left).all()):
                 raise RayflError("its update left no model: another length, or values that are not finite")
             report.add(client, traffic)
-            return left
+            return hidden_model(hiding, vector, left, client.streams) if hiding else left
 
         vector = to_tensor(model, slice(None), self._device)
         for client in clients:

@@ -15,6 +15,7 @@ from rayfl.engine.headline import Headline, headline_of
 from rayfl.engine.noise_of_clients import Noise
 from rayfl.engine.workload import InitialModel, Population, Workload
 from rayfl.errors import ScenarioError
+from rayfl.privacy.client_mechanism import ClientMechanism, ClientPlan
 from rayfl.tasks.metrics.building import build_metrics
 
 
@@ -31,6 +32,7 @@ class Job:
         origin: Where the initial weights came from, and which were taken, for the records; None for random weights.
         noise: By phase, the noise multiplier of `local.dp`: of all clients, or [clients]; None where samples are not
             private.
+        client_plan: How phases hide their clients; None where none does.
 
     Raises:
         ScenarioError: A phase cannot take over the weights of the one before it.
@@ -41,6 +43,7 @@ class Job:
     settles: bool = False
     origin: Mapping[str, Any] | None = None
     noise: Sequence[Noise] = ()
+    client_plan: ClientPlan | None = None
 
     def __post_init__(self) -> None:
         for (before, after), phase in zip(pairwise(self.workloads), self.scenario.phases[1:], strict=True):
@@ -64,6 +67,11 @@ class Job:
     def populations(self) -> list[Population]:
         """By phase."""
         return [workload.population for workload in self.workloads]
+
+    @property
+    def client_privacy(self) -> Sequence[ClientMechanism | None]:
+        """By phase, how it hides its clients; empty if none does."""
+        return self.client_plan.mechanisms if self.client_plan else ()
 
     @property
     def headline(self) -> Headline:

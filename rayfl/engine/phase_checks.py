@@ -10,6 +10,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.phase_plan import PhasePlan, plan_phases, scores_personal_models
 from rayfl.errors import ScenarioError
 from rayfl.privacy.checks import check_sample_dp
+from rayfl.privacy.client_checks import check_hides_clients
 from rayfl.registry import nearest
 from rayfl.tasks.building import build_task
 
@@ -53,6 +54,7 @@ def check_scenario(scenario: Scenario) -> None:
                 f"{where}.cohort: 'power_of_choice' reads training losses, and clients of "
                 f"'{plan.phase.algorithm.name}' do not train; use another cohort"
             )
+        check_hides_clients(plan, where)
         _ = plan.client_state, plan.server_state
     check_sample_dp(scenario, plans)
 

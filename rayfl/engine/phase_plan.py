@@ -15,8 +15,10 @@ from rayfl.algorithms.state import Scope, merged
 from rayfl.algorithms.transforms import AnswerTransform
 from rayfl.config.local import Local, Train
 from rayfl.config.phase import BySampler, Phase
+from rayfl.config.privacy import Quantile
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
+from rayfl.privacy.client_mechanism import CLIP_NORM
 
 
 @dataclass(frozen=True)
@@ -101,12 +103,15 @@ class PhasePlan:
             ScenarioError: As `client_state`.
         """
         first: dict[str, Scope] = {"first_model": "phase"} if self.algorithm.reads_first_model() else {}
+        dp = self.phase.dp
+        adaptive: dict[str, Scope] = {CLIP_NORM: "phase"} if dp and isinstance(dp.clip_norm, Quantile) else {}
         try:
             return merged(
                 [
                     (f"algorithm '{self.phase.algorithm.name}'", self.algorithm.server_state()),
                     ("eval_model", self.evaluated.server_state()),
                     ("the phase's first model", first),
+                    ("dp.clip_norm", adaptive),
                 ]
             )
         except ScenarioError as error:

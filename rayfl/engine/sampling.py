@@ -76,7 +76,7 @@ class Sampling:
             cohort = cohort_of(phase, self._scenario.seed, index, sizes, before.last_client)
         else:
             cohort = in_order(phase, self._asked(sampler, index, sizes, state))
-        self._drawn[index.round] = SamplingSnapshot(index.phase, cohort[-1], state)
+        self._drawn[index.round] = SamplingSnapshot(index.phase, cohort[-1] if cohort else None, state)
         return cohort
 
     def commit(self, index: RoundIndex, reports: Iterable[UpdateReport]) -> None:

@@ -20,6 +20,8 @@ from rayfl.engine.reduction import HostAnswers, reduce_hosts
 from rayfl.engine.round_index import RoundIndex
 from rayfl.engine.workload import InitialModel
 from rayfl.errors import DivergenceError, RayflError
+from rayfl.privacy.client_mechanism import ClientMechanism
+from rayfl.privacy.noised_sums import bound_of, noised
 from rayfl.streams import stream
 from rayfl.user_code import their_traceback
 
@@ -69,9 +71,17 @@ class Server:
         scenario: The scenario.
         models: The initial model of each phase; all but the first give way to the previous phase's result.
         num_clients: Number of all clients, for each phase.
+        client_privacy: How each phase hides its clients; empty if none does.
     """
 
-    def __init__(self, scenario: Scenario, models: Sequence[InitialModel], num_clients: Sequence[int]) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        models: Sequence[InitialModel],
+        num_clients: Sequence[int],
+        client_privacy: Sequence[ClientMechanism | None] = (),
+    ) -> None:
+        self._client_privacy = client_privacy or [None] * len(models)
         self._scenario, self._models, self._num_clients = scenario, models, num_clients
         self._plans = plan_phases(scenario)
         self._kept = (BEFORE, ServerState(np.array(models[0].vector), models[0].num_params, num_clients[0]))
@@ -92,13 +102,15 @@ class Server:
             RayflError: The algorithm raised, or yielded no exchange.
         """
         plan, state = self._plans[round_index.phase], self._staged(round_index)
+        hiding = self._client_privacy[round_index.phase]
         context = RoundContext(
-            cohort=cohort,
+            cohort=() if plan.phase.hides_cohort else cohort,
             round=round_index.round,
             round_in_phase=round_index.round_in_phase,
             lr=round_index.lr(self._scenario),
             stream=stream(self._scenario.seed, "server", round_index.phase, round_index.round),
             asked=frozenset(plan.phase.report),
+            clip_norm=bound_of(hiding, state) if hiding else None,
         )
         if plan.algorithm.reads_first_model() and "first_model" not in state.state:
             state.keep("first_model", state.model.copy())
@@ -133,16 +145,24 @@ class Server:
             DivergenceError: The server's step left values that are not finite.
         """
         running = self._round
-        answers = reduce_hosts(parts, self._scenario.numerics.fraction_bits)
+        plan, hiding = self._plans[running.index.phase], self._client_privacy[running.index.phase]
+        nobody = plan.phase.hides_cohort and not parts
+        exact = None if nobody else reduce_hosts(parts, self._scenario.numerics.fraction_bits)
+        if hiding and plan.phase.hides_cohort and plan.asked[running.received] == "cohort":
+            noise = stream(self._scenario.seed, "dp noise", running.index.phase, running.index.round)
+            answers = noised(hiding, running.state, exact, noise)
+        else:
+            assert exact is not None
+            answers = exact
         if MORE_IF_SUMMED in answers.sums:
             running.state.report(up_bytes_more_if_summed=answers.sums[MORE_IF_SUMMED][0])
-        sent, asked = running.sent, self._plans[running.index.phase].asked[running.received]
+        sent, asked = running.sent, plan.asked[running.received]
         following = self._step(lambda: running.steps.send(answers))
         running.received += 1
-        if asked == "cohort" and sent is not None and self._plans[running.index.phase].evaluated.reads(answers):
+        if asked == "cohort" and sent is not None and plan.evaluated.reads(answers):
             running.trained.append((sent, answers))
-        if self._plans[running.index.phase].diagnostics.reads(answers):
-            running.diagnosed = answers
+        if exact is not None and plan.diagnostics.reads(exact):
+            running.diagnosed = exact
         self._check(following)
         if following is None:
             self._finish(running)
@@ -254,6 +274,10 @@ class Server:
         self._round.sent = np.array(following.send[0]) if reads else None
         if following.with_first_model:
             following.first_model = self._round.state.state.get("first_model")
+        if hiding := self._client_privacy[self._round.index.phase]:
+            if following.each:
+                raise RayflError(f"algorithm {_name(plan)}: asks for answers one by one, and dp hides them in sums")
+            following.clip_norm = bound_of(hiding, self._round.state)
         return following
 
     def _check(self, following: Exchange | None) -> None:

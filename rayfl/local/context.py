@@ -112,6 +112,7 @@ class ClientContext:
         asked: What the phase wants reported (`phases.N.report`).
         scalars: Reported scalars, by name.
         losses: The loss of every training step so far, in order.
+        clip_norm: With `phases.N.dp`, the bound on the norm of its answer.
         spent: How often each mechanism has touched its samples in this update, by `local.dp`.
         noise_multiplier: Of `local.dp`, the client's own; None without it.
         keeps_trained: Whether `trained` is wanted.
@@ -147,6 +148,7 @@ class ClientContext:
         self.num_params, self.num_values = len(model.params), num_values
         self.keeps_trained, self.asked = keeps_trained, asked
         self.trained: torch.Tensor | None = None
+        self.clip_norm: float | None = None
         self.scalars: dict[str, float] = {}
         self.losses: list[float] = []
         self.spent: Counter[Mechanism] = Counter()

@@ -12,6 +12,7 @@ from rayfl.engine.job import Job, Session
 from rayfl.engine.phase_plan import PhasePlan, plan_phases
 from rayfl.engine.platform_facts import differing_hosts
 from rayfl.models.flat import FlatModel
+from rayfl.privacy.client_statement import planned_cost
 
 
 def announce(console: Console, job: Job, model: FlatModel) -> None:
@@ -26,6 +27,8 @@ def announce(console: Console, job: Job, model: FlatModel) -> None:
         f"model    {scenario.model.name}, {model.num_params:,} parameters",
         *(f"phase    {p.name}: {p.rounds} rounds, {p.schedule}, {p.algorithm.name}" for p in scenario.phases),
     ]
+    if job.client_plan:
+        lines += [f"privacy  {line}" for line in planned_cost(scenario, job.client_plan, job.result.population.sizes)]
     if store.server is not None and not any(_reads_server(plan) for plan in plan_phases(scenario)):
         lines.append(f"note     no phase uses the {len(store.server):,} samples that the server holds")
     styles = {0: "bold", 1: "bold red" if store.provenance.source == "generated" else ""}

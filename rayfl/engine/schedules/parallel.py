@@ -45,7 +45,7 @@ class Parallel(Schedule):
         if self.plan.keeps_client_state:
             assigned = at_home(cohort, hosts)
         else:
-            sizes = self.plan.algorithm.training_sizes(self.sizes[np.asarray(cohort)])
+            sizes = self.plan.algorithm.training_sizes(self.sizes[np.asarray(cohort, np.int64)])
             steps = [update_steps(local, int(size)) for size in sizes]
             assigned = longest_first(cohort, steps, hosts)
         return [(host, clients) for host, clients in enumerate(assigned) if clients]

@@ -1,0 +1,100 @@
+"""What the rounds of a run release about its clients: a function of the scenario alone, so that nothing is kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from rayfl.config.phase import Bernoulli, Explicit, Phase
+from rayfl.config.scenario import Scenario
+from rayfl.engine.cohort import cohort_of, expected_cohort_size
+from rayfl.engine.round_index import RoundIndex
+from rayfl.privacy.client_accounting import History, Release, Sampling, history
+
+Relation = Literal["one client more or less", "one client replaced by another"]
+
+
+def relation_of(phase: Phase) -> Relation:
+    """How neighbouring sets of clients differ: by one more only where the number of participants is random too."""
+    added = phase.hides_cohort and isinstance(phase.cohort, Bernoulli)
+    return "one client more or less" if added else "one client replaced by another"
+
+
+def release_of(phase: Phase, noise_multiplier: float, num_clients: int) -> Release:
+    """What a round of a phase releases.
+
+    Replacing a client changes a sum by two contributions, so that the noise is half as many sensitivities.
+
+    Args:
+        phase: With `dp`.
+        noise_multiplier: Resolved.
+        num_clients: Of all clients.
+    """
+    sensitivities = 1 if relation_of(phase) == "one client more or less" else 2
+    rate, sampling = sampling_of(phase, num_clients)
+    return Release(noise_multiplier / sensitivities, sampling, rate)
+
+
+def sampling_of(phase: Phase, num_clients: int) -> tuple[float, Sampling]:
+    """The rate at which a round samples clients whose taking part is hidden; 1 and `none` where nothing is hidden."""
+    if not phase.hides_cohort or isinstance(phase.cohort, Explicit):
+        return 1.0, "none"
+    poisson = isinstance(phase.cohort, Bernoulli)
+    rate = expected_cohort_size(phase, num_clients) / num_clients
+    return (1.0, "none") if rate == 1 else (rate, "poisson" if poisson else "without_replacement")
+
+
+def knows_participants(phase: Phase) -> bool:
+    """Whether clients are accounted for by the rounds in which they took part, and not by all rounds."""
+    return not phase.hides_cohort or isinstance(phase.cohort, Explicit)
+
+
+class ClientLedger:
+    """What was released about the client that is hidden least, up to any round.
+
+    Args:
+        scenario: What runs.
+        noise: The noise multiplier of each phase; None for those without `dp`.
+        sizes: int64 [clients], the number of training samples of each client.
+    """
+
+    def __init__(self, scenario: Scenario, noise: Sequence[float | None], sizes: np.ndarray) -> None:
+        self._scenario, self._noise, self._sizes = scenario, noise, sizes
+        self._counted: dict[int, tuple[int, np.ndarray]] = {}
+
+    def spent(self, round: int) -> History:
+        """The releases of the first so many rounds of the scenario, about the client of which there are most."""
+        everybody: Counter[Release] = Counter()
+        known: list[tuple[Release, np.ndarray]] = []
+        first = 1
+        for number, (phase, noise) in enumerate(zip(self._scenario.phases, self._noise, strict=True)):
+            rounds = min(phase.rounds, round - first + 1)
+            if noise is not None and rounds > 0:
+                release = release_of(phase, noise, len(self._sizes))
+                if knows_participants(phase):
+                    known.append((release, self._participations(number, first, rounds)))
+                else:
+                    everybody[release] += rounds
+            first += phase.rounds
+        if known:
+            # a noise of zero leaves nothing to compare
+            cost = sum(times / max(release.noise_multiplier, 1e-150) ** 2 for release, times in known)
+            worst = int(np.argmax(cost))
+            for release, times in known:
+                everybody[release] += int(times[worst])
+        return history(everybody)
+
+    def _participations(self, phase: int, first: int, rounds: int) -> np.ndarray:
+        """[clients] int64: in how many of the phase's first rounds each client takes part."""
+        done, counts = self._counted.get(phase, (0, np.zeros(len(self._sizes), np.int64)))
+        if done > rounds:
+            done, counts = 0, np.zeros_like(counts)
+        chosen, seed = self._scenario.phases[phase], self._scenario.seed
+        for round_in_phase in range(done + 1, rounds + 1):
+            index = RoundIndex(phase, first + round_in_phase - 1, round_in_phase)
+            counts[cohort_of(chosen, seed, index, self._sizes)] += 1
+        self._counted[phase] = rounds, counts
+        return counts

@@ -1,0 +1,32 @@
+"""Twelve clients, a network that is quickly trained, and one phase that may hide them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rayfl.engine.job import Job
+from tests.engine.scenes import prepared
+
+PEOPLE: dict[str, Any] = {
+    "data": {"name": "tests.algorithms.scene:people"},
+    "model": {"name": "tests.algorithms.scene:TanhNet"},
+    "evaluation": {"every": 1},
+}
+LOCAL = {"steps": 3, "batch_size": 4, "lr": 0.1}
+UNIFORM = {"name": "fedavg", "weighting": "uniform"}
+
+
+def phase(**changes: Any) -> dict[str, Any]:
+    return {"name": "hidden", "rounds": 3, "cohort": 4, "algorithm": UNIFORM, "local": LOCAL} | changes
+
+
+def central(**changes: Any) -> dict[str, Any]:
+    return {"level": "central", "noise_multiplier": 1.0, "clip_norm": 0.3} | changes
+
+
+def local(**changes: Any) -> dict[str, Any]:
+    return {"level": "local", "noise_multiplier": 1.0, "clip_norm": 0.3} | changes
+
+
+def job(*phases: dict[str, Any], **changes: Any) -> Job:
+    return prepared(**PEOPLE | changes, phases=list(phases))
