@@ -12,6 +12,7 @@ from rayfl.engine.cohort import check_cohort
 from rayfl.engine.initial_model import build_checked
 from rayfl.engine.job import Job
 from rayfl.engine.phase_checks import check_scenario
+from rayfl.engine.planned_privacy import plan_privacy
 from rayfl.engine.requirements import check_metrics, check_requirements
 from rayfl.engine.slices import cut, draw_test_samples
 from rayfl.engine.workload import InitialModel, Workload
@@ -47,7 +48,8 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
     check_requirements(scenario, model.module, store)
     initial = InitialModel(model.vector.numpy().copy(), model.layout)
     workload = Workload(scenario.model, initial, store, task, num_outputs, scenario.evaluation)
-    job = Job(scenario, [workload] * len(scenario.phases))
+    privacy = plan_privacy(scenario, [workload.population] * len(scenario.phases))
+    job = Job(scenario, [workload] * len(scenario.phases), noise=privacy.noise, privacy=privacy)
     check_client_statistics(workload, job.headline)
     check_metrics(workload, model)
     return job, model

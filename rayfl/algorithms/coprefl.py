@@ -22,6 +22,7 @@ from rayfl.config.section import check_idle
 from rayfl.errors import ScenarioError
 from rayfl.local.data_view import DataView
 from rayfl.local.requests import LossAndGradient
+from rayfl.privacy.needs import SampleRequest
 
 if TYPE_CHECKING:
     import torch
@@ -146,6 +147,12 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
         mean = float(sums["loss"][0]) / m
         server.keep("query_loss", np.array([mean]))
         server.report(query_loss=mean, query_loss_variance=float(sums["squared"][0]) / m - above**2)
+
+    def sample_requests(self) -> tuple[SampleRequest, ...]:
+        if self.queries == "server":
+            return (SampleRequest(),)
+        support, query = self.parts
+        return SampleRequest(part=support), SampleRequest("query", query, results=2)
 
     def training_sizes(self, sizes: np.ndarray) -> np.ndarray:
         return sizes if self.queries == "server" else self.support_sizes(sizes)

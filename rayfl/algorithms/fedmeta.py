@@ -17,6 +17,7 @@ from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration
 from rayfl.algorithms.support_query import SupportQuery
 from rayfl.local.requests import Gradient, HessianVectorProduct, LossAndGradient
+from rayfl.privacy.needs import SampleRequest
 
 if TYPE_CHECKING:
     import torch
@@ -81,6 +82,10 @@ class FedMeta(SupportQuery):
         if rates is None:
             return Answer(gradient=gradient)
         return Answer(gradient=gradient, rates_gradient=-outer * inner)
+
+    def sample_requests(self) -> tuple[SampleRequest, ...]:
+        support, query = self.parts
+        return SampleRequest("query", support), SampleRequest("query", query, results=2)
 
     def local_keys(self) -> frozenset[str] | None:
         return super().local_keys() if self.variant == "maml" else frozenset({"lr"})

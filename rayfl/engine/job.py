@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ import numpy as np
 from rayfl.config.scenario import Scenario
 from rayfl.engine.events import Event
 from rayfl.engine.headline import Headline, headline_of
+from rayfl.engine.planned_privacy import PlannedPrivacy
 from rayfl.engine.workload import InitialModel, Population, Workload
 from rayfl.errors import ScenarioError
 from rayfl.tasks.metrics.building import build_metrics
@@ -32,6 +33,7 @@ class Job:
         origin: Where the initial weights came from, and which were taken, for the records; None for random weights.
         noise: By phase, the noise multiplier of `local.dp`: of all clients, or [clients]; None where samples are not
             private.
+        privacy: What the noise was found from, for output and records.
 
     Raises:
         ScenarioError: A phase cannot take over the weights of the one before it.
@@ -42,6 +44,7 @@ class Job:
     settles: bool = False
     origin: Mapping[str, Any] | None = None
     noise: Sequence[Noise] = ()
+    privacy: PlannedPrivacy = field(default_factory=PlannedPrivacy)
 
     def __post_init__(self) -> None:
         for (before, after), phase in zip(pairwise(self.workloads), self.scenario.phases[1:], strict=True):

@@ -14,7 +14,7 @@ from rayfl.privacy.needs import Needs, with_noise
 from rayfl.privacy.spending import Mechanism, Spending
 
 RATIO = 1.001
-"""Of neighbouring noise multipliers: they are powers of it, so that clients share them, and what is computed for them."""
+"""Of neighbouring noise multipliers: they are powers of it, so that clients share them."""
 
 LEVELS = (-2997, 11519)
 """Exponents: noise multipliers from 0.05 to 100,000."""
@@ -138,9 +138,3 @@ def _closer(epsilon: Callable[[int], float], level: int, target: float) -> int:
         else:
             low = tried
     raise AssertionError("the levels are finite")
-
-
-def as_array(noises: Sequence[float], kinds: np.ndarray) -> np.ndarray:
-    """[clients] the noise of each client's kind; NaN where a client has none, as it takes no part."""
-    table = np.array([*noises, math.nan])
-    return np.asarray(table[kinds])

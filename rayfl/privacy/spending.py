@@ -50,6 +50,10 @@ class PrivacyAccounts:
             for client, spending in by_client.items():
                 self._spent.setdefault(client, Counter()).update(spending)
 
+    def of(self, client: int) -> Spending:
+        """What a client or pool has spent so far."""
+        return self._spent.get(client, {})
+
     def spent(self) -> dict[int, dict[Mechanism, int]]:
         """What every client has spent so far, as plain data."""
         return {client: dict(spending) for client, spending in self._spent.items()}
