@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rayfl.algorithms.support_query import SupportQuery
 from rayfl.config.privacy import SampleDP
 from rayfl.config.scenario import Scenario
 from rayfl.data.pools import pool_number
@@ -139,14 +138,6 @@ def _check_account(plans: Sequence[PhasePlan], private: Sequence[PhasePlan]) -> 
         if dp.target_epsilon is not None and any(_dp(before).sampling == "shuffled" for before in private):
             raise ScenarioError(f"{where}.target_epsilon: no accountant covers sampling = 'shuffled' of other phases")
         budgeted = plan if dp.max_epsilon is not None else budgeted
-    shares = {plan.algorithm.query_share: plan for plan in private if isinstance(plan.algorithm, SupportQuery)
-              and plan.algorithm.split == "client"}  # fmt: skip
-    if len(shares) > 1:
-        names = " and ".join(f"'{plan.phase.name}'" for plan in shares.values())
-        raise ScenarioError(
-            f"phases.{list(shares.values())[-1].phase.name}.algorithm.query_share: {names} split clients' samples "
-            "differently, so that support and query would share samples; give both the same, or split = 'round'"
-        )
 
 
 class _Account:
@@ -220,7 +211,7 @@ class _Account:
     def _needs(self, plan: PhasePlan) -> dict[int, Needs]:
         """What each client or pool that takes part will need in the whole phase."""
         planned = PlannedUpdates(plan, self._populations[plan.number])
-        return {client: times(planned.of(client), rounds) for client, rounds in self._taken[plan.number].items()}
+        return {client: times(planned.at_most(client), rounds) for client, rounds in self._taken[plan.number].items()}
 
     def _kinds(self, plan: PhasePlan) -> tuple[list[Planned], Mapping[int, int]]:
         """The distinct kinds of participants of a phase, and the kind of each."""
@@ -271,7 +262,9 @@ class _Account:
         assert dp.noise_multiplier is not None
         where, population = f"phases.{plan.phase.name}.local.dp.max_epsilon", self._populations[plan.number]
         filter, planned = RenyiFilter(dp.max_epsilon, dp.delta), PlannedUpdates(plan, population)
-        updates = {client: with_noise(planned.of(client), dp.noise_multiplier) for client in self._taken[plan.number]}
+        updates = {
+            client: with_noise(planned.at_most(client), dp.noise_multiplier) for client in self._taken[plan.number]
+        }
         if not any(filter.admits(Counter(self._total(client)) + Counter(update)) for client, update in updates.items()):
             least = min(self._accountant.bounds(list(updates.values())))
             raise ScenarioError(

@@ -8,6 +8,7 @@ from functools import cache
 
 import numpy as np
 
+from rayfl.config.local import Local
 from rayfl.config.phase import CentralPhase
 from rayfl.config.scenario import Scenario
 from rayfl.data.pools import pool_number
@@ -16,13 +17,14 @@ from rayfl.engine.round_index import RoundIndex
 from rayfl.engine.sampling import Sampling
 from rayfl.engine.workload import Population
 from rayfl.errors import ScenarioError
-from rayfl.local.draws import largest
+from rayfl.local.draws import drawn, largest
 from rayfl.local.steps import update_steps
 from rayfl.privacy.needs import Need, Needs
+from rayfl.streams import client_stream
 
 
 class PlannedUpdates:
-    """What a phase's client updates need; numbers that are drawn (`epochs = { uniform = ... }`) count at their largest.
+    """What a phase's client updates need.
 
     Args:
         plan: The phase.
@@ -31,26 +33,40 @@ class PlannedUpdates:
 
     def __init__(self, plan: PhasePlan, population: Population) -> None:
         self._plan, self._sizes = plan, population.sizes
-        self._local = largest(plan.phase.local)
-        self._of_size = cache(self._needs)
+        self._largest = largest(plan.phase.local)
+        self._of_kind = cache(self._needs)
 
-    def of(self, client: int) -> Needs:
-        """The needs of one round of a client, or of the pool of all clients' samples."""
-        if client < len(self._sizes):
-            return self._of_size(int(self._sizes[client]))
-        return self._of_size(int(self._sizes.sum()))
+    def at_most(self, client: int) -> Needs:
+        """The needs of a round of a client, or of the pool of all clients' samples.
 
-    def _needs(self, samples: int) -> Needs:
+        Numbers that are drawn for every round (`epochs = { uniform = [1, 5] }`) count at their largest.
+        """
+        return self._of(client, self._largest)
+
+    def in_round(self, client: int, index: RoundIndex, seed: int) -> Needs:
+        """The needs of this very round, with the numbers that the client will draw in it."""
+
+        def stream(purpose: str) -> np.random.Generator:
+            return client_stream(seed, purpose, index.phase, index.round, client)
+
+        return self._of(client, drawn(self._plan.phase.local, stream))
+
+    def _of(self, client: int, local: Local) -> Needs:
+        samples = self._sizes[client] if client < len(self._sizes) else self._sizes.sum()
+        return self._of_kind(int(samples), local.epochs, local.steps)
+
+    def _needs(self, samples: int, epochs: int, steps: int | None) -> Needs:
+        local = self._largest.model_copy(update={"epochs": epochs, "steps": steps})
         central = isinstance(self._plan.phase, CentralPhase)
         algorithm, needs = self._plan.algorithm, Counter[Need]()
         trained = samples if central else int(algorithm.training_sizes(np.array([samples]))[0])
         for request in algorithm.sample_requests():
             if request.kind == "training":
-                size = self._local.batch_size
+                size = local.batch_size
                 rate = 1.0 if size == "full" else min(1.0, size / trained)
-                needs[Need(rate, request.part)] += update_steps(self._local, trained)
+                needs[Need(rate, request.part)] += update_steps(local, trained)
             else:
-                number = update_steps(self._local, samples) if request.every_step else 1
+                number = update_steps(local, samples) if request.every_step else 1
                 needs[Need(1.0, request.part)] += number * request.results
         return needs
 

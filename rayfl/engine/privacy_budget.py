@@ -82,7 +82,8 @@ class PrivacyBudget:
             return Admission(cohort)
         assert dp.noise_multiplier is not None  # `SampleDP` has no budget without it
         filter, planned = RenyiFilter(dp.max_epsilon, dp.delta), self._planned[index.phase]
-        updates = {client: with_noise(planned.of(client), dp.noise_multiplier) for client in cohort}
+        needs = {client: planned.in_round(client, index, self._scenario.seed) for client in cohort}
+        updates = {client: with_noise(needs[client], dp.noise_multiplier) for client in cohort}
         admitted = [client for client in cohort if self._fits(filter, index, client, updates[client])]
         left_out = tuple(client for client in cohort if client not in set(admitted))
         if left_out and dp.when_spent == "stop":
@@ -149,12 +150,19 @@ class PrivacyBudget:
         for client, spending in spent.items():
             if client > pool_number("clients", len(population.sizes)) or phase.local.dp is None:
                 continue
-            planned = self._planned[index.phase].of(client)
+            planned = self._planned[index.phase].in_round(client, index, self._scenario.seed)
             if not _within(spending, planned):
                 raise RayflError(
                     f"phases.{phase.name}.local.dp: in round {index.round} client {client} spent more than "
                     f"'{phase.algorithm.name}' plans for; let its `sample_requests` name every request that touches "
                     "samples"
+                )
+        for client, update in self._under_way.get(index.round, {}).items():
+            if dict(spent.get(client, {})) != dict(update):
+                # else who is left out of a round would depend on whether those before it are over
+                raise RayflError(
+                    f"phases.{phase.name}.local.dp.max_epsilon: in round {index.round} client {client} spent less than "
+                    f"'{phase.algorithm.name}' plans for; let its `sample_requests` name exactly what touches samples"
                 )
 
 

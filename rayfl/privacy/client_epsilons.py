@@ -63,16 +63,12 @@ class ClientEpsilons:
         """[clients] every client's epsilon, and whether they are the accountant's or RDP bounds."""
         if self._accountant.name == "rdp":
             return self.bounds(), True
-        found: dict[object, float] = {}
-        epsilons = np.zeros(self._num_clients)
+        distinct: set[object] = set()
         for client in range(self._num_clients):
-            known = history(self.of(client))
-            if known not in found:
-                if len(found) == EXACT_AT_ONCE:
-                    return self.bounds(), False
-                found[known] = self._accountant.epsilon(self.of(client))
-            epsilons[client] = found[known]
-        return epsilons, True
+            distinct.add(history(self.of(client)))
+            if len(distinct) > EXACT_AT_ONCE:
+                return self.bounds(), False
+        return np.array([self._accountant.epsilon(self.of(client)) for client in range(self._num_clients)]), True
 
     def of(self, client: int) -> Spending:
         """What a client has spent, with what all clients' samples have together."""

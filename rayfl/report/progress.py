@@ -121,7 +121,9 @@ class Progress:
                 self._warn(event)
             case BudgetSpent():
                 ends = "the run ends" if event.ends_run else f"phase {event.phase} ends"
-                self._console.print(Text(f"{ends} before round {event.round}: {event.reason}", style="yellow"))
+                self._console.print(
+                    Text(f"{ends} before round {event.round}: {event.reason}", style="yellow"), soft_wrap=True
+                )
         if self._bar is not None and self._round:
             self._bar.update(
                 self._task,
