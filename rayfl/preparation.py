@@ -11,9 +11,9 @@ from rayfl.engine.client_statistics import check_client_statistics
 from rayfl.engine.cohort import check_cohort
 from rayfl.engine.initial_model import build_checked
 from rayfl.engine.job import Job
-from rayfl.engine.noise_of_clients import Noise
 from rayfl.engine.phase_checks import check_scenario
 from rayfl.engine.phase_plan import plan_phases
+from rayfl.engine.planned_privacy import plan_privacy
 from rayfl.engine.requirements import check_metrics, check_requirements
 from rayfl.engine.slices import cut, draw_test_samples
 from rayfl.engine.workload import InitialModel, Workload
@@ -52,14 +52,10 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
     check_network(scenario, plan_phases(scenario), model, store)
     initial = InitialModel(model.vector.numpy().copy(), model.layout)
     workload = Workload(scenario.model, initial, store, task, num_outputs, scenario.evaluation)
-    client_plan = plan_client_privacy(scenario, model, store.train_shards.sizes)
     phases = len(scenario.phases)
-    job = Job(scenario, [workload] * phases, noise=noise_by_phase(scenario), client_plan=client_plan)
+    privacy = plan_privacy(scenario, [workload.population] * phases)
+    client_plan = plan_client_privacy(scenario, model, store.train_shards.sizes)
+    job = Job(scenario, [workload] * phases, noise=privacy.noise, privacy=privacy, client_plan=client_plan)
     check_client_statistics(workload, job.headline)
     check_metrics(workload, model)
     return job, model
-
-
-def noise_by_phase(scenario: Scenario) -> list[Noise]:
-    """The noise multiplier of every phase's `local.dp`; None without."""
-    return [phase.local.dp.noise_multiplier if phase.local.dp else None for phase in scenario.phases]

@@ -30,6 +30,7 @@ from rayfl.report.announcement import announce, announce_hosts
 from rayfl.report.client_epsilon import ClientEpsilon
 from rayfl.report.ending import committed_model, draw, end_callbacks, end_early
 from rayfl.report.environment import describe_environment
+from rayfl.report.privacy import PrivacyRecords
 from rayfl.report.progress import Progress
 from rayfl.report.records import Records, check_writable
 from rayfl.report.status import Status, Stop
@@ -193,6 +194,7 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
         )
         interrupts = stack.enter_context(interruptible())
         status = Status(records.folder, sum(phase.rounds for phase in job.scenario.phases))
+        privacy = PrivacyRecords(job, records.folder) if job.privacy.phases else None
         session: Session | None = None
         follower = Follower(
             following, job.scenario, job.headline, records.folder, console, lambda: committed_model(session, model)[1]
@@ -207,14 +209,17 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
             follower.start()
             phases = [(phase.name, phase.rounds) for phase in job.scenario.phases]
             with Progress(phases, console, job.headline) as progress:
-                stopped = _follow(session, follower, status, [status, records, summary, progress], check, spent)
+                consumers: list[EventConsumer] = [status, records, summary, progress]
+                stopped = _follow(session, follower, status, consumers, check, privacy, spent)
             _, state = committed_model(session, model)
             records.write_model(state)
+            if privacy is not None:
+                privacy.finish(records)
             records.close()
             metrics = records.metrics_table()
             status.finished()
         except BaseException as error:
-            end_early(interrupts.cause_of(error), session, model, records, status, console)
+            end_early(interrupts.cause_of(error), session, model, records, status, console, privacy)
             end_callbacks(follower, "interrupted" if is_interrupt(error) else "failed", console)
             raise
         end_callbacks(follower, "finished", console)
@@ -222,7 +227,7 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
         said = f"stopped after round {stopped.round} by {stopped.callback}: {stopped.reason}"
         console.print(Text(said), soft_wrap=True)
     draw(metrics, job, records.folder / "curves.png", console)
-    summary.show(console, records.folder)
+    summary.show(console, records.folder, privacy.summary() if privacy else "")
     return Result(job.scenario, metrics, state, records.folder)
 
 
@@ -264,11 +269,12 @@ def _follow(
     status: Status,
     consumers: Sequence[EventConsumer],
     check: Callable[[], None],
+    privacy: PrivacyRecords | None,
     spent: ClientEpsilon,
 ) -> Stop | None:
     """Runs the scenario and passes every event to the callbacks, then to every consumer in the order of the list.
 
-    Before each of them `check` may raise what ends the run.
+    Before each of them `check` may raise what ends the run; evaluations get the epsilon of their round first.
 
     Returns:
         Why it ended before its last round, if it did.
@@ -276,7 +282,8 @@ def _follow(
     stopped = None
     for event in session.events():
         check()
-        event = follower.add(spent.add_to(event))
+        event = spent.add_to(event)
+        event = follower.add(privacy.add(event) if privacy else event)
         for consumer in consumers:
             consumer.add(event)
         if isinstance(event, RoundSettled) and (stop := follower.stop) and stop.round < status.rounds:

@@ -16,6 +16,7 @@ from rayfl.config.local import RATE_KEYS, Train
 from rayfl.config.phase import EvalModel
 from rayfl.errors import ScenarioError
 from rayfl.local.requests import Affine, ClientUpdate, LocalTraining
+from rayfl.privacy.needs import SampleRequest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -118,6 +119,13 @@ class Algorithm(BaseModel, ABC):
         clipping and noise would make useless, are reasons why not.
         """
         return ""
+
+    def sample_requests(self) -> tuple[SampleRequest, ...]:
+        """Returns which requests of a client's part in a round touch its samples, to plan what `local.dp` will spend.
+
+        A round that spends more than these is an error where noise or budget depend on the plan.
+        """
+        return (SampleRequest(),)
 
     def check_cohort(self, smallest: int, largest: int) -> None:
         """Checks that cohorts of these sizes make sense; before anything starts, where the sizes are known by then.

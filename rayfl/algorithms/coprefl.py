@@ -22,6 +22,7 @@ from rayfl.config.section import check_idle
 from rayfl.errors import ScenarioError
 from rayfl.local.data_view import DataView
 from rayfl.local.requests import LossAndGradient
+from rayfl.privacy.needs import SampleRequest
 
 if TYPE_CHECKING:
     import torch
@@ -155,6 +156,12 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
             "clients answer with losses, gradients, their products and models, which one bound does not fit; use "
             "'fedavg'"
         )
+
+    def sample_requests(self) -> tuple[SampleRequest, ...]:
+        if self.queries == "server":
+            return (SampleRequest(),)
+        support, query = self.parts
+        return SampleRequest(part=support), SampleRequest("query", query, results=2)
 
     def training_sizes(self, sizes: np.ndarray) -> np.ndarray:
         return sizes if self.queries == "server" else self.support_sizes(sizes)

@@ -13,6 +13,7 @@ from rayfl.algorithms.exchange import Answer
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.state import Declaration, merged
 from rayfl.local.requests import Affine, LocalTraining
+from rayfl.privacy.needs import SampleRequest
 
 if TYPE_CHECKING:
     import torch
@@ -46,6 +47,9 @@ class Ditto(FedAvg):
         if client.keeps_trained:
             client.trained = trained.clone()
         return Answer(self.weight(client), delta=trained - model)
+
+    def sample_requests(self) -> tuple[SampleRequest, ...]:
+        return SampleRequest(), SampleRequest()
 
     def has_personal_model(self) -> bool:
         return True

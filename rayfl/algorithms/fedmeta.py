@@ -17,6 +17,7 @@ from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration
 from rayfl.algorithms.support_query import SupportQuery
 from rayfl.local.requests import Gradient, HessianVectorProduct, LossAndGradient
+from rayfl.privacy.needs import SampleRequest
 
 if TYPE_CHECKING:
     import torch
@@ -90,6 +91,10 @@ class FedMeta(SupportQuery):
     def releases(self) -> Released:
         gradient: dict[str, Part] = {"gradient": "params"}
         return Released(gradient if self.variant == "maml" else {**gradient, "rates_gradient": "params"})
+
+    def sample_requests(self) -> tuple[SampleRequest, ...]:
+        support, query = self.parts
+        return SampleRequest("query", support), SampleRequest("query", query, results=2)
 
     def local_keys(self) -> frozenset[str] | None:
         return super().local_keys() if self.variant == "maml" else frozenset({"lr"})

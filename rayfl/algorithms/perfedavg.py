@@ -21,6 +21,7 @@ from rayfl.errors import DivergenceError
 from rayfl.local.data_view import DataView
 from rayfl.local.requests import Gradient, LossAndGradient
 from rayfl.local.steps import batch_size
+from rayfl.privacy.needs import SampleRequest
 
 if TYPE_CHECKING:
     import torch
@@ -105,6 +106,11 @@ class PerFedAvg(Algorithm):
     def releases(self) -> Released:
         check_uniform(self.weighting)
         return Released({"delta": "model"})
+
+    def sample_requests(self) -> tuple[SampleRequest, ...]:
+        gradients = 1 if self.variant == "first_order" else 3
+        asked = (SampleRequest("query", every_step=True), SampleRequest("query", results=2, every_step=True))
+        return (*asked, *[SampleRequest("query", every_step=True)] * (gradients - 1))
 
     def local_keys(self) -> frozenset[str] | None:
         return RATE_KEYS | {"epochs", "steps", "batch_size"}

@@ -17,6 +17,7 @@ from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration, merged
 from rayfl.config.section import check_idle
 from rayfl.local.requests import Affine, Gradient
+from rayfl.privacy.needs import SampleRequest
 
 if TYPE_CHECKING:
     import torch
@@ -105,6 +106,9 @@ class SCAFFOLD(FedAvg):
 
     def releases(self) -> Released:
         return Released(super().releases().values, {"control_delta": "params"})
+
+    def sample_requests(self) -> tuple[SampleRequest, ...]:
+        return (SampleRequest("query"), SampleRequest()) if self.option == "I" else (SampleRequest(),)
 
     def requirements(self) -> set[Requirement]:
         found = super().requirements()

@@ -30,6 +30,11 @@ class SupportQuery(Algorithm):
     query_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
     split: Literal["client", "round"] = "client"
 
+    @property
+    def parts(self) -> tuple[str, str]:
+        """Names of support and query among a client's samples; empty where they are drawn anew."""
+        return ("support", "query") if self.split == "client" else ("", "")
+
     def support_and_query(self, client: ClientContext) -> tuple[DataView, DataView]:
         """The same two views of the client's samples in every exchange of a round; queries are not augmented."""
         streams = replace(client.streams, exchange=0)

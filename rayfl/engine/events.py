@@ -71,6 +71,7 @@ class RoundDone:
         scalars: Named numbers that the algorithm, the server and the clients reported, aggregated over the round.
         client_scalars: What single clients reported.
         spent: What the round spent of clients' privacy, by client.
+        left_out: The clients of its cohort that did not take part, for it would have exceeded `local.dp.max_epsilon`.
     """
 
     phase: str
@@ -84,6 +85,7 @@ class RoundDone:
     scalars: Mapping[str, float] = field(default_factory=dict)
     client_scalars: tuple[ClientScalars, ...] = ()
     spent: SpendingByClient = field(default_factory=dict)
+    left_out: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,26 @@ class RoundSettled:
     round: int
 
 
-Event = RoundDone | Evaluated | Waiting | RoundSettled
+@dataclass(frozen=True)
+class BudgetSpent:
+    """A phase, or the whole run, ended before its last round: clients' privacy budget is spent.
+
+    Attributes:
+        phase: Name of the phase.
+        round: The first round that was not run, counted through the whole scenario.
+        reason: Why, in one line.
+        ends_run: Whether no later phase follows.
+        left_out: The clients that have no budget left for that round, where the phase ended.
+    """
+
+    phase: str
+    round: int
+    reason: str
+    ends_run: bool
+    left_out: tuple[int, ...] = ()
+
+
+Event = RoundDone | Evaluated | Waiting | RoundSettled | BudgetSpent
 
 
 class EventConsumer(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.events import Event
 from rayfl.engine.headline import Headline, headline_of
 from rayfl.engine.noise_of_clients import Noise
+from rayfl.engine.planned_privacy import PlannedPrivacy
 from rayfl.engine.workload import InitialModel, Population, Workload
 from rayfl.errors import ScenarioError
 from rayfl.privacy.client_mechanism import ClientMechanism, ClientPlan
@@ -33,6 +34,7 @@ class Job:
         noise: By phase, the noise multiplier of `local.dp`: of all clients, or [clients]; None where samples are not
             private.
         client_plan: How phases hide their clients; None where none does.
+        privacy: What the noise was found from, for output and records.
 
     Raises:
         ScenarioError: A phase cannot take over the weights of the one before it.
@@ -44,6 +46,7 @@ class Job:
     origin: Mapping[str, Any] | None = None
     noise: Sequence[Noise] = ()
     client_plan: ClientPlan | None = None
+    privacy: PlannedPrivacy = field(default_factory=PlannedPrivacy)
 
     def __post_init__(self) -> None:
         for (before, after), phase in zip(pairwise(self.workloads), self.scenario.phases[1:], strict=True):

@@ -14,9 +14,10 @@ from rayfl.engine.assignment import home
 from rayfl.engine.backend import Backend, Ref
 from rayfl.engine.calls import Call, wait_for
 from rayfl.engine.evaluated_clients import slices_of_round
-from rayfl.engine.events import ClientScalars, Event, RoundDone, RoundSettled, Traffic
+from rayfl.engine.events import BudgetSpent, ClientScalars, Event, RoundDone, RoundSettled, Traffic
 from rayfl.engine.pending_evaluations import PendingEvaluations
 from rayfl.engine.phase_plan import plan_phases, scores_personal_models
+from rayfl.engine.privacy_budget import Admission, BudgetSnapshot, PrivacyBudget
 from rayfl.engine.round_index import RoundIndex
 from rayfl.engine.sampling import Sampling, SamplingSnapshot, reported_scalars
 from rayfl.engine.schedules import SCHEDULES
@@ -24,7 +25,7 @@ from rayfl.engine.schedules.schedule import SubmittedRound
 from rayfl.engine.server import BEFORE, ServerSnapshot
 from rayfl.engine.update_report import UpdateReport
 from rayfl.engine.workload import Population
-from rayfl.privacy.spending import PrivacyAccounts, SpendingByClient, by_client_in_total
+from rayfl.privacy.spending import SpendingByClient
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,7 +44,7 @@ class RunSnapshot:
         server: The server's part.
         clients: What clients keep, by client.
         evaluations: Rounds and models whose evaluation has yet to be reported.
-        spent: What was spent of clients' privacy, by client.
+        privacy: What was spent of clients' privacy.
     """
 
     index: RoundIndex
@@ -52,7 +53,7 @@ class RunSnapshot:
     server: ServerSnapshot
     clients: Snapshot
     evaluations: Sequence[tuple[RoundIndex, np.ndarray]]
-    spent: SpendingByClient = field(default_factory=dict)
+    privacy: BudgetSnapshot = field(default_factory=BudgetSnapshot)
 
 
 class Scheduler:
@@ -73,7 +74,7 @@ class Scheduler:
         self._evaluations = PendingEvaluations(scenario, backend)
         self._committed, self._traffic = BEFORE, Traffic()
         self._sampling = Sampling(scenario, self._plans, populations)
-        self._accounts = PrivacyAccounts()
+        self._budget = PrivacyBudget(scenario, self._plans, populations)
         self._start = 0.0
         self._settles, self._stopped = settles, False
 
@@ -108,14 +109,14 @@ class Scheduler:
         evaluations = self._evaluations.outstanding(self._committed)
         return RunSnapshot(
             self._committed, self._sampling.snapshot(), self._traffic, server, clients, evaluations,
-            self._accounts.spent(),
+            self._budget.snapshot(),
         )  # fmt: skip
 
     def restore(self, snapshot: RunSnapshot) -> None:
         """Makes new hosts and a new server go on after the round of a snapshot."""
         self._committed, self._traffic = snapshot.index, snapshot.traffic
         self._sampling.restore(snapshot.sampling)
-        self._accounts.restore(snapshot.spent)
+        self._budget.restore(snapshot.privacy)
         hosts = self._backend.hosts
         refs = [self._backend.server.call("restore", snapshot.server)]
         for number, host in enumerate(hosts):
@@ -135,7 +136,13 @@ class Scheduler:
         under_way = deque[SubmittedRound]()
         for round_in_phase in range(done_before + 1, plan.phase.rounds + 1):
             index = RoundIndex(number, plan.first_round + round_in_phase - 1, round_in_phase)
-            cohort = self._sampling.draw(index)
+            admission = self._budget.admit(index, self._sampling.draw(index))
+            if not admission.cohort:
+                yield from self._finish(under_way, left=0)
+                if not self._stopped:
+                    yield from self._cut_short(index, admission)
+                return
+            cohort = admission.cohort
             if self._settles and schedule.waits_for(cohort):
                 yield from self._finish(under_way, left=0)  # a stop must come before anything that goes wrong later
             if self._stopped:
@@ -153,10 +160,10 @@ class Scheduler:
             done = under_way.popleft()
             values = yield from self._wait([*done.reports, *done.server_calls], done.index)
             reports, server = values[: len(done.reports)], values[len(done.reports) :]
-            yield from self._commit(done, reports)
+            spent = yield from self._commit(done, reports)
             if self._at_home(done.index) and self._evaluations.wanted(done.index):
                 self._evaluate(done.index, done.model, range(len(self._backend.hosts)))
-            yield self._round_done(done, reports, server)
+            yield self._round_done(done, reports, server, spent)
             if self._settles:
                 yield from self._settle(done)
             else:
@@ -184,7 +191,25 @@ class Scheduler:
         slices = slices_of_round(slices, evaluation, self._scenario.seed, index)
         self._evaluations.submit(index, model, hosts, slices, self._at_home(index))
 
-    def _commit(self, done: SubmittedRound, reports: Sequence[UpdateReport]) -> Generator[Event, None, None]:
+    def _cut_short(self, index: RoundIndex, admission: Admission) -> Generator[Event, None, None]:
+        """Ends a phase before a round in which nobody can take part, or the run before one that exceeds a budget."""
+        plan, reached = self._plans[index.phase], self._committed
+        if reached.phase == index.phase and reached.round and not self._evaluations.wanted(reached):
+            model = self._backend.server.call("model_after", reached)
+            self._evaluate(reached, model, range(len(self._backend.hosts)))
+            yield from self._evaluations.collect(left=0)
+        self._stopped = bool(admission.stops)
+        left_out = () if self._stopped else self._budget.leave_out(admission.left_out)
+        reason = admission.stops or "no client of the next cohort has budget left (local.dp.max_epsilon)"
+        yield BudgetSpent(plan.phase.name, index.round, reason, self._stopped, left_out)
+        if plan.keeps_client_state and not self._stopped:
+            hosts = list(self._backend.hosts) * (plan.phase.rounds - index.round_in_phase + 1)
+            # hosts count the rounds that nobody takes part in too
+            yield from self._wait([Call(host.call("commit", index, []), "a host: commit") for host in hosts], index)
+
+    def _commit(
+        self, done: SubmittedRound, reports: Sequence[UpdateReport]
+    ) -> Generator[Event, None, SpendingByClient]:
         plan = self._plans[done.index.phase]
         calls = [Call(self._backend.server.call("commit", done.index), "server: commit")]
         if plan.keeps_client_state:
@@ -195,10 +220,14 @@ class Scheduler:
         # elsewhere there is nothing to wait for: the server, which has the round's model, only drops the one before
         self._committed = done.index
         self._sampling.commit(done.index, reports)
-        self._accounts.book(report.spent for report in reports)
+        return self._budget.commit(done.index, reports)
 
     def _round_done(
-        self, done: SubmittedRound, reports: Sequence[UpdateReport], server: Sequence[Mapping[str, float] | None]
+        self,
+        done: SubmittedRound,
+        reports: Sequence[UpdateReport],
+        server: Sequence[Mapping[str, float] | None],
+        spent: SpendingByClient,
     ) -> RoundDone:
         losses = [loss for report in reports for loss in report.losses.values()]
         steps = sum(number for _, number in losses)
@@ -210,6 +239,9 @@ class Scheduler:
             if (values := [scalars[name] for scalars in by_client.values() if name in scalars])
         }
         reported = {name: value for scalars in server for name, value in (scalars or {}).items()}
+        left_out = self._budget.left_out_of(done.index)
+        if left_out is not None:
+            reported |= {"left_out": float(len(left_out))}
         return RoundDone(
             phase=done.index.config(self._scenario).name,
             round=done.index.round,
@@ -221,7 +253,8 @@ class Scheduler:
             seconds=time.monotonic() - self._start,
             scalars=means | reported,
             client_scalars=tuple(ClientScalars(client, by_client[client]) for client in sorted(by_client)),
-            spent=by_client_in_total(report.spent for report in reports),
+            spent=spent,
+            left_out=left_out or (),
         )
 
     def _wait(self, calls: Sequence[Call], index: RoundIndex) -> Generator[Event, None, list[Any]]:

@@ -30,6 +30,11 @@ def smallest(local: Local) -> Local:
     return _with_numbers(local, lambda _, number: int(_values(number).min()))
 
 
+def largest(local: Local) -> Local:
+    """The options with the largest of every number that is drawn: the longest client update."""
+    return _with_numbers(local, lambda _, number: int(_values(number).max()))
+
+
 def _with_numbers(local: Local, number_of: Callable[[str, Uniform | Choices], int]) -> Local:
     given = {"epochs": local.epochs, "steps": local.steps}
     numbers = {key: number_of(key, value) for key, value in given.items() if isinstance(value, Uniform | Choices)}

@@ -50,6 +50,10 @@ class PrivacyAccounts:
             for client, spending in by_client.items():
                 self._spent.setdefault(client, Counter()).update(spending)
 
+    def of(self, client: int) -> Spending:
+        """What a client or pool has spent so far."""
+        return self._spent.get(client, {})
+
     def spent(self) -> dict[int, dict[Mechanism, int]]:
         """What every client has spent so far, as plain data; in order, whatever order it was booked in."""
         return {client: dict(sorted(self._spent[client].items())) for client in sorted(self._spent)}

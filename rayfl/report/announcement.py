@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 
 from rayfl.config.phase import CentralPhase
@@ -13,6 +14,7 @@ from rayfl.engine.phase_plan import PhasePlan, plan_phases
 from rayfl.engine.platform_facts import differing_hosts
 from rayfl.models.flat import FlatModel
 from rayfl.privacy.client_statement import planned_cost
+from rayfl.privacy.statement import NOT_COVERED, randomness
 
 
 def announce(console: Console, job: Job, model: FlatModel) -> None:
@@ -31,9 +33,31 @@ def announce(console: Console, job: Job, model: FlatModel) -> None:
         lines += [f"privacy  {line}" for line in planned_cost(scenario, job.client_plan, job.result.population.sizes)]
     if store.server is not None and not any(_reads_server(plan) for plan in plan_phases(scenario)):
         lines.append(f"note     no phase uses the {len(store.server):,} samples that the server holds")
+    lines += privacy_lines(job)
     styles = {0: "bold", 1: "bold red" if store.provenance.source == "generated" else ""}
     for number, line in enumerate(lines):
         console.print(line, style=styles.get(number, ""), highlight=False, markup=False, soft_wrap=True)
+
+
+def privacy_lines(job: Job) -> list[str]:
+    """What is known beforehand of a run with `local.dp`: noise, the largest epsilon, and what to mind."""
+    planned = {phase.name: phase for phase in job.privacy.phases}
+    lines, phases = [], []
+    for phase in job.scenario.phases:
+        dp = phase.local.dp
+        if dp is None or phase.name not in planned:
+            continue
+        found = planned[phase.name]
+        phases.append(dp)
+        noise = "" if isinstance(found.noise, np.ndarray) else f"{found.noise:.4g}"
+        if isinstance(found.noise, np.ndarray):
+            noise = f"{found.noise.min():.4g} to {found.noise.max():.4g}, each client its own,"
+        why = "" if found.target is None else f" for target_epsilon {found.target:g}"
+        epsilon = NOT_COVERED if found.epsilon is None else f"epsilon at most {found.epsilon:.4g} after it"
+        lines.append(f"privacy  {phase.name}: noise multiplier {noise}{why}; {epsilon}, delta {dp.delta:g}")
+    if phases:
+        lines.append(f"         {randomness(phases)}")
+    return lines + [f"note     {note}" for note in job.privacy.notes]
 
 
 def announce_hosts(console: Console, session: Session, backend: str, folder: Path) -> None:

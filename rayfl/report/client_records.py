@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -66,6 +67,21 @@ class ClientRecords:
             row: dict[str, object] = dict.fromkeys(CLIENTS.names)
             row |= {"phase": done.phase, "round": done.round, "client": reported.client}
             self._add(joined(row, reported.values), reported.values, "scalar")
+
+    def add_epsilons(self, phase: str, round: int, epsilons: np.ndarray) -> None:
+        """Adds a row for every client, with what it has spent of its privacy after a run's last round.
+
+        Column `epsilon` is the accountant's for each client. With `accountant = "prv"` and more distinct histories than
+        `rayfl.privacy.client_epsilons.EXACT_AT_ONCE` it is the bound by RDP, which is a little larger; privacy.json
+        says which. It is infinite for who was given no noise.
+
+        Raises:
+            RayflError: A score has this name.
+        """
+        for client, epsilon in enumerate(epsilons):
+            row: dict[str, object] = dict.fromkeys(CLIENTS.names)
+            row |= {"phase": phase, "round": round, "client": client}
+            self._add(joined(row, {"epsilon": epsilon}), ("epsilon",), "scalar")
 
     def close(self) -> None:
         """Writes what is left and completes the file."""

@@ -15,6 +15,7 @@ from rayfl.engine.job import Job, Session
 from rayfl.models.flat import FlatModel
 from rayfl.report.announcement import title_of
 from rayfl.report.curves import PhaseSpan, draw_curves
+from rayfl.report.privacy import PRIVACY_FILE, PrivacyRecords
 from rayfl.report.reason import one_line
 from rayfl.report.records import Records
 from rayfl.report.status import MODEL, Status
@@ -42,7 +43,13 @@ def committed_model(session: Session | None, model: FlatModel) -> tuple[int, dic
 
 
 def end_early(
-    error: BaseException, session: Session | None, model: FlatModel, records: Records, status: Status, console: Console
+    error: BaseException,
+    session: Session | None,
+    model: FlatModel,
+    records: Records,
+    status: Status,
+    console: Console,
+    privacy: PrivacyRecords | None = None,
 ) -> None:
     """Saves what a failed or interrupted run leaves. Whatever goes wrong here is reported, never raised."""
     saved, missing, said = None, None, "no round was committed, so there is no model"
@@ -55,6 +62,11 @@ def end_early(
     except BaseException as failure:  # a second Ctrl-C too: the status is still to be written
         missing = one_line(failure)
         said = f"the model of the last committed round could not be saved: {missing}"
+    try:
+        if privacy is not None:
+            privacy.finish(records, saved)
+    except Exception as failure:
+        _warn(console, f"{PRIVACY_FILE} is incomplete: {one_line(failure)}")
     try:
         records.close()
         status.ended_early(error, saved, missing)

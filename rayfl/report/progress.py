@@ -14,7 +14,7 @@ from rich.progress import Progress as Bar
 from rich.progress import TextColumn
 from rich.text import Text
 
-from rayfl.engine.events import Evaluated, Event, RoundDone, Waiting
+from rayfl.engine.events import BudgetSpent, Evaluated, Event, RoundDone, Waiting
 from rayfl.engine.headline import Headline
 from rayfl.report.bar import bar_on
 from rayfl.report.formatting import duration
@@ -119,6 +119,11 @@ class Progress:
                     self._print_line(event.round, f"{self._score}{loss}")
             case Waiting():
                 self._warn(event)
+            case BudgetSpent():
+                ends = "the run ends" if event.ends_run else f"phase {event.phase} ends"
+                self._console.print(
+                    Text(f"{ends} before round {event.round}: {event.reason}", style="yellow"), soft_wrap=True
+                )
         if self._bar is not None and self._round:
             self._bar.update(
                 self._task,

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from torch import Tensor
 
@@ -94,6 +95,7 @@ class Records:
     - metrics.jsonl: A line for every evaluated round, written as soon as the evaluation is in, with the columns of
       `METRICS`, the scores of the evaluation and, under their own names, the scalars that were reported in the round. A
       value that is not finite is null; `seconds`, `bytes` and `transfers` are totals since the start of the run.
+    - privacy.json: Of runs with `local.dp`; see `rayfl.report.privacy`.
     - clients.parquet: See `ClientRecords`; there only if events carry anything about single clients.
     - scenario.toml, environment.json, model.safetensors: As they are handed over.
 
@@ -183,6 +185,17 @@ class Records:
                 self._add_metrics(self._rounds.pop(event.round), event)
                 with self._writing("clients.parquet"):
                     self._clients.add_scores(event)
+
+    def add_epsilons(self, phase: str, round: int, epsilons: np.ndarray) -> None:
+        """Adds what every client has spent of its privacy to clients.parquet.
+
+        Args:
+            phase: Of the last round.
+            round: After which.
+            epsilons: [clients].
+        """
+        with self._writing("clients.parquet"):
+            self._clients.add_epsilons(phase, round, epsilons)
 
     def metrics_table(self) -> pa.Table:
         """Returns the metrics so far; see `read_metrics`."""

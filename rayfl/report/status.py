@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rayfl.durable import write_json
-from rayfl.engine.events import Event, RoundDone
+from rayfl.engine.events import BudgetSpent, Event, RoundDone
 from rayfl.errors import DivergenceError
 from rayfl.interruption import is_interrupt
 from rayfl.report.reason import one_line
@@ -24,7 +24,7 @@ class Stop:
     """Why a run ends before its last round.
 
     Attributes:
-        callback: Who ended it.
+        callback: Who ended it, a callback or a key of the scenario.
         reason: Its own words, in one line.
         round: The last round.
     """
@@ -66,6 +66,8 @@ class Status:
         """Takes in one event."""
         if isinstance(event, RoundDone):
             self._committed = event.round
+        if isinstance(event, BudgetSpent) and event.ends_run:
+            self.stop(Stop("local.dp.max_epsilon", event.reason, self._committed))
 
     def running(self) -> None:
         """Says that the run has begun."""

@@ -53,7 +53,7 @@ class Summary:
                 if phase.best is None or self._headline.best([self._ranked(phase.best), self._ranked(event)]):
                     phase.best = event
 
-    def show(self, console: Console, folder: Path) -> None:
+    def show(self, console: Console, folder: Path, privacy: str = "") -> None:
         """Prints a column for every phase that committed a round, and below them where the records are.
 
         Model transfers, traffic and time are the phase's own. The best value of the headline comes with the first round
@@ -62,6 +62,7 @@ class Summary:
         Args:
             console: Where it goes.
             folder: The run's own.
+            privacy: What was spent of it, in a line.
         """
         columns = dict(self._columns())
         labels = dict.fromkeys(label for cells in columns.values() for label in cells)
@@ -71,6 +72,8 @@ class Summary:
         for label in labels:
             table.add_row(Text(label), *(cells.get(label, ABSENT) for cells in columns.values()))
         console.print(table)
+        if privacy:
+            console.print(Text(privacy), soft_wrap=True)
         console.print(Text.assemble("records: ", (str(folder), "bold")), soft_wrap=True)
 
     def _columns(self) -> Iterator[tuple[str, dict[str, str]]]:

@@ -1,0 +1,281 @@
+"""What a run will spend of its clients' privacy, and with which noise: found before it starts."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rayfl.config.privacy import SampleDP
+from rayfl.config.scenario import Scenario
+from rayfl.data.pools import pool_number
+from rayfl.engine.cohort import cohort_sizes
+from rayfl.engine.phase_plan import PhasePlan, plan_phases
+from rayfl.engine.planned_updates import PlannedUpdates, is_pool, participations, touches_clients
+from rayfl.engine.workload import Population
+from rayfl.errors import ScenarioError
+from rayfl.privacy.accounting import Accountant
+from rayfl.privacy.budget import RenyiFilter
+from rayfl.privacy.calibration import ImpossibleTargetError, Planned, noise_of_all, noise_of_each
+from rayfl.privacy.needs import Needs, times, with_noise
+from rayfl.privacy.spending import Mechanism, Spending, history
+
+Noise = float | np.ndarray | None
+
+LARGE = 10.0
+"""An epsilon above which it is said why it is large."""
+
+
+@dataclass(frozen=True)
+class PlannedPhase:
+    """A phase with `local.dp`.
+
+    Attributes:
+        name: Of the phase.
+        noise: Its noise multiplier: of all clients, or [clients]; those that take no part have the largest.
+        epsilon: The largest of any client at its end, earlier phases included; an upper bound where clients may be left
+            out, and None where no accountant covers the batches.
+        target: What the noise was found for, if it was.
+    """
+
+    name: str
+    noise: float | np.ndarray
+    epsilon: float | None
+    target: float | None
+
+
+@dataclass(frozen=True)
+class PlannedPrivacy:
+    """What a run's records and its output say beforehand.
+
+    Attributes:
+        noise: By phase; see `Job.noise`. Empty if no phase has `local.dp`.
+        phases: Those that have.
+        notes: Warnings, and reasons why an epsilon is large, in a line each.
+    """
+
+    noise: Sequence[Noise] = ()
+    phases: Sequence[PlannedPhase] = ()
+    notes: Sequence[str] = field(default_factory=tuple)
+
+
+def plan_privacy(scenario: Scenario, populations: Sequence[Population]) -> PlannedPrivacy:
+    """Finds the noise of every phase with `local.dp`, and what clients will have spent after it.
+
+    Args:
+        scenario: What runs.
+        populations: The clients of each phase.
+
+    Raises:
+        ScenarioError: The phases' options do not make one account; or a target or budget is impossible.
+    """
+    plans = plan_phases(scenario)
+    private = [plan for plan in plans if plan.phase.local.dp is not None and touches_clients(plan)]
+    if not private:
+        return PlannedPrivacy([_fixed_noise(plan) for plan in plans] if _any_dp(plans) else ())
+    _check_account(plans, private)
+    noise: list[Noise] = [_fixed_noise(plan) for plan in plans]
+    phases, account = [], _Account(scenario, plans, populations)
+    for plan in private:
+        dp = _dp(plan)
+        found = account.noise_of(plan)
+        noise[plan.number] = found
+        account.book(plan, found)
+        covered = all(_dp(before).sampling == "poisson" for before in private if before.number <= plan.number)
+        epsilon = min(account.maximum(), dp.max_epsilon or math.inf) if covered else None
+        phases.append(PlannedPhase(plan.phase.name, found, epsilon, dp.target_epsilon))
+    return PlannedPrivacy(noise, phases, account.notes(phases[-1].epsilon))
+
+
+def _dp(plan: PhasePlan) -> SampleDP:
+    assert plan.phase.local.dp is not None
+    return plan.phase.local.dp
+
+
+def _any_dp(plans: Sequence[PhasePlan]) -> bool:
+    return any(plan.phase.local.dp is not None for plan in plans)
+
+
+def _fixed_noise(plan: PhasePlan) -> Noise:
+    """The noise that the phase itself gives; of the server's own samples, which are planned with nobody, it must."""
+    dp = plan.phase.local.dp
+    if dp is not None and dp.noise_multiplier is None and not touches_clients(plan):
+        raise ScenarioError(
+            f"phases.{plan.phase.name}.local.dp.target_epsilon: the phase trains on the server's samples, which are in "
+            "no client's account; give noise_multiplier"
+        )
+    return None if dp is None else dp.noise_multiplier
+
+
+def _check_account(plans: Sequence[PhasePlan], private: Sequence[PhasePlan]) -> None:
+    """Checks that what all phases spend is one account."""
+    first = private[0]
+    for plan in plans:
+        where = f"phases.{plan.phase.name}.local.dp"
+        if touches_clients(plan) and plan.phase.local.dp is None:
+            raise ScenarioError(
+                f"{where}: is missing, and without it the phase hides no sample that '{first.phase.name}' would; give "
+                "it one too (noise_multiplier = 0 for a run without a guarantee), or leave it out everywhere"
+            )
+    budgeted: PhasePlan | None = None
+    for plan in private:
+        where, dp = f"phases.{plan.phase.name}.local.dp", _dp(plan)
+        for key in ("delta", "accountant"):
+            own, others = getattr(dp, key), getattr(_dp(first), key)
+            if own != others:
+                raise ScenarioError(
+                    f"{where}.{key}: is {own}, and {others} in '{first.phase.name}': a client has one account over all "
+                    "phases; give all the same"
+                )
+        if dp.target_epsilon is not None and budgeted is not None:
+            raise ScenarioError(
+                f"{where}.target_epsilon: what is spent before depends on whom max_epsilon of '{budgeted.phase.name}' "
+                "leaves out; give noise_multiplier"
+            )
+        if dp.target_epsilon is not None and any(_dp(before).sampling == "shuffled" for before in private):
+            raise ScenarioError(f"{where}.target_epsilon: no accountant covers sampling = 'shuffled' of other phases")
+        budgeted = plan if dp.max_epsilon is not None else budgeted
+
+
+class _Account:
+    """What clients will have spent, phase by phase, as planned."""
+
+    def __init__(self, scenario: Scenario, plans: Sequence[PhasePlan], populations: Sequence[Population]) -> None:
+        self._populations = populations
+        self._taken = participations(scenario, plans, populations)
+        self._spent: dict[int, dict[Mechanism, int]] = {}
+        first = next(plan for plan in plans if plan.phase.local.dp is not None and touches_clients(plan))
+        self._accountant = Accountant(_dp(first).accountant, _dp(first).delta)
+        self._first = first
+        self._phases: list[str] = []
+
+    def noise_of(self, plan: PhasePlan) -> float | np.ndarray:
+        """The noise of a phase; all phases before it are booked."""
+        dp = _dp(plan)
+        if dp.noise_multiplier is not None:
+            if dp.max_epsilon is not None:
+                self._check_budget(plan, dp)
+            return dp.noise_multiplier
+        assert dp.target_epsilon is not None
+        planned, kinds = self._kinds(plan)
+        pooled = any(is_pool(client, self._populations[plan.number]) for client in kinds)
+        try:
+            if dp.noise_for == "worst" or pooled:
+                return noise_of_all(planned, dp.target_epsilon, self._accountant)
+            each = noise_of_each(planned, dp.target_epsilon, self._accountant)
+        except ImpossibleTargetError:
+            raise self._impossible(plan, planned) from None
+        found = np.full(len(self._populations[plan.number].sizes), max(each))
+        for client, kind in kinds.items():
+            found[client] = each[kind]
+        return found
+
+    def book(self, plan: PhasePlan, noise: float | np.ndarray) -> None:
+        """Adds what a phase will spend with this noise."""
+        for client, needs in self._needs(plan).items():
+            own = noise if isinstance(noise, float | int) else float(noise[client])
+            self._spent[client] = with_noise(needs, own, self._spent.get(client))
+        self._phases.append(plan.phase.name)
+
+    def maximum(self) -> float:
+        """The largest epsilon of any client."""
+        return self._accountant.maximum(self._totals())
+
+    def notes(self, epsilon: float | None) -> list[str]:
+        """What should be said of the account as it is."""
+        sizes = self._populations[self._first.number].sizes
+        delta, samples, found = self._accountant.delta, int(sizes.sum()), []
+        if delta > 1 / samples:
+            found.append(
+                f"local.dp.delta = {delta:g} is above 1 / ({samples:,} training samples): a mechanism may reveal a "
+                f"whole sample with that probability; use at most {10 ** math.floor(-math.log10(samples)):g}"
+            )
+        if epsilon is not None and LARGE < epsilon < math.inf:
+            clients = [client for client in self._spent if client < len(sizes)]
+            if clients:
+                bounds = self._accountant.bounds([self._total(client) for client in clients])
+                worst = clients[int(bounds.argmax())]
+                rate = max((mechanism.rate for mechanism in self._total(worst)), default=0.0)
+                found.append(
+                    f"the largest epsilon is client {worst}'s: a step draws each of its {sizes[worst]:,} training "
+                    f"samples with rate {rate:.3g}, so that little hides any of them; fewer steps, smaller batches, "
+                    "more noise or larger clients make it smaller"
+                )
+        if epsilon == math.inf:
+            found.append("noise_multiplier = 0 hides nothing: epsilon is infinite, and this run gives no guarantee")
+        return found
+
+    def _needs(self, plan: PhasePlan) -> dict[int, Needs]:
+        """What each client or pool that takes part will need in the whole phase."""
+        planned = PlannedUpdates(plan, self._populations[plan.number])
+        return {client: times(planned.at_most(client), rounds) for client, rounds in self._taken[plan.number].items()}
+
+    def _kinds(self, plan: PhasePlan) -> tuple[list[Planned], Mapping[int, int]]:
+        """The distinct kinds of participants of a phase, and the kind of each."""
+        kinds: dict[object, int] = {}
+        planned: list[Planned] = []
+        of_client: dict[int, int] = {}
+        for client, needs in self._needs(plan).items():
+            # what all clients' samples spend together, every client does
+            befores = [self._total(client)]
+            if is_pool(client, self._populations[plan.number]):
+                distinct = {history(total): total for total in self._totals()}
+                befores = list(distinct.values()) or [{}]
+            for before in befores:
+                key = history(before), tuple(sorted(needs.items()))
+                if key not in kinds:
+                    kinds[key] = len(planned)
+                    planned.append(Planned(before, needs))
+                of_client[client] = kinds[key]
+        return planned, of_client
+
+    def _total(self, client: int) -> Spending:
+        """What a client has spent, with what all clients' samples have together."""
+        pool = pool_number("clients", len(self._populations[self._first.number].sizes))
+        total: Counter[Mechanism] = Counter(self._spent.get(client, {}))
+        if client != pool:
+            total.update(self._spent.get(pool, {}))
+        return total
+
+    def _totals(self) -> list[Spending]:
+        return [self._total(client) for client in self._spent]
+
+    def _impossible(self, plan: PhasePlan, planned: Sequence[Planned]) -> ScenarioError:
+        dp, where = _dp(plan), f"phases.{plan.phase.name}.local.dp.target_epsilon"
+        spent = self._accountant.maximum([each.earlier for each in planned])
+        if spent >= dp.target_epsilon:  # type: ignore[operator]
+            before = " and ".join(f"'{name}'" for name in self._phases)
+            return ScenarioError(
+                f"{where}: {dp.target_epsilon:g} is spent before the phase begins: {before} leaves a client at "
+                f"{spent:.3g}; give the earlier phase a smaller target or more noise, or this one a larger target"
+            )
+        return ScenarioError(
+            f"{where}: no noise keeps {dp.target_epsilon:g} at delta = {dp.delta:g}, as accountant '{dp.accountant}' "
+            "counts; use fewer rounds or steps, a larger target_epsilon, or a larger delta"
+        )
+
+    def _check_budget(self, plan: PhasePlan, dp: SampleDP) -> None:
+        assert dp.max_epsilon is not None
+        assert dp.noise_multiplier is not None
+        where, population = f"phases.{plan.phase.name}.local.dp.max_epsilon", self._populations[plan.number]
+        filter, planned = RenyiFilter(dp.max_epsilon, dp.delta), PlannedUpdates(plan, population)
+        updates = {
+            client: with_noise(planned.at_most(client), dp.noise_multiplier) for client in self._taken[plan.number]
+        }
+        if not any(filter.admits(Counter(self._total(client)) + Counter(update)) for client, update in updates.items()):
+            least = min(self._accountant.bounds(list(updates.values())))
+            raise ScenarioError(
+                f"{where}: {dp.max_epsilon:g} lets no client take part: one update costs at least {least:.3g}, beside "
+                "what earlier phases spend; use a larger budget, more noise or fewer local steps"
+            )
+        if dp.when_spent == "leave_out":
+            try:
+                plan.algorithm.check_cohort(1, cohort_sizes(plan.phase, len(population.sizes))[1])
+            except ScenarioError as error:
+                raise ScenarioError(
+                    f"{where}: leaves clients out of cohorts, and phases.{plan.phase.name}.algorithm.{error}; use "
+                    "when_spent = 'stop'"
+                ) from None

@@ -1,0 +1,176 @@
+"""What a run spends of clients' privacy as its rounds go, and who may still take part: for the scheduler."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from rayfl.config.scenario import Scenario
+from rayfl.data.pools import pool_number
+from rayfl.engine.phase_plan import PhasePlan
+from rayfl.engine.planned_updates import PlannedUpdates, is_pool
+from rayfl.engine.round_index import RoundIndex
+from rayfl.engine.update_report import UpdateReport
+from rayfl.engine.workload import Population
+from rayfl.errors import RayflError
+from rayfl.privacy.budget import RenyiFilter
+from rayfl.privacy.needs import Needs, with_noise, without_noise
+from rayfl.privacy.spending import Mechanism, PrivacyAccounts, Spending, SpendingByClient, by_client_in_total
+
+
+@dataclass(frozen=True)
+class Admission:
+    """Who of a round's cohort takes part.
+
+    Attributes:
+        cohort: Those whose budget allows it, in the order drawn.
+        left_out: The others.
+        stops: Why the run ends before this round, empty if it does not.
+    """
+
+    cohort: Sequence[int]
+    left_out: tuple[int, ...] = ()
+    stops: str = ""
+
+
+@dataclass(frozen=True)
+class BudgetSnapshot:
+    """What later admissions depend on, after a committed round, as plain data.
+
+    Attributes:
+        spent: What was spent of clients' privacy, by client.
+        left_out: The clients that were left out of a round so far.
+    """
+
+    spent: SpendingByClient = field(default_factory=dict)
+    left_out: tuple[int, ...] = ()
+
+
+class PrivacyBudget:
+    """Books what committed rounds spent, and keeps clients within `local.dp.max_epsilon`.
+
+    Rounds are submitted before earlier ones are committed, so that what those will spend counts as spent.
+
+    Args:
+        scenario: What runs.
+        plans: Its phases.
+        populations: The clients of each phase.
+    """
+
+    def __init__(self, scenario: Scenario, plans: Sequence[PhasePlan], populations: Sequence[Population]) -> None:
+        self._scenario, self._plans, self._populations = scenario, plans, populations
+        self._accounts = PrivacyAccounts()
+        self._left_out: set[int] = set()
+        self._under_way: dict[int, dict[int, Spending]] = {}
+        self._left_out_of: dict[int, tuple[int, ...]] = {}
+
+    def snapshot(self) -> BudgetSnapshot:
+        """The state after the last committed round."""
+        return BudgetSnapshot(self._accounts.spent(), tuple(sorted(self._left_out)))
+
+    def restore(self, snapshot: BudgetSnapshot) -> None:
+        """Continues after the round of a snapshot."""
+        self._accounts.restore(snapshot.spent)
+        self._left_out, self._under_way, self._left_out_of = set(snapshot.left_out), {}, {}
+
+    def admit(self, index: RoundIndex, cohort: Sequence[int]) -> Admission:
+        """Says who takes part in a round, and counts what they will spend."""
+        dp = index.config(self._scenario).local.dp
+        if dp is None or dp.max_epsilon is None:
+            return Admission(cohort)
+        assert dp.noise_multiplier is not None  # `SampleDP` has no budget without it
+        filter, planned = RenyiFilter(dp.max_epsilon, dp.delta), self._planned[index.phase]
+        needs = {client: planned.in_round(client, index, self._scenario.seed) for client in cohort}
+        updates = {client: with_noise(needs[client], dp.noise_multiplier) for client in cohort}
+        admitted = [client for client in cohort if self._fits(filter, index, client, updates[client])]
+        left_out = tuple(client for client in cohort if client not in set(admitted))
+        if left_out and dp.when_spent == "stop":
+            return Admission(
+                (), left_out,
+                f"an update of {_named(left_out)} would exceed local.dp.max_epsilon = {dp.max_epsilon:g}",
+            )  # fmt: skip
+        if admitted:
+            self._under_way[index.round] = {client: updates[client] for client in admitted}
+            self._left_out_of[index.round] = left_out
+        return Admission(admitted, left_out)
+
+    def commit(self, index: RoundIndex, reports: Iterable[UpdateReport]) -> SpendingByClient:
+        """Books what a round spent, now that it is over.
+
+        Returns:
+            What it spent, by client.
+
+        Raises:
+            RayflError: A client spent more than its algorithm had declared, so that no plan and no budget hold.
+        """
+        spent = by_client_in_total(report.spent for report in reports)
+        self._check(index, spent)
+        self._accounts.book([spent])
+        self._under_way.pop(index.round, None)
+        self._left_out.update(self._left_out_of.get(index.round, ()))
+        return spent
+
+    def left_out_of(self, index: RoundIndex) -> tuple[int, ...] | None:
+        """Who was left out of a committed round, to be asked once; None where nobody can be."""
+        return self._left_out_of.pop(index.round, None)
+
+    def leave_out(self, clients: tuple[int, ...]) -> tuple[int, ...]:
+        """Remembers who was left out of a round that is not run, and returns them."""
+        self._left_out.update(clients)
+        return clients
+
+    @cached_property
+    def _planned(self) -> list[PlannedUpdates]:
+        return [PlannedUpdates(*parts) for parts in zip(self._plans, self._populations, strict=True)]
+
+    def _fits(self, filter: RenyiFilter, index: RoundIndex, client: int, update: Spending) -> bool:
+        population = self._populations[index.phase]
+        pool = pool_number("clients", len(population.sizes))
+        if not is_pool(client, population):
+            return filter.admits(self._total(client, pool) + Counter(update))
+        # what the pool spends, every client does
+        holders = {client for client in self._accounts.spent() if client < pool}
+        kinds = {tuple(sorted(self._total(holder, pool).items())) for holder in holders}
+        kinds.add(tuple(sorted(self._total(pool).items())))
+        return all(filter.admits(Counter(dict(kind)) + Counter(update)) for kind in kinds)
+
+    def _total(self, *accounts: int) -> Counter[Mechanism]:
+        """What these accounts have spent together, with what is under way."""
+        total: Counter[Mechanism] = Counter()
+        for account in accounts:
+            total.update(self._accounts.of(account))
+            for by_client in self._under_way.values():
+                total.update(by_client.get(account, {}))
+        return total
+
+    def _check(self, index: RoundIndex, spent: SpendingByClient) -> None:
+        phase, population = index.config(self._scenario), self._populations[index.phase]
+        for client, spending in spent.items():
+            if client > pool_number("clients", len(population.sizes)) or phase.local.dp is None:
+                continue
+            planned = self._planned[index.phase].in_round(client, index, self._scenario.seed)
+            if not _within(spending, planned):
+                raise RayflError(
+                    f"phases.{phase.name}.local.dp: in round {index.round} client {client} spent more than "
+                    f"'{phase.algorithm.name}' plans for; let its `sample_requests` name every request that touches "
+                    "samples"
+                )
+        for client, update in self._under_way.get(index.round, {}).items():
+            if dict(spent.get(client, {})) != dict(update):
+                # else who is left out of a round would depend on whether those before it are over
+                raise RayflError(
+                    f"phases.{phase.name}.local.dp.max_epsilon: in round {index.round} client {client} spent less than "
+                    f"'{phase.algorithm.name}' plans for; let its `sample_requests` name exactly what touches samples"
+                )
+
+
+def _within(spending: Spending, planned: Needs) -> bool:
+    return all(number <= planned.get(need, 0) for need, number in without_noise(spending).items())
+
+
+def _named(clients: Sequence[int]) -> str:
+    if len(clients) == 1:
+        return f"client {clients[0]}"
+    return f"client {clients[0]} and {len(clients) - 1} more"
