@@ -34,6 +34,11 @@ class Admission:
     left_out: tuple[int, ...] = ()
     stops: str = ""
 
+    @property
+    def ends_phase(self) -> bool:
+        """Whether nobody can take part any more; a cohort that was drawn empty ends nothing."""
+        return bool(self.stops) or bool(self.left_out and not self.cohort)
+
 
 @dataclass(frozen=True)
 class BudgetSnapshot:

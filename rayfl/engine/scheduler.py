@@ -137,7 +137,7 @@ class Scheduler:
         for round_in_phase in range(done_before + 1, plan.phase.rounds + 1):
             index = RoundIndex(number, plan.first_round + round_in_phase - 1, round_in_phase)
             admission = self._budget.admit(index, self._sampling.draw(index))
-            if not admission.cohort:
+            if admission.ends_phase:
                 yield from self._finish(under_way, left=0)
                 if not self._stopped:
                     yield from self._cut_short(index, admission)
