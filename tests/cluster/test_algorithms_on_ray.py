@@ -36,7 +36,6 @@ META: list[dict[str, Any]] = [
     {"algorithm": {"name": "perfedavg", "variant": "hessian_free"}, "local": heeded("perfedavg", LOCAL)},
     {
         "algorithm": "scaffold",
-        "rounds": 4,
         "cohort": {"bernoulli": 0.1},
         "dp": {"level": "central", "noise_multiplier": 1.0, "clip_norm": {"quantile": 0.5}},
     },
