@@ -96,9 +96,11 @@ def _calibrated(
     assert dp.target_epsilon is not None
     target, last = dp.target_epsilon, plan.first_round + plan.phase.rounds - 1
 
+    ledger = ClientLedger(scenario, noise, sizes)
+
     def epsilon(multiplier: float | None) -> float:
         tried = [*noise[: plan.number], multiplier, *noise[plan.number + 1 :]]
-        return epsilon_of(ClientLedger(scenario, tried, sizes).spent(last), *account)
+        return epsilon_of(ledger.with_noise(tried).spent(last), *account)
 
     before = epsilon(None)
     if before >= target:
