@@ -105,11 +105,15 @@ class Quantile(Section):
 class ClientDP(Section):
     """Privacy of whole clients (McMahan et al., ICLR 2018): a round hides who took part with what.
 
+    All vectors that a client releases are clipped as one: `clip_norm` bounds the root of the sum of their squares.
+    What neighbours are, who is trusted and what amplifies is in docs/client_privacy.md.
+
     Attributes:
         level: `central`: the server adds noise to the exact sum; `local`: each client noises what it sends.
         noise_multiplier: Standard deviation of the noise as a multiple of `clip_norm`.
         target_epsilon: Instead of it: the least noise with which epsilon does not exceed this at the end of the phase.
-        clip_norm: C, the bound on the L2 norm of a client's weighted contribution, or `{ quantile = 0.5 }`.
+        clip_norm: C, the bound on the L2 norm of a client's contribution, all clients having the weight 1, or
+            `{ quantile = 0.5 }`.
         delta: Of the guarantee; by default, and at most, 1 / M^1.1 of M clients.
         accountant: `prv` for Bernoulli cohorts, where it is the default; `rdp` for those of fixed size too.
         secure: Noise, and with `central` who takes part, come from the operating system's cryptographic source, and no

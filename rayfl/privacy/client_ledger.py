@@ -65,6 +65,12 @@ class ClientLedger:
         self._scenario, self._noise, self._sizes = scenario, noise, sizes
         self._counted: dict[int, tuple[int, np.ndarray]] = {}
 
+    def with_noise(self, noise: Sequence[float | None]) -> ClientLedger:
+        """The same rounds with other noise; who takes part is not drawn again."""
+        other = ClientLedger(self._scenario, noise, self._sizes)
+        other._counted = self._counted
+        return other
+
     def spent(self, round: int) -> History:
         """The releases of the first so many rounds of the scenario, about the client of which there are most."""
         everybody: Counter[Release] = Counter()

@@ -96,9 +96,11 @@ def _calibrated(
     assert dp.target_epsilon is not None
     target, last = dp.target_epsilon, plan.first_round + plan.phase.rounds - 1
 
+    ledger = ClientLedger(scenario, noise, sizes)
+
     def epsilon(multiplier: float | None) -> float:
         tried = [*noise[: plan.number], multiplier, *noise[plan.number + 1 :]]
-        return epsilon_of(ClientLedger(scenario, tried, sizes).spent(last), *account)
+        return epsilon_of(ledger.with_noise(tried).spent(last), *account)
 
     before = epsilon(None)
     if before >= target:
@@ -111,11 +113,15 @@ def _calibrated(
             f"{where}: no noise is enough for {target:g} at delta {account[0]:.3g} after {plan.phase.rounds} rounds; "
             "use fewer rounds or a larger target"
         )
-    low, high = math.log(SMALLEST_NOISE), math.log(LARGEST_NOISE)
-    while high - low > PRECISION / 4:
-        middle = (low + high) / 2
-        low, high = (low, middle) if epsilon(math.exp(middle)) <= target else (middle, high)
-    found = _rounded_up(math.exp(high))
+    low = high = 1.0
+    while epsilon(high) > target:
+        low, high = high, 2 * high
+    while low == high or (low > SMALLEST_NOISE and epsilon(low) <= target):
+        low, high = low / 2, low
+    while high / low > 1 + PRECISION:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if epsilon(middle) <= target else (middle, high)
+    found = _rounded_up(high)
     if isinstance(dp.clip_norm, Quantile) and found >= dp.clip_norm.noise_multiplier:
         raise ScenarioError(
             f"{where}: {target:g} takes a noise multiplier of {found:g}, and clip_norm.noise_multiplier = "

@@ -117,6 +117,7 @@ def client_statement(scenario: Scenario, plan: ClientPlan, sizes: np.ndarray, ro
         "not_covered": [
             "train_loss, evaluations and per-client records: the experimenter's own view",
             "rounding of the noise itself to floating point",
+            *(["the model that the run starts from, if that was trained on these clients"] if scenario.start else []),
             *(
                 []
                 if all(mechanism.secure for _, mechanism in private)

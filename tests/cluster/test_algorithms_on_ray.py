@@ -34,6 +34,11 @@ META: list[dict[str, Any]] = [
     *({"algorithm": name, "local": heeded(name, LOCAL)} for name in WITHOUT_BATCH_NORM),
     {"algorithm": {"name": "fedmeta", "variant": "meta_sgd"}, "local": {"lr": 0.2}},
     {"algorithm": {"name": "perfedavg", "variant": "hessian_free"}, "local": heeded("perfedavg", LOCAL)},
+    {
+        "algorithm": "scaffold",
+        "cohort": {"bernoulli": 0.1},
+        "dp": {"level": "central", "noise_multiplier": 1.0, "clip_norm": {"quantile": 0.5}},
+    },
 ]
 
 

@@ -107,6 +107,7 @@ def test_a_ledger_asked_out_of_order_answers_the_same() -> None:
     later = asked.spent(8)
     assert asked.spent(2) == ClientLedger(hidden.scenario, [1.0], sizes(hidden)).spent(2) != later
     assert asked.spent(8) == later
+    assert asked.with_noise([2.0]).spent(2) == ClientLedger(hidden.scenario, [2.0], sizes(hidden)).spent(2)
 
 
 @pytest.mark.parametrize(
@@ -176,6 +177,13 @@ def test_a_phase_without_privacy_leaves_the_run_without_a_guarantee() -> None:
     assert open_first.client_plan is not None
     cost = planned_cost(open_first.scenario, open_first.client_plan, sizes(open_first))
     assert cost[-1] == "no client-level guarantee for the run: open without dp"
+
+
+def test_a_run_whose_cohorts_are_empty_keeps_its_records(tmp_path: Path) -> None:
+    empty = phase(rounds=2, cohort={"bernoulli": 1e-9}, dp=central(noise_multiplier=1e-7))
+    result = rayfl.run(tables(**PEOPLE, phases=[empty]), backend="inline", out=tmp_path, console=Console(quiet=True))
+    assert result.metrics["train_loss"].to_pylist() == [None, None]
+    assert result.metrics["bytes"].to_pylist() == [0, 0]
 
 
 def test_a_run_shows_the_cost_of_a_relay_before_it_and_records_epsilon(tmp_path: Path) -> None:
