@@ -32,7 +32,7 @@ class FedBN(FedAvg):
     `evaluation.client_model = "personal"` scores every client with its own batch norm. The global model, for clients
     that never took part, has the mean of what the participants' batch norm became, as `buffers = "keep"` has of its
     statistics; no protocol sends it, and a client's first update starts from it. (In the paper all clients always take
-    part.)
+    part.) Refused with `local.dp`, as batch norm mixes samples.
 
     It has no client-level privacy (`phases.N.dp`): the global model has the mean of what clients keep to themselves.
     """

@@ -34,6 +34,7 @@ class FedNova(FedAvg):
     tau_i.
 
     It has no client-level privacy (`phases.N.dp`): tau_i tells how many samples a client has.
+    With `local.dp` training is noised; tau_i follows from the number of samples, which is public, and is free.
     """
 
     sent_vectors: ClassVar[tuple[str, ...]] = ("change",)

@@ -183,9 +183,10 @@ def _check_norm_samplers(model: FlatModel, selection: Selection | None, where: s
         for own, parameter in module.named_parameters(name, recurse=False):
             trains = parameter.requires_grad and (selection is None or own in selection.tensors)
             if trains and not norm_sampled(module):
+                kinds = [kind.__name__ for kind in type(module).__mro__ if kind.__module__.startswith("torch.nn.")]
                 raise ScenarioError(
                     f"{where}.clipping: 'ghost' needs norms that Opacus computes without the gradients, which it does "
-                    f"of linear and embedding layers; '{name}' is {type(module).__name__}; use 'per_sample'"
+                    f"of linear and embedding layers; '{name}' is {kinds[0]}; use 'per_sample'"
                 )
     if any(len(slot.names) > 1 for slot in model.layout if slot.is_parameter):
         raise ScenarioError(f"{where}.clipping: 'ghost' cannot have tied weights; use 'per_sample'")
@@ -199,11 +200,12 @@ def _compare_with_loop(
 
     from rayfl.data.batches import BatchSource
     from rayfl.models.modes import evaluation_mode
-    from rayfl.privacy.per_sample import PerSampleGradients, taken
+    from rayfl.privacy.per_sample import PerSampleGradients
 
     kind = type(model.module).__name__
     rows = np.arange(min(PROBED, len(store.train)))
-    x, y = BatchSource(store, torch.device("cpu")).batch("train", rows)
+    source = BatchSource(store, torch.device("cpu"))
+    x, y = source.batch("train", rows)
     training = nullcontext() if selection is None else model.training_only(selection.tensors)
     with evaluation_mode(model.module), training:
         slots = model.training_slots
@@ -216,9 +218,9 @@ def _compare_with_loop(
                 "opacus.validators.ModuleValidator accepts, called as modules"
             ) from None
         for index in range(len(y)):
-            part = slice(index, index + 1)
             model.zero_gradient()
-            torch.autograd.backward(task.loss(model.module(taken(x, part)), y[part], "sum"))
+            alone, label = source.batch("train", rows[index : index + 1])  # not padded to the length of others
+            torch.autograd.backward(task.loss(model.module(alone), label, "sum"))
             wanted = {slot.name: slot.view(model.gradient) for slot in slots}
             largest = max(float(gradient.norm()) for gradient in wanted.values())
             for name, gradient in wanted.items():
