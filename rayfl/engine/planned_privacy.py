@@ -151,6 +151,7 @@ class _Account:
         self._accountant = Accountant(_dp(first).accountant, _dp(first).delta)
         self._first = first
         self._phases: list[str] = []
+        self._limited = False
 
     def noise_of(self, plan: PhasePlan) -> float | np.ndarray:
         """The noise of a phase; all phases before it are booked."""
@@ -179,6 +180,7 @@ class _Account:
             own = noise if isinstance(noise, float | int) else float(noise[client])
             self._spent[client] = with_noise(needs, own, self._spent.get(client))
         self._phases.append(plan.phase.name)
+        self._limited |= _dp(plan).max_epsilon is not None
 
     def maximum(self) -> float:
         """The largest epsilon of any client."""
@@ -262,10 +264,11 @@ class _Account:
         assert dp.noise_multiplier is not None
         where, population = f"phases.{plan.phase.name}.local.dp.max_epsilon", self._populations[plan.number]
         filter, planned = RenyiFilter(dp.max_epsilon, dp.delta), PlannedUpdates(plan, population)
-        updates = {
-            client: with_noise(planned.at_most(client), dp.noise_multiplier) for client in self._taken[plan.number]
-        }
-        if not any(filter.admits(Counter(self._total(client)) + Counter(update)) for client, update in updates.items()):
+        taken = self._taken[plan.number]
+        updates = {client: with_noise(planned.at_least(client), dp.noise_multiplier) for client in taken}
+        # what an earlier phase spends is not known where it leaves clients out
+        before = {} if self._limited else {client: self._total(client) for client in taken}
+        if not any(filter.admits(Counter(before.get(client, {})) + Counter(updates[client])) for client in taken):
             least = min(self._accountant.bounds(list(updates.values())))
             raise ScenarioError(
                 f"{where}: {dp.max_epsilon:g} lets no client take part: one update costs at least {least:.3g}, beside "

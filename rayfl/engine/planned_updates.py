@@ -17,7 +17,7 @@ from rayfl.engine.round_index import RoundIndex
 from rayfl.engine.sampling import Sampling
 from rayfl.engine.workload import Population
 from rayfl.errors import ScenarioError
-from rayfl.local.draws import drawn, largest
+from rayfl.local.draws import drawn, largest, smallest
 from rayfl.local.steps import update_steps
 from rayfl.privacy.needs import Need, Needs
 from rayfl.streams import client_stream
@@ -33,7 +33,7 @@ class PlannedUpdates:
 
     def __init__(self, plan: PhasePlan, population: Population) -> None:
         self._plan, self._sizes = plan, population.sizes
-        self._largest = largest(plan.phase.local)
+        self._smallest, self._largest = smallest(plan.phase.local), largest(plan.phase.local)
         self._of_kind = cache(self._needs)
 
     def at_most(self, client: int) -> Needs:
@@ -42,6 +42,10 @@ class PlannedUpdates:
         Numbers that are drawn for every round (`epochs = { uniform = [1, 5] }`) count at their largest.
         """
         return self._of(client, self._largest)
+
+    def at_least(self, client: int) -> Needs:
+        """The same with the smallest of every number that is drawn."""
+        return self._of(client, self._smallest)
 
     def in_round(self, client: int, index: RoundIndex, seed: int) -> Needs:
         """The needs of this very round, with the numbers that the client will draw in it."""

@@ -12,6 +12,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.events import Event, RoundDone
 from rayfl.engine.job import Job
 from rayfl.preparation import prepare
+from rayfl.privacy.needs import SampleRequest
 from rayfl.privacy.spending import Mechanism
 
 if TYPE_CHECKING:
@@ -46,6 +47,13 @@ class Greedy(Charged):
         if client.local.dp is not None and client.local.dp.noise_multiplier is not None:
             client.spent[Mechanism(client.local.dp.noise_multiplier, 1.0)] += 1
         return trained
+
+
+class Frugal(Charged):
+    """Declares more than it asks for."""
+
+    def sample_requests(self) -> tuple[SampleRequest, ...]:
+        return (*super().sample_requests(), SampleRequest("query"))
 
 
 CHARGED = "tests.privacy.scene:Charged"

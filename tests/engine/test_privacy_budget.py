@@ -1,0 +1,243 @@
+"""What rounds spend is booked once, and nobody spends more than `local.dp.max_epsilon`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rayfl.engine.events import BudgetSpent, Evaluated, Event, RoundDone
+from rayfl.engine.host import Host
+from rayfl.engine.inline import InlineBackend
+from rayfl.engine.job import Job
+from rayfl.engine.phase_plan import plan_phases
+from rayfl.engine.planned_updates import PlannedUpdates
+from rayfl.engine.privacy_budget import PrivacyBudget
+from rayfl.engine.round_index import RoundIndex
+from rayfl.engine.scheduler import Scheduler
+from rayfl.engine.server import Server
+from rayfl.engine.update_report import UpdateReport
+from rayfl.errors import RayflError
+from rayfl.privacy.accounting import Accountant
+from rayfl.privacy.needs import with_noise
+from rayfl.privacy.spending import Mechanism, SpendingByClient
+from rayfl.streams import stream
+from tests.engine.scenes import cast, run_on_hosts, without_clock
+from tests.privacy.scene import CHARGED, dp, job, phase, spent_in
+
+BUDGET = 25.0
+ACCOUNTANT = Accountant("rdp", 1e-5)
+
+
+def budget(**options: Any) -> dict[str, Any]:
+    return {"dp": dp(max_epsilon=BUDGET, accountant="rdp", **options)}
+
+
+def rounds(events: Sequence[Event]) -> list[RoundDone]:
+    return [event for event in events if isinstance(event, RoundDone)]
+
+
+def cut_short(events: Sequence[Event]) -> list[BudgetSpent]:
+    return [event for event in events if isinstance(event, BudgetSpent)]
+
+
+RELAY = phase("relay", 3, "relay", cohort=3, local=budget())
+AFTER = phase("after", 2, cohort=2, local={"dp": dp(accountant="rdp")})
+
+
+@pytest.fixture(scope="module")
+def leaving_out() -> Job:
+    return job(RELAY, phase("parallel", 30, cohort=3, local=budget() | {"epochs": {"uniform": [1, 3]}}), AFTER)
+
+
+def test_whoever_has_no_budget_left_for_an_update_is_left_out_and_nobody_else(leaving_out: Job) -> None:
+    _, events = run_on_hosts(leaving_out, 1)
+    plans, sizes = plan_phases(leaving_out.scenario), leaving_out.populations[0]
+    total: dict[int, Counter[Mechanism]] = {}
+    left_out = 0
+    for done in rounds(events):
+        index = RoundIndex(["relay", "parallel", "after"].index(done.phase), done.round, done.round_in_phase)
+        planned = PlannedUpdates(plans[index.phase], sizes)
+        for client in done.left_out:
+            update = with_noise(planned.in_round(client, index, leaving_out.scenario.seed), 1.0)
+            assert ACCOUNTANT.epsilon(Counter(update) + total.get(client, Counter())) > BUDGET
+        left_out += len(done.left_out)
+        for client, spending in done.spent.items():
+            assert client not in done.left_out
+            total.setdefault(client, Counter()).update(spending)
+            assert done.phase == "after" or ACCOUNTANT.epsilon(total[client]) <= BUDGET
+        assert done.client_updates + len(done.left_out) == (3 if done.phase != "after" else 2)
+        assert done.scalars.get("left_out") == (len(done.left_out) if done.phase != "after" else None)
+    assert left_out > 3
+
+
+def test_a_phase_whose_next_cohort_has_no_budget_left_ends_evaluated_and_the_next_one_follows(
+    leaving_out: Job,
+) -> None:
+    scenario = leaving_out.scenario.model_copy(
+        update={"evaluation": leaving_out.scenario.evaluation.model_copy(update={"every": 100})}
+    )
+    _, events = run_on_hosts(Job(scenario, leaving_out.workloads), 1)
+    (ended,) = cut_short(events)
+    assert (ended.phase, ended.ends_run) == ("parallel", False)
+    assert "no client of the next cohort has budget left (local.dp.max_epsilon)" in ended.reason
+    assert len(ended.left_out) == 3
+    done = [event.round for event in rounds(events)]
+    assert done == [*range(1, ended.round), 34, 35]
+    assert [event.round for event in events if isinstance(event, Evaluated)] == [3, ended.round - 1, 35]
+
+
+def test_a_run_can_stop_instead_before_the_first_update_that_would_exceed_it() -> None:
+    stopping = job(phase("relay", 30, "relay", cohort=3, local=budget(when_spent="stop")), AFTER)
+    model, events = run_on_hosts(stopping, 1)
+    (ended,) = cut_short(events)
+    assert (ended.phase, ended.ends_run, ended.left_out) == ("relay", True, ())
+    assert ended.reason.startswith("an update of client ")
+    assert [event.round for event in rounds(events)] == list(range(1, ended.round))
+    assert all(ACCOUNTANT.epsilon(spent) <= BUDGET for spent in spent_in(events).values())
+    assert not any(event.left_out for event in rounds(events))
+    shorter = job(phase("relay", ended.round - 1, "relay", cohort=3, local=budget(when_spent="stop")))
+    assert np.array_equal(run_on_hosts(shorter, 2)[0], model)
+
+
+def test_what_is_under_way_counts_as_spent(leaving_out: Job) -> None:
+    """On Ray, rounds are submitted before earlier ones are over; who takes part must not depend on it."""
+    scenario, plans = leaving_out.scenario, plan_phases(leaving_out.scenario)
+    drawn = {round: [int(client) for client in stream(5, "test", round).permutation(5)[:3]] for round in range(4, 34)}
+
+    def admitted(ahead: int) -> list[tuple[Sequence[int], tuple[int, ...]]]:
+        accounts = PrivacyBudget(scenario, plans, leaving_out.populations)
+        planned = PlannedUpdates(plans[1], leaving_out.populations[1])
+        found, open_rounds = [], []
+        for round, cohort in drawn.items():
+            index = RoundIndex(1, round, round - 3)
+            admission = accounts.admit(index, cohort)
+            found.append((admission.cohort, admission.left_out))
+            spent = {client: with_noise(planned.in_round(client, index, 3), 1.0) for client in admission.cohort}
+            open_rounds.append((index, UpdateReport({}, sum_of_nothing(), spent=spent)))
+            while len(open_rounds) > ahead:
+                committed, report = open_rounds.pop(0)
+                accounts.commit(committed, [report])
+        return found
+
+    one_by_one = admitted(0)
+    assert any(left_out for _, left_out in one_by_one)
+    assert admitted(2) == admitted(30) == one_by_one
+
+
+def sum_of_nothing() -> Any:
+    from rayfl.engine.events import Traffic
+
+    return Traffic()
+
+
+@pytest.mark.parametrize("round", [1, 3, 6, 9])
+def test_a_run_that_goes_on_from_a_snapshot_spends_and_leaves_out_as_if_never_interrupted(
+    round: int, leaving_out: Job
+) -> None:
+    model, events = run_on_hosts(leaving_out, 1)
+    scheduler, _ = cast(leaving_out, 2)
+    next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == round)
+    snapshot = scheduler.snapshot()
+    before = spent_in([event for event in rounds(events) if event.round <= round])
+    assert {client: dict(spent) for client, spent in snapshot.privacy.spent.items()} == before
+    earlier = (event.left_out for event in rounds(events) if event.round <= round)
+    assert set(snapshot.privacy.left_out) == {client for left_out in earlier for client in left_out}
+    scheduler, server = cast(leaving_out, 3)
+    scheduler.restore(snapshot)
+    later = list(scheduler.run())
+    assert np.array_equal(server.committed()[1], model)
+    done = [event for event in rounds(events) if event.round > round]
+    assert repr(without_clock(rounds(later))) == repr(without_clock(done))
+    assert repr(cut_short(later)) == repr(cut_short(events))
+
+
+@pytest.mark.parametrize("hosts", [1, 3])
+def test_clients_that_keep_state_go_on_after_a_phase_that_ended_early(hosts: int) -> None:
+    """Hosts count committed rounds, to notice that they have lost their clients' states."""
+    keeping: dict[str, Any] = {"transforms": [{"name": "top_k", "share": 0.3}]}
+    given = job(phase("first", 30, cohort=3, local=budget(), **keeping), AFTER | keeping)
+    model, events = run_on_hosts(given, hosts)
+    (ended,) = cut_short(events)
+    assert [event.round for event in rounds(events)] == [*range(1, ended.round), 31, 32]
+    scheduler, _ = cast(given, hosts)
+    next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == ended.round - 1)
+    resumed, server = cast(given, 2)
+    resumed.restore(scheduler.snapshot())
+    list(resumed.run())
+    assert np.array_equal(server.committed()[1], model)
+
+
+def test_central_training_spends_every_clients_budget() -> None:
+    central = {"name": "central", "schedule": "central", "rounds": 300, "algorithm": CHARGED,
+               "local": {"batch_size": 4, "steps": 3, **budget()}}  # fmt: skip
+    _, events = run_on_hosts(job(phase("relay", 1, "relay", cohort=1, local=budget()), central), 1)
+    (ended,) = cut_short(events)
+    spent = spent_in(events)
+    (client,) = spent.keys() - {5}
+    whole = spent[client] + spent[5]
+    assert ACCOUNTANT.epsilon(whole) <= BUDGET
+    one_more = next(iter(rounds(events)[-1].spent[5].items()))
+    assert ACCOUNTANT.epsilon(whole + Counter(dict([one_more]))) > BUDGET
+    assert ended.phase == "central"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, r"phases\.p\.local\.dp: in round 1 client \d spent more than 'tests.privacy.scene:Greedy' plans for"),
+        (budget()["dp"], r"phases\.p\.local\.dp: in round 1 client \d spent more than"),
+    ],
+)
+def test_an_algorithm_that_asks_for_more_than_it_declares_is_stopped(options: dict[str, Any], message: str) -> None:
+    given = phase("p", local={"dp": dp(**options)}) | {"algorithm": "tests.privacy.scene:Greedy"}
+    with pytest.raises(RayflError, match=message + r".*sample_requests") as caught:
+        run_on_hosts(job(given), 1)
+    assert "\n" not in str(caught.value)
+
+
+def test_one_that_asks_for_less_is_stopped_where_a_budget_depends_on_it() -> None:
+    less = phase("p", local=budget()) | {"algorithm": "tests.privacy.scene:Frugal"}
+    with pytest.raises(RayflError, match=r"max_epsilon: in round 1 client \d spent less than .*sample_requests"):
+        run_on_hosts(job(less), 1)
+
+
+class RepeatingHost:
+    """A host that dies at the end of every client update, and repeats it: the first answer is lost."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._host, name)
+        if name not in ("answer", "relay"):
+            return method
+
+        def twice(*arguments: Any) -> Any:
+            method(*arguments)
+            return method(*arguments)
+
+        return twice
+
+
+def test_an_update_that_a_host_repeats_is_booked_once() -> None:
+    given = job(phase("relay", 2, "relay", cohort=3), phase("parallel", 2, cohort=3))
+
+    def spent(repeats: bool) -> SpendingByClient:
+        server = Server(given.scenario, given.initial_models, given.num_clients)
+        host: Any = Host(0, given.scenario, given.workloads, *([given.noise] if takes_noise() else []))
+        backend = InlineBackend([RepeatingHost(host) if repeats else host], server)  # type: ignore[list-item]
+        scheduler = Scheduler(given.scenario, backend, given.populations)
+        list(scheduler.run())
+        return scheduler.snapshot().privacy.spent
+
+    assert spent(repeats=True) == spent(repeats=False) != {}
+
+
+def takes_noise() -> bool:
+    import inspect
+
+    return "noise" in inspect.signature(Host.__init__).parameters
