@@ -27,7 +27,6 @@ from rayfl.interruption import interruptible, is_interrupt
 from rayfl.models.flat import FlatModel
 from rayfl.preparation import prepare
 from rayfl.report.announcement import announce, announce_hosts
-from rayfl.report.client_epsilon import ClientEpsilon
 from rayfl.report.ending import committed_model, draw, end_callbacks, end_early
 from rayfl.report.environment import describe_environment
 from rayfl.report.privacy import PrivacyRecords
@@ -178,7 +177,7 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
     if launch.for_itself:
         following += _of_trial(job.scenario)
     job = replace(job, settles=bool(following))
-    summary, spent = Summary(job.headline), ClientEpsilon(job)
+    summary = Summary(job.headline)
 
     def check() -> None:
         interrupts.check()
@@ -194,7 +193,7 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
         )
         interrupts = stack.enter_context(interruptible())
         status = Status(records.folder, sum(phase.rounds for phase in job.scenario.phases))
-        privacy = PrivacyRecords(job, records.folder) if job.privacy.phases else None
+        privacy = PrivacyRecords(job, records.folder)
         session: Session | None = None
         follower = Follower(
             following, job.scenario, job.headline, records.folder, console, lambda: committed_model(session, model)[1]
@@ -210,11 +209,10 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
             phases = [(phase.name, phase.rounds) for phase in job.scenario.phases]
             with Progress(phases, console, job.headline) as progress:
                 consumers: list[EventConsumer] = [status, records, summary, progress]
-                stopped = _follow(session, follower, status, consumers, check, privacy, spent)
+                stopped = _follow(session, follower, status, consumers, check, privacy)
             _, state = committed_model(session, model)
             records.write_model(state)
-            if privacy is not None:
-                privacy.finish(records)
+            privacy.finish(records)
             records.close()
             metrics = records.metrics_table()
             status.finished()
@@ -227,7 +225,7 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
         said = f"stopped after round {stopped.round} by {stopped.callback}: {stopped.reason}"
         console.print(Text(said), soft_wrap=True)
     draw(metrics, job, records.folder / "curves.png", console)
-    summary.show(console, records.folder, privacy.summary() if privacy else "")
+    summary.show(console, records.folder, privacy.summary())
     return Result(job.scenario, metrics, state, records.folder)
 
 
@@ -269,8 +267,7 @@ def _follow(
     status: Status,
     consumers: Sequence[EventConsumer],
     check: Callable[[], None],
-    privacy: PrivacyRecords | None,
-    spent: ClientEpsilon,
+    privacy: PrivacyRecords,
 ) -> Stop | None:
     """Runs the scenario and passes every event to the callbacks, then to every consumer in the order of the list.
 
@@ -282,8 +279,7 @@ def _follow(
     stopped = None
     for event in session.events():
         check()
-        event = spent.add_to(event)
-        event = follower.add(privacy.add(event) if privacy else event)
+        event = follower.add(privacy.add(event))
         for consumer in consumers:
             consumer.add(event)
         if isinstance(event, RoundSettled) and (stop := follower.stop) and stop.round < status.rounds:

@@ -1,87 +1,52 @@
-"""privacy.json: what a run with `local.dp` guarantees, and what it has spent so far."""
+"""privacy.json: what a run guarantees to samples and to clients, and what it has spent so far."""
 
 from __future__ import annotations
 
-import math
-from collections import deque
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from rayfl.config.privacy import SampleDP
 from rayfl.durable import write_json
-from rayfl.engine.events import BudgetSpent, Evaluated, Event, RoundDone
+from rayfl.engine.events import Evaluated, Event
 from rayfl.engine.job import Job
-from rayfl.engine.planned_privacy import PlannedPhase
 from rayfl.engine.privacy_budget import BudgetSnapshot
 from rayfl.errors import ResourceError
-from rayfl.privacy.accounting import Accountant
-from rayfl.privacy.client_epsilons import ClientEpsilons
-from rayfl.privacy.statement import NOT_COVERED, sampling, statement
+from rayfl.report.client_privacy import ClientPrivacy
 from rayfl.report.records import Records
+from rayfl.report.sample_privacy import SamplePrivacy
 
 PRIVACY_FILE = "privacy.json"
-
-BINS = 20
-"""Of the histogram of the clients' epsilons."""
-
-CLIENTS_NAMED = 1000
-"""Clients left out that are named; of more, their number is given alone."""
 
 
 class PrivacyRecords:
     """Follows what a run spends; rewrites privacy.json at every evaluation and at the end.
 
+    The file has a table `samples` of runs with `local.dp`, and `clients` of those with `phases.N.dp`; there is none
+    where a run has neither.
+
     Args:
-        job: The run, at least one phase of which has `local.dp` on clients' samples.
+        job: The run.
         folder: The run's own.
     """
 
     def __init__(self, job: Job, folder: Path) -> None:
         self._path = folder / PRIVACY_FILE
-        self._planned = job.privacy.phases
-        self._notes = job.privacy.notes
-        names = {phase.name for phase in self._planned}
-        self._phases = [
-            dp for phase in job.scenario.phases if phase.name in names and (dp := phase.local.dp) is not None
-        ]
-        self._accountant = Accountant(self._phases[0].accountant, self._phases[0].delta)
-        self._epsilons = ClientEpsilons(self._accountant, max(job.num_clients))
-        self._rounds: deque[RoundDone] = deque()
-        self._round, self._ended = 0, ""
-        self._phase, self._of_clients = "", ""
-        self._left_out: set[int] = set()
-
-    @property
-    def covered(self) -> bool:
-        """Whether the accountant covers how batches are drawn."""
-        return all(dp.sampling == "poisson" for dp in self._phases)
+        self._samples = SamplePrivacy(job) if job.privacy.phases else None
+        self._clients = ClientPrivacy(job) if job.client_plan else None
 
     def restore(self, snapshot: BudgetSnapshot, round: int) -> None:
         """Continues after a committed round."""
-        self._epsilons.restore(snapshot.spent)
-        self._left_out, self._round = set(snapshot.left_out), round
+        if self._samples:
+            self._samples.restore(snapshot, round)
 
     def add(self, event: Event) -> Event:
-        """Takes in one event; an evaluation gets the score `epsilon`, the largest of any client after its round.
+        """Takes in one event; an evaluation gets the scores `epsilon` and `client_epsilon`.
 
         Raises:
             ResourceError: privacy.json cannot be written.
         """
-        match event:
-            case RoundDone():
-                self._rounds.append(event)
-            case BudgetSpent():
-                self._ended = event.reason
-                self._left_out.update(event.left_out)
-            case Evaluated():
-                self._book(event.round)
-                self.write()
-                if self.covered:
-                    return replace(event, scores={**event.scores, "epsilon": self._epsilons.maximum()})
+        for followed in (self._samples, self._clients):
+            event = followed.add(event) if followed else event
+        if isinstance(event, Evaluated):
+            self.write()
         return event
 
     def finish(self, records: Records, model_round: int | None = None) -> None:
@@ -94,91 +59,21 @@ class PrivacyRecords:
         Raises:
             ResourceError: A file cannot be written.
         """
-        self._book(math.inf)
-        if self.covered and self._round:
-            epsilons, exact = self._epsilons.each()
-            records.add_epsilons(self._phase, self._round, epsilons)
-            self._of_clients = self._accountant.name if exact else "rdp"
+        if self._samples:
+            self._samples.finish(records)
         self.write(model_round)
 
     def summary(self) -> str:
-        """One line: the largest and the median epsilon, and delta."""
-        delta = f"delta {self._phases[0].delta:g}"
-        if not self.covered:
-            return f"privacy: sample-level, {delta}; {sampling(self._phases)}"
-        largest, median = self._epsilons.maximum(), self._epsilons.median()
-        return f"privacy: sample-level epsilon {largest:.4g} (median {median:.4g}), {delta}, after round {self._round}"
+        """A line on samples; empty without `local.dp`."""
+        return self._samples.summary() if self._samples else ""
 
     def write(self, model_round: int | None = None) -> None:
         """Writes privacy.json as it stands."""
-        content: dict[str, Any] = {
-            **statement(self._phases),
-            "rounds": self._round,
-            "phases": [_described(*both) for both in zip(self._planned, self._phases, strict=True)],
-            "epsilon": self._described_epsilons() if self.covered else NOT_COVERED,
-            "left_out": _named(sorted(self._left_out)),
-            "ended_early": self._ended or None,
-            "notes": list(self._notes),
-        }
-        if model_round is not None and model_round > self._round:
-            content["notes"].append(
-                f"the run ended before it reported what rounds {self._round + 1} to {model_round} spent: the saved "
-                f"model is of round {model_round}, and its epsilon is larger than this"
-            )
+        named = {"samples": self._samples, "clients": self._clients}
+        content = {name: followed.content(model_round) for name, followed in named.items() if followed}
+        if not content:
+            return
         try:
             write_json(self._path, content)
         except OSError as error:
             raise ResourceError(f"cannot write '{self._path}': {error.strerror or error}") from error
-
-    def _book(self, last: float) -> None:
-        while self._rounds and self._rounds[0].round <= last:
-            done = self._rounds.popleft()
-            self._epsilons.book(done.spent)
-            self._left_out.update(done.left_out)
-            self._phase, self._round = done.phase, done.round
-
-    def _described_epsilons(self) -> dict[str, Any]:
-        bounds = self._epsilons.bounds()
-        finite = bounds[np.isfinite(bounds)]
-        counts, edges = np.histogram(finite, bins=BINS, range=(0, float(finite.max(initial=0)) or 1))
-        found: dict[str, Any] = {
-            "maximum": number(self._epsilons.maximum()),
-            "median": number(self._epsilons.median()),
-            "maximum_by_rdp": number(float(bounds.max())),
-            "clients": len(bounds),
-            "histogram_by_rdp": {
-                "edges": [float(edge) for edge in edges],
-                "clients": [int(count) for count in counts],
-                "infinite": int(len(bounds) - len(finite)),
-            },
-        }
-        if self._of_clients:
-            found["accountant_of_clients_parquet"] = self._of_clients
-        server = self._epsilons.server()
-        return found if server is None else found | {"server_samples": number(server)}
-
-
-def number(value: float) -> float | str:
-    """A number as JSON has it: infinity, which it lacks, as a word."""
-    return value if math.isfinite(value) else "infinite"
-
-
-def _described(planned: PlannedPhase, dp: SampleDP) -> dict[str, Any]:
-    noise = planned.noise
-    found: dict[str, Any] = {"name": planned.name, "max_grad_norm": number(dp.max_grad_norm)}
-    if isinstance(noise, np.ndarray):
-        found |= {"noise_multiplier": {"least": float(noise.min()), "largest": float(noise.max())}}
-        found |= {"noise_multiplier_of_client": [float(value) for value in noise]}
-    else:
-        found |= {"noise_multiplier": float(noise)}
-    limits = {"target_epsilon": dp.target_epsilon, "max_epsilon": dp.max_epsilon}
-    found |= {name: value for name, value in limits.items() if value is not None}
-    if dp.max_epsilon is not None:
-        found["when_spent"] = dp.when_spent
-    planned_epsilon = NOT_COVERED if planned.epsilon is None else number(planned.epsilon)
-    return found | {"secure": dp.secure, "sampling": dp.sampling, "planned_epsilon": planned_epsilon}
-
-
-def _named(clients: Sequence[int]) -> dict[str, Any]:
-    named = {"number": len(clients)}
-    return named | {"clients": list(clients)} if len(clients) <= CLIENTS_NAMED else named

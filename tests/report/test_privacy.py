@@ -37,7 +37,7 @@ def run(out: Path, *phases: dict[str, Any], **more: Any) -> tuple[rayfl.Result, 
     """The result, privacy.json, and what was printed."""
     console = Console(record=True, width=400, file=io.StringIO())
     result = rayfl.run(tables(*phases, **more), backend="inline", out=out / "runs", console=console)
-    return result, json.loads((result.directory / PRIVACY_FILE).read_text()), console.export_text()
+    return result, json.loads((result.directory / PRIVACY_FILE).read_text())["samples"], console.export_text()
 
 
 def opacus_of(name: Any, spending: Spending) -> float:
@@ -138,7 +138,7 @@ def test_a_budget_that_is_spent_is_told_on_screen_and_in_the_records(tmp_path: P
 def test_noise_for_a_target_is_printed_and_recorded(tmp_path: Path) -> None:
     planned = job(phase("p", 3, cohort=5, local={"dp": dp(target_epsilon=6.0, accountant="rdp")}))
     PrivacyRecords(planned, tmp_path).write()
-    (described,) = json.loads((tmp_path / PRIVACY_FILE).read_text())["phases"]
+    (described,) = json.loads((tmp_path / PRIVACY_FILE).read_text())["samples"]["phases"]
     assert described["target_epsilon"] == 6
     assert 5.88 <= described["planned_epsilon"] <= 6
     (line, *_) = privacy_lines(planned)
@@ -149,7 +149,7 @@ def test_noise_of_each_clients_own_is_recorded_for_each(tmp_path: Path) -> None:
     own = dp(target_epsilon=6.0, noise_for="client", accountant="rdp")
     planned = job(phase("p", 3, cohort=5, local={"dp": own}))
     PrivacyRecords(planned, tmp_path).write()
-    (described,) = json.loads((tmp_path / PRIVACY_FILE).read_text())["phases"]
+    (described,) = json.loads((tmp_path / PRIVACY_FILE).read_text())["samples"]["phases"]
     noises = described["noise_multiplier_of_client"]
     assert len(noises) == 5
     assert described["noise_multiplier"] == {"least": min(noises), "largest": max(noises)}
@@ -169,7 +169,7 @@ def test_an_evaluation_gets_the_epsilon_of_its_own_round_though_later_ones_are_o
     found = records.add(Evaluated("p", 2, {"test_loss": 1.0}, 10))
     assert isinstance(found, Evaluated)
     assert found.scores == {"test_loss": 1.0, "epsilon": pytest.approx(opacus_of("rdp", {step: 6}), abs=1e-9)}
-    content = json.loads((tmp_path / PRIVACY_FILE).read_text())
+    content = json.loads((tmp_path / PRIVACY_FILE).read_text())["samples"]
     assert (content["rounds"], content["left_out"]["clients"]) == (2, [4])
 
 
@@ -182,7 +182,7 @@ def test_records_go_on_from_a_snapshot(tmp_path: Path) -> None:
     found = records.add(Evaluated("p", 3, {}, 10))
     assert isinstance(found, Evaluated)
     assert found.scores["epsilon"] == pytest.approx(opacus_of("rdp", {step: 6}), abs=1e-9)
-    content = json.loads((tmp_path / PRIVACY_FILE).read_text())
+    content = json.loads((tmp_path / PRIVACY_FILE).read_text())["samples"]
     assert (content["left_out"]["clients"], content["ended_early"]) == ([1, 3], "why")
 
 
@@ -191,7 +191,7 @@ def test_a_run_that_ends_before_it_has_reported_its_last_rounds_says_so(tmp_path
     privacy.add(done(1, {0: {Mechanism(1.0, 0.5): 3}}))
     with Records.within(tmp_path) as records:
         privacy.finish(records, model_round=3)
-    notes = json.loads((tmp_path / PRIVACY_FILE).read_text())["notes"]
+    notes = json.loads((tmp_path / PRIVACY_FILE).read_text())["samples"]["notes"]
     assert "what rounds 2 to 3 spent: the saved model is of round 3, and its epsilon is larger" in notes[-1]
 
 

@@ -1,0 +1,41 @@
+"""What a run with `phases.N.dp` guarantees its clients, and what it has spent so far."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from rayfl.engine.events import Evaluated, Event, RoundDone
+from rayfl.engine.job import Job
+from rayfl.privacy.client_statement import ClientAccount, client_statement
+
+COLUMN = "client_epsilon"
+
+
+class ClientPrivacy:
+    """Follows a run whose phases hide clients (`phases.N.dp`).
+
+    The account is a function of the scenario and of the round, so that a run that goes on from a snapshot needs none of
+    what came before.
+
+    Args:
+        job: What runs.
+    """
+
+    def __init__(self, job: Job) -> None:
+        assert job.client_plan is not None
+        self._parts = job.scenario, job.client_plan, job.result.population.sizes
+        self._account = ClientAccount(*self._parts)
+        self._round = 0
+
+    def add(self, event: Event) -> Event:
+        """The same event; that of an evaluation with epsilon beside its scores."""
+        if isinstance(event, RoundDone):
+            self._round = event.round
+        if not isinstance(event, Evaluated):
+            return event
+        return replace(event, scores={**event.scores, COLUMN: self._account.epsilon(event.round)})
+
+    def content(self, model_round: int | None = None) -> dict[str, Any]:
+        """What privacy.json says of it; see `SamplePrivacy.content`."""
+        return client_statement(*self._parts, max(self._round, model_round or 0))
