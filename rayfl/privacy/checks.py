@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 PROBED = 3
 """Samples on which Opacus' gradients are compared with a loop over samples."""
 
-TOLERANCE = 1e-3
-"""By how much they may differ, as a share of the sample's largest derivative."""
+OWN, ANY = 2e-2, 1e-4
+"""By how much a parameter's may differ, as shares of its own norm and of the largest: rounding alone flips some
+rectifiers of a deep network."""
 
 
 def check_sample_dp(scenario: Scenario, plans: Sequence[PhasePlan]) -> None:
@@ -164,8 +165,9 @@ def _check_batch_norm(model: FlatModel, selection: Selection | None, where: str)
 
     frozen = selection.frozen if selection else ()
     for name, module in model.module.named_modules():
-        mixes = isinstance(module, _BatchNorm) or getattr(module, "running_mean", None) is not None
-        if mixes and not any(name == one or name.startswith(f"{one}.") for one in frozen):
+        runs = getattr(module, "running_mean", None) is not None
+        constant = runs and any(name == one or name.startswith(f"{one}.") for one in frozen)
+        if (isinstance(module, _BatchNorm) or runs) and not constant:
             kind = type(module).__name__
             raise ScenarioError(
                 f"{where}: '{name}' of model {type(model.module).__name__} is {kind}, whose statistics mix the samples "
@@ -218,11 +220,11 @@ def _compare_with_loop(
             model.zero_gradient()
             torch.autograd.backward(task.loss(model.module(taken(x, part)), y[part], "sum"))
             wanted = {slot.name: slot.view(model.gradient) for slot in slots}
-            largest = max(float(gradient.norm() if ghost else gradient.abs().max()) for gradient in wanted.values())
+            largest = max(float(gradient.norm()) for gradient in wanted.values())
             for name, gradient in wanted.items():
                 own = found[name][index] if name in found else torch.zeros(())
-                difference = (own - gradient.norm()).abs() if ghost else (own - gradient).abs().max()
-                if not float(difference) <= TOLERANCE * largest:
+                difference = float((own - (gradient.norm() if ghost else gradient)).norm())
+                if not difference <= OWN * float(gradient.norm()) + ANY * largest:
                     raise ScenarioError(
                         f"{where}: Opacus' gradient of single samples is wrong for '{name}' of model {kind}; call "
                         "every layer as a module, with samples in the first dimension, and let none change what "

@@ -25,12 +25,16 @@ RECURRENT: dict[type[nn.RNNBase], type[nn.Module]] = {nn.LSTM: DPLSTM, nn.GRU: D
 def contiguous_copy(model: FlatModel) -> nn.Module:
     """A network with the same names, modes and options as the resident one and memory of its own.
 
-    Everything that the flat model trains requires a gradient, whatever trains at the moment.
+    Everything that the flat model trains requires a gradient, whatever trains at the moment, except in layers with
+    buffers, such as batch norm, of which Opacus computes nothing.
     """
     network = copy.deepcopy(model.module)
     undo_fast_kernels(network)
     _undo_in_place(network)
     trained = {name for slot in model.layout if slot.is_parameter for name in slot.names}
+    for prefix, module in network.named_modules():
+        if next(module.buffers(recurse=False), None) is not None:
+            trained -= {name for name, _ in module.named_parameters(prefix, recurse=False)}
     for name, parameter in network.named_parameters():
         parameter.requires_grad_(False)
         parameter.data = _contiguous(parameter)

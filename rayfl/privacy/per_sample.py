@@ -12,6 +12,7 @@ from opacus.grad_sample import GradSampleModule
 from opacus.grad_sample.grad_sample_module_fast_gradient_clipping import GradSampleModuleFastGradientClipping
 from torch import nn
 
+from rayfl.errors import ScenarioError
 from rayfl.models.flat import FlatModel
 from rayfl.models.slot import Slot
 from rayfl.privacy.contiguous_copy import contiguous_copy, copy_modes
@@ -39,6 +40,7 @@ class PerSampleGradients:
         wrapper = _GhostClipping if ghost else _GradSamples
         self._wrapped = wrapper(self._network, loss_reduction="sum", strict=False)
         self._parameters = dict(self._network.named_parameters())
+        self._hooked = {name for name, parameter in self._parameters.items() if parameter.requires_grad}
         buffers = dict(self._network.named_buffers())
         self._tensors = [
             (slot.view(model.vector), (self._parameters if slot.name in self._parameters else buffers)[slot.name])
@@ -89,6 +91,8 @@ class PerSampleGradients:
                 own.copy_(theirs)
         slots = self._model.training_slots
         training = {slot.name for slot in slots}
+        if left := sorted(training - self._hooked):
+            raise ScenarioError(f"local.dp: Opacus computes no gradients of single samples of '{left[0]}'")
         for name, parameter in self._parameters.items():
             parameter.requires_grad_(name in training)
         return slots

@@ -51,8 +51,8 @@ class PrivacyAccounts:
                 self._spent.setdefault(client, Counter()).update(spending)
 
     def spent(self) -> dict[int, dict[Mechanism, int]]:
-        """What every client has spent so far, as plain data."""
-        return {client: dict(spending) for client, spending in self._spent.items()}
+        """What every client has spent so far, as plain data; in order, whatever order it was booked in."""
+        return {client: dict(sorted(self._spent[client].items())) for client in sorted(self._spent)}
 
     def restore(self, spent: SpendingByClient) -> None:
         """Continues with these accounts."""
