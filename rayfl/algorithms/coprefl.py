@@ -54,6 +54,9 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
             support (scenario I). `server`: the server's samples, split anew every round into as many equal parts as
             there are participants, who train on all of theirs (scenario II).
         weighting: Of the models' mean: `samples` of support, as in the paper, or `uniform`.
+
+    With `local.dp` training on support is noised, and so are a query's gradient, clipped sample by sample, and its
+    loss, bounded by `max_loss`; each is charged. A split that is drawn once composes in parallel.
     """
 
     exchanges: ClassVar[int] = 2

@@ -31,6 +31,8 @@ class Ditto(FedAvg):
 
     Attributes:
         mu: lambda, the weight of the pull; 0 trains every client by itself. The paper tunes it for each data set.
+
+    With `local.dp` both trainings are noised and charged, although the personal model never leaves its client.
     """
 
     no_relay: ClassVar[str] = "its personal models are trained beside a server's"

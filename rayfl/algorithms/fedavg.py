@@ -35,6 +35,8 @@ class FedAvg(LocalTrainingAlgorithm):
         aggregation: What the server makes of the changes: their `mean`, or from each of them the `median`,
             `trimmed_mean`, `krum`, `geometric_median`, or your own. Median, trimmed mean and Krum count every client
             once, as in their papers, hence need `weighting = "uniform"`: who may lie could lie about its samples too.
+
+    With `local.dp` training is noised; what the server makes of it is free.
     """
 
     weighting: Literal["samples", "uniform"] = "samples"

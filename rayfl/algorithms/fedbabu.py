@@ -15,6 +15,7 @@ class FedBABU(FedAvg):
     """FedAvg of all but the network's head, its feature layer, which keeps its initial value on all clients.
 
     Evaluated as it is, it is the paper's "initial accuracy"; `evaluation.personalize` fine-tunes it for every client.
+    With `local.dp` the body's gradients are clipped and noised; the head has no noise.
     """
 
     trains_only: ClassVar[Train] = "body"

@@ -31,7 +31,7 @@ class FedBN(FedAvg):
     `evaluation.client_model = "personal"` scores every client with its own batch norm. The global model, for clients
     that never took part, has the mean of what the participants' batch norm became, as `buffers = "keep"` has of its
     statistics; no protocol sends it, and a client's first update starts from it. (In the paper all clients always take
-    part.)
+    part.) Refused with `local.dp`, as batch norm mixes samples.
     """
 
     no_relay: ClassVar[str] = "its clients keep their batch norm to themselves"

@@ -29,6 +29,8 @@ class Decorrelation(Penalty):
         scaling: `correlation`, the paper's: 1/d^2 ||R||_F^2 of the correlation matrix R, diagonal (a constant)
             included. `code`, the authors' code: 1/B * 1/(d (d - 1)) * sum over a != b of G_ab^2, where G = (B - 1) R is
             a sum over the batch of B; about B times as large.
+
+    Refused with `local.dp`: the correlations are of a whole batch.
     """
 
     name: str = "decorrelation"

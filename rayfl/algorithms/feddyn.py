@@ -41,6 +41,8 @@ class FedDyn(LocalTrainingAlgorithm):
         penalty: `gradient` is the paper's objective; `decay` is the authors' code, where alpha ||w||^2 / 2 is weight
             decay of the optimizer, which clipping does not see; added to the gradient also with AdamW.
         scale_alpha: alpha_i = alpha / (n_i / mean n), as in the authors' code; equal sizes make no difference.
+
+    With `local.dp` training is noised; the p_i, which are sums of noised changes, are free.
     """
 
     no_relay: ClassVar[str] = "its dual vectors need a server"

@@ -37,6 +37,8 @@ class FedExP(LocalTrainingAlgorithm):
         epsilon: 1e-3 for CIFAR and CINIC, 0.1 for EMNIST. Not for `form = "fedbug"`.
         decay: For `form = "code"` alone.
         weighting: Of the means, `uniform` in the paper.
+
+    With `local.dp` training is noised; the norms, which are of noised changes, are free (and larger for the noise).
     """
 
     default_eval_model: ClassVar[EvalModel] = "average"

@@ -44,6 +44,9 @@ class FedMeta(SupportQuery):
             unofficial code (ddayzzz/federated-meta) does in effect: it writes the adapted parameters in place.
         meta_lr: beta, the server's learning rate. The unofficial code has Adam at the server; the paper's algorithm
             has this plain step.
+
+    With `local.dp`, for `order = "first"` alone, gradients are clipped sample by sample and noised, and the query loss
+    is bounded and noised; each is charged for all samples of its set.
     """
 
     trains: ClassVar[bool] = False

@@ -31,6 +31,8 @@ class FedNova(FedAvg):
     coefficients carry the rate of each step, eta being the rate before it. The change by an adaptive optimizer is no
     such combination, so only plain SGD is accepted. Buffers are averaged plainly. Gradual unfreezing does not change
     tau_i.
+
+    With `local.dp` training is noised; tau_i follows from the number of samples, which is public, and is free.
     """
 
     sent_vectors: ClassVar[tuple[str, ...]] = ("change",)

@@ -23,6 +23,8 @@ class Proximal(Penalty):
 
     Attributes:
         mu: Weight of the term. CyclicFL uses 0.01, FedBug and FedDyn's experiments 1e-4, CoPreFL 1.
+
+    With `local.dp` the term, which knows no sample, is added behind clipping and noise, and is free.
     """
 
     name: str = "proximal"

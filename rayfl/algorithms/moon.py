@@ -42,6 +42,8 @@ class Contrastive(Penalty):
             its first round. `random`: a random network of the client's own, as in MOON's later code and FedDecorr's.
             `initial`: the phase's first global model, which the server sends along in every round.
         divide_by_tau: Whether to divide the cosines by tau; FedDecorr's code omits this.
+
+    Refused with `local.dp`, which clips the task's loss alone.
     """
 
     name: str = "contrastive"

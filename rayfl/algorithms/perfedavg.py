@@ -50,6 +50,8 @@ class PerFedAvg(Algorithm):
         inner_lr: alpha, the rate of the adaptation.
         delta: The step of the difference, as a share of v. In float32 it is rounded off when it is much smaller.
         weighting: `uniform` is the paper's plain mean of the clients' models; `samples` weights by sample counts.
+
+    With `local.dp` every gradient and loss of a batch is clipped, noised, and charged as if it were of all samples.
     """
 
     local_options: ClassVar[frozenset[str]] = frozenset({"variant", "inner_lr", "delta"})

@@ -41,6 +41,8 @@ class _QFFL(Algorithm):
 
     Attributes:
         q: Exponent of the losses; larger values favour clients with larger losses more strongly.
+
+    Refused with `local.dp`: noise on the losses would swamp their powers.
     """
 
     exchanges: ClassVar[int] = 2
@@ -82,7 +84,7 @@ class _QFFL(Algorithm):
         return Answer(sums={"direction": relative**self.q * change, "curvature": curvature})
 
     def no_sample_dp(self) -> str:
-        return "its weights are powers of clients' losses and of the cohort's largest, which no noise of use hides"
+        return "its weights are powers of clients' losses, which noise would swamp; use 'fedavg'"
 
     def requirements(self) -> set[Requirement]:
         return super().requirements() | {"plain_objective"}

@@ -45,6 +45,9 @@ class SCAFFOLD(FedAvg):
             whatever the momentum, as all the code bases have it. Equal without momentum.
         aggregation: Of the models' changes alone: those of the control variates are summed, as ever.
         weighting: `uniform` in the paper and FedDyn's code; NIID-Bench weights the models' mean by `samples`.
+
+    With `local.dp` training is noised. Option II takes the c_i from the noised models and is free; option I's gradient
+    is clipped sample by sample, noised, and charged beside it.
     """
 
     sent_vectors: ClassVar[tuple[str, ...]] = ("delta", "control_delta")

@@ -183,9 +183,10 @@ def _check_norm_samplers(model: FlatModel, selection: Selection | None, where: s
         for own, parameter in module.named_parameters(name, recurse=False):
             trains = parameter.requires_grad and (selection is None or own in selection.tensors)
             if trains and not norm_sampled(module):
+                kinds = [kind.__name__ for kind in type(module).__mro__ if kind.__module__.startswith("torch.nn.")]
                 raise ScenarioError(
                     f"{where}.clipping: 'ghost' needs norms that Opacus computes without the gradients, which it does "
-                    f"of linear and embedding layers; '{name}' is {type(module).__name__}; use 'per_sample'"
+                    f"of linear and embedding layers; '{name}' is {kinds[0]}; use 'per_sample'"
                 )
     if any(len(slot.names) > 1 for slot in model.layout if slot.is_parameter):
         raise ScenarioError(f"{where}.clipping: 'ghost' cannot have tied weights; use 'per_sample'")

@@ -152,7 +152,13 @@ def taken(x: Any, part: slice) -> Any:
 
 
 def _contiguous(x: Any) -> Any:
-    return {name: tensor.contiguous() for name, tensor in x.items()} if isinstance(x, dict) else x.contiguous()
+    """Copies in PyTorch's own order: layers take images that are called contiguous for channels-last, with one channel.
+
+    The hooks would copy what every layer makes of these.
+    """
+    if isinstance(x, dict):
+        return {name: _contiguous(tensor) for name, tensor in x.items()}
+    return x.clone(memory_format=torch.contiguous_format)
 
 
 def _mean(gradients: torch.Tensor, copies: int) -> torch.Tensor:

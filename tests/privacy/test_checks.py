@@ -1,0 +1,235 @@
+"""What cannot have `local.dp` is refused before anything starts, by its key and with the remedy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from rayfl.errors import ScenarioError
+from rayfl.tasks.classification import Classification
+from tests.algorithms.scene import CLASSES, INPUTS
+from tests.engine.scenes import prepared
+
+PEOPLE = {"data": {"name": "tests.algorithms.scene:people"}, "model": {"name": "tests.algorithms.scene:TanhNet"}}
+PICTURES = {"data": {"name": "handwriting", "clients": 4}, "model": {"name": "lenet5"}}
+DP: dict[str, Any] = {"noise_multiplier": 1.0, "max_grad_norm": 1.0}
+
+
+def refusal(
+    dp: dict[str, Any] | None = None, local: dict[str, Any] | None = None, scene: Any = PEOPLE, **phase: Any
+) -> str:
+    chosen = {"name": "private", "rounds": 1, "cohort": 3} | phase
+    chosen["local"] = {**(local or {}), "dp": {**DP, **(dp or {})}}
+    with pytest.raises(ScenarioError) as caught:
+        prepared(**scene, phases=[chosen])
+    (line,) = str(caught.value).splitlines()
+    return line
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "reason"),
+    [
+        ("moon", "its penalty 'contrastive' is a function of the batch"),
+        ("feddecorr", "its penalty 'decorrelation' is a function of the batch"),
+        ({"name": "fedavg", "penalties": ["proximal", "decorrelation"]}, "its penalty 'decorrelation'"),
+        ("qfedavg", "powers of clients' losses"),
+        ("qfedsgd", "powers of clients' losses"),
+        ("fedmeta", "Hessian-vector products .*; use order = 'first'"),
+        ({"name": "fedmeta", "variant": "meta_sgd"}, "Hessian-vector products .*; use order = 'first'"),
+    ],
+    ids=str,
+)
+def test_an_algorithm_that_leaks(algorithm: Any, reason: str) -> None:
+    name = algorithm if isinstance(algorithm, str) else algorithm["name"]
+    local = {"lr": 0.1}
+    line = refusal(local=local, algorithm=algorithm)
+    assert line.startswith(f"phases.private.local.dp: there is none with '{name}'")
+    with pytest.raises(AssertionError, match=reason):
+        raise AssertionError(line)
+
+
+@pytest.mark.parametrize(
+    ("local", "key", "remedy"),
+    [
+        ({"sample_weights": "inverse_frequency"}, "sample_weights", "leave it out"),
+        ({"accumulate": 2, "batch_size": 2}, "accumulate", "use a larger batch_size"),
+        ({"drop_last": True}, "drop_last", "leave it out"),
+        ({"precision": "bf16"}, "precision", "leave it out"),
+        ({"shuffle": False}, "shuffle", "leave it out"),
+    ],
+    ids=str,
+)
+def test_an_option_of_training_that_does_not_go_with_it(local: dict[str, Any], key: str, remedy: str) -> None:
+    line = refusal(local=local)
+    assert line.startswith(f"phases.private.local.{key}: does not go with dp: ")
+    assert remedy in line
+
+
+@pytest.mark.parametrize(
+    ("dp", "key", "what"),
+    [
+        ({"secure": True, "noise_multiplier": 0}, "secure", "without noise nothing is hidden"),
+        ({"augmentations": 4}, "augmentations", "has no effect without data.augment"),
+        ({"augmentations": 4, "physical_batch_size": 3}, "augmentations", "use a larger physical_batch_size"),
+    ],
+    ids=str,
+)
+def test_an_option_of_its_own_without_an_effect(dp: dict[str, Any], key: str, what: str) -> None:
+    line = refusal(dp)
+    assert line.startswith(f"phases.private.local.dp.{key}: ")
+    assert what in line
+
+
+@pytest.mark.parametrize("dp", [{"sampling": "shuffled"}, {"augmentations": 2}], ids=str)
+def test_options_of_training_where_nothing_trains(dp: dict[str, Any]) -> None:
+    scene = {**PICTURES, "data": {"name": "handwriting", "clients": 4, "augment": ["flip"]}}
+    line = refusal(dp, {"lr": 0.1}, scene, algorithm={"name": "fedmeta", "order": "first"})
+    assert line.startswith(
+        f"phases.private.local.dp.{next(iter(dp))}: has no effect: clients of 'fedmeta' do not train"
+    )
+
+
+def test_a_sampler_that_reads_losses() -> None:
+    cohort = {"sampler": "power_of_choice", "clients": 2, "candidates": 4}
+    line = refusal(cohort=cohort)
+    assert line.startswith("phases.private.cohort: 'power_of_choice' reads what clients report")
+    assert "use another cohort" in line
+
+
+class Contrast(Classification):
+    """A task whose objective is of the whole batch."""
+
+    name: str = "contrast"
+    per_sample = False
+
+
+class Whole(Classification):
+    name: str = "whole"
+
+    def objective(self, module: nn.Module, x: Any, outputs: torch.Tensor, y: torch.Tensor, others: Any) -> torch.Tensor:
+        return outputs.square().mean()
+
+
+@pytest.mark.parametrize("task", ["Contrast", "Whole"])
+def test_a_task_without_losses_of_single_samples(task: str) -> None:
+    line = refusal(scene={**PEOPLE, "task": f"{__name__}:{task}"})
+    assert line.startswith("phases.private.local.dp: task '")
+    assert "use a task that has" in line
+
+
+@pytest.mark.parametrize(("train", "refused"), [("all", True), ("body", True), ("head", False)])
+def test_batch_norm_unless_it_is_frozen(train: str, refused: bool) -> None:
+    scene = {**PICTURES, "model": {"name": "resnet8"}}
+    if refused:
+        line = refusal(scene=scene, train=train)
+        assert line.startswith("phases.private.local.dp: 'bn1' of model ResNet8 is BatchNorm2d")
+        assert "use group norm" in line
+        assert "opacus.validators.ModuleValidator.fix" in line
+    else:
+        phase = {"name": "p", "rounds": 1, "cohort": 2, "train": train, "local": {"dp": DP}}
+        assert prepared(**scene, phases=[phase]).noise == [1.0]
+
+
+def test_batch_norm_without_running_statistics_even_if_it_is_frozen() -> None:
+    scene = {**PICTURES, "model": {"name": "cnn_fedbabu"}}
+    assert "is BatchNorm2d, whose statistics mix the samples" in refusal(scene=scene, train="head")
+
+
+@pytest.mark.parametrize(
+    ("model", "layer"), [("lenet5", "'conv1' is Conv2d"), ({"name": "resnet8", "norm": "group"}, "'conv1' is Conv2d")]
+)
+def test_ghost_clipping_of_layers_without_norm_samplers(model: Any, layer: str) -> None:
+    line = refusal({"clipping": "ghost"}, scene={**PICTURES, "model": model})
+    assert line.startswith("phases.private.local.dp.clipping: 'ghost' needs norms")
+    assert layer in line
+    assert line.endswith("use 'per_sample'")
+
+
+def test_ghost_clipping_where_only_linear_layers_train() -> None:
+    phase = {"name": "p", "rounds": 1, "cohort": 2, "train": "head", "local": {"dp": {**DP, "clipping": "ghost"}}}
+    assert prepared(**PICTURES, phases=[phase]).noise == [1.0]
+
+
+class Centred(nn.Module):
+    """Subtracts the mean of the batch, which mixes samples without any layer that says so."""
+
+    def __init__(self, num_classes: int = CLASSES) -> None:
+        super().__init__()
+        self.first, self.read_out = nn.Linear(INPUTS, 5), nn.Linear(5, num_classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.tanh(self.first(x))
+        logits: torch.Tensor = self.read_out(hidden - hidden.mean(dim=0))
+        return logits
+
+
+class NotCalled(Centred):
+    """Computes a layer from its weights, so that no hook sees it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.tanh(nn.functional.linear(x, self.first.weight, self.first.bias))
+        logits: torch.Tensor = self.read_out(hidden)
+        return logits
+
+
+class StepsFirst(Centred):
+    """Moves the samples out of the first dimension."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        steps = torch.tanh(self.first(torch.stack([x, 2 * x, 3 * x])))
+        logits: torch.Tensor = self.read_out(steps.mean(dim=0))
+        return logits
+
+
+class InPlace(Centred):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(x)
+        hidden += 1
+        logits: torch.Tensor = self.read_out(hidden)
+        return logits
+
+
+@pytest.mark.parametrize("kind", [Centred, NotCalled, StepsFirst])
+@pytest.mark.parametrize("clipping", ["per_sample", "ghost"])
+def test_a_network_of_which_opacus_is_silently_wrong(kind: type[nn.Module], clipping: str) -> None:
+    scene = {**PEOPLE, "model": f"{__name__}:{kind.__name__}"}
+    line = refusal({"clipping": clipping}, scene=scene)
+    assert line.startswith("phases.private.local.dp: Opacus' gradient of single samples is wrong for '")
+    assert f"of model {kind.__name__}; call every layer as a module" in line
+
+
+def test_a_network_that_opacus_cannot_have() -> None:
+    line = refusal(scene={**PEOPLE, "model": f"{__name__}:InPlace"})
+    assert line.startswith(
+        "phases.private.local.dp: Opacus cannot compute gradients of single samples of model InPlace"
+    )
+    assert "ModuleValidator" in line
+
+
+def test_evaluation_and_the_servers_training_are_not_private() -> None:
+    with pytest.raises(ScenarioError, match=r"evaluation.personalize.dp: .*experimenter's own view.*leave it out"):
+        prepared(evaluation={"personalize": {"dp": DP}})
+    phase = {"name": "p", "rounds": 1, "cohort": 2, "server_training": {"dp": DP}}
+    data = {"name": "tests.algorithms.scene:people", "server_share": 0.2}
+    with pytest.raises(
+        ScenarioError, match=r"phases.p.server_training.dp: samples are private at clients.*leave it out"
+    ):
+        prepared(data=data, model=PEOPLE["model"], phases=[phase])
+
+
+def test_parts_that_are_drawn_once_must_be_the_same_in_all_phases() -> None:
+    def phase(name: str, **options: Any) -> dict[str, Any]:
+        return {
+            "name": name,
+            "algorithm": {"name": "coprefl", **options},
+            "rounds": 1,
+            "cohort": 3,
+            "local": {"dp": DP},
+        }
+
+    with pytest.raises(ScenarioError, match=r"phases.b.algorithm.query_share: .*\(a: 0.2, b: 0.4\).*split = 'round'"):
+        prepared(**PEOPLE, phases=[phase("a"), phase("b", query_share=0.4)])
+    assert prepared(**PEOPLE, phases=[phase("a"), phase("b", query_share=0.4, split="round")]).noise == [1.0, 1.0]
