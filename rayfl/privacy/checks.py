@@ -200,11 +200,12 @@ def _compare_with_loop(
 
     from rayfl.data.batches import BatchSource
     from rayfl.models.modes import evaluation_mode
-    from rayfl.privacy.per_sample import PerSampleGradients, taken
+    from rayfl.privacy.per_sample import PerSampleGradients
 
     kind = type(model.module).__name__
     rows = np.arange(min(PROBED, len(store.train)))
-    x, y = BatchSource(store, torch.device("cpu")).batch("train", rows)
+    source = BatchSource(store, torch.device("cpu"))
+    x, y = source.batch("train", rows)
     training = nullcontext() if selection is None else model.training_only(selection.tensors)
     with evaluation_mode(model.module), training:
         slots = model.training_slots
@@ -217,9 +218,9 @@ def _compare_with_loop(
                 "opacus.validators.ModuleValidator accepts, called as modules"
             ) from None
         for index in range(len(y)):
-            part = slice(index, index + 1)
             model.zero_gradient()
-            torch.autograd.backward(task.loss(model.module(taken(x, part)), y[part], "sum"))
+            alone, label = source.batch("train", rows[index : index + 1])  # not padded to the length of others
+            torch.autograd.backward(task.loss(model.module(alone), label, "sum"))
             wanted = {slot.name: slot.view(model.gradient) for slot in slots}
             largest = max(float(gradient.norm()) for gradient in wanted.values())
             for name, gradient in wanted.items():

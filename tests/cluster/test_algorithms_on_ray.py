@@ -35,6 +35,12 @@ META: list[dict[str, Any]] = [
     {"algorithm": {"name": "fedmeta", "variant": "meta_sgd"}, "local": {"lr": 0.2}},
     {"algorithm": {"name": "perfedavg", "variant": "hessian_free"}, "local": heeded("perfedavg", LOCAL)},
 ]
+DP = {"noise_multiplier": 1.1, "max_grad_norm": 0.7}
+PRIVATE: list[dict[str, Any]] = [
+    {"schedule": "relay", "local": {"batch_size": 4, "dp": DP}},
+    {"algorithm": {"name": "scaffold", "option": "I"}, "local": {"batch_size": 4, "dp": DP}},
+    {"algorithm": "coprefl", "local": {"batch_size": 4, "dp": DP | {"sampling": "shuffled"}}},
+]
 
 
 def scenario(network: str, phases: list[dict[str, Any]], **evaluation: Any) -> dict[str, Any]:
@@ -49,6 +55,7 @@ def scenario(network: str, phases: list[dict[str, Any]], **evaluation: Any) -> d
 
 SCENARIOS: dict[str, dict[str, Any]] = {
     "batch norm": scenario("tests.algorithms.test_buffers:NormNet", PHASES, client_model="personal"),
+    "privacy of samples": scenario("tests.algorithms.scene:TanhNet", PRIVATE),
     "no batch norm": scenario("tests.algorithms.scene:TanhNet", META),
 }
 

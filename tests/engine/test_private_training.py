@@ -19,7 +19,8 @@ from rayfl.engine.initial_model import build_network
 from rayfl.engine.job import Job
 from rayfl.errors import ClientError
 from rayfl.local.context import ClientContext
-from rayfl.local.requests import ClientUpdate, HessianVectorProduct, LocalTraining
+from rayfl.local.data_view import DataView
+from rayfl.local.requests import ClientUpdate, Gradient, HessianVectorProduct, LocalTraining
 from rayfl.models.flat import FlatModel
 from rayfl.privacy.spending import Mechanism
 from rayfl.streams import client_stream, client_torch_seed
@@ -410,14 +411,23 @@ class Curious(FedAvg):
     asks_for: str
 
     def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Any]:
-        if self.asks_for == "Hessian":
+        if self.asks_for == "twice":
+            yield Gradient(model, DataView(np.array([0, 1, 1])))
+        elif self.asks_for == "Hessian":
             yield HessianVectorProduct(model, vector=model[: client.num_params])
         else:
             yield LocalTraining(model, terms=(lambda batch: batch.outputs.square().mean(),))
         return (yield from super().client_update(client, model))
 
 
-@pytest.mark.parametrize(("asks_for", "what"), [("Hessian", "Hessian-vector"), ("terms", "terms of the whole batch")])
+@pytest.mark.parametrize(
+    ("asks_for", "what"),
+    [
+        ("Hessian", "Hessian-vector"),
+        ("terms", "terms of the whole batch"),
+        ("twice", "a view that holds a sample twice"),
+    ],
+)
 def test_an_algorithm_that_did_not_say_what_it_asks_is_stopped(asks_for: str, what: str) -> None:
     algorithm = {"name": f"{__name__}:Curious", "asks_for": asks_for}
     with pytest.raises(ClientError, match=f"local.dp: its client update .*{what}"):

@@ -45,6 +45,7 @@ class Private(OneByOne):
                 "local.dp: its client update adds terms of the whole batch to the loss, whose gradients cannot be "
                 "clipped sample by sample; use another algorithm or penalty"
             )
+        _check_distinct(view)
         dp, noise_multiplier = _options(client)
         noise = _randomness(client, dp, "dp noise", number)
         batches = self._drawn_batches(client, dp, view, number)
@@ -178,7 +179,17 @@ def _options(client: ClientContext) -> tuple[SampleDP, float]:
 
 
 def _view(client: ClientContext, request: Loss | Gradient | LossAndGradient) -> DataView:
-    return client.data if request.data is None else request.data
+    view = client.data if request.data is None else request.data
+    _check_distinct(view)
+    return view
+
+
+def _check_distinct(view: DataView) -> None:
+    """A sample that counted twice would be hidden by half of the noise that it takes."""
+    if len(np.unique(view.places)) != len(view):
+        raise ScenarioError(
+            "local.dp: its client update asks for a view that holds a sample twice; draw without replacement"
+        )
 
 
 def _randomness(client: ClientContext, dp: SampleDP, purpose: str, number: int) -> Randomness:
