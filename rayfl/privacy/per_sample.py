@@ -76,8 +76,7 @@ class PerSampleGradients:
         """The gradient of each sample, [n, ...] by parameter, not clipped; with ghost clipping its norm, [n]."""
         self._prepare()
         with _opacus_at_work():
-            losses = self._losses(x, y)
-            torch.autograd.backward(losses.sum())
+            self._backward(self._losses(x, y))
         held = "_norm_sample" if self._ghost else "grad_sample"
         found = {name: getattr(p, held, None) for name, p in self._parameters.items() if p.requires_grad}
         self._clear()
@@ -101,13 +100,24 @@ class PerSampleGradients:
         self._clear()
         return self._task.loss(self._wrapped(_contiguous(x)), y, "none")
 
+    def _backward(self, losses: torch.Tensor, retain_graph: bool = False) -> None:
+        """Makes Opacus' hooks see the gradient of every layer's output.
+
+        PyTorch is asked for the gradient of one parameter of each layer, the smallest, which spares it the others.
+        """
+        smallest: list[torch.Tensor] = []
+        for module in self._network.modules():
+            own = [parameter for parameter in module.parameters(recurse=False) if parameter.requires_grad]
+            smallest += sorted(own, key=torch.Tensor.numel)[:1]
+        torch.autograd.backward(losses.sum(), retain_graph=retain_graph, inputs=smallest)
+
     def _clear(self) -> None:
         for parameter in self._parameters.values():
             parameter.grad = parameter.grad_sample = parameter._norm_sample = None  # type: ignore[attr-defined]
 
     def _add_per_sample(self, slots: list[Slot], x: Any, y: torch.Tensor, bound: float, copies: int) -> torch.Tensor:
         losses = self._losses(x, y)
-        torch.autograd.backward(losses.sum())
+        self._backward(losses)
         with torch.no_grad():
             found = [(slot, self._parameters[slot.name].grad_sample) for slot in slots]  # type: ignore[attr-defined]
             # a parameter that the outputs do not depend on has none
@@ -121,7 +131,7 @@ class PerSampleGradients:
 
     def _add_ghost_clipped(self, slots: list[Slot], x: Any, y: torch.Tensor, bound: float, copies: int) -> torch.Tensor:
         losses = self._losses(x, y)
-        torch.autograd.backward(losses.sum(), retain_graph=True)
+        self._backward(losses, retain_graph=True)
         trained = [self._parameters[slot.name] for slot in slots]
         norms = [p._norm_sample for p in trained if p._norm_sample is not None]  # type: ignore[attr-defined]
         factors = clipping_factors(torch.stack(norms).norm(dim=0), bound)

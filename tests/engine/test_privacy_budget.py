@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ def test_a_phase_whose_next_cohort_has_no_budget_left_ends_evaluated_and_the_nex
     scenario = leaving_out.scenario.model_copy(
         update={"evaluation": leaving_out.scenario.evaluation.model_copy(update={"every": 100})}
     )
-    _, events = run_on_hosts(Job(scenario, leaving_out.workloads), 1)
+    _, events = run_on_hosts(replace(leaving_out, scenario=scenario), 1)
     (ended,) = cut_short(events)
     assert (ended.phase, ended.ends_run) == ("parallel", False)
     assert "no client of the next cohort has budget left (local.dp.max_epsilon)" in ended.reason
