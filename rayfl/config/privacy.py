@@ -106,7 +106,7 @@ class ClientDP(Section):
     """Privacy of whole clients (McMahan et al., ICLR 2018): a round hides who took part with what.
 
     All vectors that a client releases are clipped as one: `clip_norm` bounds the root of the sum of their squares.
-    What neighbours are, who is trusted and what amplifies is in docs/client_privacy.md.
+    What neighbours are, who is trusted and what amplifies is in docs/privacy.md.
 
     Attributes:
         level: `central`: the server adds noise to the exact sum; `local`: each client noises what it sends.
