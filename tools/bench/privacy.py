@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from rayfl.data.batches import BatchSource
+from rayfl.engine.memory import keep_freed_memory
 from rayfl.models.flat import FlatModel
 from tools.bench.algorithms import BATCH, SAMPLES, one_round_each, scenario, seconds_each
 from tools.bench.rounds import job_of
@@ -55,6 +56,7 @@ def opacus_loop(tables: dict[str, Any]) -> Callable[[], int]:
 
 def measure() -> list[Row]:
     torch.set_num_threads(1)
+    keep_freed_memory()  # as every host does
     # Opacus' own, of layers that read the inputs themselves
     warnings.filterwarnings("ignore", message="Full backward hook is firing")
     rows = []
