@@ -9,6 +9,7 @@ from rayfl.config.phase import CentralPhase, Phase
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
 from rayfl.engine.cohort import expected_cohort_size
+from rayfl.errors import ScenarioError
 from rayfl.local.draws import typical
 from rayfl.local.steps import batches_of_steps
 
@@ -24,7 +25,16 @@ def centralised(scenario: Scenario, sizes: np.ndarray) -> Scenario:
     Args:
         scenario: The resolved scenario.
         sizes: [clients] training samples of each client.
+
+    Raises:
+        ScenarioError: A phase hides its clients, of which the counterpart has none.
     """
+    for phase in scenario.phases:
+        if phase.dp:
+            raise ScenarioError(
+                f"phases.{phase.name}.dp: there are no clients to hide in central training; run the centralised "
+                "counterpart of a scenario without it"
+            )
     passes = sum(_passes(phase, sizes) for phase in scenario.phases)
     last = scenario.phases[-1]
     rounds, before = max(1, round(passes)), sum(phase.rounds for phase in scenario.phases)
@@ -38,12 +48,12 @@ def centralised(scenario: Scenario, sizes: np.ndarray) -> Scenario:
         }
     )
     only = build_algorithm(last).trains_only if last.train == "all" else last.train
-    phase = CentralPhase(name="central", schedule="central", rounds=rounds, train=only, local=local)
+    central = CentralPhase(name="central", schedule="central", rounds=rounds, train=only, local=local)
     return scenario.model_copy(
         update={
             "name": f"{scenario.name}_centralised",
             "title": f"{scenario.title or scenario.name}, centralised",
-            "phases": (phase,),
+            "phases": (central,),
             "callbacks": tuple(_of_any_phase(chosen) for chosen in scenario.callbacks),
             "evaluation": scenario.evaluation.model_copy(update={"client_model": "global"}),
         }

@@ -93,6 +93,13 @@ def test_the_counterpart_makes_as_many_passes_over_the_same_data() -> None:
     assert centralised(capped.scenario, sizes).phases[0].rounds == round(100 * 12 / sizes.sum())
 
 
+def test_a_counterpart_never_drops_the_privacy_of_clients() -> None:
+    dp = {"level": "central", "noise_multiplier": 1.0, "clip_norm": 1.0}
+    job, _ = made([FEDERATED | {"algorithm": {"name": "fedavg", "weighting": "uniform"}, "dp": dp}])
+    with pytest.raises(ScenarioError, match=r"^phases\.federated\.dp: there are no clients to hide"):
+        centralised(job.scenario, job.result.population.sizes)
+
+
 def test_a_scenario_runs_centralised_and_its_records_can_be_run_again(tmp_path: Path) -> None:
     job, _ = made([FEDERATED])
     quietly: dict[str, Any] = {"backend": "inline", "out": tmp_path, "console": Console(quiet=True)}
