@@ -82,7 +82,7 @@ def _bundles(group: PlacementGroup) -> list[Room]:
     # a young group is not in Ray's figures yet, and Ray does not tell when it is; this resource is there even of a
     # bundle that is all taken
     while f"bundle_group_{group.id.hex()}" not in free and time.monotonic() < deadline:
-        time.sleep(0.1)
+        time.sleep(0.1)  # polled, as the lines above say
         free = ray.available_resources()
     return [
         Room(bundle, {kind: free.get(f"{kind}_group_{index}_{group.id.hex()}", 0) for kind in bundle})
@@ -137,4 +137,4 @@ def _wait_until_freed(group: PlacementGroup) -> None:
     """
     deadline = time.monotonic() + PLACEMENT_TIMEOUT_S
     while time.monotonic() < deadline and any(group.id.hex() in kind for kind in ray.available_resources()):
-        time.sleep(0.1)
+        time.sleep(0.1)  # polled, as the lines above say

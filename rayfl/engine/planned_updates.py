@@ -20,6 +20,7 @@ from rayfl.errors import ScenarioError
 from rayfl.local.draws import drawn, largest, smallest
 from rayfl.local.steps import update_steps
 from rayfl.privacy.needs import Need, Needs
+from rayfl.privacy.poisson import sampling_rate
 from rayfl.streams import client_stream
 
 
@@ -66,9 +67,7 @@ class PlannedUpdates:
         trained = samples if central else int(algorithm.training_sizes(np.array([samples]))[0])
         for request in algorithm.sample_requests():
             if request.kind == "training":
-                size = local.batch_size
-                rate = 1.0 if size == "full" else min(1.0, size / trained)
-                needs[Need(rate, request.part)] += update_steps(local, trained)
+                needs[Need(sampling_rate(local, trained), request.part)] += update_steps(local, trained)
             else:
                 number = update_steps(local, samples) if request.every_step else 1
                 needs[Need(1.0, request.part)] += number * request.results

@@ -52,12 +52,16 @@ class Secure:
 
     def normal(self, size: int) -> np.ndarray:
         """See `Randomness.normal`."""
+        return self.normal_in_float64(size).astype(np.float32)
+
+    def normal_in_float64(self, size: int) -> np.ndarray:
+        """[size] float64, standard normal."""
         pairs = -(-size // 2)
         radii = np.sqrt(-2 * np.log1p(-self.uniform(self.SUMMED * pairs)))
         angles = 2 * np.pi * self.uniform(self.SUMMED * pairs)
         drawn = [(radii * wave(angles)).reshape(self.SUMMED, pairs).sum(axis=0) for wave in (np.cos, np.sin)]
         halved: np.ndarray = np.concatenate(drawn)[:size] / np.sqrt(self.SUMMED)
-        return halved.astype(np.float32)
+        return halved
 
     def uniform(self, size: int) -> np.ndarray:
         """See `Randomness.uniform`."""
