@@ -10,12 +10,15 @@ from typing import Any
 import torch
 from opacus.grad_sample import GradSampleModule
 from opacus.grad_sample.grad_sample_module_fast_gradient_clipping import GradSampleModuleFastGradientClipping
+from opacus.layers.dp_rnn import RNNLinear
 from torch import nn
 
 from rayfl.errors import ScenarioError
 from rayfl.models.flat import FlatModel
 from rayfl.models.slot import Slot
 from rayfl.privacy.contiguous_copy import contiguous_copy, copy_modes
+from rayfl.privacy.layer_gradients import layer_gradients
+from rayfl.privacy.sample_gradients import Whole, mean_of_copies
 from rayfl.tasks.task import Task
 
 SMALLEST_NORM = 1e-6
@@ -77,10 +80,13 @@ class PerSampleGradients:
         self._prepare()
         with _opacus_at_work():
             self._backward(self._losses(x, y))
-        held = "_norm_sample" if self._ghost else "grad_sample"
-        found = {name: getattr(p, held, None) for name, p in self._parameters.items() if p.requires_grad}
+        trained = {name: parameter for name, parameter in self._parameters.items() if parameter.requires_grad}
+        if self._ghost:
+            found = {name: p._norm_sample for name, p in trained.items() if p._norm_sample is not None}  # type: ignore[attr-defined]
+        else:
+            found = {name: p.grad_sample.each() for name, p in trained.items() if p.grad_sample is not None}  # type: ignore[attr-defined]
         self._clear()
-        return {name: tensor for name, tensor in found.items() if tensor is not None}
+        return found
 
     def _prepare(self) -> list[Slot]:
         """Makes the copy compute as the resident network would; returns the slots of what trains."""
@@ -98,7 +104,7 @@ class PerSampleGradients:
 
     def _losses(self, x: Any, y: torch.Tensor) -> torch.Tensor:
         self._clear()
-        return self._task.loss(self._wrapped(_contiguous(x)), y, "none")
+        return self._task.loss(self._wrapped(x), y, "none")
 
     def _backward(self, losses: torch.Tensor, retain_graph: bool = False) -> None:
         """Makes Opacus' hooks see the gradient of every layer's output.
@@ -121,11 +127,11 @@ class PerSampleGradients:
         with torch.no_grad():
             found = [(slot, self._parameters[slot.name].grad_sample) for slot in slots]  # type: ignore[attr-defined]
             # a parameter that the outputs do not depend on has none
-            gradients = [(slot, _mean(gradient, copies)) for slot, gradient in found if gradient is not None]
-            norms = torch.stack([gradient.flatten(1).norm(dim=1) for _, gradient in gradients]).norm(dim=0)
+            gradients = [(slot, mean_of_copies(gradient, copies)) for slot, gradient in found if gradient is not None]
+            norms = torch.stack([gradient.norms() for _, gradient in gradients]).norm(dim=0)
             factors = clipping_factors(norms, bound)
             for slot, gradient in gradients:
-                slot.view(self._model.gradient).add_(torch.einsum("i,i...->...", factors, gradient))
+                slot.view(self._model.gradient).add_(gradient.weighted_sum(factors))
         self._clear()
         return losses.detach()
 
@@ -161,20 +167,6 @@ def taken(x: Any, part: slice) -> Any:
     return {name: tensor[part] for name, tensor in x.items()} if isinstance(x, dict) else x[part]
 
 
-def _contiguous(x: Any) -> Any:
-    """Copies in PyTorch's own order: layers take images that are called contiguous for channels-last, with one channel.
-
-    The hooks would copy what every layer makes of these.
-    """
-    if isinstance(x, dict):
-        return {name: _contiguous(tensor) for name, tensor in x.items()}
-    return x.clone(memory_format=torch.contiguous_format)
-
-
-def _mean(gradients: torch.Tensor, copies: int) -> torch.Tensor:
-    return gradients if copies == 1 else gradients.view(-1, copies, *gradients.shape[1:]).mean(dim=1)
-
-
 @contextmanager
 def _opacus_at_work() -> Iterator[None]:
     with warnings.catch_warnings():
@@ -206,7 +198,32 @@ class _OfTrained:
 
 
 class _GradSamples(_OfTrained, GradSampleModule):  # type: ignore[misc]
-    pass
+    """Opacus' gradients of single samples, held as `SampleGradients`.
+
+    Of a layer that was called once it keeps what Opacus' sampler returns; Opacus would copy it into a tensor of zeros.
+    """
+
+    def capture_backprops_hook(
+        self, module: nn.Module, to_inputs: Any, to_outputs: tuple[torch.Tensor, ...], **options: Any
+    ) -> None:
+        trained: list[Any] = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        if not trained or not self.hooks_enabled:
+            return
+        once = not any(p._forward_counter > 1 or hasattr(p, "_current_grad_sample") for p in trained)
+        if not once or isinstance(module, RNNLinear):  # whose inputs can be those of fewer samples than the batch has
+            super().capture_backprops_hook(module, to_inputs, to_outputs, **options)
+            for parameter in trained:
+                if isinstance(parameter.grad_sample, torch.Tensor):
+                    parameter.grad_sample = Whole(parameter.grad_sample)
+            return
+        inputs, backprops = self.rearrange_grad_samples(
+            module=module, backprops=to_outputs[0].detach().contiguous(), **options
+        )
+        for parameter, gradients in layer_gradients(module, inputs, backprops).items():
+            parameter.grad_sample = gradients  # type: ignore[attr-defined]
+        for parameter in trained:
+            parameter._forward_counter -= 1
+        del module.max_batch_len
 
 
 class _GhostClipping(_OfTrained, GradSampleModuleFastGradientClipping):  # type: ignore[misc]

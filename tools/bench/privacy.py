@@ -6,10 +6,13 @@ are drawn (Poisson), so that they have the loop's size only on average.
 
 from __future__ import annotations
 
+import json
 import math
+import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -19,11 +22,14 @@ from rayfl.data.batches import BatchSource
 from rayfl.engine.memory import keep_freed_memory
 from rayfl.models.flat import FlatModel
 from tools.bench.algorithms import BATCH, SAMPLES, one_round_each, scenario, seconds_each
+from tools.bench.processes import growth
 from tools.bench.rounds import job_of
 from tools.bench.table import Row
 
 PRIVATE = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "physical_batch_size": 64}
 MODELS = ("lenet5", "cnn_femnist")
+CONTENDERS = ("plain", "private", "opacus")
+MIB = 2**20
 
 
 def opacus_loop(tables: dict[str, Any]) -> Callable[[], int]:
@@ -54,17 +60,40 @@ def opacus_loop(tables: dict[str, Any]) -> Callable[[], int]:
     return run
 
 
-def measure() -> list[Row]:
+@contextmanager
+def contenders(model: str, dp: dict[str, Any]) -> Iterator[dict[str, Callable[[], int]]]:
+    """By name, a call that trains two clients for an epoch each and returns the steps."""
     torch.set_num_threads(1)
     keep_freed_memory()  # as every host does
     # Opacus' own, of layers that read the inputs themselves
     warnings.filterwarnings("ignore", message="Full backward hook is firing")
+    plain = scenario(model, "fedavg")
+    private = scenario(model, "fedavg", {"local": {"dp": dp}})
+    with one_round_each({"plain": plain, "private": private}) as rounds:
+        yield rounds | {"opacus": opacus_loop(plain)}
+
+
+def peak(model: str, contender: str) -> int:
+    """Bytes that a contender's training adds to the resident memory of this process, at most.
+
+    No more samples are in memory at once than the plain loop's batches have.
+    """
+    with contenders(model, PRIVATE | {"physical_batch_size": BATCH}) as runs:
+        return growth(runs[contender])
+
+
+def peak_in_fresh_process(model: str, contender: str) -> int:
+    command = [sys.executable, "-m", "tools.bench.privacy", model, contender]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return int(json.loads(done.stdout.splitlines()[-1]))
+
+
+def measure() -> list[Row]:
     rows = []
     for model in MODELS:
-        plain = scenario(model, "fedavg")
-        private = scenario(model, "fedavg", {"local": {"dp": PRIVATE}})
-        with one_round_each({"plain": plain, "private": private}) as rounds:
-            steps = seconds_each(rounds | {"opacus": opacus_loop(plain)})
+        with contenders(model, PRIVATE) as runs:
+            steps = seconds_each(runs)
+        memory = {name: peak_in_fresh_process(model, name) for name in CONTENDERS}
         rows += [
             Row(
                 f"privacy: a private step of {model} over one of a plain Opacus loop",
@@ -82,7 +111,20 @@ def measure() -> list[Row]:
                 None,
                 f"{1000 * steps['private']:.2f} against {1000 * steps['plain']:.2f} ms",
             ),
+            Row(
+                f"privacy: memory of private steps of {model} over that of a plain Opacus loop",
+                memory["private"] / memory["opacus"],
+                "×",
+                "<=",
+                1.0,
+                f"{memory['private'] / MIB:.0f} against {memory['opacus'] / MIB:.0f} MiB; "
+                f"{memory['plain'] / MIB:.0f} without privacy",
+            ),
         ]
     for row in rows:
         print(f"  {row.name}: {row.figure:.3f}", file=sys.stderr, flush=True)
     return rows
+
+
+if __name__ == "__main__":
+    print(json.dumps(peak(sys.argv[1], sys.argv[2])))

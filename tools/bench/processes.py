@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -25,6 +28,16 @@ def descendants() -> dict[int, str]:
 def anonymous_bytes(pid: int | str) -> int:
     """Resident memory that is the process' own: neither files nor memory shared with others, such as Ray's objects."""
     return 1024 * _status(pid, "RssAnon")
+
+
+def growth(run: Callable[[], object]) -> int:
+    """Bytes by which this process' resident memory exceeds, at most, during a call what it was before."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # freed memory that was kept would hide what the call takes
+    Path("/proc/self/clear_refs").write_text("5")  # the largest so far is the present one
+    before = _status("self", "VmHWM")
+    run()
+    return 1024 * (_status("self", "VmHWM") - before)
 
 
 def _status(pid: int | str, key: str) -> int:
