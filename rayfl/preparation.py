@@ -18,8 +18,8 @@ from rayfl.engine.requirements import check_metrics, check_requirements
 from rayfl.engine.slices import cut, draw_test_samples
 from rayfl.engine.workload import InitialModel, Workload
 from rayfl.models.flat import FlatModel
-from rayfl.privacy.checks import check_network
-from rayfl.privacy.client_planning import plan_client_privacy
+from rayfl.privacy.clients.planning import plan_client_privacy
+from rayfl.privacy.samples.checks import check_network
 from rayfl.resolution import resolve
 from rayfl.tasks.building import build_task
 

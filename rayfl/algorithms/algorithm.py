@@ -16,7 +16,7 @@ from rayfl.config.local import RATE_KEYS, Train
 from rayfl.config.phase import EvalModel
 from rayfl.errors import ScenarioError
 from rayfl.local.requests import Affine, ClientUpdate, LocalTraining
-from rayfl.privacy.needs import SampleRequest
+from rayfl.privacy.samples.needs import SampleRequest
 
 if TYPE_CHECKING:
     import numpy as np

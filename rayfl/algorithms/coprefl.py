@@ -22,7 +22,7 @@ from rayfl.config.section import check_idle
 from rayfl.errors import ScenarioError
 from rayfl.local.data_view import DataView
 from rayfl.local.requests import LossAndGradient
-from rayfl.privacy.needs import SampleRequest
+from rayfl.privacy.samples.needs import SampleRequest
 
 if TYPE_CHECKING:
     import torch

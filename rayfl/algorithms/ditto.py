@@ -13,7 +13,7 @@ from rayfl.algorithms.exchange import Answer
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.state import Declaration, merged
 from rayfl.local.requests import Affine, LocalTraining
-from rayfl.privacy.needs import SampleRequest
+from rayfl.privacy.samples.needs import SampleRequest
 
 if TYPE_CHECKING:
     import torch

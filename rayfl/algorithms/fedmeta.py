@@ -17,7 +17,7 @@ from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration
 from rayfl.algorithms.support_query import SupportQuery
 from rayfl.local.requests import Gradient, HessianVectorProduct, LossAndGradient
-from rayfl.privacy.needs import SampleRequest
+from rayfl.privacy.samples.needs import SampleRequest
 
 if TYPE_CHECKING:
     import torch

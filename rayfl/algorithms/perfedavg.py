@@ -21,7 +21,7 @@ from rayfl.errors import DivergenceError
 from rayfl.local.data_view import DataView
 from rayfl.local.requests import Gradient, LossAndGradient
 from rayfl.local.steps import batch_size
-from rayfl.privacy.needs import SampleRequest
+from rayfl.privacy.samples.needs import SampleRequest
 
 if TYPE_CHECKING:
     import torch

@@ -17,7 +17,7 @@ from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration, merged
 from rayfl.config.section import check_idle
 from rayfl.local.requests import Affine, Gradient
-from rayfl.privacy.needs import SampleRequest
+from rayfl.privacy.samples.needs import SampleRequest
 
 if TYPE_CHECKING:
     import torch

@@ -12,7 +12,7 @@ from rayfl.cluster.main_objects import install_main_objects
 from rayfl.cluster.starting import Started
 from rayfl.config.scenario import Scenario
 from rayfl.engine.memory import keep_freed_memory
-from rayfl.privacy.client_mechanism import ClientMechanism
+from rayfl.privacy.clients.mechanism import ClientMechanism
 
 if TYPE_CHECKING:
     from rayfl.algorithms.exchange import Exchange

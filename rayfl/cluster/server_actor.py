@@ -14,7 +14,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.noise_of_clients import Noise
 from rayfl.engine.server import Server, ServerSnapshot
 from rayfl.engine.workload import InitialModel, Workload
-from rayfl.privacy.client_mechanism import ClientMechanism
+from rayfl.privacy.clients.mechanism import ClientMechanism
 
 if TYPE_CHECKING:
     from rayfl.algorithms.exchange import Exchange

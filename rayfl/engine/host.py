@@ -33,8 +33,8 @@ from rayfl.engine.workload import Workload
 from rayfl.errors import RayflError
 from rayfl.local.context import ClientContext, ClientState, ClientStreams
 from rayfl.local.requests import ClientUpdate
-from rayfl.privacy.client_answers import hidden_model, hide_answer
-from rayfl.privacy.client_mechanism import ClientMechanism
+from rayfl.privacy.clients.answers import hidden_model, hide_answer
+from rayfl.privacy.clients.mechanism import ClientMechanism
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from rayfl.engine.noise_of_clients import Noise
 from rayfl.engine.planned_privacy import PlannedPrivacy
 from rayfl.engine.workload import InitialModel, Population, Workload
 from rayfl.errors import ScenarioError
-from rayfl.privacy.client_mechanism import ClientMechanism, ClientPlan
+from rayfl.privacy.clients.mechanism import ClientMechanism, ClientPlan
 from rayfl.tasks.metrics.building import build_metrics
 
 

@@ -17,11 +17,11 @@ from rayfl.engine.phase_plan import PhasePlan, plan_phases
 from rayfl.engine.planned_updates import PlannedUpdates, is_pool, participations, touches_clients
 from rayfl.engine.workload import Population
 from rayfl.errors import ScenarioError
-from rayfl.privacy.accounting import Accountant
-from rayfl.privacy.budget import RenyiFilter
-from rayfl.privacy.calibration import ImpossibleTargetError, Planned, noise_of_all, noise_of_each
-from rayfl.privacy.needs import Needs, times, with_noise
-from rayfl.privacy.spending import Mechanism, Spending, history
+from rayfl.privacy.samples.accounting import Accountant
+from rayfl.privacy.samples.budget import RenyiFilter
+from rayfl.privacy.samples.calibration import ImpossibleTargetError, Planned, noise_of_all, noise_of_each
+from rayfl.privacy.samples.needs import Needs, times, with_noise
+from rayfl.privacy.samples.spending import Mechanism, Spending, history
 
 Noise = float | np.ndarray | None
 

@@ -19,8 +19,8 @@ from rayfl.engine.workload import Population
 from rayfl.errors import ScenarioError
 from rayfl.local.draws import drawn, largest, smallest
 from rayfl.local.steps import update_steps
-from rayfl.privacy.needs import Need, Needs
-from rayfl.privacy.poisson import sampling_rate
+from rayfl.privacy.samples.needs import Need, Needs
+from rayfl.privacy.samples.poisson import sampling_rate
 from rayfl.streams import client_stream
 
 

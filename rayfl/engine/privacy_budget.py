@@ -15,9 +15,9 @@ from rayfl.engine.round_index import RoundIndex
 from rayfl.engine.update_report import UpdateReport
 from rayfl.engine.workload import Population
 from rayfl.errors import RayflError
-from rayfl.privacy.budget import RenyiFilter
-from rayfl.privacy.needs import Needs, with_noise, without_noise
-from rayfl.privacy.spending import Mechanism, PrivacyAccounts, Spending, SpendingByClient, by_client_in_total
+from rayfl.privacy.samples.budget import RenyiFilter
+from rayfl.privacy.samples.needs import Needs, with_noise, without_noise
+from rayfl.privacy.samples.spending import Mechanism, PrivacyAccounts, Spending, SpendingByClient, by_client_in_total
 
 
 @dataclass(frozen=True)

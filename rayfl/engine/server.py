@@ -20,8 +20,8 @@ from rayfl.engine.reduction import HostAnswers, reduce_hosts
 from rayfl.engine.round_index import RoundIndex
 from rayfl.engine.workload import InitialModel
 from rayfl.errors import DivergenceError, RayflError
-from rayfl.privacy.client_mechanism import ClientMechanism
-from rayfl.privacy.noised_sums import bound_of, noised
+from rayfl.privacy.clients.mechanism import ClientMechanism
+from rayfl.privacy.clients.noised_sums import bound_of, noised
 from rayfl.streams import stream
 from rayfl.user_code import their_traceback
 

@@ -13,8 +13,8 @@ from rayfl.engine.job import Job, Session
 from rayfl.engine.phase_plan import PhasePlan, plan_phases
 from rayfl.engine.platform_facts import differing_hosts
 from rayfl.models.flat import FlatModel
-from rayfl.privacy.client_statement import planned_cost
-from rayfl.privacy.statement import NOT_COVERED, randomness
+from rayfl.privacy.clients.statement import planned_cost
+from rayfl.privacy.samples.statement import NOT_COVERED, randomness
 
 
 def announce(console: Console, job: Job, model: FlatModel) -> None:

@@ -15,9 +15,9 @@ from rayfl.engine.events import BudgetSpent, Evaluated, Event, RoundDone
 from rayfl.engine.job import Job
 from rayfl.engine.planned_privacy import PlannedPhase
 from rayfl.engine.privacy_budget import BudgetSnapshot
-from rayfl.privacy.accounting import Accountant
-from rayfl.privacy.client_epsilons import ClientEpsilons
-from rayfl.privacy.statement import NOT_COVERED, sampling, statement
+from rayfl.privacy.samples.accounting import Accountant
+from rayfl.privacy.samples.client_epsilons import ClientEpsilons
+from rayfl.privacy.samples.statement import NOT_COVERED, sampling, statement
 from rayfl.report.records import Records
 
 BINS = 20

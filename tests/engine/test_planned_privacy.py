@@ -13,11 +13,11 @@ from rayfl.engine.phase_plan import plan_phases
 from rayfl.engine.planned_updates import PlannedUpdates, participations
 from rayfl.engine.round_index import RoundIndex
 from rayfl.errors import ScenarioError
-from rayfl.privacy.accounting import Accountant
-from rayfl.privacy.needs import Need, Needs, times, with_noise, without_noise
-from rayfl.privacy.spending import Mechanism
+from rayfl.privacy.samples.accounting import Accountant
+from rayfl.privacy.samples.needs import Need, Needs, times, with_noise, without_noise
+from rayfl.privacy.samples.spending import Mechanism
 from tests.engine.scenes import run_on_hosts
-from tests.privacy.scene import dp, job, phase, spent_in
+from tests.privacy.samples.scene import dp, job, phase, spent_in
 from tests.user_code import SHARD_SIZES
 
 DELTA = 1e-5

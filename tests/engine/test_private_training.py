@@ -22,7 +22,7 @@ from rayfl.local.context import ClientContext
 from rayfl.local.data_view import DataView
 from rayfl.local.requests import ClientUpdate, Gradient, HessianVectorProduct, LocalTraining
 from rayfl.models.flat import FlatModel
-from rayfl.privacy.spending import Mechanism
+from rayfl.privacy.samples.spending import Mechanism
 from rayfl.streams import client_stream, client_torch_seed
 from tests.engine.scenes import prepared, run_on_hosts, without_clock
 

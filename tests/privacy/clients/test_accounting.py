@@ -8,7 +8,7 @@ from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDp
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
-from rayfl.privacy.client_accounting import Release, epsilon_of, gaussian_epsilon, history
+from rayfl.privacy.clients.accounting import Release, epsilon_of, gaussian_epsilon, history
 
 DELTA = 190**-1.1
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE

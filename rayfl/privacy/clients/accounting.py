@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from rayfl.privacy.without_replacement import rdp_without_replacement
+from rayfl.privacy.clients.without_replacement import rdp_without_replacement
 
 Sampling = Literal["poisson", "without_replacement", "none"]
 

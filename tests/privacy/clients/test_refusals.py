@@ -16,7 +16,7 @@ from rayfl.errors import ClientError, RayflError, ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.models.network import Network
 from tests.engine.scenes import run_on_hosts
-from tests.privacy.client_scenes import central, job, local, phase
+from tests.privacy.clients.scenes import central, job, local, phase
 
 RELAY = {"schedule": "relay", "algorithm": "fedavg"}
 

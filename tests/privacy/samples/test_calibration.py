@@ -7,11 +7,11 @@ from typing import Literal
 
 import pytest
 
-from rayfl.privacy.accounting import Accountant
-from rayfl.privacy.calibration import ImpossibleTargetError, Planned, noise_of_all, noise_of_each
-from rayfl.privacy.needs import Need
-from rayfl.privacy.spending import Mechanism
-from tests.privacy.test_accounting import DELTA, by_opacus
+from rayfl.privacy.samples.accounting import Accountant
+from rayfl.privacy.samples.calibration import ImpossibleTargetError, Planned, noise_of_all, noise_of_each
+from rayfl.privacy.samples.needs import Need
+from rayfl.privacy.samples.spending import Mechanism
+from tests.privacy.samples.test_accounting import DELTA, by_opacus
 
 Name = Literal["prv", "rdp"]
 CLOSE = 0.98

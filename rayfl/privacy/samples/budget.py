@@ -9,8 +9,8 @@ are public, and never on what its samples are.
 
 from __future__ import annotations
 
-from rayfl.privacy.rdp import conversion, rdp_of
-from rayfl.privacy.spending import Spending
+from rayfl.privacy.samples.rdp import conversion, rdp_of
+from rayfl.privacy.samples.spending import Spending
 
 
 class RenyiFilter:

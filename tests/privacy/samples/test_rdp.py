@@ -8,8 +8,8 @@ import warnings
 import numpy as np
 import pytest
 
-from rayfl.privacy.rdp import LEAST_SAMPLED_NOISE, ORDERS, epsilon_of_rdp, epsilons_by_rdp, rdp, rdp_of
-from rayfl.privacy.spending import Mechanism
+from rayfl.privacy.samples.rdp import LEAST_SAMPLED_NOISE, ORDERS, epsilon_of_rdp, epsilons_by_rdp, rdp, rdp_of
+from rayfl.privacy.samples.spending import Mechanism
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from rayfl.errors import ScenarioError
-from rayfl.privacy.accounting import LARGEST_PRV, LEADERS, Accountant
-from rayfl.privacy.client_epsilons import ClientEpsilons
-from rayfl.privacy.spending import Mechanism
+from rayfl.privacy.samples.accounting import LARGEST_PRV, LEADERS, Accountant
+from rayfl.privacy.samples.client_epsilons import ClientEpsilons
+from rayfl.privacy.samples.spending import Mechanism
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -7,7 +7,7 @@ import pytest
 
 from rayfl.config.local import Local
 from rayfl.privacy.noise import Seeded
-from rayfl.privacy.poisson import expected_batch_size, poisson_batches, sampling_rate, shuffled_batches
+from rayfl.privacy.samples.poisson import expected_batch_size, poisson_batches, sampling_rate, shuffled_batches
 from rayfl.streams import stream
 
 

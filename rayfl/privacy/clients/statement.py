@@ -11,10 +11,10 @@ import numpy as np
 from rayfl.config.phase import CentralPhase, Phase
 from rayfl.config.scenario import Scenario
 from rayfl.engine.cohort import expected_cohort_size
-from rayfl.privacy.client_accounting import Release, accountants_of, epsilon_of, history
-from rayfl.privacy.client_checks import largest_delta
-from rayfl.privacy.client_ledger import ClientLedger, knows_participants, relation_of, release_of, sampling_of
-from rayfl.privacy.client_mechanism import ClientPlan
+from rayfl.privacy.clients.accounting import Release, accountants_of, epsilon_of, history
+from rayfl.privacy.clients.checks import largest_delta
+from rayfl.privacy.clients.ledger import ClientLedger, knows_participants, relation_of, release_of, sampling_of
+from rayfl.privacy.clients.mechanism import ClientPlan
 
 PROJECTED = (10_000, 1_000_000)
 """Numbers of clients for which epsilon is projected."""

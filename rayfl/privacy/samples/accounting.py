@@ -17,8 +17,8 @@ from typing import Literal
 import numpy as np
 
 from rayfl.errors import ScenarioError
-from rayfl.privacy.rdp import epsilons_by_rdp
-from rayfl.privacy.spending import Mechanism, Spending, history
+from rayfl.privacy.samples.rdp import epsilons_by_rdp
+from rayfl.privacy.samples.spending import Mechanism, Spending, history
 
 Steps = tuple[tuple[float, float, int], ...]
 """(noise multiplier, rate, steps), as Opacus' accountants keep them."""

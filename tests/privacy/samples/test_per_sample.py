@@ -19,7 +19,7 @@ from rayfl.models.fast_kernels import use_fast_kernels
 from rayfl.models.flat import FlatModel
 from rayfl.models.modes import evaluation_mode
 from rayfl.models.network import Network
-from rayfl.privacy.per_sample import PerSampleGradients
+from rayfl.privacy.samples.per_sample import PerSampleGradients
 from rayfl.registry import call_with_options
 from rayfl.tasks.classification import Classification
 from tests.algorithms.scene import TanhNet

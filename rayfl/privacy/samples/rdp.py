@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from rayfl.privacy.spending import Mechanism, Spending
+from rayfl.privacy.samples.spending import Mechanism, Spending
 
 ORDERS = np.array([1 + tenth / 10 for tenth in range(1, 100)] + list(range(12, 64)), dtype=np.float64)
 """The orders of Opacus' RDPAccountant, so that both give the same epsilon."""

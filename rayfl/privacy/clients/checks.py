@@ -10,8 +10,8 @@ from rayfl.engine.phase_plan import PhasePlan
 from rayfl.errors import ScenarioError
 from rayfl.local.selection import select
 from rayfl.models.flat import FlatModel
-from rayfl.privacy.client_accounting import accountants_of
-from rayfl.privacy.client_ledger import relation_of, sampling_of
+from rayfl.privacy.clients.accounting import accountants_of
+from rayfl.privacy.clients.ledger import relation_of, sampling_of
 
 LARGEST_DELTA = 1.1
 """delta is at most 1 / M^1.1 of M clients (McMahan et al., ICLR 2018)."""

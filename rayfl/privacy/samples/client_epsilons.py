@@ -7,8 +7,8 @@ from collections import Counter
 import numpy as np
 
 from rayfl.data.pools import pool_number
-from rayfl.privacy.accounting import Accountant
-from rayfl.privacy.spending import Mechanism, PrivacyAccounts, Spending, SpendingByClient, history
+from rayfl.privacy.samples.accounting import Accountant
+from rayfl.privacy.samples.spending import Mechanism, PrivacyAccounts, Spending, SpendingByClient, history
 
 EXACT_AT_ONCE = 64
 """Distinct histories up to which `each` asks the accountant for every client's epsilon; above, they are RDP bounds."""

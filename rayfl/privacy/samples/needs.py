@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from rayfl.privacy.spending import Mechanism, Spending
+from rayfl.privacy.samples.spending import Mechanism, Spending
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.events import Event, RoundDone
 from rayfl.engine.job import Job
 from rayfl.preparation import prepare
-from rayfl.privacy.needs import SampleRequest
-from rayfl.privacy.spending import Mechanism
+from rayfl.privacy.samples.needs import SampleRequest
+from rayfl.privacy.samples.spending import Mechanism
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +56,7 @@ class Frugal(Charged):
         return (*super().sample_requests(), SampleRequest("query"))
 
 
-CHARGED = "tests.privacy.scene:Charged"
+CHARGED = "tests.privacy.samples.scene:Charged"
 """The algorithm above."""
 
 

@@ -177,7 +177,7 @@ def _check_batch_norm(model: FlatModel, selection: Selection | None, where: str)
 
 
 def _check_norm_samplers(model: FlatModel, selection: Selection | None, where: str) -> None:
-    from rayfl.privacy.per_sample import norm_sampled
+    from rayfl.privacy.samples.per_sample import norm_sampled
 
     for name, module in model.module.named_modules():
         for own, parameter in module.named_parameters(name, recurse=False):
@@ -200,7 +200,7 @@ def _compare_with_loop(
 
     from rayfl.data.batches import BatchSource
     from rayfl.models.modes import evaluation_mode
-    from rayfl.privacy.per_sample import PerSampleGradients
+    from rayfl.privacy.samples.per_sample import PerSampleGradients
 
     kind = type(model.module).__name__
     rows = np.arange(min(PROBED, len(store.train)))

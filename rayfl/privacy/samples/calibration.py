@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rayfl.privacy.accounting import Accountant
-from rayfl.privacy.needs import Needs, with_noise
-from rayfl.privacy.spending import Mechanism, Spending
+from rayfl.privacy.samples.accounting import Accountant
+from rayfl.privacy.samples.needs import Needs, with_noise
+from rayfl.privacy.samples.spending import Mechanism, Spending
 
 RATIO = 1.001
 """Of neighbouring noise multipliers: they are powers of it, so that clients share them."""

@@ -19,10 +19,10 @@ from rayfl.engine.cohort import cohort_of
 from rayfl.engine.events import RoundDone
 from rayfl.engine.job import Job
 from rayfl.engine.round_index import RoundIndex
-from rayfl.privacy.client_ledger import ClientLedger
-from rayfl.privacy.client_statement import ClientAccount, client_statement, planned_cost
+from rayfl.privacy.clients.ledger import ClientLedger
+from rayfl.privacy.clients.statement import ClientAccount, client_statement, planned_cost
 from tests.engine.scenes import run_on_hosts, tables
-from tests.privacy.client_scenes import PEOPLE, central, job, local, phase
+from tests.privacy.clients.scenes import PEOPLE, central, job, local, phase
 
 DELTA = 12**-1.1
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE

@@ -15,7 +15,7 @@ from torch import nn
 from rayfl.errors import ScenarioError
 from rayfl.models.flat import FlatModel
 from rayfl.models.slot import Slot
-from rayfl.privacy.contiguous_copy import contiguous_copy, copy_modes
+from rayfl.privacy.samples.contiguous_copy import contiguous_copy, copy_modes
 from rayfl.tasks.task import Task
 
 SMALLEST_NORM = 1e-6

@@ -1,0 +1,1 @@
+"""Privacy of single samples (`local.dp`): DP-SGD, and the account of every client."""
