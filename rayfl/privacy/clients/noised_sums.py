@@ -9,8 +9,8 @@ import numpy as np
 
 from rayfl.algorithms.exchange import Answers, Part
 from rayfl.algorithms.server_state import ServerState
-from rayfl.privacy.client_noise import standard_normal
 from rayfl.privacy.clients.mechanism import BELOW, CLIP_NORM, ClientMechanism, length
+from rayfl.privacy.noise import standard_normal
 
 
 def bound_of(mechanism: ClientMechanism, server: ServerState) -> float:

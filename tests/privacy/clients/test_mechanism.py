@@ -21,10 +21,10 @@ from rayfl.engine.events import RoundDone
 from rayfl.engine.exact_sum import ExactSum, combine
 from rayfl.engine.job import Job
 from rayfl.local.context import ClientStreams
-from rayfl.privacy.client_noise import standard_normal
 from rayfl.privacy.clients.answers import hide_answer
 from rayfl.privacy.clients.mechanism import BELOW, CLIP_NORM, ClientMechanism
 from rayfl.privacy.clients.noised_sums import noised
+from rayfl.privacy.noise import standard_normal
 from rayfl.streams import stream
 from tests.engine.scenes import cast, run_on_hosts, without_clock
 from tests.privacy.clients.scenes import UNIFORM, central, job, local, phase
