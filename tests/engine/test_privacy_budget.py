@@ -27,7 +27,7 @@ from rayfl.privacy.samples.needs import with_noise
 from rayfl.privacy.samples.spending import Mechanism, SpendingByClient
 from rayfl.streams import stream
 from tests.engine.scenes import cast, run_on_hosts, without_clock
-from tests.privacy.samples.scene import CHARGED, dp, job, phase, spent_in
+from tests.privacy.samples.scene import dp, job, phase, spent_in
 
 BUDGET = 25.0
 ACCOUNTANT = Accountant("rdp", 1e-5)
@@ -173,8 +173,8 @@ def test_clients_that_keep_state_go_on_after_a_phase_that_ended_early(hosts: int
 
 
 def test_central_training_spends_every_clients_budget() -> None:
-    central = {"name": "central", "schedule": "central", "rounds": 300, "algorithm": CHARGED,
-               "local": {"batch_size": 4, "steps": 3, **budget()}}  # fmt: skip
+    local = {"batch_size": 4, "steps": 3, **budget()}
+    central = {"name": "central", "schedule": "central", "rounds": 300, "local": local}
     _, events = run_on_hosts(job(phase("relay", 1, "relay", cohort=1, local=budget()), central), 1)
     (ended,) = cut_short(events)
     spent = spent_in(events)

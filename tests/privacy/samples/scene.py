@@ -22,22 +22,7 @@ if TYPE_CHECKING:
     from rayfl.local.requests import LocalTraining
 
 
-class Charged(FedAvg):
-    """FedAvg whose clients say what private training would have spent, unless something else has said so."""
-
-    def train(
-        self, client: ClientContext, model: torch.Tensor, *others: Any, **more: Any
-    ) -> Generator[LocalTraining, torch.Tensor, torch.Tensor]:
-        trained = yield from super().train(client, model, *others, **more)
-        local = client.local
-        if local.dp is not None and not client.spent:
-            rate = 1.0 if local.batch_size == "full" else min(1.0, local.batch_size / client.num_samples)
-            assert local.dp.noise_multiplier is not None
-            client.spent[Mechanism(local.dp.noise_multiplier, rate)] += client.steps
-        return trained
-
-
-class Greedy(Charged):
+class Greedy(FedAvg):
     """Asks for more than it declares."""
 
     def train(
@@ -49,15 +34,11 @@ class Greedy(Charged):
         return trained
 
 
-class Frugal(Charged):
+class Frugal(FedAvg):
     """Declares more than it asks for."""
 
     def sample_requests(self) -> tuple[SampleRequest, ...]:
         return (*super().sample_requests(), SampleRequest("query"))
-
-
-CHARGED = "tests.privacy.samples.scene:Charged"
-"""The algorithm above."""
 
 
 def dp(**options: Any) -> dict[str, Any]:
@@ -67,10 +48,9 @@ def dp(**options: Any) -> dict[str, Any]:
 
 
 def phase(name: str, rounds: int = 3, schedule: str = "parallel", cohort: Any = 2, **more: Any) -> dict[str, Any]:
-    """A phase of `Charged`, two epochs of batches of 4, with `dp` where nothing else is given."""
+    """A phase of FedAvg, two epochs of batches of 4, with `dp` where nothing else is given."""
     local = {"epochs": 2, "batch_size": 4, "lr": 0.1, "dp": dp()} | more.pop("local", {})
-    return {"name": name, "rounds": rounds, "schedule": schedule, "cohort": cohort, "algorithm": CHARGED,
-            "local": local, **more}  # fmt: skip
+    return {"name": name, "rounds": rounds, "schedule": schedule, "cohort": cohort, "local": local, **more}
 
 
 def tables(*phases: dict[str, Any], **more: Any) -> dict[str, Any]:
