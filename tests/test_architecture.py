@@ -44,6 +44,7 @@ FORBIDDEN = {
     "rayfl.data": ("rayfl.engine", *ABOVE),
     "rayfl.tasks": ("rayfl.algorithms", "rayfl.data", "rayfl.engine", "rayfl.local", "rayfl.models", *ABOVE),
     "rayfl.engine": ABOVE,
+    "rayfl.privacy": ABOVE,
 }
 MAY_IMPORT_RAY = ("rayfl.cluster",)
 MAY_IMPORT_CLUSTER = ("rayfl.cluster", "rayfl.simulation", "rayfl.scenario", "rayfl.grid")

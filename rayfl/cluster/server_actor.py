@@ -11,17 +11,17 @@ import ray
 from rayfl.cluster.main_objects import install_main_objects
 from rayfl.cluster.starting import Started
 from rayfl.config.scenario import Scenario
-from rayfl.engine.noise_of_clients import Noise
 from rayfl.engine.server import Server, ServerSnapshot
 from rayfl.engine.workload import InitialModel, Workload
 from rayfl.privacy.clients.mechanism import ClientMechanism
+from rayfl.privacy.samples.noise_multipliers import PhaseNoise
 
 if TYPE_CHECKING:
     from rayfl.algorithms.exchange import Exchange
     from rayfl.engine.reduction import HostAnswers
     from rayfl.engine.round_index import RoundIndex
 
-WorkloadsBox = list["ray.ObjectRef[tuple[Sequence[Workload], Sequence[Noise]]]"]
+WorkloadsBox = list["ray.ObjectRef[tuple[Sequence[Workload], Sequence[PhaseNoise]]]"]
 """What hosts hold, as a reference in a list: Ray replaces a bare one among a call's arguments by its value."""
 
 ModelBox = list["ray.ObjectRef[np.ndarray]"]

@@ -18,7 +18,6 @@ from rayfl.engine.device import choose_device
 from rayfl.engine.events import Evaluated
 from rayfl.engine.failed_update import told_as_client_error
 from rayfl.engine.host_evaluation import HostEvaluation
-from rayfl.engine.noise_of_clients import Noise, noise_multiplier
 from rayfl.engine.outgoing_answer import apply_transforms, check_lengths
 from rayfl.engine.phase_plan import commits_before, plan_phases
 from rayfl.engine.platform_facts import platform_facts, processor_name
@@ -35,6 +34,7 @@ from rayfl.local.context import ClientContext, ClientState, ClientStreams
 from rayfl.local.requests import ClientUpdate
 from rayfl.privacy.clients.answers import hidden_model, hide_answer
 from rayfl.privacy.clients.mechanism import ClientMechanism
+from rayfl.privacy.samples.noise_multipliers import PhaseNoise, noise_multiplier
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class Host:
         index: The host's number, which errors name.
         scenario: What runs.
         workloads: What each phase trains.
-        noise: By phase, the noise multiplier of `local.dp`; see `Job.noise`.
+        noise: By phase, the noise multiplier of `local.dp`; empty if no phase has it.
         client_privacy: How each phase hides its clients; empty if none does.
     """
 
@@ -55,7 +55,7 @@ class Host:
         index: int,
         scenario: Scenario,
         workloads: Sequence[Workload],
-        noise: Sequence[Noise] = (),
+        noise: Sequence[PhaseNoise] = (),
         client_privacy: Sequence[ClientMechanism | None] = (),
     ) -> None:
         use_threads(scenario.numerics.threads)

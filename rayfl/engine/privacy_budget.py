@@ -10,13 +10,13 @@ from functools import cached_property
 from rayfl.config.scenario import Scenario
 from rayfl.data.pools import pool_number
 from rayfl.engine.phase_plan import PhasePlan
-from rayfl.engine.planned_updates import PlannedUpdates, is_pool
 from rayfl.engine.round_index import RoundIndex
 from rayfl.engine.update_report import UpdateReport
 from rayfl.engine.workload import Population
 from rayfl.errors import RayflError
-from rayfl.privacy.samples.budget import RenyiFilter
 from rayfl.privacy.samples.needs import Needs, with_noise, without_noise
+from rayfl.privacy.samples.planned_updates import PlannedUpdates, is_pool
+from rayfl.privacy.samples.renyi_filter import RenyiFilter
 from rayfl.privacy.samples.spending import Mechanism, PrivacyAccounts, Spending, SpendingByClient, by_client_in_total
 
 

@@ -41,7 +41,7 @@ def announce(console: Console, job: Job, model: FlatModel) -> None:
 
 def privacy_lines(job: Job) -> list[str]:
     """What is known beforehand of a run with `local.dp`: noise, the largest epsilon, and what to mind."""
-    planned = {phase.name: phase for phase in job.privacy.phases}
+    planned = {phase.name: phase for phase in job.sample_plan.phases}
     lines, phases = [], []
     for phase in job.scenario.phases:
         dp = phase.local.dp
@@ -57,7 +57,7 @@ def privacy_lines(job: Job) -> list[str]:
         lines.append(f"privacy  {phase.name}: noise multiplier {noise}{why}; {epsilon}, delta {dp.delta:g}")
     if phases:
         lines.append(f"         {randomness(phases)}")
-    return lines + [f"note     {note}" for note in job.privacy.notes]
+    return lines + [f"note     {note}" for note in job.sample_plan.notes]
 
 
 def announce_hosts(console: Console, session: Session, backend: str, folder: Path) -> None:

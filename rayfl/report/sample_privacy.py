@@ -13,10 +13,10 @@ import numpy as np
 from rayfl.config.privacy import SampleDP
 from rayfl.engine.events import BudgetSpent, Evaluated, Event, RoundDone
 from rayfl.engine.job import Job
-from rayfl.engine.planned_privacy import PlannedPhase
 from rayfl.engine.privacy_budget import BudgetSnapshot
 from rayfl.privacy.samples.accounting import Accountant
 from rayfl.privacy.samples.client_epsilons import ClientEpsilons
+from rayfl.privacy.samples.planning import PlannedPhase
 from rayfl.privacy.samples.statement import NOT_COVERED, sampling, statement
 from rayfl.report.records import Records
 
@@ -35,8 +35,8 @@ class SamplePrivacy:
     """
 
     def __init__(self, job: Job) -> None:
-        self._planned = job.privacy.phases
-        self._notes = job.privacy.notes
+        self._planned = job.sample_plan.phases
+        self._notes = job.sample_plan.notes
         names = {phase.name for phase in self._planned}
         self._phases = [
             dp for phase in job.scenario.phases if phase.name in names and (dp := phase.local.dp) is not None

@@ -15,7 +15,6 @@ from rayfl.engine.host import Host
 from rayfl.engine.inline import InlineBackend
 from rayfl.engine.job import Job
 from rayfl.engine.phase_plan import plan_phases
-from rayfl.engine.planned_updates import PlannedUpdates
 from rayfl.engine.privacy_budget import PrivacyBudget
 from rayfl.engine.round_index import RoundIndex
 from rayfl.engine.scheduler import Scheduler
@@ -24,6 +23,7 @@ from rayfl.engine.update_report import UpdateReport
 from rayfl.errors import RayflError
 from rayfl.privacy.samples.accounting import Accountant
 from rayfl.privacy.samples.needs import with_noise
+from rayfl.privacy.samples.planned_updates import PlannedUpdates
 from rayfl.privacy.samples.spending import Mechanism, SpendingByClient
 from rayfl.streams import stream
 from tests.engine.scenes import cast, run_on_hosts, without_clock

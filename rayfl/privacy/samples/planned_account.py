@@ -1,11 +1,10 @@
-"""What a run will spend of its clients' privacy, and with which noise: found before it starts."""
+"""The account of every client as it will stand after each phase, and the noise that keeps it within its targets."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -13,149 +12,52 @@ from rayfl.config.privacy import SampleDP
 from rayfl.config.scenario import Scenario
 from rayfl.data.pools import pool_number
 from rayfl.engine.cohort import cohort_sizes
-from rayfl.engine.phase_plan import PhasePlan, plan_phases
-from rayfl.engine.planned_updates import PlannedUpdates, is_pool, participations, touches_clients
+from rayfl.engine.phase_plan import PhasePlan
 from rayfl.engine.workload import Population
 from rayfl.errors import ScenarioError
 from rayfl.privacy.samples.accounting import Accountant
-from rayfl.privacy.samples.budget import RenyiFilter
 from rayfl.privacy.samples.calibration import ImpossibleTargetError, Planned, noise_of_all, noise_of_each
 from rayfl.privacy.samples.needs import Needs, times, with_noise
+from rayfl.privacy.samples.planned_updates import PlannedUpdates, is_pool, participations, touches_clients
+from rayfl.privacy.samples.renyi_filter import RenyiFilter
 from rayfl.privacy.samples.spending import Mechanism, Spending, history
-
-Noise = float | np.ndarray | None
 
 LARGE = 10.0
 """An epsilon above which it is said why it is large."""
 
 
-@dataclass(frozen=True)
-class PlannedPhase:
-    """A phase with `local.dp`.
-
-    Attributes:
-        name: Of the phase.
-        noise: Its noise multiplier: of all clients, or [clients]; those that take no part have the largest.
-        epsilon: The largest of any client at its end, earlier phases included; an upper bound where clients may be left
-            out, and None where no accountant covers the batches.
-        target: What the noise was found for, if it was.
-    """
-
-    name: str
-    noise: float | np.ndarray
-    epsilon: float | None
-    target: float | None
-
-
-@dataclass(frozen=True)
-class PlannedPrivacy:
-    """What a run's records and its output say beforehand.
-
-    Attributes:
-        noise: By phase; see `Job.noise`. Empty if no phase has `local.dp`.
-        phases: Those that have.
-        notes: Warnings, and reasons why an epsilon is large, in a line each.
-    """
-
-    noise: Sequence[Noise] = ()
-    phases: Sequence[PlannedPhase] = ()
-    notes: Sequence[str] = field(default_factory=tuple)
-
-
-def plan_privacy(scenario: Scenario, populations: Sequence[Population]) -> PlannedPrivacy:
-    """Finds the noise of every phase with `local.dp`, and what clients will have spent after it.
-
-    Args:
-        scenario: What runs.
-        populations: The clients of each phase.
-
-    Raises:
-        ScenarioError: The phases' options do not make one account; or a target or budget is impossible.
-    """
-    plans = plan_phases(scenario)
-    private = [plan for plan in plans if plan.phase.local.dp is not None and touches_clients(plan)]
-    if not private:
-        return PlannedPrivacy([_fixed_noise(plan) for plan in plans] if _any_dp(plans) else ())
-    _check_account(plans, private)
-    noise: list[Noise] = [_fixed_noise(plan) for plan in plans]
-    phases, account = [], _Account(scenario, plans, populations)
-    for plan in private:
-        dp = _dp(plan)
-        found = account.noise_of(plan)
-        noise[plan.number] = found
-        account.book(plan, found)
-        covered = all(_dp(before).sampling == "poisson" for before in private if before.number <= plan.number)
-        epsilon = min(account.maximum(), dp.max_epsilon or math.inf) if covered else None
-        phases.append(PlannedPhase(plan.phase.name, found, epsilon, dp.target_epsilon))
-    return PlannedPrivacy(noise, phases, account.notes(phases[-1].epsilon))
-
-
-def _dp(plan: PhasePlan) -> SampleDP:
+def dp_of(plan: PhasePlan) -> SampleDP:
+    """`local.dp` of a phase that has it."""
     assert plan.phase.local.dp is not None
     return plan.phase.local.dp
 
 
-def _any_dp(plans: Sequence[PhasePlan]) -> bool:
-    return any(plan.phase.local.dp is not None for plan in plans)
+class PlannedAccount:
+    """What clients will have spent, phase by phase, as planned.
 
-
-def _fixed_noise(plan: PhasePlan) -> Noise:
-    """The noise that the phase itself gives; of the server's own samples, which are planned with nobody, it must."""
-    dp = plan.phase.local.dp
-    if dp is not None and dp.noise_multiplier is None and not touches_clients(plan):
-        raise ScenarioError(
-            f"phases.{plan.phase.name}.local.dp.target_epsilon: the phase trains on the server's samples, which are in "
-            "no client's account; give noise_multiplier"
-        )
-    return None if dp is None else dp.noise_multiplier
-
-
-def _check_account(plans: Sequence[PhasePlan], private: Sequence[PhasePlan]) -> None:
-    """Checks that what all phases spend is one account."""
-    first = private[0]
-    for plan in plans:
-        where = f"phases.{plan.phase.name}.local.dp"
-        if touches_clients(plan) and plan.phase.local.dp is None:
-            raise ScenarioError(
-                f"{where}: is missing, and without it the phase hides no sample that '{first.phase.name}' would; give "
-                "it one too (noise_multiplier = 0 for a run without a guarantee), or leave it out everywhere"
-            )
-    budgeted: PhasePlan | None = None
-    for plan in private:
-        where, dp = f"phases.{plan.phase.name}.local.dp", _dp(plan)
-        for key in ("delta", "accountant"):
-            own, others = getattr(dp, key), getattr(_dp(first), key)
-            if own != others:
-                raise ScenarioError(
-                    f"{where}.{key}: is {own}, and {others} in '{first.phase.name}': a client has one account over all "
-                    "phases; give all the same"
-                )
-        if dp.target_epsilon is not None and budgeted is not None:
-            raise ScenarioError(
-                f"{where}.target_epsilon: what is spent before depends on whom max_epsilon of '{budgeted.phase.name}' "
-                "leaves out; give noise_multiplier"
-            )
-        if dp.target_epsilon is not None and any(_dp(before).sampling == "shuffled" for before in private):
-            raise ScenarioError(f"{where}.target_epsilon: no accountant covers sampling = 'shuffled' of other phases")
-        budgeted = plan if dp.max_epsilon is not None else budgeted
-
-
-class _Account:
-    """What clients will have spent, phase by phase, as planned."""
+    Args:
+        scenario: What runs.
+        plans: Its phases, at least one of which has `local.dp` on clients' samples.
+        populations: The clients of each phase.
+    """
 
     def __init__(self, scenario: Scenario, plans: Sequence[PhasePlan], populations: Sequence[Population]) -> None:
         self._populations = populations
         self._taken = participations(scenario, plans, populations)
         self._spent: dict[int, dict[Mechanism, int]] = {}
         first = next(plan for plan in plans if plan.phase.local.dp is not None and touches_clients(plan))
-        self._accountant = Accountant(_dp(first).accountant, _dp(first).delta)
+        self._accountant = Accountant(dp_of(first).accountant, dp_of(first).delta)
         self._first = first
         self._phases: list[str] = []
         self._limited = False
 
     def noise_of(self, plan: PhasePlan) -> float | np.ndarray:
-        """The noise of a phase; all phases before it are booked."""
-        dp = _dp(plan)
+        """The noise multiplier of a phase, given or found for its target; all phases before it must be booked.
+
+        Raises:
+            ScenarioError: No noise meets the target, or the budget lets no client take part.
+        """
+        dp = dp_of(plan)
         if dp.noise_multiplier is not None:
             if dp.max_epsilon is not None:
                 self._check_budget(plan, dp)
@@ -180,14 +82,18 @@ class _Account:
             own = noise if isinstance(noise, float | int) else float(noise[client])
             self._spent[client] = with_noise(needs, own, self._spent.get(client))
         self._phases.append(plan.phase.name)
-        self._limited |= _dp(plan).max_epsilon is not None
+        self._limited |= dp_of(plan).max_epsilon is not None
 
     def maximum(self) -> float:
         """The largest epsilon of any client."""
         return self._accountant.maximum(self._totals())
 
     def notes(self, epsilon: float | None) -> list[str]:
-        """What should be said of the account as it is."""
+        """Warnings, and why an epsilon is large, in a line each.
+
+        Args:
+            epsilon: The largest of any client; None where no accountant covers it.
+        """
         sizes = self._populations[self._first.number].sizes
         delta, samples, found = self._accountant.delta, int(sizes.sum()), []
         if delta > 1 / samples:
@@ -246,7 +152,7 @@ class _Account:
         return [self._total(client) for client in self._spent]
 
     def _impossible(self, plan: PhasePlan, planned: Sequence[Planned]) -> ScenarioError:
-        dp, where = _dp(plan), f"phases.{plan.phase.name}.local.dp.target_epsilon"
+        dp, where = dp_of(plan), f"phases.{plan.phase.name}.local.dp.target_epsilon"
         spent = self._accountant.maximum([each.earlier for each in planned])
         if spent >= dp.target_epsilon:  # type: ignore[operator]
             before = " and ".join(f"'{name}'" for name in self._phases)

@@ -1,4 +1,4 @@
-"""How much noise private training adds to which client's gradients."""
+"""The noise multiplier of each client's private training, phase by phase."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-Noise = float | np.ndarray | None
-"""The noise multiplier of a phase: of all clients, or [clients]; None where samples are not private."""
+PhaseNoise = float | np.ndarray | None
+"""The noise multiplier of a phase: one for all clients, or float64 [clients]; None without `local.dp`."""
 
 
-def noise_multiplier(noise: Sequence[Noise], phase: int, client: int) -> float | None:
-    """The noise multiplier of a client, or of a pool of samples, which has the largest of all clients.
+def noise_multiplier(noise: Sequence[PhaseNoise], phase: int, client: int) -> float | None:
+    """The noise multiplier of a client, or of a pool of samples, which takes the largest of any client.
 
     Args:
         noise: By phase.

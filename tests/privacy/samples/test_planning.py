@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from rayfl.engine.phase_plan import plan_phases
-from rayfl.engine.planned_updates import PlannedUpdates, participations
 from rayfl.engine.round_index import RoundIndex
 from rayfl.errors import ScenarioError
 from rayfl.privacy.samples.accounting import Accountant
 from rayfl.privacy.samples.needs import Need, Needs, times, with_noise, without_noise
+from rayfl.privacy.samples.planned_updates import PlannedUpdates, participations
 from rayfl.privacy.samples.spending import Mechanism
 from tests.engine.scenes import run_on_hosts
 from tests.privacy.samples.scene import dp, job, phase, spent_in
@@ -127,7 +127,7 @@ def test_the_noise_for_a_target_keeps_it_for_the_whole_run_so_far(name: Any) -> 
     assert 0.98 * 4 <= max(final_epsilons(prepared.noise, name, given[0]).values()) <= 4
     after = max(final_epsilons(prepared.noise, name, *given).values())
     assert 0.98 * 8 <= after <= 8
-    assert prepared.privacy.phases[1].epsilon == pytest.approx(after, abs=1e-9)
+    assert prepared.sample_plan.phases[1].epsilon == pytest.approx(after, abs=1e-9)
 
 
 @pytest.mark.parametrize("name", ["prv", "rdp"])
@@ -145,21 +145,21 @@ def test_noise_of_each_clients_own_takes_each_close_to_the_target(name: Any) -> 
 
 def test_a_run_without_dp_has_no_plan() -> None:
     prepared = job(phase("plain", local={"dp": None}))
-    assert (list(prepared.noise), list(prepared.privacy.phases)) == ([], [])
+    assert (list(prepared.noise), list(prepared.sample_plan.phases)) == ([], [])
 
 
 def test_notes_say_what_makes_epsilon_large_and_delta_too_large() -> None:
-    (delta, small) = job(phase("p", 9, local={"dp": dp(delta=0.1, noise_multiplier=0.4)})).privacy.notes
+    (delta, small) = job(phase("p", 9, local={"dp": dp(delta=0.1, noise_multiplier=0.4)})).sample_plan.notes
     assert "delta = 0.1 is above 1 / (41 training samples)" in delta
     assert "use at most 0.01" in delta
     assert "client 0's: a step draws each of its 5 training samples with rate 0.8" in small
-    (none,) = job(phase("p", local={"dp": dp(noise_multiplier=0)})).privacy.notes
+    (none,) = job(phase("p", local={"dp": dp(noise_multiplier=0)})).sample_plan.notes
     assert "epsilon is infinite" in none
-    assert not job(phase("p", 1, cohort=1, local={"steps": 1, "dp": dp(noise_multiplier=5)})).privacy.notes
+    assert not job(phase("p", 1, cohort=1, local={"steps": 1, "dp": dp(noise_multiplier=5)})).sample_plan.notes
 
 
 def test_shuffled_batches_have_no_planned_epsilon() -> None:
-    (planned,) = job(phase("p", local={"dp": dp(sampling="shuffled")})).privacy.phases
+    (planned,) = job(phase("p", local={"dp": dp(sampling="shuffled")})).sample_plan.phases
     assert planned.epsilon is None
 
 
