@@ -18,7 +18,7 @@ from rayfl.engine.slices import cut, draw_test_samples
 from rayfl.engine.workload import InitialModel, Workload
 from rayfl.models.flat import FlatModel
 from rayfl.privacy.clients.planning import plan_client_privacy
-from rayfl.privacy.samples.checks import check_network
+from rayfl.privacy.samples.network_checks import check_network
 from rayfl.privacy.samples.planning import plan_sample_privacy
 from rayfl.resolution import resolve
 from rayfl.tasks.building import build_task

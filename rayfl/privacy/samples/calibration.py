@@ -125,11 +125,11 @@ def _closer(epsilon: Callable[[int], float], level: int, target: float) -> int:
     if at_high > target:
         raise ImpossibleTargetError
     slope = math.log(RATIO)
-    for turn in itertools.count():
+    for step in itertools.count():
         if at_high >= CLOSE * target or high - low == 1:
             return high
         aim = math.log((1 + CLOSE) / 2 * target / max(at_high, 1e-12)) / slope
-        tried = (low + high) // 2 if turn % 3 == 2 else int(np.clip(high - round(aim), low + 1, high - 1))
+        tried = (low + high) // 2 if step % 3 == 2 else int(np.clip(high - round(aim), low + 1, high - 1))
         found = epsilon(tried)
         if 0 < at_high < found < math.inf:
             slope = math.log(found / at_high) / (high - tried)
