@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict
 
 from rayfl.algorithms.exchange import Answers, Asked, Exchange, Released
+from rayfl.algorithms.sample_request import SampleRequest
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration
 from rayfl.config.local import RATE_KEYS, Train
 from rayfl.config.phase import EvalModel
 from rayfl.errors import ScenarioError
 from rayfl.local.requests import ClientUpdate, LocalTraining
-from rayfl.privacy.samples.needs import SampleRequest
 
 if TYPE_CHECKING:
     import numpy as np

@@ -21,8 +21,8 @@ from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
 from rayfl.engine.update_report import UpdateReport
 from rayfl.errors import RayflError
+from rayfl.privacy.samples.accesses import with_noise
 from rayfl.privacy.samples.accounting import Accountant
-from rayfl.privacy.samples.needs import with_noise
 from rayfl.privacy.samples.planned_updates import PlannedUpdates
 from rayfl.privacy.samples.spending import Mechanism, SpendingByClient
 from rayfl.streams import stream

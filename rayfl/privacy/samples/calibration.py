@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rayfl.privacy.samples.accesses import Accesses, with_noise
 from rayfl.privacy.samples.accounting import Accountant
-from rayfl.privacy.samples.needs import Needs, with_noise
 from rayfl.privacy.samples.spending import Mechanism, Spending
 
 RATIO = 1.001
@@ -37,15 +37,15 @@ class Planned:
 
     Attributes:
         earlier: What each has spent before the phase.
-        needs: What it will use in it.
+        accesses: What each will ask of its samples in it.
     """
 
     earlier: Spending
-    needs: Needs
+    accesses: Accesses
 
     def spending(self, noise_multiplier: float) -> dict[Mechanism, int]:
         """What each has spent after the phase."""
-        return with_noise(self.needs, noise_multiplier, self.earlier)
+        return with_noise(self.accesses, noise_multiplier, self.earlier)
 
 
 def noise_of_all(planned: Sequence[Planned], target: float, accountant: Accountant) -> float:

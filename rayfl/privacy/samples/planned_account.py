@@ -15,9 +15,9 @@ from rayfl.engine.cohort import cohort_sizes
 from rayfl.engine.phase_plan import PhasePlan
 from rayfl.engine.workload import Population
 from rayfl.errors import ScenarioError
+from rayfl.privacy.samples.accesses import Accesses, times, with_noise
 from rayfl.privacy.samples.accounting import Accountant
 from rayfl.privacy.samples.calibration import ImpossibleTargetError, Planned, noise_of_all, noise_of_each
-from rayfl.privacy.samples.needs import Needs, times, with_noise
 from rayfl.privacy.samples.planned_updates import PlannedUpdates, is_pool, participations, touches_clients
 from rayfl.privacy.samples.renyi_filter import RenyiFilter
 from rayfl.privacy.samples.spending import Mechanism, Spending, history
@@ -78,9 +78,9 @@ class PlannedAccount:
 
     def book(self, plan: PhasePlan, noise: float | np.ndarray) -> None:
         """Adds what a phase will spend with this noise."""
-        for client, needs in self._needs(plan).items():
+        for client, accesses in self._accesses(plan).items():
             own = noise if isinstance(noise, float | int) else float(noise[client])
-            self._spent[client] = with_noise(needs, own, self._spent.get(client))
+            self._spent[client] = with_noise(accesses, own, self._spent.get(client))
         self._phases.append(plan.phase.name)
         self._limited |= dp_of(plan).max_epsilon is not None
 
@@ -116,8 +116,8 @@ class PlannedAccount:
             found.append("noise_multiplier = 0 hides nothing: epsilon is infinite, and this run gives no guarantee")
         return found
 
-    def _needs(self, plan: PhasePlan) -> dict[int, Needs]:
-        """What each client or pool that takes part will need in the whole phase."""
+    def _accesses(self, plan: PhasePlan) -> dict[int, Accesses]:
+        """What each client or pool that takes part will ask of its samples in the whole phase."""
         planned = PlannedUpdates(plan, self._populations[plan.number])
         return {client: times(planned.at_most(client), rounds) for client, rounds in self._taken[plan.number].items()}
 
@@ -126,17 +126,17 @@ class PlannedAccount:
         kinds: dict[object, int] = {}
         planned: list[Planned] = []
         of_client: dict[int, int] = {}
-        for client, needs in self._needs(plan).items():
+        for client, accesses in self._accesses(plan).items():
             # what all clients' samples spend together, every client does
             befores = [self._total(client)]
             if is_pool(client, self._populations[plan.number]):
                 distinct = {history(total): total for total in self._totals()}
                 befores = list(distinct.values()) or [{}]
             for before in befores:
-                key = history(before), tuple(sorted(needs.items()))
+                key = history(before), tuple(sorted(accesses.items()))
                 if key not in kinds:
                     kinds[key] = len(planned)
-                    planned.append(Planned(before, needs))
+                    planned.append(Planned(before, accesses))
                 of_client[client] = kinds[key]
         return planned, of_client
 

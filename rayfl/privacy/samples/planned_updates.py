@@ -19,13 +19,13 @@ from rayfl.engine.workload import Population
 from rayfl.errors import ScenarioError
 from rayfl.local.draws import drawn, largest, smallest
 from rayfl.local.steps import update_steps
-from rayfl.privacy.samples.needs import Need, Needs
+from rayfl.privacy.samples.accesses import Access, Accesses
 from rayfl.privacy.samples.poisson import sampling_rate
 from rayfl.streams import client_stream
 
 
 class PlannedUpdates:
-    """What a phase's client updates need.
+    """What a phase's client updates ask of clients' samples.
 
     Args:
         plan: The phase.
@@ -35,43 +35,43 @@ class PlannedUpdates:
     def __init__(self, plan: PhasePlan, population: Population) -> None:
         self._plan, self._sizes = plan, population.sizes
         self._smallest, self._largest = smallest(plan.phase.local), largest(plan.phase.local)
-        self._of_kind = cache(self._needs)
+        self._of_kind = cache(self._accesses)
 
-    def at_most(self, client: int) -> Needs:
-        """The needs of a round of a client, or of the pool of all clients' samples.
+    def at_most(self, client: int) -> Accesses:
+        """The accesses of a client in a round, or of the pool of all clients' samples.
 
         Numbers that are drawn for every round (`epochs = { uniform = [1, 5] }`) count at their largest.
         """
         return self._of(client, self._largest)
 
-    def at_least(self, client: int) -> Needs:
+    def at_least(self, client: int) -> Accesses:
         """The same with the smallest of every number that is drawn."""
         return self._of(client, self._smallest)
 
-    def in_round(self, client: int, index: RoundIndex, seed: int) -> Needs:
-        """The needs of this very round, with the numbers that the client will draw in it."""
+    def in_round(self, client: int, index: RoundIndex, seed: int) -> Accesses:
+        """The accesses of this very round, with the numbers that the client will draw in it."""
 
         def stream(purpose: str) -> np.random.Generator:
             return client_stream(seed, purpose, index.phase, index.round, client)
 
         return self._of(client, drawn(self._plan.phase.local, stream))
 
-    def _of(self, client: int, local: Local) -> Needs:
+    def _of(self, client: int, local: Local) -> Accesses:
         samples = self._sizes[client] if client < len(self._sizes) else self._sizes.sum()
         return self._of_kind(int(samples), local.epochs, local.steps)
 
-    def _needs(self, samples: int, epochs: int, steps: int | None) -> Needs:
+    def _accesses(self, samples: int, epochs: int, steps: int | None) -> Accesses:
         local = self._largest.model_copy(update={"epochs": epochs, "steps": steps})
         central = isinstance(self._plan.phase, CentralPhase)
-        algorithm, needs = self._plan.algorithm, Counter[Need]()
+        algorithm, accesses = self._plan.algorithm, Counter[Access]()
         trained = samples if central else int(algorithm.training_sizes(np.array([samples]))[0])
         for request in algorithm.sample_requests():
             if request.kind == "training":
-                needs[Need(sampling_rate(local, trained), request.part)] += update_steps(local, trained)
+                accesses[Access(sampling_rate(local, trained), request.part)] += update_steps(local, trained)
             else:
                 number = update_steps(local, samples) if request.every_step else 1
-                needs[Need(1.0, request.part)] += number * request.results
-        return needs
+                accesses[Access(1.0, request.part)] += number * request.results
+        return accesses
 
 
 def touches_clients(plan: PhasePlan) -> bool:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rayfl.algorithms.fedavg import FedAvg
+from rayfl.algorithms.sample_request import SampleRequest
 from rayfl.config.scenario import Scenario
 from rayfl.engine.events import Event, RoundDone
 from rayfl.engine.job import Job
 from rayfl.preparation import prepare
-from rayfl.privacy.samples.needs import SampleRequest
 from rayfl.privacy.samples.spending import Mechanism
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import pytest
 from rayfl.engine.phase_plan import plan_phases
 from rayfl.engine.round_index import RoundIndex
 from rayfl.errors import ScenarioError
+from rayfl.privacy.samples.accesses import Access, Accesses, times, with_noise, without_noise
 from rayfl.privacy.samples.accounting import Accountant
-from rayfl.privacy.samples.needs import Need, Needs, times, with_noise, without_noise
 from rayfl.privacy.samples.planned_updates import PlannedUpdates, participations
 from rayfl.privacy.samples.spending import Mechanism
 from tests.engine.scenes import run_on_hosts
@@ -23,11 +23,11 @@ from tests.user_code import SHARD_SIZES
 DELTA = 1e-5
 
 
-def planned_needs(*phases: dict[str, Any], **more: Any) -> dict[int, Counter[Need]]:
-    """What clients will need in a whole run."""
+def planned_accesses(*phases: dict[str, Any], **more: Any) -> dict[int, Counter[Access]]:
+    """What a whole run will ask of clients' samples."""
     prepared = job(*phases, **more)
     plans = plan_phases(prepared.scenario)
-    total: dict[int, Counter[Need]] = {}
+    total: dict[int, Counter[Access]] = {}
     taken = participations(prepared.scenario, plans, prepared.populations)
     for plan, population, of_phase in zip(plans, prepared.populations, taken, strict=True):
         planned = PlannedUpdates(plan, population)
@@ -36,8 +36,8 @@ def planned_needs(*phases: dict[str, Any], **more: Any) -> dict[int, Counter[Nee
     return total
 
 
-def needs_of(algorithm: Any, client: int = 2, **local: Any) -> Needs:
-    """What one round of an algorithm needs of the client of 13 samples: two epochs of batches of 4."""
+def accesses_of(algorithm: Any, client: int = 2, **local: Any) -> Accesses:
+    """What one round of an algorithm asks of the client of 13 samples: two epochs of batches of 4."""
     prepared = job(phase("only", local={"dp": None} | local) | {"algorithm": algorithm})
     (plan,) = plan_phases(prepared.scenario)
     return PlannedUpdates(plan, prepared.populations[0]).at_most(client)
@@ -54,7 +54,7 @@ PHASES = [
 def test_runs_spend_what_was_planned() -> None:
     _, events = run_on_hosts(job(*PHASES), 2)
     spent = spent_in(events)
-    planned = planned_needs(*PHASES)
+    planned = planned_accesses(*PHASES)
     assert spent.keys() == planned.keys()
     assert {client: without_noise(each) for client, each in spent.items()} == planned
 
@@ -62,57 +62,57 @@ def test_runs_spend_what_was_planned() -> None:
 def test_numbers_that_are_drawn_count_at_their_largest_and_are_known_round_by_round() -> None:
     drawn = phase("drawn", 4, local={"epochs": {"uniform": [1, 3]}})
     prepared = job(drawn)
-    planned, (plan,) = planned_needs(drawn), plan_phases(prepared.scenario)
+    planned, (plan,) = planned_accesses(drawn), plan_phases(prepared.scenario)
     updates = PlannedUpdates(plan, prepared.populations[0])
     _, events = run_on_hosts(prepared, 1)
     used = {client: without_noise(each) for client, each in spent_in(events).items()}
     assert used != planned
-    assert all(used[client][need] <= number for client in used for need, number in planned[client].items())
+    assert all(used[client][access] <= number for client in used for access, number in planned[client].items())
     for number, event in enumerate((event for event in events if hasattr(event, "spent")), start=1):
         for client, spent in event.spent.items():
             assert without_noise(spent) == updates.in_round(client, RoundIndex(0, number, number), 3)
 
 
 def test_a_step_draws_with_rate_batch_size_over_samples_and_at_most_1() -> None:
-    assert needs_of("fedavg") == {Need(4 / 13): 8}
-    assert needs_of("fedavg", batch_size=20) == {Need(1.0): 2}
-    assert needs_of("fedavg", batch_size="full", epochs=3) == {Need(1.0): 3}
-    assert needs_of("fedavg", steps=5) == {Need(4 / 13): 5}
+    assert accesses_of("fedavg") == {Access(4 / 13): 8}
+    assert accesses_of("fedavg", batch_size=20) == {Access(1.0): 2}
+    assert accesses_of("fedavg", batch_size="full", epochs=3) == {Access(1.0): 3}
+    assert accesses_of("fedavg", steps=5) == {Access(4 / 13): 5}
 
 
 @pytest.mark.parametrize(
     ("algorithm", "expected"),
     [
-        ({"name": "scaffold", "option": "II"}, {Need(4 / 13): 8}),
-        ({"name": "scaffold", "option": "I"}, {Need(4 / 13): 8, Need(1.0): 1}),
-        ("ditto", {Need(4 / 13): 16}),
+        ({"name": "scaffold", "option": "II"}, {Access(4 / 13): 8}),
+        ({"name": "scaffold", "option": "I"}, {Access(4 / 13): 8, Access(1.0): 1}),
+        ("ditto", {Access(4 / 13): 16}),
         # 3 queries of 13 samples: 10 of support, hence 3 batches of 4
-        ({"name": "coprefl"}, {Need(4 / 10, "support"): 6, Need(1.0, "query"): 2}),
-        ({"name": "coprefl", "split": "round"}, {Need(4 / 10): 6, Need(1.0): 2}),
-        ({"name": "perfedavg"}, {Need(1.0): 8 * 3}),
-        ({"name": "perfedavg", "variant": "hessian_free"}, {Need(1.0): 8 * 5}),
+        ({"name": "coprefl"}, {Access(4 / 10, "support"): 6, Access(1.0, "query"): 2}),
+        ({"name": "coprefl", "split": "round"}, {Access(4 / 10): 6, Access(1.0): 2}),
+        ({"name": "perfedavg"}, {Access(1.0): 8 * 3}),
+        ({"name": "perfedavg", "variant": "hessian_free"}, {Access(1.0): 8 * 5}),
     ],
 )
-def test_every_request_that_touches_samples_counts(algorithm: Any, expected: Needs) -> None:
-    assert needs_of(algorithm) == expected
+def test_every_request_that_touches_samples_counts(algorithm: Any, expected: Accesses) -> None:
+    assert accesses_of(algorithm) == expected
 
 
 def test_training_on_all_samples_together_is_planned_for_their_pool() -> None:
     central = {"name": "central", "schedule": "central", "rounds": 3, "local": {"batch_size": 4, "dp": dp()}}
     total = sum(SHARD_SIZES)
-    assert planned_needs(central) == {5: {Need(4 / total): 3 * math.ceil(total / 4)}}
+    assert planned_accesses(central) == {5: {Access(4 / total): 3 * math.ceil(total / 4)}}
 
 
 def final_epsilons(noise: Any, name: Any, *phases: dict[str, Any]) -> dict[int, float]:
-    """Every client's epsilon at the end, phase by phase from what a run needs and the noise that was found."""
+    """Every client's epsilon at the end, phase by phase, from the accesses of a run and the noise that was found."""
     accountant, spent = Accountant(name, DELTA), dict[int, dict[Mechanism, int]]()
     for number in range(len(phases)):
         rest = [{**other, "rounds": other["rounds"] if place == number else 0} for place, other in enumerate(phases)]
         plain = [{**other, "local": {**other["local"], "dp": dp()}} for other in rest]
-        for client, needs in planned_needs(*plain).items():
+        for client, accesses in planned_accesses(*plain).items():
             own = noise[number]
             own = float(own[client]) if isinstance(own, np.ndarray) else own
-            spent[client] = with_noise(needs, own, spent.get(client))
+            spent[client] = with_noise(accesses, own, spent.get(client))
     return {client: accountant.epsilon(spending) for client, spending in spent.items()}
 
 
