@@ -38,7 +38,7 @@ ABOVE = (
 )
 FORBIDDEN = {
     "rayfl.config": ("rayfl.algorithms", "rayfl.data", "rayfl.engine", "rayfl.local", "rayfl.models", *ABOVE),
-    "rayfl.algorithms": ("rayfl.engine", *ABOVE),
+    "rayfl.algorithms": ("rayfl.engine", "rayfl.privacy", *ABOVE),
     "rayfl.local": ("rayfl.engine", *ABOVE),
     "rayfl.models": ("rayfl.engine", *ABOVE),
     "rayfl.data": ("rayfl.engine", *ABOVE),

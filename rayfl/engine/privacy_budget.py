@@ -1,4 +1,4 @@
-"""What a run spends of clients' privacy as its rounds go, and who may still take part: for the scheduler."""
+"""What the rounds of a run spend of clients' privacy (`local.dp`), and who may still take part."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class PrivacyBudget:
         return spent
 
     def left_out_of(self, index: RoundIndex) -> tuple[int, ...] | None:
-        """Who was left out of a committed round, to be asked once; None where nobody can be."""
+        """Who was left out of a committed round; None in phases that leave nobody out. Can be asked once a round."""
         return self._left_out_of.pop(index.round, None)
 
     def leave_out(self, clients: tuple[int, ...]) -> tuple[int, ...]:

@@ -73,7 +73,7 @@ class ClientRecords:
 
         Column `epsilon` is the accountant's for each client. With `accountant = "prv"` and more distinct histories than
         `rayfl.privacy.samples.client_epsilons.EXACT_AT_ONCE` it is the bound by RDP, which is a little larger;
-        privacy.json says which. It is infinite for who was given no noise.
+        privacy.json says which. It is infinite for clients whose updates had no noise.
 
         Raises:
             RayflError: A score has this name.

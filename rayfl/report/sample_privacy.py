@@ -45,7 +45,7 @@ class SamplePrivacy:
         self._epsilons = ClientEpsilons(self._accountant, max(job.num_clients))
         self._rounds: deque[RoundDone] = deque()
         self._round, self._ended = 0, ""
-        self._phase, self._of_clients = "", ""
+        self._phase, self._accountant_of_clients = "", ""
         self._left_out: set[int] = set()
 
     @property
@@ -82,7 +82,7 @@ class SamplePrivacy:
         if self.covered and self._round:
             epsilons, exact = self._epsilons.each()
             records.add_epsilons(self._phase, self._round, epsilons)
-            self._of_clients = self._accountant.name if exact else "rdp"
+            self._accountant_of_clients = self._accountant.name if exact else "rdp"
 
     def summary(self) -> str:
         """One line: the largest and the median epsilon, and delta."""
@@ -136,8 +136,8 @@ class SamplePrivacy:
                 "infinite": int(len(bounds) - len(finite)),
             },
         }
-        if self._of_clients:
-            found["accountant_of_clients_parquet"] = self._of_clients
+        if self._accountant_of_clients:
+            found["accountant_of_clients_parquet"] = self._accountant_of_clients
         server = self._epsilons.server()
         return found if server is None else found | {"server_samples": number(server)}
 

@@ -1,4 +1,4 @@
-"""The clients' part of client-level privacy: answers are bounded in norm and, with `level = "local"`, noised."""
+"""What a host does for client-level privacy: it clips answers and, with `level = "local"`, adds noise to them."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ ROUNDING = 1 - 2.0**-22
 """Scaling in float32 rounds twice, by 2^-24 of a value each time; with this factor the norm stays below the bound."""
 
 NOISE = "client-level dp noise"
-"""The client's stream for it."""
+"""The purpose of the client's stream from which this noise is drawn."""
 
 
 def hide_answer(
     mechanism: ClientMechanism, answer: Answer, clip_norm: float, num_params: int, streams: ClientStreams
 ) -> None:
-    """Bounds an answer, in place, and noises it if that is the client's task.
+    """Clips an answer in place, and adds noise to it with `level = "local"`.
 
     All released vectors are clipped as one: C bounds the root of the sum of their squared norms. What a phase does not
     train is left out.
 
     Args:
         mechanism: Of the phase.
-        answer: With what the server would get otherwise.
+        answer: What the server would get without privacy.
         clip_norm: C.
         num_params: Length of the parameters' part of a model vector.
         streams: The client's.
@@ -60,7 +60,7 @@ def hide_answer(
 def hidden_model(
     mechanism: ClientMechanism, received: torch.Tensor, left: torch.Tensor, streams: ClientStreams
 ) -> torch.Tensor:
-    """The model that a client of a relay passes on: received, and the bounded and noised change.
+    """The model that a client of a relay passes on: the one that it received, plus its clipped and noised change.
 
     Args:
         mechanism: Of the phase.

@@ -1,4 +1,4 @@
-"""What the rounds of a run release about its clients: a function of the scenario alone, so that nothing is kept."""
+"""What the rounds of a run release about its clients: derived from the scenario alone, so that nothing is stored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Relation = Literal["one client more or less", "one client replaced by another"]
 
 
 def relation_of(phase: Phase) -> Relation:
-    """How neighbouring sets of clients differ: by one more only where the number of participants is random too."""
+    """How neighbouring sets of clients differ: by one client more only where the size of cohorts is random too."""
     added = phase.hides_cohort and isinstance(phase.cohort, Bernoulli)
     return "one client more or less" if added else "one client replaced by another"
 
@@ -30,8 +30,8 @@ def release_of(phase: Phase, noise_multiplier: float, num_clients: int) -> Relea
 
     Args:
         phase: With `dp`.
-        noise_multiplier: Resolved.
-        num_clients: Of all clients.
+        noise_multiplier: Given by the phase, or found for its target.
+        num_clients: Number of all clients.
     """
     sensitivities = 1 if relation_of(phase) == "one client more or less" else 2
     rate, sampling = sampling_of(phase, num_clients)
@@ -39,7 +39,7 @@ def release_of(phase: Phase, noise_multiplier: float, num_clients: int) -> Relea
 
 
 def sampling_of(phase: Phase, num_clients: int) -> tuple[float, Sampling]:
-    """The rate at which a round samples clients whose taking part is hidden; 1 and `none` where nothing is hidden."""
+    """The rate at which a round samples hidden cohorts, and how; 1 and `none` where who takes part is not hidden."""
     if not phase.hides_cohort or isinstance(phase.cohort, Explicit):
         return 1.0, "none"
     poisson = isinstance(phase.cohort, Bernoulli)
@@ -48,12 +48,12 @@ def sampling_of(phase: Phase, num_clients: int) -> tuple[float, Sampling]:
 
 
 def knows_participants(phase: Phase) -> bool:
-    """Whether clients are accounted for by the rounds in which they took part, and not by all rounds."""
+    """Whether a client is charged only for the rounds in which it takes part, since these are known."""
     return not phase.hides_cohort or isinstance(phase.cohort, Explicit)
 
 
 class ClientLedger:
-    """What was released about the client that is hidden least, up to any round.
+    """What was released, up to any round, about the client that is hidden least.
 
     Args:
         scenario: What runs.
@@ -72,7 +72,7 @@ class ClientLedger:
         return other
 
     def spent(self, round: int) -> History:
-        """The releases of the first so many rounds of the scenario, about the client of which there are most."""
+        """What the first `round` rounds of the scenario release about the client that is hidden least."""
         everybody: Counter[Release] = Counter()
         known: list[tuple[Release, np.ndarray]] = []
         first = 1

@@ -14,7 +14,7 @@ from rayfl.privacy.noise import standard_normal
 
 
 def bound_of(mechanism: ClientMechanism, server: ServerState) -> float:
-    """C of the round, which the server keeps if it adapts."""
+    """The round's clipping bound C, which is part of the server's state if it adapts."""
     kept = server.state.get(CLIP_NORM)
     return mechanism.clip_norm if kept is None or not mechanism.quantile else float(kept[0])
 
@@ -22,16 +22,16 @@ def bound_of(mechanism: ClientMechanism, server: ServerState) -> float:
 def noised(
     mechanism: ClientMechanism, server: ServerState, answers: Answers | None, stream: np.random.Generator
 ) -> Answers:
-    """What the algorithm may know of a cohort's answers.
+    """Adds noise to a cohort's sums, and drops all else that the algorithm must not see.
 
-    Sums are noised, and the cohort's size gives way to its expectation where it is random. Nothing else is handed on:
-    the experimenter's diagnostics are not the algorithm's. Adapts the bound, where it adapts, for the next round.
+    The cohort's size is replaced by its expectation where it is random, and diagnostics, which are the experimenter's,
+    are left out. Also moves an adaptive bound for the next round.
 
     Args:
         mechanism: Of the phase.
         server: The server's working copy.
-        answers: The exact ones; None if nobody took part, and noise alone is left.
-        stream: Where noise is drawn from, unless it has to be secure.
+        answers: The exact answers; None if no client took part, which leaves noise alone.
+        stream: Where noise is drawn from, unless `dp.secure`.
     """
     source = None if mechanism.secure else stream
     clip_norm = bound_of(mechanism, server)

@@ -13,8 +13,8 @@ class Access(NamedTuple):
     """One access to samples, before its noise is chosen; with a noise multiplier it is a `Mechanism`.
 
     Attributes:
-        rate: With which each sample takes part.
-        part: Of the client's samples it is about; see `Mechanism.part`.
+        rate: The probability with which each sample takes part.
+        part: Which of the client's samples it touches; see `Mechanism.part`.
     """
 
     rate: float

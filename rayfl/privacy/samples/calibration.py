@@ -14,17 +14,17 @@ from rayfl.privacy.samples.accounting import Accountant
 from rayfl.privacy.samples.spending import Mechanism, Spending
 
 RATIO = 1.001
-"""Of neighbouring noise multipliers: they are powers of it, so that clients share them."""
+"""Noise multipliers are powers of this ratio, so that similar clients get the same one."""
 
 LEVELS = (-2997, 11519)
-"""Exponents: noise multipliers from 0.05 to 100,000."""
+"""The smallest and the largest power: noise multipliers from 0.05 to 100,000."""
 
 CLOSE = 0.985
-"""A share of the target that is close enough."""
+"""The search ends when epsilon is at least this share of the target."""
 
 MANY = 256
-"""Distinct clients above which the noise of each is found by RDP, whatever the accountant: a bound, hence more noise
-than needed."""
+"""Above this number of distinct clients the noise of each is found by RDP, whatever the accountant. RDP is an upper
+bound, so the noise is larger than necessary."""
 
 
 class ImpossibleTargetError(ValueError):
@@ -33,7 +33,7 @@ class ImpossibleTargetError(ValueError):
 
 @dataclass(frozen=True)
 class Planned:
-    """Clients of one history that take part alike in a phase.
+    """Clients that have spent the same before a phase, and will ask the same of their samples in it.
 
     Attributes:
         earlier: What each has spent before the phase.
@@ -52,9 +52,9 @@ def noise_of_all(planned: Sequence[Planned], target: float, accountant: Accounta
     """The least noise multiplier with which the largest epsilon is at most the target, and close to it.
 
     Args:
-        planned: The kinds of clients that take part.
-        target: Epsilon.
-        accountant: Computes it.
+        planned: The distinct kinds of clients that take part.
+        target: The largest epsilon allowed.
+        accountant: Computes epsilon.
 
     Raises:
         ImpossibleTargetError: No noise is enough.
@@ -70,7 +70,7 @@ def noise_of_all(planned: Sequence[Planned], target: float, accountant: Accounta
 
 
 def noise_of_each(planned: Sequence[Planned], target: float, accountant: Accountant) -> list[float]:
-    """The same of each kind of client by itself; by RDP where they are more than `MANY`.
+    """The least noise multiplier of each kind of client by itself; by RDP where there are more than `MANY` kinds.
 
     Raises:
         ImpossibleTargetError: No noise is enough.
@@ -90,7 +90,7 @@ def noise_of_each(planned: Sequence[Planned], target: float, accountant: Account
 
 
 def noise_at(level: int) -> float:
-    """A noise multiplier of the grid."""
+    """The noise multiplier of a level: a power of `RATIO`, to six digits."""
     return float(f"{RATIO**level:.6g}")
 
 

@@ -106,7 +106,7 @@ def _check_untrained(dp: SampleDP, name: str, where: str) -> None:
 
 
 def _check_parts(plans: Sequence[PhasePlan]) -> None:
-    """Parts that are drawn once compose in parallel, hence must be the same in all phases."""
+    """Checks that all phases split samples alike, since parts that are drawn once compose in parallel."""
     shares = {
         plan.phase.name: plan.algorithm.query_share
         for plan in plans

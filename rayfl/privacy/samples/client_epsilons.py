@@ -15,7 +15,7 @@ EXACT_AT_ONCE = 64
 
 
 class ClientEpsilons:
-    """Adds up what clients spend. RDP bounds are kept up to date for those that spent; the accountant is asked for few.
+    """Adds up what clients spend, and keeps RDP bounds for all of them; the slower accountant is asked only for a few.
 
     Args:
         accountant: Computes epsilons.
@@ -71,7 +71,7 @@ class ClientEpsilons:
         return np.array([self._accountant.epsilon(self.of(client)) for client in range(self._num_clients)]), True
 
     def of(self, client: int) -> Spending:
-        """What a client has spent, with what all clients' samples have together."""
+        """What a client has spent, training on the pool of all clients' samples included."""
         pooled = self._accounts.of(self._pool)
         if not pooled:
             return self._accounts.of(client)
@@ -80,6 +80,6 @@ class ClientEpsilons:
         return total
 
     def server(self) -> float | None:
-        """The epsilon of the server's own samples, which are public here; None where nothing was charged to them."""
+        """The epsilon of the samples that the server holds; None where nothing was charged to them."""
         spent = self._accounts.of(pool_number("server", self._num_clients))
         return self._accountant.epsilon(spent) if spent else None

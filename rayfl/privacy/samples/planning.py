@@ -83,7 +83,7 @@ def _any_dp(plans: Sequence[PhasePlan]) -> bool:
 
 
 def _fixed_noise(plan: PhasePlan) -> PhaseNoise:
-    """The noise that the phase itself gives; of the server's own samples, which are planned with nobody, it must."""
+    """The noise multiplier that a phase gives, if it does; on the server's samples, in no account, it must."""
     dp = plan.phase.local.dp
     if dp is not None and dp.noise_multiplier is None and not touches_clients(plan):
         raise ScenarioError(

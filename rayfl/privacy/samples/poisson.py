@@ -11,7 +11,7 @@ from rayfl.privacy.noise import Randomness
 
 
 def expected_batch_size(local: Local, num_samples: int) -> int:
-    """B, by which every step divides: public, and never the number of samples that were drawn."""
+    """B, by which every step divides its sum of gradients: public, unlike the number of samples that were drawn."""
     return num_samples if local.batch_size == "full" else local.batch_size
 
 
@@ -21,7 +21,7 @@ def sampling_rate(local: Local, num_samples: int) -> float:
 
 
 def poisson_batches(num_samples: int, rate: float, steps: int, randomness: Randomness) -> Iterator[np.ndarray]:
-    """The places of the samples of every step, each drawn independently; ascending, and sometimes none."""
+    """Yields for every step the places of its samples, each drawn independently: ascending, and possibly none."""
     for _ in range(steps):
         yield np.flatnonzero(randomness.uniform(num_samples) < rate)
 
@@ -29,7 +29,7 @@ def poisson_batches(num_samples: int, rate: float, steps: int, randomness: Rando
 def shuffled_batches(
     num_samples: int, size: int, steps: int, randomness: Randomness, shuffle: bool = True
 ) -> Iterator[np.ndarray]:
-    """Consecutive batches of one shuffled pass after the other, as training without privacy takes them."""
+    """Yields consecutive batches of one shuffled pass after another, as training without privacy takes them."""
     while steps:
         order = randomness.permutation(num_samples) if shuffle else np.arange(num_samples)
         for start in range(0, min(num_samples, steps * size), size):

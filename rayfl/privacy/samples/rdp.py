@@ -1,4 +1,4 @@
-"""Rényi differential privacy of Poisson-sampled Gaussian mechanisms, by NumPy alone: for the scheduler, and for many.
+"""Rényi differential privacy of Poisson-sampled Gaussian mechanisms, by NumPy alone: fast enough for every client.
 
 Mironov, Talwar and Zhang, "Rényi Differential Privacy of the Sampled Gaussian Mechanism", 2019: at order a it is
 log A_a / (a - 1) with A_a = E_(z ~ N(0, s^2)) (1 - q + q exp((2 z - 1) / (2 s^2)))^a, noise multiplier s, rate q.
@@ -17,7 +17,7 @@ ORDERS = np.array([1 + tenth / 10 for tenth in range(1, 100)] + list(range(12, 6
 """The orders of Opacus' RDPAccountant, so that both give the same epsilon."""
 
 LEAST_SAMPLED_NOISE = 0.1
-"""Below this noise multiplier the rate is taken for 1, which is an upper bound: nothing is private there anyway."""
+"""Below this noise multiplier the rate counts as 1, which gives an upper bound: nothing is private there anyway."""
 
 SPREAD = 13.0
 """Standard deviations beyond which the normal density is nothing in float64."""
@@ -45,12 +45,12 @@ def _rdp(noise_multiplier: float, rate: float) -> np.ndarray:
 
 
 def rdp(mechanism: Mechanism) -> np.ndarray:
-    """[orders] what one use of a mechanism costs; infinite without noise."""
+    """[orders] float64, the RDP of one use of a mechanism; infinite without noise."""
     return _rdp(mechanism.noise_multiplier, mechanism.rate)
 
 
 def rdp_of(spending: Spending) -> np.ndarray:
-    """[orders] what a spending costs: its parts in parallel, each with what is about all samples."""
+    """[orders] float64, the RDP of a spending: parts compose in parallel, each with what touched all samples."""
     by_part: dict[str, np.ndarray] = {"": np.zeros(len(ORDERS))}
     for mechanism, times in spending.items():
         if times:
@@ -75,12 +75,12 @@ def epsilon_of_rdp(spent: np.ndarray, delta: float) -> np.ndarray:
 
 
 def conversion(delta: float) -> np.ndarray:
-    """[orders] what is added to the RDP of each order; epsilon is the least of the sums."""
+    """[orders] float64, what is added to the RDP of each order; epsilon is the least of the sums."""
     return np.asarray(np.log1p(-1 / ORDERS) - np.log(delta * ORDERS) / (ORDERS - 1))
 
 
 def epsilons_by_rdp(spendings: Sequence[Spending], delta: float) -> np.ndarray:
-    """[spendings] their epsilons. The RDP of a mechanism is computed once, however many used it."""
+    """[spendings] float64, their epsilons. The RDP of a mechanism is computed once, however many clients used it."""
     found = np.empty(len(spendings))
     for start in range(0, len(spendings), CLIENTS_AT_ONCE):
         stop = min(start + CLIENTS_AT_ONCE, len(spendings))

@@ -13,9 +13,9 @@ class Mechanism:
 
     Attributes:
         noise_multiplier: Standard deviation of its noise as a multiple of its sensitivity.
-        rate: With which each sample takes part, in (0, 1].
-        part: Of the client's samples it is about: "" for all of them, else the name of a part that is drawn once, which
-            no other part overlaps (`support`, `query`), so that parts compose in parallel.
+        rate: The probability with which each sample takes part, in (0, 1].
+        part: Which of the client's samples it touches: "" for all of them, else the name of a part that is drawn once
+            for the whole run (`support`, `query`). Parts do not overlap, so they compose in parallel.
     """
 
     noise_multiplier: float
@@ -27,11 +27,11 @@ Spending = Mapping[Mechanism, int]
 """How often each mechanism was used."""
 
 SpendingByClient = Mapping[int, Spending]
-"""Of a round, or of a run so far; pools of samples have numbers too (`rayfl.data.pools`)."""
+"""What clients spent in a round, or in a run so far; a pool of samples has a number too (`rayfl.data.pools`)."""
 
 
 def history(spending: Spending) -> tuple[tuple[Mechanism, int], ...]:
-    """A spending as something to compare and to look up: clients with the same have the same epsilon."""
+    """A spending as a hashable key: clients with the same history have the same epsilon."""
     return tuple(sorted(spending.items()))
 
 
@@ -64,7 +64,7 @@ class PrivacyAccounts:
 
 
 def by_client_in_total(spent: Iterable[SpendingByClient]) -> SpendingByClient:
-    """The sum of several."""
+    """The sum of what several client updates spent, by client."""
     accounts = PrivacyAccounts()
     accounts.book(spent)
     return accounts.spent()
