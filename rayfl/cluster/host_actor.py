@@ -40,7 +40,7 @@ class HostActor:
         scenario: Scenario,
         server: str,
         main_objects: bytes,
-        client_privacy: Sequence[ClientMechanism | None],
+        client_mechanisms: Sequence[ClientMechanism | None],
     ) -> None:
         def make() -> Host:
             install_main_objects(main_objects)
@@ -49,7 +49,7 @@ class HostActor:
             keeper: Any = ray.get_actor(server)
             box: Any = ray.get(keeper.workloads.remote())
             workloads, noise = ray.get(box[0])
-            return Host(index, scenario, workloads, noise, client_privacy)
+            return Host(index, scenario, workloads, noise, client_mechanisms)
 
         keep_freed_memory()
         self._host = Started(f"host {index}", make)

@@ -37,11 +37,11 @@ class ServerActor:
         num_clients: Sequence[int],
         workloads: WorkloadsBox,
         main_objects: bytes,
-        client_privacy: Sequence[ClientMechanism | None],
+        client_mechanisms: Sequence[ClientMechanism | None],
     ) -> None:
         def make() -> Server:
             install_main_objects(main_objects)
-            return Server(scenario, models, num_clients, client_privacy)
+            return Server(scenario, models, num_clients, client_mechanisms)
 
         self._workloads = workloads
         self._server = Started("the server", make)

@@ -47,7 +47,7 @@ class Host:
         scenario: What runs.
         workloads: What each phase trains.
         noise: By phase, the noise multiplier of `local.dp`; empty if no phase has it.
-        client_privacy: How each phase hides its clients; empty if none does.
+        client_mechanisms: How each phase hides its clients; empty if none does.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Host:
         scenario: Scenario,
         workloads: Sequence[Workload],
         noise: Sequence[PhaseNoise] = (),
-        client_privacy: Sequence[ClientMechanism | None] = (),
+        client_mechanisms: Sequence[ClientMechanism | None] = (),
     ) -> None:
         use_threads(scenario.numerics.threads)
         self._index, self._scenario, self._noise = index, scenario, noise
@@ -69,7 +69,7 @@ class Host:
         self._sizes = [
             resident.message_sizes(plan) for resident, plan in zip(self._residents, self._plans, strict=True)
         ]
-        self._client_privacy = client_privacy or [None] * len(workloads)
+        self._client_mechanisms = client_mechanisms or [None] * len(workloads)
         self._states = ClientStates()
         self._evaluation = HostEvaluation(index, scenario, self._plans, self._residents, self._states, self._device)
 
@@ -105,7 +105,7 @@ class Host:
         first_model = exchange.first_model
         shared = None if first_model is None else to_tensor(first_model, slice(None), self._device)
         reduction = Reduction(self._scenario.numerics.fraction_bits, exchange.each)
-        report, hiding = ReportBuilder(), self._client_privacy[round_index.phase]
+        report, hiding = ReportBuilder(), self._client_mechanisms[round_index.phase]
 
         def update(client: ClientContext) -> ClientUpdate[Answer]:
             client.clip_norm = exchange.clip_norm
@@ -181,7 +181,7 @@ class Host:
         plan, report = self._plans[round_index.phase], ReportBuilder()
         algorithm, messages = plan.algorithm, plan.phase.messages
         traffic = self._sizes[round_index.phase].traffic(messages, messages)
-        hiding = self._client_privacy[round_index.phase]
+        hiding = self._client_mechanisms[round_index.phase]
 
         def update(client: ClientContext) -> ClientUpdate[torch.Tensor]:
             left = yield from algorithm.relay(client, vector)

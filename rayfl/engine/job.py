@@ -74,7 +74,7 @@ class Job:
         return self.sample_plan.noise
 
     @property
-    def client_privacy(self) -> Sequence[ClientMechanism | None]:
+    def client_mechanisms(self) -> Sequence[ClientMechanism | None]:
         """By phase, how it hides its clients; empty if none does."""
         return self.client_plan.mechanisms if self.client_plan else ()
 

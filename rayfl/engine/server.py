@@ -48,7 +48,7 @@ class Server:
         scenario: The scenario.
         models: The initial model of each phase; all but the first give way to the previous phase's result.
         num_clients: Number of all clients, for each phase.
-        client_privacy: How each phase hides its clients; empty if none does.
+        client_mechanisms: How each phase hides its clients; empty if none does.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class Server:
         scenario: Scenario,
         models: Sequence[InitialModel],
         num_clients: Sequence[int],
-        client_privacy: Sequence[ClientMechanism | None] = (),
+        client_mechanisms: Sequence[ClientMechanism | None] = (),
     ) -> None:
-        self._client_privacy = client_privacy or [None] * len(models)
+        self._client_mechanisms = client_mechanisms or [None] * len(models)
         self._scenario, self._models, self._num_clients = scenario, models, num_clients
         self._plans = plan_phases(scenario)
         self._kept = (BEFORE, ServerState(np.array(models[0].vector), models[0].num_params, num_clients[0]))
@@ -78,7 +78,7 @@ class Server:
         Raises:
             RayflError: The algorithm raised, or yielded no exchange.
         """
-        state, hiding = self._staged(round_index), self._client_privacy[round_index.phase]
+        state, hiding = self._staged(round_index), self._client_mechanisms[round_index.phase]
         self._round = ServerRound(self._scenario, self._plans[round_index.phase], round_index, state, hiding)
         return self._round.begin(cohort)
 
