@@ -13,13 +13,13 @@ from rayfl.engine.initial_model import build_checked
 from rayfl.engine.job import Job
 from rayfl.engine.phase_checks import check_scenario
 from rayfl.engine.phase_plan import plan_phases
-from rayfl.engine.planned_privacy import plan_privacy
 from rayfl.engine.requirements import check_metrics, check_requirements
 from rayfl.engine.slices import cut, draw_test_samples
 from rayfl.engine.workload import InitialModel, Workload
 from rayfl.models.flat import FlatModel
-from rayfl.privacy.checks import check_network
-from rayfl.privacy.client_planning import plan_client_privacy
+from rayfl.privacy.clients.planning import plan_client_privacy
+from rayfl.privacy.samples.network_checks import check_network
+from rayfl.privacy.samples.planning import plan_sample_privacy
 from rayfl.resolution import resolve
 from rayfl.tasks.building import build_task
 
@@ -53,9 +53,9 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
     initial = InitialModel(model.vector.numpy().copy(), model.layout)
     workload = Workload(scenario.model, initial, store, task, num_outputs, scenario.evaluation)
     phases = len(scenario.phases)
-    privacy = plan_privacy(scenario, [workload.population] * phases)
+    sample_plan = plan_sample_privacy(scenario, [workload.population] * phases)
     client_plan = plan_client_privacy(scenario, model, store.train_shards.sizes)
-    job = Job(scenario, [workload] * phases, noise=privacy.noise, privacy=privacy, client_plan=client_plan)
+    job = Job(scenario, [workload] * phases, sample_plan=sample_plan, client_plan=client_plan)
     check_client_statistics(workload, job.headline)
     check_metrics(workload, model)
     return job, model

@@ -38,12 +38,13 @@ ABOVE = (
 )
 FORBIDDEN = {
     "rayfl.config": ("rayfl.algorithms", "rayfl.data", "rayfl.engine", "rayfl.local", "rayfl.models", *ABOVE),
-    "rayfl.algorithms": ("rayfl.engine", *ABOVE),
+    "rayfl.algorithms": ("rayfl.engine", "rayfl.privacy", *ABOVE),
     "rayfl.local": ("rayfl.engine", *ABOVE),
     "rayfl.models": ("rayfl.engine", *ABOVE),
     "rayfl.data": ("rayfl.engine", *ABOVE),
     "rayfl.tasks": ("rayfl.algorithms", "rayfl.data", "rayfl.engine", "rayfl.local", "rayfl.models", *ABOVE),
     "rayfl.engine": ABOVE,
+    "rayfl.privacy": ABOVE,
 }
 MAY_IMPORT_RAY = ("rayfl.cluster",)
 MAY_IMPORT_CLUSTER = ("rayfl.cluster", "rayfl.simulation", "rayfl.scenario", "rayfl.grid")

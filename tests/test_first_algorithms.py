@@ -11,9 +11,10 @@ import torch
 from rich.console import Console
 
 import rayfl
-from rayfl.algorithms.algorithm import LocalTrainingAlgorithm, Round
+from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.exchange import Answer
 from rayfl.algorithms.fedavg import FedAvg
+from rayfl.algorithms.local_training import LocalTrainingAlgorithm
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.errors import RayflError
 from rayfl.local.context import ClientContext

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict
 
 from rayfl.algorithms.exchange import Answers, Asked, Exchange, Released
-from rayfl.algorithms.penalty import Penalty, PenaltyField
+from rayfl.algorithms.sample_request import SampleRequest
 from rayfl.algorithms.server_state import RoundContext, ServerState
-from rayfl.algorithms.state import Declaration, merged
+from rayfl.algorithms.state import Declaration
 from rayfl.config.local import RATE_KEYS, Train
 from rayfl.config.phase import EvalModel
 from rayfl.errors import ScenarioError
-from rayfl.local.requests import Affine, ClientUpdate, LocalTraining
-from rayfl.privacy.needs import SampleRequest
+from rayfl.local.requests import ClientUpdate, LocalTraining
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from rayfl.local.context import ClientContext
-    from rayfl.local.data_view import DataView
 
 Requirement = Literal["features", "buffers", "batch_norm", "no_running_statistics", "plain_objective"]
 """What an algorithm may ask of a network: a declared feature layer, buffers, batch norm layers, no running statistics;
@@ -39,6 +37,10 @@ class Algorithm(BaseModel, ABC):
 
     An algorithm holds no state: the server's is in `ServerState`, a client's in `ClientContext.state`. A client update
     thus depends only on its inputs and can be repeated anywhere.
+
+    What an algorithm needs or rules out it declares, so that scenarios are checked before anything starts. For privacy
+    there are three declarations: `no_sample_dp` and `sample_requests` for that of samples (`local.dp`), `releases` for
+    that of clients (`phases.N.dp`).
 
     Attributes:
         exchanges: Number of exchanges that a round yields; fixed, so that rounds can be submitted ahead of results.
@@ -111,22 +113,6 @@ class Algorithm(BaseModel, ABC):
         """Returns why clients can train by plain SGD alone (`local.optimizer = "sgd"`); empty if by any optimizer."""
         return ""
 
-    def no_sample_dp(self) -> str:
-        """Returns why its clients cannot have `local.dp`; empty if they can.
-
-        Every request of theirs is then clipped sample by sample, noised and charged, so that whatever they answer and
-        keep is private. Requests that cannot be (loss terms of a batch, Hessian-vector products), and losses that
-        clipping and noise would make useless, are reasons why not.
-        """
-        return ""
-
-    def sample_requests(self) -> tuple[SampleRequest, ...]:
-        """Returns which requests of a client's part in a round touch its samples, to plan what `local.dp` will spend.
-
-        A round that spends more than these is an error where noise or budget depend on the plan.
-        """
-        return (SampleRequest(),)
-
     def check_cohort(self, smallest: int, largest: int) -> None:
         """Checks that cohorts of these sizes make sense; before anything starts, where the sizes are known by then.
 
@@ -166,15 +152,35 @@ class Algorithm(BaseModel, ABC):
             ScenarioError: They do not.
         """
 
-    def releases(self) -> Released:
-        """Returns what clients answer with in the only exchange of a round, for `phases.N.dp`.
+    def no_sample_dp(self) -> str:
+        """Returns why `local.dp` does not work with the algorithm; empty if it does.
 
-        All of it is clipped as one vector, summed and noised, every client has the weight 1, and the server's part of
-        the round sees nothing else of the clients.
+        With `local.dp`, every request of a client (training, losses, gradients) is clipped sample by sample, noised and
+        charged to its account, so that whatever the client answers or keeps is private without further code. Give a
+        reason where that cannot be done (loss terms of a whole batch, Hessian-vector products), or where noise would
+        leave nothing of use.
+        """
+        return ""
+
+    def sample_requests(self) -> tuple[SampleRequest, ...]:
+        """Returns what a client update of a round asks of the client's samples, one entry per request.
+
+        It is what `local.dp` plans with: the noise for a `target_epsilon`, and who may still take part under a
+        `max_epsilon`. By default, one local training. An algorithm that first asks for the gradient over all samples
+        returns `(SampleRequest("query"), SampleRequest())`. A round that spends more ends the run.
+        """
+        return (SampleRequest(),)
+
+    def releases(self) -> Released:
+        """Returns the names and lengths of the vectors that clients answer with, for `phases.N.dp`.
+
+        By declaring them an algorithm promises that its server works with noised sums alone: the vectors of a client
+        are clipped as one, all clients have the weight 1, and a round asks its cohort once. FedAvg returns
+        `Released({"delta": "model"})`.
 
         Raises:
-            ScenarioError: With these options clients release something else than vectors that may be clipped and
-                averaged alike; says what, and what to use instead.
+            ScenarioError: Clients answer with something else; says with what, and what to use instead. So does every
+                algorithm that declares nothing.
         """
         raise ScenarioError(
             f"{type(self).__name__} does not declare what its clients release; define releases() where clipped sums of "
@@ -216,105 +222,3 @@ class Algorithm(BaseModel, ABC):
             float32 [length of the model].
         """
         return model
-
-
-class LocalTrainingAlgorithm(Algorithm):
-    """An algorithm whose clients train with penalties, whatever the server makes of their models.
-
-    Attributes:
-        penalties: Terms added to the local objective: `proximal`, `contrastive`, `decorrelation`, or your own.
-        buffers: Which batch-norm buffers a client starts from. `average`: the server's, the mean of what clients
-            returned (MOON, NIID-Bench). `keep`: the client's own from its last update, never sent (FedBN). `reset`: the
-            network's initial ones. In all cases the server averages the returned buffers for evaluation.
-    """
-
-    local_options: ClassVar[frozenset[str]] = frozenset({"penalties", "buffers"})
-
-    penalties: tuple[PenaltyField, ...] = ()
-    buffers: Literal["average", "keep", "reset"] = "average"
-
-    def relay(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[torch.Tensor]:
-        return (yield from self.train(client, model))
-
-    def train(
-        self,
-        client: ClientContext,
-        model: torch.Tensor,
-        gradient: tuple[Affine, ...] = (),
-        after_step: tuple[Affine, ...] = (),
-        weight_decay: float = 0.0,
-        data: DataView | None = None,
-    ) -> Generator[LocalTraining, torch.Tensor, torch.Tensor]:
-        """Trains from a model vector with the algorithm's penalties.
-
-        Args:
-            client: The client.
-            model: float32 [length of the model], what to start from.
-            gradient: Further terms added to every gradient before it is clipped.
-            after_step: Terms applied as `params -= lr * term` after the optimizer step.
-            weight_decay: Added to the weight decay of `local`.
-            data: The samples to train on; by default all of the client's.
-
-        Returns:
-            The trained model vector.
-        """
-        start = self.with_buffers(client, model)
-        affine = [term for term in (penalty.affine(client, start) for penalty in self.penalties) if term is not None]
-        opened = [(penalty, penalty.term(client, start)) for penalty in self.penalties]
-        terms = [(penalty, term) for penalty, term in opened if term is not None]
-        trained = yield LocalTraining(
-            start,
-            gradient=(*affine, *gradient),
-            after_step=after_step,
-            weight_decay=weight_decay,
-            terms=tuple(term for _, term in terms),
-            reads_features=any(penalty.reads_features() for penalty, _ in terms),
-            data=data,
-        )
-        for penalty in self.penalties:
-            penalty.after_training(client, trained)
-        if self.buffers == "keep":
-            client.state["buffers"] = trained[client.num_params :]
-        return trained
-
-    def with_buffers(self, client: ClientContext, model: torch.Tensor) -> torch.Tensor:
-        """The model vector with the buffers that the client uses (`buffers`)."""
-        if self.buffers == "average":
-            return model
-        own = client.initial_buffers if self.buffers == "reset" else client.state.get("buffers")
-        if own is None:
-            return model
-        start = model.clone()
-        start[client.num_params :] = own
-        return start
-
-    def no_sample_dp(self) -> str:
-        for penalty in self.penalties:
-            if type(penalty).term is not Penalty.term:
-                return f"its penalty '{penalty.name}' is a function of the batch, not a sum over samples"
-        return ""
-
-    def requirements(self) -> set[Requirement]:
-        found: set[Requirement] = set()
-        if any(penalty.reads_features() for penalty in self.penalties):
-            found.add("features")
-        if self.buffers != "average":
-            found.add("buffers")
-        return found
-
-    def has_personal_model(self) -> bool:
-        return self.buffers == "keep"
-
-    def personal_model(self, client: ClientContext, model: torch.Tensor) -> torch.Tensor:
-        return self.with_buffers(client, model)
-
-    def client_state(self) -> Declaration:
-        own: Declaration = {"buffers": "phase"} if self.buffers == "keep" else {}
-        parts = [(f"penalty '{penalty.name}'", penalty.client_state()) for penalty in self.penalties]
-        return merged([("buffers = 'keep'", own), *parts])
-
-    def reads_first_model(self) -> bool:
-        return any(penalty.reads_first_model() for penalty in self.penalties)
-
-    def buffers_are_sent(self) -> bool:
-        return self.buffers == "average"

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field, NonNegativeFloat, model_validator
 
-from rayfl.algorithms.algorithm import LocalTrainingAlgorithm, Requirement, Round
+from rayfl.algorithms.algorithm import Requirement, Round
 from rayfl.algorithms.exchange import Answer, Answers, Asked, Exchange, Released
+from rayfl.algorithms.local_training import LocalTrainingAlgorithm
+from rayfl.algorithms.sample_request import SampleRequest
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration
 from rayfl.algorithms.support_query import SupportQuery
@@ -22,7 +24,6 @@ from rayfl.config.section import check_idle
 from rayfl.errors import ScenarioError
 from rayfl.local.data_view import DataView
 from rayfl.local.requests import LossAndGradient
-from rayfl.privacy.needs import SampleRequest
 
 if TYPE_CHECKING:
     import torch

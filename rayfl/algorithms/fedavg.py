@@ -11,9 +11,10 @@ import numpy as np
 from pydantic import model_validator
 
 from rayfl.algorithms.aggregation import AggregationField, Mean
-from rayfl.algorithms.algorithm import LocalTrainingAlgorithm, Round
+from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.exchange import Answer, Answers, Exchange, Released
 from rayfl.algorithms.fedopt import SGD, ServerOptimizerField
+from rayfl.algorithms.local_training import LocalTrainingAlgorithm
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration
 from rayfl.errors import ScenarioError

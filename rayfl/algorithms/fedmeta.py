@@ -13,11 +13,11 @@ from pydantic import PositiveFloat
 
 from rayfl.algorithms.algorithm import Requirement, Round
 from rayfl.algorithms.exchange import Answer, Exchange, Part, Released
+from rayfl.algorithms.sample_request import SampleRequest
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration
 from rayfl.algorithms.support_query import SupportQuery
 from rayfl.local.requests import Gradient, HessianVectorProduct, LossAndGradient
-from rayfl.privacy.needs import SampleRequest
 
 if TYPE_CHECKING:
     import torch

@@ -14,6 +14,7 @@ from pydantic import PositiveFloat, model_validator
 from rayfl.algorithms.algorithm import Algorithm, Requirement, Round
 from rayfl.algorithms.exchange import Answer, Exchange, Released
 from rayfl.algorithms.fedavg import check_uniform
+from rayfl.algorithms.sample_request import SampleRequest
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.config.local import RATE_KEYS
 from rayfl.config.section import check_idle
@@ -21,7 +22,6 @@ from rayfl.errors import DivergenceError
 from rayfl.local.data_view import DataView
 from rayfl.local.requests import Gradient, LossAndGradient
 from rayfl.local.steps import batch_size
-from rayfl.privacy.needs import SampleRequest
 
 if TYPE_CHECKING:
     import torch

@@ -13,11 +13,11 @@ from pydantic import model_validator
 from rayfl.algorithms.algorithm import Requirement, Round
 from rayfl.algorithms.exchange import Answer, Exchange, Part, Released
 from rayfl.algorithms.fedavg import FedAvg
+from rayfl.algorithms.sample_request import SampleRequest
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration, merged
 from rayfl.config.section import check_idle
 from rayfl.local.requests import Affine, Gradient
-from rayfl.privacy.needs import SampleRequest
 
 if TYPE_CHECKING:
     import torch

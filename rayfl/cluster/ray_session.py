@@ -44,13 +44,15 @@ class RaySession:
         workloads = ray.put((job.workloads, job.noise))  # one copy per node, which its hosts map read-only
         self._server = ActorWorker(
             _beside_driver(ServerActor, name=server_name).remote(
-                scenario, job.initial_models, job.num_clients, [workloads], main_objects, job.client_privacy
+                scenario, job.initial_models, job.num_clients, [workloads], main_objects, job.client_mechanisms
             ),
             "the server",
         )
         self._hosts = [
             ActorWorker(
-                _host_options(resources, place).remote(index, scenario, server_name, main_objects, job.client_privacy),
+                _host_options(resources, place).remote(
+                    index, scenario, server_name, main_objects, job.client_mechanisms
+                ),
                 f"host {index}",
             )
             for index, place in enumerate(places)

@@ -11,17 +11,17 @@ import ray
 from rayfl.cluster.main_objects import install_main_objects
 from rayfl.cluster.starting import Started
 from rayfl.config.scenario import Scenario
-from rayfl.engine.noise_of_clients import Noise
 from rayfl.engine.server import Server, ServerSnapshot
 from rayfl.engine.workload import InitialModel, Workload
-from rayfl.privacy.client_mechanism import ClientMechanism
+from rayfl.privacy.clients.mechanism import ClientMechanism
+from rayfl.privacy.samples.noise_multipliers import PhaseNoise
 
 if TYPE_CHECKING:
     from rayfl.algorithms.exchange import Exchange
     from rayfl.engine.reduction import HostAnswers
     from rayfl.engine.round_index import RoundIndex
 
-WorkloadsBox = list["ray.ObjectRef[tuple[Sequence[Workload], Sequence[Noise]]]"]
+WorkloadsBox = list["ray.ObjectRef[tuple[Sequence[Workload], Sequence[PhaseNoise]]]"]
 """What hosts hold, as a reference in a list: Ray replaces a bare one among a call's arguments by its value."""
 
 ModelBox = list["ray.ObjectRef[np.ndarray]"]
@@ -37,11 +37,11 @@ class ServerActor:
         num_clients: Sequence[int],
         workloads: WorkloadsBox,
         main_objects: bytes,
-        client_privacy: Sequence[ClientMechanism | None],
+        client_mechanisms: Sequence[ClientMechanism | None],
     ) -> None:
         def make() -> Server:
             install_main_objects(main_objects)
-            return Server(scenario, models, num_clients, client_privacy)
+            return Server(scenario, models, num_clients, client_mechanisms)
 
         self._workloads = workloads
         self._server = Started("the server", make)

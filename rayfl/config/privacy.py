@@ -20,17 +20,19 @@ class SampleDP(Section):
 
     Attributes:
         noise_multiplier: Standard deviation of the noise as a multiple of `max_grad_norm`.
-        target_epsilon: Instead of it: the noise is the least with which no client's epsilon exceeds this at the end of
+        target_epsilon: Given instead: finds the least noise with which no client's epsilon exceeds this at the end of
             the phase, all earlier phases included.
         noise_for: With `target_epsilon`: `worst` gives all clients the noise of the one that needs the most, `client`
             each its own.
-        max_grad_norm: C, the bound on the L2 norm of one sample's gradient; "inf" clips nothing, with no noise only.
+        max_grad_norm: C, the bound on the L2 norm of one sample's gradient; "inf" clips nothing, and is allowed
+            only without noise.
         delta: Of the (epsilon, delta) guarantee.
-        max_epsilon: With `noise_multiplier`: a client whose next update would take its epsilon above this takes part
-            no more (`when_spent`). Needs `accountant = "rdp"`, whose filter allows to stop when it is spent.
-        when_spent: `leave_out`: such a client is left out of its cohorts; `stop`: the run ends before that round.
-        secure: Noise and batches come from the operating system's cryptographic source, and no run can be repeated;
-            otherwise from the scenario's public seed, and the guarantee holds for whoever does not know it.
+        max_epsilon: With `noise_multiplier`: a client whose next update would take its epsilon above this no longer
+            takes part (`when_spent`). Needs `accountant = "rdp"`: a Rényi filter allows what was spent to decide this.
+        when_spent: `leave_out`: such a client is left out of cohorts; `stop`: the run ends before that round.
+        secure: Draws noise and batches from the operating system's cryptographic source, so that no run can be
+            repeated. Otherwise they come from the scenario's seed, and the guarantee holds only against those who do
+            not know it.
         accountant: `prv` (Gopi et al., NeurIPS 2021) is tight; `rdp` (Mironov, 2017) is an upper bound, and cheap.
         sampling: `poisson` is what the accountant assumes; `shuffled` takes batches as training without privacy does,
             and no accountant covers it: records and output say so.
@@ -111,13 +113,14 @@ class ClientDP(Section):
     Attributes:
         level: `central`: the server adds noise to the exact sum; `local`: each client noises what it sends.
         noise_multiplier: Standard deviation of the noise as a multiple of `clip_norm`.
-        target_epsilon: Instead of it: the least noise with which epsilon does not exceed this at the end of the phase.
+        target_epsilon: Given instead: finds the least noise with which epsilon does not exceed this at the end of the
+            phase.
         clip_norm: C, the bound on the L2 norm of a client's contribution, all clients having the weight 1, or
             `{ quantile = 0.5 }`.
         delta: Of the guarantee; by default, and at most, 1 / M^1.1 of M clients.
         accountant: `prv` for Bernoulli cohorts, where it is the default; `rdp` for those of fixed size too.
-        secure: Noise, and with `central` who takes part, come from the operating system's cryptographic source, and no
-            run can be repeated; otherwise from the scenario's public seed.
+        secure: Draws noise, and with `central` the cohorts, from the operating system's cryptographic source, so that
+            no run can be repeated. Otherwise they come from the scenario's seed.
     """
 
     level: Literal["central", "local"]

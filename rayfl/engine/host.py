@@ -18,7 +18,6 @@ from rayfl.engine.device import choose_device
 from rayfl.engine.events import Evaluated
 from rayfl.engine.failed_update import told_as_client_error
 from rayfl.engine.host_evaluation import HostEvaluation
-from rayfl.engine.noise_of_clients import Noise, noise_multiplier
 from rayfl.engine.outgoing_answer import apply_transforms, check_lengths
 from rayfl.engine.phase_plan import commits_before, plan_phases
 from rayfl.engine.platform_facts import platform_facts, processor_name
@@ -33,8 +32,9 @@ from rayfl.engine.workload import Workload
 from rayfl.errors import RayflError
 from rayfl.local.context import ClientContext, ClientState, ClientStreams
 from rayfl.local.requests import ClientUpdate
-from rayfl.privacy.client_answers import hidden_model, hide_answer
-from rayfl.privacy.client_mechanism import ClientMechanism
+from rayfl.privacy.clients.answers import hidden_model, hide_answer
+from rayfl.privacy.clients.mechanism import ClientMechanism
+from rayfl.privacy.samples.noise_multipliers import PhaseNoise, noise_multiplier
 
 T = TypeVar("T")
 
@@ -46,8 +46,8 @@ class Host:
         index: The host's number, which errors name.
         scenario: What runs.
         workloads: What each phase trains.
-        noise: By phase, the noise multiplier of `local.dp`; see `Job.noise`.
-        client_privacy: How each phase hides its clients; empty if none does.
+        noise: By phase, the noise multiplier of `local.dp`; empty if no phase has it.
+        client_mechanisms: How each phase hides its clients; empty if none does.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class Host:
         index: int,
         scenario: Scenario,
         workloads: Sequence[Workload],
-        noise: Sequence[Noise] = (),
-        client_privacy: Sequence[ClientMechanism | None] = (),
+        noise: Sequence[PhaseNoise] = (),
+        client_mechanisms: Sequence[ClientMechanism | None] = (),
     ) -> None:
         use_threads(scenario.numerics.threads)
         self._index, self._scenario, self._noise = index, scenario, noise
@@ -69,7 +69,7 @@ class Host:
         self._sizes = [
             resident.message_sizes(plan) for resident, plan in zip(self._residents, self._plans, strict=True)
         ]
-        self._client_privacy = client_privacy or [None] * len(workloads)
+        self._client_mechanisms = client_mechanisms or [None] * len(workloads)
         self._states = ClientStates()
         self._evaluation = HostEvaluation(index, scenario, self._plans, self._residents, self._states, self._device)
 
@@ -105,7 +105,7 @@ class Host:
         first_model = exchange.first_model
         shared = None if first_model is None else to_tensor(first_model, slice(None), self._device)
         reduction = Reduction(self._scenario.numerics.fraction_bits, exchange.each)
-        report, hiding = ReportBuilder(), self._client_privacy[round_index.phase]
+        report, hiding = ReportBuilder(), self._client_mechanisms[round_index.phase]
 
         def update(client: ClientContext) -> ClientUpdate[Answer]:
             client.clip_norm = exchange.clip_norm
@@ -181,7 +181,7 @@ class Host:
         plan, report = self._plans[round_index.phase], ReportBuilder()
         algorithm, messages = plan.algorithm, plan.phase.messages
         traffic = self._sizes[round_index.phase].traffic(messages, messages)
-        hiding = self._client_privacy[round_index.phase]
+        hiding = self._client_mechanisms[round_index.phase]
 
         def update(client: ClientContext) -> ClientUpdate[torch.Tensor]:
             left = yield from algorithm.relay(client, vector)

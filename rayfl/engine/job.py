@@ -12,11 +12,11 @@ import numpy as np
 from rayfl.config.scenario import Scenario
 from rayfl.engine.events import Event
 from rayfl.engine.headline import Headline, headline_of
-from rayfl.engine.noise_of_clients import Noise
-from rayfl.engine.planned_privacy import PlannedPrivacy
 from rayfl.engine.workload import InitialModel, Population, Workload
 from rayfl.errors import ScenarioError
-from rayfl.privacy.client_mechanism import ClientMechanism, ClientPlan
+from rayfl.privacy.clients.mechanism import ClientMechanism, ClientPlan
+from rayfl.privacy.samples.noise_multipliers import PhaseNoise
+from rayfl.privacy.samples.planning import SamplePlan
 from rayfl.tasks.metrics.building import build_metrics
 
 
@@ -31,10 +31,8 @@ class Job:
         settles: Whether everything about a round is reported before anything of the next one is looked at, as
             callbacks need, so that a round can be made the last one whatever is under way already.
         origin: Where the initial weights came from, and which were taken, for the records; None for random weights.
-        noise: By phase, the noise multiplier of `local.dp`: of all clients, or [clients]; None where samples are not
-            private.
-        client_plan: How phases hide their clients; None where none does.
-        privacy: What the noise was found from, for output and records.
+        sample_plan: The noise that hides samples (`local.dp`), and what it will cost; empty where no phase has it.
+        client_plan: How phases hide their clients (`phases.N.dp`); None where none does.
 
     Raises:
         ScenarioError: A phase cannot take over the weights of the one before it.
@@ -44,9 +42,8 @@ class Job:
     workloads: Sequence[Workload]
     settles: bool = False
     origin: Mapping[str, Any] | None = None
-    noise: Sequence[Noise] = ()
+    sample_plan: SamplePlan = field(default_factory=SamplePlan)
     client_plan: ClientPlan | None = None
-    privacy: PlannedPrivacy = field(default_factory=PlannedPrivacy)
 
     def __post_init__(self) -> None:
         for (before, after), phase in zip(pairwise(self.workloads), self.scenario.phases[1:], strict=True):
@@ -72,7 +69,12 @@ class Job:
         return [workload.population for workload in self.workloads]
 
     @property
-    def client_privacy(self) -> Sequence[ClientMechanism | None]:
+    def noise(self) -> Sequence[PhaseNoise]:
+        """By phase, the noise multiplier of `local.dp`; empty if no phase has it."""
+        return self.sample_plan.noise
+
+    @property
+    def client_mechanisms(self) -> Sequence[ClientMechanism | None]:
         """By phase, how it hides its clients; empty if none does."""
         return self.client_plan.mechanisms if self.client_plan else ()
 

@@ -9,8 +9,8 @@ from rayfl.config.local import RATE_KEYS, Local
 from rayfl.config.scenario import Scenario
 from rayfl.engine.phase_plan import PhasePlan, plan_phases, scores_personal_models
 from rayfl.errors import ScenarioError
-from rayfl.privacy.checks import check_sample_dp
-from rayfl.privacy.client_checks import check_hides_clients
+from rayfl.privacy.clients.checks import check_hides_clients
+from rayfl.privacy.samples.checks import check_sample_dp
 from rayfl.registry import nearest
 from rayfl.tasks.building import build_task
 

@@ -1,4 +1,4 @@
-"""What a run spends of clients' privacy as its rounds go, and who may still take part: for the scheduler."""
+"""What the rounds of a run spend of clients' privacy (`local.dp`), and who may still take part."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from functools import cached_property
 from rayfl.config.scenario import Scenario
 from rayfl.data.pools import pool_number
 from rayfl.engine.phase_plan import PhasePlan
-from rayfl.engine.planned_updates import PlannedUpdates, is_pool
 from rayfl.engine.round_index import RoundIndex
 from rayfl.engine.update_report import UpdateReport
 from rayfl.engine.workload import Population
 from rayfl.errors import RayflError
-from rayfl.privacy.budget import RenyiFilter
-from rayfl.privacy.needs import Needs, with_noise, without_noise
-from rayfl.privacy.spending import Mechanism, PrivacyAccounts, Spending, SpendingByClient, by_client_in_total
+from rayfl.privacy.samples.accesses import Accesses, with_noise, without_noise
+from rayfl.privacy.samples.planned_updates import PlannedUpdates, is_pool
+from rayfl.privacy.samples.renyi_filter import RenyiFilter
+from rayfl.privacy.samples.spending import Mechanism, PrivacyAccounts, Spending, SpendingByClient, by_client_in_total
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ class PrivacyBudget:
             return Admission(cohort)
         assert dp.noise_multiplier is not None  # `SampleDP` has no budget without it
         filter, planned = RenyiFilter(dp.max_epsilon, dp.delta), self._planned[index.phase]
-        needs = {client: planned.in_round(client, index, self._scenario.seed) for client in cohort}
-        updates = {client: with_noise(needs[client], dp.noise_multiplier) for client in cohort}
+        accesses = {client: planned.in_round(client, index, self._scenario.seed) for client in cohort}
+        updates = {client: with_noise(accesses[client], dp.noise_multiplier) for client in cohort}
         admitted = [client for client in cohort if self._fits(filter, index, client, updates[client])]
         left_out = tuple(client for client in cohort if client not in set(admitted))
         if left_out and dp.when_spent == "stop":
@@ -118,7 +118,7 @@ class PrivacyBudget:
         return spent
 
     def left_out_of(self, index: RoundIndex) -> tuple[int, ...] | None:
-        """Who was left out of a committed round, to be asked once; None where nobody can be."""
+        """Who was left out of a committed round; None in phases that leave nobody out. Can be asked once a round."""
         return self._left_out_of.pop(index.round, None)
 
     def leave_out(self, clients: tuple[int, ...]) -> tuple[int, ...]:
@@ -171,8 +171,8 @@ class PrivacyBudget:
                 )
 
 
-def _within(spending: Spending, planned: Needs) -> bool:
-    return all(number <= planned.get(need, 0) for need, number in without_noise(spending).items())
+def _within(spending: Spending, planned: Accesses) -> bool:
+    return all(number <= planned.get(access, 0) for access, number in without_noise(spending).items())
 
 
 def _named(clients: Sequence[int]) -> str:

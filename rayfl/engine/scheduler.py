@@ -25,7 +25,7 @@ from rayfl.engine.schedules.schedule import SubmittedRound
 from rayfl.engine.server import BEFORE, ServerSnapshot
 from rayfl.engine.update_report import UpdateReport
 from rayfl.engine.workload import Population
-from rayfl.privacy.spending import SpendingByClient
+from rayfl.privacy.samples.spending import SpendingByClient
 
 if TYPE_CHECKING:
     import numpy as np

@@ -2,46 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from rayfl.algorithms.algorithm import Round
-from rayfl.algorithms.eval_model import Trained
-from rayfl.algorithms.exchange import MORE_IF_SUMMED, Answers, Exchange
-from rayfl.algorithms.server_state import RoundContext, ServerState
-from rayfl.algorithms.server_training import followed_by_training
+from rayfl.algorithms.exchange import Exchange
+from rayfl.algorithms.server_state import ServerState
 from rayfl.config.scenario import Scenario
-from rayfl.engine.phase_plan import PhasePlan, plan_phases
-from rayfl.engine.reduction import HostAnswers, reduce_hosts
+from rayfl.engine.phase_plan import plan_phases
+from rayfl.engine.reduction import HostAnswers
 from rayfl.engine.round_index import RoundIndex
+from rayfl.engine.server_round import ServerRound
 from rayfl.engine.workload import InitialModel
-from rayfl.errors import DivergenceError, RayflError
-from rayfl.privacy.client_mechanism import ClientMechanism
-from rayfl.privacy.noised_sums import bound_of, noised
-from rayfl.streams import stream
-from rayfl.user_code import their_traceback
+from rayfl.privacy.clients.mechanism import ClientMechanism
 
 BEFORE = RoundIndex(0, 0, 0)
 """Position before the first round."""
-
-
-@dataclass
-class _RoundUnderWay:
-    """A round in progress: the algorithm's generator and its working copy of the state."""
-
-    index: RoundIndex
-    state: ServerState
-    steps: Round
-    before: Mapping[str, Any]
-    received: int = 0
-    sent: np.ndarray | None = None
-    trained: list[Trained] = field(default_factory=list)
-    start: np.ndarray | None = None
-    diagnosed: Answers | None = None
 
 
 @dataclass(frozen=True)
@@ -71,7 +48,7 @@ class Server:
         scenario: The scenario.
         models: The initial model of each phase; all but the first give way to the previous phase's result.
         num_clients: Number of all clients, for each phase.
-        client_privacy: How each phase hides its clients; empty if none does.
+        client_mechanisms: How each phase hides its clients; empty if none does.
     """
 
     def __init__(
@@ -79,14 +56,14 @@ class Server:
         scenario: Scenario,
         models: Sequence[InitialModel],
         num_clients: Sequence[int],
-        client_privacy: Sequence[ClientMechanism | None] = (),
+        client_mechanisms: Sequence[ClientMechanism | None] = (),
     ) -> None:
-        self._client_privacy = client_privacy or [None] * len(models)
+        self._client_mechanisms = client_mechanisms or [None] * len(models)
         self._scenario, self._models, self._num_clients = scenario, models, num_clients
         self._plans = plan_phases(scenario)
         self._kept = (BEFORE, ServerState(np.array(models[0].vector), models[0].num_params, num_clients[0]))
         self._waiting: dict[int, tuple[RoundIndex, ServerState]] = {}
-        self._round: _RoundUnderWay
+        self._round: ServerRound
 
     def begin(self, round_index: RoundIndex, cohort: Sequence[int]) -> Exchange:
         """Starts a parallel round.
@@ -101,35 +78,9 @@ class Server:
         Raises:
             RayflError: The algorithm raised, or yielded no exchange.
         """
-        plan, state = self._plans[round_index.phase], self._staged(round_index)
-        hiding = self._client_privacy[round_index.phase]
-        context = RoundContext(
-            cohort=() if plan.phase.hides_cohort else cohort,
-            round=round_index.round,
-            round_in_phase=round_index.round_in_phase,
-            lr=round_index.lr(self._scenario),
-            stream=stream(self._scenario.seed, "server", round_index.phase, round_index.round),
-            asked=frozenset(plan.phase.report),
-            clip_norm=bound_of(hiding, state) if hiding else None,
-        )
-        if plan.algorithm.reads_first_model() and "first_model" not in state.state:
-            state.keep("first_model", state.model.copy())
-        before = plan.evaluated.before_round(state)
-        with _errors_of(plan):
-            steps = plan.algorithm.round(state, context)
-            if plan.phase.server_training and isinstance(steps, Generator):
-                steps = followed_by_training(steps, state)
-        if not isinstance(steps, Generator):  # an algorithm of a user's own may return anything
-            raise RayflError(
-                f"algorithm {_name(plan)}: its round must be a generator that yields an Exchange, not return a "
-                f"{type(steps).__name__}"
-            )
-        self._round = _RoundUnderWay(round_index, state, steps, before)
-        self._round.start = np.array(state.model) if plan.diagnostics.reads_step else None
-        first = self._step(lambda: next(self._round.steps))
-        self._check(first)
-        assert first is not None
-        return first
+        state, hiding = self._staged(round_index), self._client_mechanisms[round_index.phase]
+        self._round = ServerRound(self._scenario, self._plans[round_index.phase], round_index, state, hiding)
+        return self._round.begin(cohort)
 
     def receive(self, *parts: HostAnswers) -> tuple[Mapping[str, float], Exchange | None]:
         """Passes the hosts' answers to the round.
@@ -145,29 +96,9 @@ class Server:
             DivergenceError: The server's step left values that are not finite.
         """
         running = self._round
-        plan, hiding = self._plans[running.index.phase], self._client_privacy[running.index.phase]
-        nobody = plan.phase.hides_cohort and not parts
-        exact = None if nobody else reduce_hosts(parts, self._scenario.numerics.fraction_bits)
-        if hiding and plan.phase.hides_cohort and plan.asked[running.received] == "cohort":
-            noise = stream(self._scenario.seed, "dp noise", running.index.phase, running.index.round)
-            answers = noised(hiding, running.state, exact, noise)
-        else:
-            assert exact is not None
-            answers = exact
-        if MORE_IF_SUMMED in answers.sums:
-            running.state.report(up_bytes_more_if_summed=answers.sums[MORE_IF_SUMMED][0])
-        sent, asked = running.sent, plan.asked[running.received]
-        following = self._step(lambda: running.steps.send(answers))
-        running.received += 1
-        if asked == "cohort" and sent is not None and plan.evaluated.reads(answers):
-            running.trained.append((sent, answers))
-        if exact is not None and plan.diagnostics.reads(exact):
-            running.diagnosed = exact
-        self._check(following)
+        following = running.receive(parts)
         if following is None:
-            self._finish(running)
-        else:
-            following.number = running.received
+            self._waiting[running.index.round] = (running.index, running.state)
         return dict(running.state.scalars), following
 
     def adopt(self, round_index: RoundIndex, model: np.ndarray) -> None:
@@ -244,68 +175,3 @@ class Server:
             state.state = {name: value for name, value in state.state.items() if declared.get(name, "run") == "run"}
         state.declared = dict(plan.server_state)
         return state
-
-    def _finish(self, running: _RoundUnderWay) -> None:
-        state, plan = running.state, self._plans[running.index.phase]
-        plan.evaluated.after_round(state, running.trained, running.index.round_in_phase == 1, **running.before)
-        if not np.isfinite(state.model).all() or not np.isfinite(state.evaluated()).all():
-            raise DivergenceError(
-                f"algorithm {_name(plan)}: the server's step in round {running.index.round} left a model with values "
-                "that are not finite; use a smaller learning rate"
-            )
-        plan.diagnostics.report(state, running.start, running.diagnosed)
-        state.state = {name: value for name, value in state.state.items() if state.declared.get(name) != "round"}
-        self._waiting[running.index.round] = (running.index, state)
-
-    def _step(self, run: Callable[[], Exchange]) -> Exchange | None:
-        """The round's next exchange, None at its end."""
-        plan = self._plans[self._round.index.phase]
-        try:
-            with _errors_of(plan):
-                following = run()
-        except StopIteration:
-            return None
-        if not isinstance(following, Exchange):
-            raise RayflError(
-                f"algorithm {_name(plan)}: its round must yield an Exchange, not a {type(following).__name__}"
-            )
-        # a copy, since the algorithm steps the model in place when the answers are in
-        reads = plan.evaluated.reads_trained and following.send
-        self._round.sent = np.array(following.send[0]) if reads else None
-        if following.with_first_model:
-            following.first_model = self._round.state.state.get("first_model")
-        if hiding := self._client_privacy[self._round.index.phase]:
-            if following.each:
-                raise RayflError(f"algorithm {_name(plan)}: asks for answers one by one, and dp hides them in sums")
-            following.clip_norm = bound_of(hiding, self._round.state)
-        return following
-
-    def _check(self, following: Exchange | None) -> None:
-        """The scheduler submits as many exchanges as the algorithm declares, before it sees any."""
-        plan, received = self._plans[self._round.index.phase], self._round.received
-        if (following is not None) != (received < len(plan.asked)):
-            declared = len(plan.algorithm.asks())
-            raise RayflError(
-                f"algorithm {_name(plan)}: a round must yield {declared} exchanges (its `exchanges`), "
-                f"this one yields {'more' if following else f'only {received}'}"
-            )
-        if following is not None and following.at_server != (plan.asked[received] == "server"):
-            raise RayflError(
-                f"algorithm {_name(plan)}: exchange {received} is for the "
-                f"{'server' if following.at_server else 'cohort'}, and its `asks()` says otherwise"
-            )
-
-
-@contextmanager
-def _errors_of(plan: PhasePlan) -> Iterator[None]:
-    """Names the algorithm in what it raises."""
-    try:
-        yield
-    except (RayflError, StopIteration):
-        raise
-    except Exception as error:  # a user's algorithm may raise anything
-        raise RayflError(f"algorithm {_name(plan)}: its round raised on the server\n{their_traceback(error)}") from None
-
-
-def _name(plan: PhasePlan) -> str:
-    return type(plan.algorithm).__name__

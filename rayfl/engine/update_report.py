@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rayfl.engine.events import Traffic
-from rayfl.privacy.spending import Spending, SpendingByClient
+from rayfl.privacy.samples.spending import Spending, SpendingByClient
 
 if TYPE_CHECKING:
     from rayfl.local.context import ClientContext

@@ -19,7 +19,7 @@ from rayfl.local.features import features_and_outputs
 from rayfl.local.rates import rates
 from rayfl.local.steps import effective_steps, update_steps
 from rayfl.models.flat import FlatModel
-from rayfl.privacy.spending import Mechanism
+from rayfl.privacy.samples.spending import Mechanism
 from rayfl.streams import client_stream, client_torch_seed
 
 

@@ -1,1 +1,1 @@
-"""Differential privacy: noise, clipping, and the accounts of what was spent."""
+"""Differential privacy of samples and of clients, and the sources of noise that both use."""

@@ -71,3 +71,16 @@ class Secure:
     def permutation(self, size: int) -> np.ndarray:
         """See `Randomness.permutation`."""
         return np.argsort(self.uniform(size))
+
+
+def standard_normal(stream: np.random.Generator | None, number: int) -> np.ndarray:
+    """Draws standard normal numbers in float64, as client-level privacy adds them to sums and answers.
+
+    Args:
+        stream: A stream of the scenario's seed; None for the operating system's cryptographic source.
+        number: How many.
+
+    Returns:
+        [number] float64.
+    """
+    return Secure().normal_in_float64(number) if stream is None else stream.standard_normal(number)

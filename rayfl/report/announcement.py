@@ -13,8 +13,8 @@ from rayfl.engine.job import Job, Session
 from rayfl.engine.phase_plan import PhasePlan, plan_phases
 from rayfl.engine.platform_facts import differing_hosts
 from rayfl.models.flat import FlatModel
-from rayfl.privacy.client_statement import planned_cost
-from rayfl.privacy.statement import NOT_COVERED, randomness
+from rayfl.privacy.clients.statement import planned_cost
+from rayfl.privacy.samples.statement import NOT_COVERED, randomness
 
 
 def announce(console: Console, job: Job, model: FlatModel) -> None:
@@ -41,7 +41,7 @@ def announce(console: Console, job: Job, model: FlatModel) -> None:
 
 def privacy_lines(job: Job) -> list[str]:
     """What is known beforehand of a run with `local.dp`: noise, the largest epsilon, and what to mind."""
-    planned = {phase.name: phase for phase in job.privacy.phases}
+    planned = {phase.name: phase for phase in job.sample_plan.phases}
     lines, phases = [], []
     for phase in job.scenario.phases:
         dp = phase.local.dp
@@ -57,7 +57,7 @@ def privacy_lines(job: Job) -> list[str]:
         lines.append(f"privacy  {phase.name}: noise multiplier {noise}{why}; {epsilon}, delta {dp.delta:g}")
     if phases:
         lines.append(f"         {randomness(phases)}")
-    return lines + [f"note     {note}" for note in job.privacy.notes]
+    return lines + [f"note     {note}" for note in job.sample_plan.notes]
 
 
 def announce_hosts(console: Console, session: Session, backend: str, folder: Path) -> None:

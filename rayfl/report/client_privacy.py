@@ -7,7 +7,7 @@ from typing import Any
 
 from rayfl.engine.events import Evaluated, Event, RoundDone
 from rayfl.engine.job import Job
-from rayfl.privacy.client_statement import ClientAccount, client_statement
+from rayfl.privacy.clients.statement import ClientAccount, client_statement
 
 COLUMN = "client_epsilon"
 

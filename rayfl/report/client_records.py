@@ -72,8 +72,8 @@ class ClientRecords:
         """Adds a row for every client, with what it has spent of its privacy after a run's last round.
 
         Column `epsilon` is the accountant's for each client. With `accountant = "prv"` and more distinct histories than
-        `rayfl.privacy.client_epsilons.EXACT_AT_ONCE` it is the bound by RDP, which is a little larger; privacy.json
-        says which. It is infinite for who was given no noise.
+        `rayfl.privacy.samples.client_epsilons.EXACT_AT_ONCE` it is the bound by RDP, which is a little larger;
+        privacy.json says which. It is infinite for clients whose updates had no noise.
 
         Raises:
             RayflError: A score has this name.

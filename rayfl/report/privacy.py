@@ -29,7 +29,7 @@ class PrivacyRecords:
 
     def __init__(self, job: Job, folder: Path) -> None:
         self._path = folder / PRIVACY_FILE
-        self._samples = SamplePrivacy(job) if job.privacy.phases else None
+        self._samples = SamplePrivacy(job) if job.sample_plan.phases else None
         self._clients = ClientPrivacy(job) if job.client_plan else None
 
     def restore(self, snapshot: BudgetSnapshot, round: int) -> None:

@@ -13,11 +13,11 @@ import numpy as np
 from rayfl.config.privacy import SampleDP
 from rayfl.engine.events import BudgetSpent, Evaluated, Event, RoundDone
 from rayfl.engine.job import Job
-from rayfl.engine.planned_privacy import PlannedPhase
 from rayfl.engine.privacy_budget import BudgetSnapshot
-from rayfl.privacy.accounting import Accountant
-from rayfl.privacy.client_epsilons import ClientEpsilons
-from rayfl.privacy.statement import NOT_COVERED, sampling, statement
+from rayfl.privacy.samples.accounting import Accountant
+from rayfl.privacy.samples.client_epsilons import ClientEpsilons
+from rayfl.privacy.samples.planning import PlannedPhase
+from rayfl.privacy.samples.statement import NOT_COVERED, sampling, statement
 from rayfl.report.records import Records
 
 BINS = 20
@@ -35,8 +35,8 @@ class SamplePrivacy:
     """
 
     def __init__(self, job: Job) -> None:
-        self._planned = job.privacy.phases
-        self._notes = job.privacy.notes
+        self._planned = job.sample_plan.phases
+        self._notes = job.sample_plan.notes
         names = {phase.name for phase in self._planned}
         self._phases = [
             dp for phase in job.scenario.phases if phase.name in names and (dp := phase.local.dp) is not None
@@ -45,7 +45,7 @@ class SamplePrivacy:
         self._epsilons = ClientEpsilons(self._accountant, max(job.num_clients))
         self._rounds: deque[RoundDone] = deque()
         self._round, self._ended = 0, ""
-        self._phase, self._of_clients = "", ""
+        self._phase, self._accountant_of_clients = "", ""
         self._left_out: set[int] = set()
 
     @property
@@ -82,7 +82,7 @@ class SamplePrivacy:
         if self.covered and self._round:
             epsilons, exact = self._epsilons.each()
             records.add_epsilons(self._phase, self._round, epsilons)
-            self._of_clients = self._accountant.name if exact else "rdp"
+            self._accountant_of_clients = self._accountant.name if exact else "rdp"
 
     def summary(self) -> str:
         """One line: the largest and the median epsilon, and delta."""
@@ -136,8 +136,8 @@ class SamplePrivacy:
                 "infinite": int(len(bounds) - len(finite)),
             },
         }
-        if self._of_clients:
-            found["accountant_of_clients_parquet"] = self._of_clients
+        if self._accountant_of_clients:
+            found["accountant_of_clients_parquet"] = self._accountant_of_clients
         server = self._epsilons.server()
         return found if server is None else found | {"server_samples": number(server)}
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from rayfl.algorithms.algorithm import LocalTrainingAlgorithm, Round
+from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.exchange import Answer, Exchange
 from rayfl.algorithms.fedavg import FedAvg
+from rayfl.algorithms.local_training import LocalTrainingAlgorithm
 from rayfl.algorithms.penalty import Penalty
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.engine.events import RoundDone

@@ -22,7 +22,8 @@ from rayfl.local.context import ClientContext
 from rayfl.local.data_view import DataView
 from rayfl.local.requests import ClientUpdate, Gradient, HessianVectorProduct, LocalTraining
 from rayfl.models.flat import FlatModel
-from rayfl.privacy.spending import Mechanism
+from rayfl.privacy.samples.planning import SamplePlan
+from rayfl.privacy.samples.spending import Mechanism
 from rayfl.streams import client_stream, client_torch_seed
 from tests.engine.scenes import prepared, run_on_hosts, without_clock
 
@@ -363,7 +364,7 @@ def test_every_client_can_have_its_own_noise() -> None:
     made = job({**DP, "noise_multiplier": 0.0}, {"batch_size": 4}, rounds=1, cohort={"explicit": [[1, 2]]})
     own = np.zeros(len(SIZES))
     own[1], own[2] = 0.5, 2.5
-    (done,) = rounds(Job(made.scenario, made.workloads, noise=[own]))
+    (done,) = rounds(Job(made.scenario, made.workloads, sample_plan=SamplePlan([own])))
     assert {one.noise_multiplier for spent in done.spent.values() for one in spent} == {0.5, 2.5}
     assert next(iter(done.spent[2])).noise_multiplier == 2.5
 

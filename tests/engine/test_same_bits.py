@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from rayfl.algorithms import algorithms
-from rayfl.algorithms.algorithm import LocalTrainingAlgorithm, Round
+from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.exchange import Answer, Exchange
+from rayfl.algorithms.local_training import LocalTrainingAlgorithm
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration
 from rayfl.engine.events import Evaluated, RoundDone

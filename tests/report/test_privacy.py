@@ -16,14 +16,14 @@ from rich.console import Console
 import rayfl
 from rayfl.engine.events import BudgetSpent, Evaluated, RoundDone, Traffic
 from rayfl.engine.privacy_budget import BudgetSnapshot
-from rayfl.privacy.spending import Mechanism, Spending
-from rayfl.privacy.statement import statement
+from rayfl.privacy.samples.spending import Mechanism, Spending
+from rayfl.privacy.samples.statement import statement
 from rayfl.report.announcement import privacy_lines
 from rayfl.report.privacy import PRIVACY_FILE, PrivacyRecords
 from rayfl.report.records import Records
 from tests.engine.scenes import run_on_hosts
-from tests.privacy.scene import dp, job, phase, spent_in, tables
-from tests.privacy.test_accounting import by_opacus
+from tests.privacy.samples.scene import dp, job, phase, spent_in, tables
+from tests.privacy.samples.test_accounting import by_opacus
 
 PHASES = [phase("relay", 2, "relay"), phase("parallel", 3, local={"dp": dp(noise_multiplier=3.0)})]
 

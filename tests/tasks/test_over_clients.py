@@ -43,9 +43,9 @@ def test_statistics_are_those_computed_by_hand(statistic: str, values: list[floa
 
 def test_of_ties_at_the_border_it_does_not_matter_which_count() -> None:
     values = [0.5, 0.25, 0.5, 0.75, 0.5, 1.0]  # the worst 20 % are two: 0.25 and one of the halves
-    for turn in range(6):
-        turned = values[turn:] + values[:turn]
-        assert over_clients("lowest_20", turned, [4] * 6, higher_is_better=True) == 0.375
+    for shift in range(6):
+        rotated = values[shift:] + values[:shift]
+        assert over_clients("lowest_20", rotated, [4] * 6, higher_is_better=True) == 0.375
 
 
 def test_the_worst_clients_are_the_highest_where_lower_is_better() -> None:

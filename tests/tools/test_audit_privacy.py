@@ -10,7 +10,8 @@ import pytest
 import torch
 from scipy.stats import binom
 
-from rayfl.privacy import noise, per_sample
+from rayfl.privacy import noise
+from rayfl.privacy.samples import per_sample
 from tools.audit_privacy import audited_run, coins, lower_bound, p_value
 
 CANARIES = 1000

@@ -22,11 +22,11 @@ from rayfl.local.sgd import StepGradient
 from rayfl.local.steps import update_steps
 from rayfl.models.modes import evaluation_mode
 from rayfl.privacy.noise import Randomness, Secure, Seeded
-from rayfl.privacy.poisson import expected_batch_size, poisson_batches, sampling_rate, shuffled_batches
-from rayfl.privacy.spending import Mechanism
+from rayfl.privacy.samples.poisson import expected_batch_size, poisson_batches, sampling_rate, shuffled_batches
+from rayfl.privacy.samples.spending import Mechanism
 
 if TYPE_CHECKING:
-    from rayfl.privacy.per_sample import PerSampleGradients
+    from rayfl.privacy.samples.per_sample import PerSampleGradients
 
 
 class Private(OneByOne):
@@ -159,13 +159,13 @@ class Private(OneByOne):
 
     @cached_property
     def _per_sample(self) -> PerSampleGradients:
-        from rayfl.privacy.per_sample import PerSampleGradients  # imports Opacus, which takes seconds
+        from rayfl.privacy.samples.per_sample import PerSampleGradients  # imports Opacus, which takes seconds
 
         return PerSampleGradients(self._model, self._task)
 
     @cached_property
     def _ghost_clipping(self) -> PerSampleGradients:
-        from rayfl.privacy.per_sample import PerSampleGradients
+        from rayfl.privacy.samples.per_sample import PerSampleGradients
 
         return PerSampleGradients(self._model, self._task, ghost=True)
 

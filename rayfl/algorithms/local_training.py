@@ -1,0 +1,119 @@
+"""Algorithms whose clients train locally with penalties: what FedAvg and its relatives share."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from rayfl.algorithms.algorithm import Algorithm, Requirement
+from rayfl.algorithms.penalty import Penalty, PenaltyField
+from rayfl.algorithms.state import Declaration, merged
+from rayfl.local.requests import Affine, ClientUpdate, LocalTraining
+
+if TYPE_CHECKING:
+    import torch
+
+    from rayfl.local.context import ClientContext
+    from rayfl.local.data_view import DataView
+
+
+class LocalTrainingAlgorithm(Algorithm):
+    """An algorithm whose clients train with penalties, whatever the server makes of their models.
+
+    Attributes:
+        penalties: Terms added to the local objective: `proximal`, `contrastive`, `decorrelation`, or your own.
+        buffers: Which batch-norm buffers a client starts from. `average`: the server's, the mean of what clients
+            returned (MOON, NIID-Bench). `keep`: the client's own from its last update, never sent (FedBN). `reset`: the
+            network's initial ones. In all cases the server averages the returned buffers for evaluation.
+    """
+
+    local_options: ClassVar[frozenset[str]] = frozenset({"penalties", "buffers"})
+
+    penalties: tuple[PenaltyField, ...] = ()
+    buffers: Literal["average", "keep", "reset"] = "average"
+
+    def relay(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[torch.Tensor]:
+        return (yield from self.train(client, model))
+
+    def train(
+        self,
+        client: ClientContext,
+        model: torch.Tensor,
+        gradient: tuple[Affine, ...] = (),
+        after_step: tuple[Affine, ...] = (),
+        weight_decay: float = 0.0,
+        data: DataView | None = None,
+    ) -> Generator[LocalTraining, torch.Tensor, torch.Tensor]:
+        """Trains from a model vector with the algorithm's penalties.
+
+        Args:
+            client: The client.
+            model: float32 [length of the model], what to start from.
+            gradient: Further terms added to every gradient before it is clipped.
+            after_step: Terms applied as `params -= lr * term` after the optimizer step.
+            weight_decay: Added to the weight decay of `local`.
+            data: The samples to train on; by default all of the client's.
+
+        Returns:
+            The trained model vector.
+        """
+        start = self.with_buffers(client, model)
+        affine = [term for term in (penalty.affine(client, start) for penalty in self.penalties) if term is not None]
+        opened = [(penalty, penalty.term(client, start)) for penalty in self.penalties]
+        terms = [(penalty, term) for penalty, term in opened if term is not None]
+        trained = yield LocalTraining(
+            start,
+            gradient=(*affine, *gradient),
+            after_step=after_step,
+            weight_decay=weight_decay,
+            terms=tuple(term for _, term in terms),
+            reads_features=any(penalty.reads_features() for penalty, _ in terms),
+            data=data,
+        )
+        for penalty in self.penalties:
+            penalty.after_training(client, trained)
+        if self.buffers == "keep":
+            client.state["buffers"] = trained[client.num_params :]
+        return trained
+
+    def with_buffers(self, client: ClientContext, model: torch.Tensor) -> torch.Tensor:
+        """The model vector with the buffers that the client uses (`buffers`)."""
+        if self.buffers == "average":
+            return model
+        own = client.initial_buffers if self.buffers == "reset" else client.state.get("buffers")
+        if own is None:
+            return model
+        start = model.clone()
+        start[client.num_params :] = own
+        return start
+
+    def no_sample_dp(self) -> str:
+        for penalty in self.penalties:
+            if type(penalty).term is not Penalty.term:
+                return f"its penalty '{penalty.name}' is a function of the batch, not a sum over samples"
+        return ""
+
+    def requirements(self) -> set[Requirement]:
+        found: set[Requirement] = set()
+        if any(penalty.reads_features() for penalty in self.penalties):
+            found.add("features")
+        if self.buffers != "average":
+            found.add("buffers")
+        return found
+
+    def has_personal_model(self) -> bool:
+        return self.buffers == "keep"
+
+    def personal_model(self, client: ClientContext, model: torch.Tensor) -> torch.Tensor:
+        return self.with_buffers(client, model)
+
+    def client_state(self) -> Declaration:
+        own: Declaration = {"buffers": "phase"} if self.buffers == "keep" else {}
+        parts = [(f"penalty '{penalty.name}'", penalty.client_state()) for penalty in self.penalties]
+        return merged([("buffers = 'keep'", own), *parts])
+
+    def reads_first_model(self) -> bool:
+        return any(penalty.reads_first_model() for penalty in self.penalties)
+
+    def buffers_are_sent(self) -> bool:
+        return self.buffers == "average"

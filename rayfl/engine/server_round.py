@@ -1,0 +1,197 @@
+"""A parallel round on the server: drives the algorithm's generator, and checks what it yields and leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from rayfl.algorithms.algorithm import Round
+from rayfl.algorithms.eval_model import Trained
+from rayfl.algorithms.exchange import MORE_IF_SUMMED, Answers, Exchange
+from rayfl.algorithms.server_state import RoundContext, ServerState
+from rayfl.algorithms.server_training import followed_by_training
+from rayfl.config.scenario import Scenario
+from rayfl.engine.phase_plan import PhasePlan
+from rayfl.engine.reduction import HostAnswers, reduce_hosts
+from rayfl.engine.round_index import RoundIndex
+from rayfl.errors import DivergenceError, RayflError
+from rayfl.privacy.clients.mechanism import ClientMechanism
+from rayfl.privacy.clients.noised_sums import bound_of, noised
+from rayfl.streams import stream
+from rayfl.user_code import their_traceback
+
+
+class ServerRound:
+    """One parallel round, exchange by exchange.
+
+    Args:
+        scenario: The scenario.
+        plan: The round's phase.
+        index: Position of the round within the scenario.
+        state: A working copy of the server's state, which the round changes.
+        hiding: How the phase hides its clients; None if it does not.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        plan: PhasePlan,
+        index: RoundIndex,
+        state: ServerState,
+        hiding: ClientMechanism | None,
+    ) -> None:
+        self.index, self.state = index, state
+        self._scenario, self._plan, self._hiding = scenario, plan, hiding
+        self._steps: Round
+        self._before: Mapping[str, Any] = {}
+        self._received = 0
+        self._sent: np.ndarray | None = None
+        self._trained: list[Trained] = []
+        self._start: np.ndarray | None = None
+        self._diagnosed: Answers | None = None
+
+    def begin(self, cohort: Sequence[int]) -> Exchange:
+        """Starts the round.
+
+        Args:
+            cohort: The clients that take part, in the order drawn.
+
+        Returns:
+            Its first exchange.
+
+        Raises:
+            RayflError: The algorithm raised, or yielded no exchange.
+        """
+        plan, state = self._plan, self.state
+        context = RoundContext(
+            cohort=() if plan.phase.hides_cohort else cohort,
+            round=self.index.round,
+            round_in_phase=self.index.round_in_phase,
+            lr=self.index.lr(self._scenario),
+            stream=stream(self._scenario.seed, "server", self.index.phase, self.index.round),
+            asked=frozenset(plan.phase.report),
+            clip_norm=bound_of(self._hiding, state) if self._hiding else None,
+        )
+        if plan.algorithm.reads_first_model() and "first_model" not in state.state:
+            state.keep("first_model", state.model.copy())
+        self._before = plan.evaluated.before_round(state)
+        with _errors_of(plan):
+            steps = plan.algorithm.round(state, context)
+            if plan.phase.server_training and isinstance(steps, Generator):
+                steps = followed_by_training(steps, state)
+        if not isinstance(steps, Generator):  # an algorithm of a user's own may return anything
+            raise RayflError(
+                f"algorithm {_name(plan)}: its round must be a generator that yields an Exchange, not return a "
+                f"{type(steps).__name__}"
+            )
+        self._steps = steps
+        self._start = np.array(state.model) if plan.diagnostics.reads_step else None
+        first = self._step(lambda: next(self._steps))
+        self._check(first)
+        assert first is not None
+        return first
+
+    def receive(self, parts: Sequence[HostAnswers]) -> Exchange | None:
+        """Passes the hosts' answers to the algorithm.
+
+        Args:
+            parts: The answers to the latest exchange, one part per host.
+
+        Returns:
+            The next exchange; None at the round's end.
+
+        Raises:
+            RayflError: The answers do not match each other or the model, or the algorithm raised.
+            DivergenceError: The server's step left values that are not finite.
+        """
+        plan, asked = self._plan, self._plan.asked[self._received]
+        nobody = plan.phase.hides_cohort and not parts
+        exact = None if nobody else reduce_hosts(parts, self._scenario.numerics.fraction_bits)
+        if self._hiding and plan.phase.hides_cohort and asked == "cohort":
+            noise = stream(self._scenario.seed, "dp noise", self.index.phase, self.index.round)
+            answers = noised(self._hiding, self.state, exact, noise)
+        else:
+            assert exact is not None
+            answers = exact
+        if MORE_IF_SUMMED in answers.sums:
+            self.state.report(up_bytes_more_if_summed=answers.sums[MORE_IF_SUMMED][0])
+        sent = self._sent
+        following = self._step(lambda: self._steps.send(answers))
+        self._received += 1
+        if asked == "cohort" and sent is not None and plan.evaluated.reads(answers):
+            self._trained.append((sent, answers))
+        if exact is not None and plan.diagnostics.reads(exact):
+            self._diagnosed = exact
+        self._check(following)
+        if following is None:
+            self._finish()
+        else:
+            following.number = self._received
+        return following
+
+    def _step(self, run: Callable[[], Exchange]) -> Exchange | None:
+        """The next exchange, None at the round's end."""
+        plan = self._plan
+        try:
+            with _errors_of(plan):
+                following = run()
+        except StopIteration:
+            return None
+        if not isinstance(following, Exchange):
+            raise RayflError(
+                f"algorithm {_name(plan)}: its round must yield an Exchange, not a {type(following).__name__}"
+            )
+        # a copy, since the algorithm steps the model in place when the answers are in
+        reads = plan.evaluated.reads_trained and following.send
+        self._sent = np.array(following.send[0]) if reads else None
+        if following.with_first_model:
+            following.first_model = self.state.state.get("first_model")
+        if self._hiding:
+            if following.each:
+                raise RayflError(f"algorithm {_name(plan)}: asks for answers one by one, and dp hides them in sums")
+            following.clip_norm = bound_of(self._hiding, self.state)
+        return following
+
+    def _check(self, following: Exchange | None) -> None:
+        """The scheduler submits as many exchanges as the algorithm declares, before it sees any."""
+        plan, received = self._plan, self._received
+        if (following is not None) != (received < len(plan.asked)):
+            declared = len(plan.algorithm.asks())
+            raise RayflError(
+                f"algorithm {_name(plan)}: a round must yield {declared} exchanges (its `exchanges`), "
+                f"this one yields {'more' if following else f'only {received}'}"
+            )
+        if following is not None and following.at_server != (plan.asked[received] == "server"):
+            raise RayflError(
+                f"algorithm {_name(plan)}: exchange {received} is for the "
+                f"{'server' if following.at_server else 'cohort'}, and its `asks()` says otherwise"
+            )
+
+    def _finish(self) -> None:
+        state, plan = self.state, self._plan
+        plan.evaluated.after_round(state, self._trained, self.index.round_in_phase == 1, **self._before)
+        if not np.isfinite(state.model).all() or not np.isfinite(state.evaluated()).all():
+            raise DivergenceError(
+                f"algorithm {_name(plan)}: the server's step in round {self.index.round} left a model with values "
+                "that are not finite; use a smaller learning rate"
+            )
+        plan.diagnostics.report(state, self._start, self._diagnosed)
+        state.state = {name: value for name, value in state.state.items() if state.declared.get(name) != "round"}
+
+
+@contextmanager
+def _errors_of(plan: PhasePlan) -> Iterator[None]:
+    """Names the algorithm in what it raises."""
+    try:
+        yield
+    except (RayflError, StopIteration):
+        raise
+    except Exception as error:  # a user's algorithm may raise anything
+        raise RayflError(f"algorithm {_name(plan)}: its round raised on the server\n{their_traceback(error)}") from None
+
+
+def _name(plan: PhasePlan) -> str:
+    return type(plan.algorithm).__name__

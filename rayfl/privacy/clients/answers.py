@@ -1,0 +1,133 @@
+"""What a host does for client-level privacy: it clips answers and, with `level = "local"`, adds noise to them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rayfl.algorithms.exchange import Answer, Part
+from rayfl.errors import RayflError
+from rayfl.privacy.clients.mechanism import BELOW, ClientMechanism
+from rayfl.privacy.noise import standard_normal
+
+if TYPE_CHECKING:
+    import torch
+
+    from rayfl.local.context import ClientStreams
+
+ROUNDING = 1 - 2.0**-22
+"""Scaling in float32 rounds twice, by 2^-24 of a value each time; with this factor the norm stays below the bound."""
+
+NOISE = "client-level dp noise"
+"""The purpose of the client's stream from which this noise is drawn."""
+
+
+def hide_answer(
+    mechanism: ClientMechanism, answer: Answer, clip_norm: float, num_params: int, streams: ClientStreams
+) -> None:
+    """Clips an answer in place, and adds noise to it with `level = "local"`.
+
+    All released vectors are clipped as one: C bounds the root of the sum of their squared norms. What a phase does not
+    train is left out.
+
+    Args:
+        mechanism: Of the phase.
+        answer: What the server would get without privacy.
+        clip_norm: C.
+        num_params: Length of the parameters' part of a model vector.
+        streams: The client's.
+
+    Raises:
+        RayflError: The answer holds something else than the algorithm declares, or a weight.
+    """
+    _check(mechanism, answer, num_params)
+    vectors = []
+    for held, parts in ((answer.values, mechanism.released.values), (answer.sums, mechanism.released.sums)):
+        for name, part in parts.items():
+            held[name] = _only(mechanism, held[name], part)
+            vectors.append((held[name], part))
+    norm = math.sqrt(sum(float(vector.double().square().sum()) for vector, _ in vectors))
+    for number, (vector, part) in enumerate(vectors):
+        if norm > clip_norm:
+            vector *= clip_norm / norm * ROUNDING
+        if mechanism.level == "local":
+            _add_noise(mechanism, vector, part, clip_norm, streams, number)
+    if mechanism.quantile:
+        answer.sums[BELOW] = vectors[0][0].new_full((1,), 0.5 if norm <= clip_norm else -0.5)
+
+
+def hidden_model(
+    mechanism: ClientMechanism, received: torch.Tensor, left: torch.Tensor, streams: ClientStreams
+) -> torch.Tensor:
+    """The model that a client of a relay passes on: the one that it received, plus its clipped and noised change.
+
+    Args:
+        mechanism: Of the phase.
+        received: float32 [length of the model].
+        left: What the client made of it.
+        streams: The client's.
+    """
+    change = _only(mechanism, left - received, "model")
+    norm = math.sqrt(float(change.double().square().sum()))
+    if norm > mechanism.clip_norm:
+        change *= mechanism.clip_norm / norm * ROUNDING
+    _add_noise(mechanism, change, "model", mechanism.clip_norm, streams, 0)
+    return received + change
+
+
+def _only(mechanism: ClientMechanism, vector: torch.Tensor, part: Part) -> torch.Tensor:
+    """A copy, with zeros in all places that the phase does not train, padding included."""
+    kept = vector.new_zeros(vector.numel())
+    flat = vector.detach().flatten()
+    for start, stop in mechanism.places(part):
+        kept[start:stop] = flat[start:stop]
+    return kept
+
+
+def _add_noise(
+    mechanism: ClientMechanism,
+    vector: torch.Tensor,
+    part: Part,
+    clip_norm: float,
+    streams: ClientStreams,
+    number: int,
+) -> None:
+    import torch  # imported here because the server loads this module's names without PyTorch
+
+    source = None if mechanism.secure else streams.numpy(NOISE, number)
+    for start, stop in mechanism.places(part):
+        noise = mechanism.noise_multiplier * clip_norm * standard_normal(source, stop - start)
+        vector[start:stop] += torch.from_numpy(noise).to(vector.device, vector.dtype)
+
+
+def _check(mechanism: ClientMechanism, answer: Answer, num_params: int) -> None:
+    released, sent = mechanism.released, (answer.values, answer.sums)
+    for held, parts, kind in zip(sent, (released.values, released.sums), ("values", "sums"), strict=True):
+        if held.keys() != parts.keys():
+            raise RayflError(
+                f"it answered with {_names(held)} as {kind}, and its algorithm's releases() declares {_names(parts)}"
+            )
+        for name, part in parts.items():
+            _check_length(name, held[name], part, num_params)
+    if answer.maxima:
+        raise RayflError(
+            f"it answered with maxima ({_names(answer.maxima)}), which no noise hides; dp allows sums alone"
+        )
+    if answer.weight != 1:
+        raise RayflError(
+            f"its answer has the weight {answer.weight:g}, and dp needs the same weight, 1, for every client; use "
+            "weighting = 'uniform'"
+        )
+
+
+def _check_length(name: str, vector: torch.Tensor, part: Part, num_params: int) -> None:
+    wanted = part if isinstance(part, int) else num_params
+    if vector.numel() < wanted or (part != "model" and vector.numel() != wanted):
+        raise RayflError(
+            f"it answered with '{name}' of {vector.numel()} values, and its algorithm's releases() declares {part!r}"
+        )
+
+
+def _names(vectors: Mapping[str, object]) -> str:
+    return ", ".join(f"'{name}'" for name in sorted(vectors)) or "nothing"

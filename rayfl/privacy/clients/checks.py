@@ -1,0 +1,144 @@
+"""What hides no clients, or hides them with no effect, is refused (`phases.N.dp`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rayfl.config.phase import Bernoulli, BySampler, BySize
+from rayfl.config.privacy import ClientDP
+from rayfl.engine.phase_plan import PhasePlan
+from rayfl.errors import ScenarioError
+from rayfl.local.selection import select
+from rayfl.models.flat import FlatModel
+from rayfl.privacy.clients.accounting import accountants_of
+from rayfl.privacy.clients.ledger import relation_of, sampling_of
+
+LARGEST_DELTA = 1.1
+"""delta is at most 1 / M^1.1 of M clients (McMahan et al., ICLR 2018)."""
+
+
+def check_hides_clients(plan: PhasePlan, where: str) -> None:
+    """Checks what can be checked of a phase without data and network.
+
+    Raises:
+        ScenarioError: The algorithm releases what noise does not hide, or an option of the phase does.
+    """
+    phase, dp = plan.phase, plan.phase.dp
+    if dp is None:
+        return
+    if isinstance(phase.cohort, BySampler):
+        raise ScenarioError(
+            f"{where}.cohort: no account covers clients that the sampler '{phase.cohort.sampler}' chooses; use "
+            "{ bernoulli = probability } or a number of clients"
+        )
+    if isinstance(phase.cohort, BySize) and dp.level == "central":
+        raise ScenarioError(
+            f"{where}.cohort: by_size draws clients by what dp is to hide; use {{ bernoulli = probability }} or a "
+            "number of clients"
+        )
+    if phase.order == "no_repeat":
+        raise ScenarioError(
+            f"{where}.order: with 'no_repeat' who takes part depends on the round before, which dp does not count; use "
+            "'sampled'"
+        )
+    if phase.transforms and dp.level == "local":
+        raise ScenarioError(
+            f"{where}.transforms: noise that clients add makes every value of '{phase.transforms[0].name}' differ, so "
+            "that it saves nothing; leave them out, or use dp.level = 'central', which clips what they leave"
+        )
+    if not phase.local_objective_only:
+        _check_released(plan, dp, where)
+    if dp.level == "local" and dp.accountant:
+        raise ScenarioError(
+            f"{where}.dp.accountant: has no effect with level = 'local', whose epsilon is known exactly; leave it out"
+        )
+
+
+def _check_released(plan: PhasePlan, dp: ClientDP, where: str) -> None:
+    name = plan.phase.algorithm.name
+    try:
+        released = plan.algorithm.releases()
+    except ScenarioError as error:
+        raise ScenarioError(f"{where}.dp: '{name}' does not hide clients: {error}") from None
+    if plan.algorithm.asks().count("cohort") != 1:
+        raise ScenarioError(f"{where}.dp: '{name}' asks a cohort more than once a round, and dp counts one release")
+    if plan.evaluated.rule == "all" or (plan.evaluated.reads_trained and "delta" not in released.values):
+        raise ScenarioError(
+            f"{where}.eval_model: '{plan.evaluated.rule}' is a mean of models that dp hides; use eval_model = 'global'"
+        )
+    if plan.diagnostics.reads_trained and plan.phase.hides_cohort and isinstance(plan.phase.cohort, Bernoulli):
+        raise ScenarioError(
+            f"{where}.report: 'divergence' needs participants, and with dp a Bernoulli cohort may have none; leave it "
+            "out"
+        )
+
+
+def check_account(plans: Sequence[PhasePlan], num_clients: int) -> tuple[float, str]:
+    """Checks that one account covers all phases that hide clients.
+
+    Returns:
+        Their delta, and the accountant.
+
+    Raises:
+        ScenarioError: Phases differ in delta or in how neighbours differ, delta is too large, or an accountant does not
+            know a phase's sampling.
+    """
+    private = [(plan.phase, plan.phase.dp) for plan in plans if plan.phase.dp]
+    largest = largest_delta(num_clients)
+    deltas = {phase.name: dp.delta or largest for phase, dp in private}
+    for name, delta in deltas.items():
+        if delta > largest * (1 + 1e-9):
+            raise ScenarioError(
+                f"phases.{name}.dp.delta: {delta:g} is above {largest:.3g}, 1 / M^1.1 of M = {num_clients} clients, "
+                "with which some of them could be published whole; leave it out, or use a smaller one"
+            )
+    first = private[0][0]
+    for phase, _ in private[1:]:
+        if deltas[phase.name] != deltas[first.name]:
+            raise ScenarioError(
+                f"phases.{phase.name}.dp.delta: {deltas[phase.name]:.3g}, and {deltas[first.name]:.3g} in phase "
+                f"'{first.name}'; one guarantee has one delta"
+            )
+        if relation_of(phase) != relation_of(first):
+            raise ScenarioError(
+                f"phases.{phase.name}.dp: its neighbours differ in {relation_of(phase)}, those of phase '{first.name}' "
+                f"in {relation_of(first)}, and no account composes both; use cohorts of fixed size with 'central'"
+            )
+    samplings = {sampling_of(phase, num_clients)[1] for phase, _ in private}
+    known = accountants_of(samplings)
+    for phase, dp in private:
+        if dp.accountant and dp.accountant not in known:
+            raise ScenarioError(
+                f"phases.{phase.name}.dp.accountant: '{dp.accountant}' does not cover this run's cohorts, "
+                f"{' and '.join(sorted(samplings))}; "
+                + ("leave it out: epsilon is exact" if known == ("exact",) else f"use '{known[0]}'")
+            )
+    chosen = {dp.accountant for _, dp in private if dp.accountant}
+    if len(chosen) > 1:
+        raise ScenarioError(f"phases.{private[-1][0].name}.dp.accountant: phases of one account must name the same")
+    return deltas[first.name], chosen.pop() if chosen else known[0]
+
+
+def largest_delta(num_clients: int) -> float:
+    """1 / M^1.1 of M clients."""
+    return float(num_clients**-LARGEST_DELTA)
+
+
+def changing_values(plan: PhasePlan, model: FlatModel, where: str) -> tuple[tuple[int, int], ...]:
+    """Where the values that a phase trains lie in a model vector: (start, stop), ascending.
+
+    Raises:
+        ScenarioError: Buffers are among what changes.
+    """
+    selection = select(plan.train, model.module)
+    changing = [slot for slot in model.layout if selection is None or selection.tensors.intersection(slot.names)]
+    buffers = dict(model.module.named_buffers())
+    for slot in changing:
+        if slot.name in buffers:
+            raise ScenarioError(
+                f"{where}.dp: buffer '{slot.name}' of model {type(model.module).__name__} would be averaged with what "
+                "clients train, and running statistics cannot be clipped; use group norm (model.norm = 'group' of the "
+                "ResNets)"
+            )
+    trained = [(slot.offset, slot.offset + slot.size) for slot in changing if slot.is_parameter]
+    return tuple(sorted(trained))

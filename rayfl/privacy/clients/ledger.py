@@ -1,0 +1,106 @@
+"""What the rounds of a run release about its clients: derived from the scenario alone, so that nothing is stored."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from rayfl.config.phase import Bernoulli, Explicit, Phase
+from rayfl.config.scenario import Scenario
+from rayfl.engine.cohort import cohort_of, expected_cohort_size
+from rayfl.engine.round_index import RoundIndex
+from rayfl.privacy.clients.accounting import History, Release, Sampling, history
+
+Relation = Literal["one client more or less", "one client replaced by another"]
+
+
+def relation_of(phase: Phase) -> Relation:
+    """How neighbouring sets of clients differ: by one client more only where the size of cohorts is random too."""
+    added = phase.hides_cohort and isinstance(phase.cohort, Bernoulli)
+    return "one client more or less" if added else "one client replaced by another"
+
+
+def release_of(phase: Phase, noise_multiplier: float, num_clients: int) -> Release:
+    """What a round of a phase releases.
+
+    Replacing a client changes a sum by two contributions, so that the noise is half as many sensitivities.
+
+    Args:
+        phase: With `dp`.
+        noise_multiplier: Given by the phase, or found for its target.
+        num_clients: Number of all clients.
+    """
+    sensitivities = 1 if relation_of(phase) == "one client more or less" else 2
+    rate, sampling = sampling_of(phase, num_clients)
+    return Release(noise_multiplier / sensitivities, sampling, rate)
+
+
+def sampling_of(phase: Phase, num_clients: int) -> tuple[float, Sampling]:
+    """The rate at which a round samples hidden cohorts, and how; 1 and `none` where who takes part is not hidden."""
+    if not phase.hides_cohort or isinstance(phase.cohort, Explicit):
+        return 1.0, "none"
+    poisson = isinstance(phase.cohort, Bernoulli)
+    rate = expected_cohort_size(phase, num_clients) / num_clients
+    return (1.0, "none") if rate == 1 else (rate, "poisson" if poisson else "without_replacement")
+
+
+def knows_participants(phase: Phase) -> bool:
+    """Whether a client is charged only for the rounds in which it takes part, since these are known."""
+    return not phase.hides_cohort or isinstance(phase.cohort, Explicit)
+
+
+class ClientLedger:
+    """What was released, up to any round, about the client that is hidden least.
+
+    Args:
+        scenario: What runs.
+        noise: The noise multiplier of each phase; None for those without `dp`.
+        sizes: int64 [clients], the number of training samples of each client.
+    """
+
+    def __init__(self, scenario: Scenario, noise: Sequence[float | None], sizes: np.ndarray) -> None:
+        self._scenario, self._noise, self._sizes = scenario, noise, sizes
+        self._counted: dict[int, tuple[int, np.ndarray]] = {}
+
+    def with_noise(self, noise: Sequence[float | None]) -> ClientLedger:
+        """The same rounds with other noise; who takes part is not drawn again."""
+        other = ClientLedger(self._scenario, noise, self._sizes)
+        other._counted = self._counted
+        return other
+
+    def spent(self, round: int) -> History:
+        """What the first `round` rounds of the scenario release about the client that is hidden least."""
+        everybody: Counter[Release] = Counter()
+        known: list[tuple[Release, np.ndarray]] = []
+        first = 1
+        for number, (phase, noise) in enumerate(zip(self._scenario.phases, self._noise, strict=True)):
+            rounds = min(phase.rounds, round - first + 1)
+            if noise is not None and rounds > 0:
+                release = release_of(phase, noise, len(self._sizes))
+                if knows_participants(phase):
+                    known.append((release, self._participations(number, first, rounds)))
+                else:
+                    everybody[release] += rounds
+            first += phase.rounds
+        if known:
+            # a noise of zero leaves nothing to compare
+            cost = sum(times / max(release.noise_multiplier, 1e-150) ** 2 for release, times in known)
+            worst = int(np.argmax(cost))
+            for release, times in known:
+                everybody[release] += int(times[worst])
+        return history(everybody)
+
+    def _participations(self, phase: int, first: int, rounds: int) -> np.ndarray:
+        """[clients] int64: in how many of the phase's first rounds each client takes part."""
+        done, counts = self._counted.get(phase, (0, np.zeros(len(self._sizes), np.int64)))
+        if done > rounds:
+            done, counts = 0, np.zeros_like(counts)
+        chosen, seed = self._scenario.phases[phase], self._scenario.seed
+        for round_in_phase in range(done + 1, rounds + 1):
+            index = RoundIndex(phase, first + round_in_phase - 1, round_in_phase)
+            counts[cohort_of(chosen, seed, index, self._sizes)] += 1
+        self._counted[phase] = rounds, counts
+        return counts

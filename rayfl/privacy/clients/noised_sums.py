@@ -1,0 +1,60 @@
+"""The server's part of client-level privacy: noise on exact sums, and a bound that follows a quantile. No PyTorch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from rayfl.algorithms.exchange import Answers, Part
+from rayfl.algorithms.server_state import ServerState
+from rayfl.privacy.clients.mechanism import BELOW, CLIP_NORM, ClientMechanism, length
+from rayfl.privacy.noise import standard_normal
+
+
+def bound_of(mechanism: ClientMechanism, server: ServerState) -> float:
+    """The round's clipping bound C, which is part of the server's state if it adapts."""
+    kept = server.state.get(CLIP_NORM)
+    return mechanism.clip_norm if kept is None or not mechanism.quantile else float(kept[0])
+
+
+def noised(
+    mechanism: ClientMechanism, server: ServerState, answers: Answers | None, stream: np.random.Generator
+) -> Answers:
+    """Adds noise to a cohort's sums, and drops all else that the algorithm must not see.
+
+    The cohort's size is replaced by its expectation where it is random, and diagnostics, which are the experimenter's,
+    are left out. Also moves an adaptive bound for the next round.
+
+    Args:
+        mechanism: Of the phase.
+        server: The server's working copy.
+        answers: The exact answers; None if no client took part, which leaves noise alone.
+        stream: Where noise is drawn from, unless `dp.secure`.
+    """
+    source = None if mechanism.secure else stream
+    clip_norm = bound_of(mechanism, server)
+    scale = mechanism.vector_noise * mechanism.bound(clip_norm)
+
+    def released(sums: Mapping[str, np.ndarray], parts: Mapping[str, Part]) -> dict[str, np.ndarray]:
+        found = {}
+        for name, part in parts.items():
+            total = np.zeros(length(part, server.num_params, len(server.model))) if answers is None else sums[name]
+            for start, stop in mechanism.places(part):
+                total[start:stop] += scale * standard_normal(source, stop - start)
+            found[name] = total
+        return found
+
+    counted = 0 if answers is None else answers.count
+    number = counted if mechanism.denominator is None else mechanism.denominator
+    totals = released(answers.totals if answers else {}, mechanism.released.values)
+    sums = released(answers.sums if answers else {}, mechanism.released.sums)
+    if mechanism.quantile:
+        below = 0.0 if answers is None else float(answers.sums[BELOW][0])
+        noise = mechanism.quantile.noise_multiplier / 2 * float(standard_normal(source, 1)[0])
+        share = (below + noise) / number + 0.5
+        step = math.exp(-mechanism.quantile.lr * (share - mechanism.quantile.quantile))
+        server.keep(CLIP_NORM, np.array([clip_norm * step]))
+        server.report(clip_norm=clip_norm)
+    return Answers(number, float(number), totals, sums)

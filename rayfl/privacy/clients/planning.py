@@ -1,0 +1,136 @@
+"""How a run hides its clients, resolved before it starts: bounds, noise, and what it will cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from rayfl.algorithms.exchange import Released
+from rayfl.config.phase import Bernoulli
+from rayfl.config.privacy import ClientDP, Quantile
+from rayfl.config.scenario import Scenario
+from rayfl.engine.phase_plan import PhasePlan, plan_phases
+from rayfl.errors import ScenarioError
+from rayfl.models.flat import FlatModel
+from rayfl.privacy.clients.accounting import epsilon_of
+from rayfl.privacy.clients.checks import changing_values, check_account
+from rayfl.privacy.clients.ledger import ClientLedger
+from rayfl.privacy.clients.mechanism import ClientMechanism, ClientPlan
+
+SMALLEST_NOISE, LARGEST_NOISE = 1e-2, 1e6
+"""Between which noise multipliers a target is looked for."""
+
+PRECISION = 1e-3
+"""Relative, of a noise multiplier that is looked for."""
+
+
+def plan_client_privacy(scenario: Scenario, model: FlatModel, sizes: np.ndarray) -> ClientPlan | None:
+    """Resolves `phases.N.dp`; None where no phase has it.
+
+    Args:
+        scenario: Resolved and checked.
+        model: The initial model.
+        sizes: int64 [clients], the number of training samples of each client.
+
+    Raises:
+        ScenarioError: No account covers the run, the network has buffers, or a target cannot be met.
+    """
+    plans = plan_phases(scenario)
+    if not any(plan.phase.dp for plan in plans):
+        return None
+    delta, accountant = check_account(plans, len(sizes))
+    mechanisms: list[ClientMechanism | None] = []
+    noise: list[float | None] = [None] * len(plans)
+    for plan in plans:
+        dp = plan.phase.dp
+        if dp is None:
+            mechanisms.append(None)
+            continue
+        where = f"phases.{plan.phase.name}"
+        changing = changing_values(plan, model, where)
+        given = dp.noise_multiplier
+        found = _calibrated(scenario, plan, noise, sizes, (delta, accountant)) if given is None else given
+        noise[plan.number] = found
+        mechanisms.append(_mechanism(scenario, plan, dp, found, changing, len(sizes)))
+    return ClientPlan(tuple(mechanisms), delta, accountant)
+
+
+def _mechanism(
+    scenario: Scenario,
+    plan: PhasePlan,
+    dp: ClientDP,
+    noise: float,
+    changing: tuple[tuple[int, int], ...],
+    num_clients: int,
+) -> ClientMechanism:
+    adaptive = dp.clip_norm if isinstance(dp.clip_norm, Quantile) else None
+    cohort = plan.phase.cohort
+    denominator = None
+    if plan.phase.hides_cohort and isinstance(cohort, Bernoulli):
+        denominator = cohort.bernoulli * num_clients
+    return ClientMechanism(
+        level=dp.level,
+        noise_multiplier=noise,
+        clip_norm=dp.clip_norm.initial if isinstance(dp.clip_norm, Quantile) else dp.clip_norm,
+        quantile=adaptive,
+        denominator=denominator,
+        changing=changing,
+        released=Released() if plan.phase.local_objective_only else plan.algorithm.releases(),
+        secure=dp.secure,
+        fraction_bits=scenario.numerics.fraction_bits,
+    )
+
+
+def _calibrated(
+    scenario: Scenario,
+    plan: PhasePlan,
+    noise: Sequence[float | None],
+    sizes: np.ndarray,
+    account: tuple[float, str],
+) -> float:
+    """The least noise multiplier of a phase, to four digits, with which its target holds at its end."""
+    dp, where = plan.phase.dp, f"phases.{plan.phase.name}.dp.target_epsilon"
+    assert dp is not None
+    assert dp.target_epsilon is not None
+    target, last = dp.target_epsilon, plan.first_round + plan.phase.rounds - 1
+
+    ledger = ClientLedger(scenario, noise, sizes)
+
+    def epsilon(multiplier: float | None) -> float:
+        tried = [*noise[: plan.number], multiplier, *noise[plan.number + 1 :]]
+        return epsilon_of(ledger.with_noise(tried).spent(last), *account)
+
+    before = epsilon(None)
+    if before >= target:
+        raise ScenarioError(
+            f"{where}: {target:g} is spent before this phase: the earlier ones take epsilon {before:.3g} at delta "
+            f"{account[0]:.3g}; give them more noise"
+        )
+    if not epsilon(LARGEST_NOISE) <= target:
+        raise ScenarioError(
+            f"{where}: no noise is enough for {target:g} at delta {account[0]:.3g} after {plan.phase.rounds} rounds; "
+            "use fewer rounds or a larger target"
+        )
+    low = high = 1.0
+    while epsilon(high) > target:
+        low, high = high, 2 * high
+    while low == high or (low > SMALLEST_NOISE and epsilon(low) <= target):
+        low, high = low / 2, low
+    while high / low > 1 + PRECISION:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if epsilon(middle) <= target else (middle, high)
+    found = _rounded_up(high)
+    if isinstance(dp.clip_norm, Quantile) and found >= dp.clip_norm.noise_multiplier:
+        raise ScenarioError(
+            f"{where}: {target:g} takes a noise multiplier of {found:g}, and clip_norm.noise_multiplier = "
+            f"{dp.clip_norm.noise_multiplier:g} must be above it; use a larger one"
+        )
+    return found
+
+
+def _rounded_up(value: float) -> float:
+    """To four digits."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 3)
+    return float(f"{math.ceil(value / unit) * unit:.4g}")

@@ -1,0 +1,187 @@
+"""What client-level privacy a run has, in words and numbers, for its records and for the reader."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from rayfl.config.phase import CentralPhase, Phase
+from rayfl.config.scenario import Scenario
+from rayfl.engine.cohort import expected_cohort_size
+from rayfl.privacy.clients.accounting import Release, accountants_of, epsilon_of, history
+from rayfl.privacy.clients.checks import largest_delta
+from rayfl.privacy.clients.ledger import ClientLedger, knows_participants, relation_of, release_of, sampling_of
+from rayfl.privacy.clients.mechanism import ClientPlan
+
+PROJECTED = (10_000, 1_000_000)
+"""Numbers of clients for which epsilon is projected."""
+
+SAMPLINGS = {
+    "poisson": "each client with the same probability, independently of the others (Poisson)",
+    "without_replacement": "a fixed number of clients, drawn without replacement",
+    "none": "taken as known: no amplification",
+}
+
+ADVERSARIES = {
+    "central": "sees the model after each round and nothing else: not who took part, and no client's own answer; the "
+    "server is trusted",
+    "local": "sees every message and who takes part",
+}
+
+
+class ClientAccount:
+    """The account of a run's clients.
+
+    Args:
+        scenario: What runs.
+        plan: How it hides clients.
+        sizes: int64 [clients], the number of training samples of each client.
+    """
+
+    def __init__(self, scenario: Scenario, plan: ClientPlan, sizes: np.ndarray) -> None:
+        self._scenario, self._plan, self._num_clients = scenario, plan, len(sizes)
+        self._ledger = ClientLedger(scenario, plan.noise, sizes)
+
+    def epsilon(self, round: int) -> float:
+        """Epsilon after so many rounds of the scenario; infinite once a phase without `dp` has used clients' data."""
+        return math.inf if self.uncovered(round) else self.epsilon_of_covered(round)
+
+    def epsilon_of_covered(self, round: int) -> float:
+        """The same of phases with `dp` alone."""
+        return epsilon_of(self._ledger.spent(round), self._plan.delta, self._plan.accountant)
+
+    def uncovered(self, round: int) -> list[str]:
+        """Names of the phases, up to a round, that use clients' data without `dp`."""
+        found, first = [], 1
+        for phase, mechanism in zip(self._scenario.phases, self._plan.mechanisms, strict=True):
+            at_server = isinstance(phase, CentralPhase) and phase.data == "server"
+            if mechanism is None and not at_server and phase.rounds and first <= round:
+                found.append(phase.name)
+            first += phase.rounds
+        return found
+
+    def projected(self, round: int, num_clients: int) -> float | None:
+        """Epsilon if there were so many clients, with the same noise on cohorts of the same size.
+
+        None where cohorts are not sampled. Delta becomes the largest that is allowed for so many.
+        """
+        spent: Counter[Release] = Counter()
+        first = 1
+        for phase, noise in zip(self._scenario.phases, self._plan.noise, strict=True):
+            rounds, first = min(phase.rounds, round - first + 1), first + phase.rounds
+            if noise is None or rounds <= 0:
+                continue
+            rate = expected_cohort_size(phase, self._num_clients) / num_clients
+            if knows_participants(phase) or rate >= 1:
+                return None
+            poisson = relation_of(phase) == "one client more or less"
+            multiplier = release_of(phase, noise, self._num_clients).noise_multiplier
+            spent[Release(multiplier, "poisson" if poisson else "without_replacement", rate)] += rounds
+        accountant = accountants_of({release.sampling for release in spent})[0] if spent else "exact"
+        accountant = "rdp" if self._plan.accountant == "rdp" else accountant
+        return epsilon_of(history(spent), largest_delta(num_clients), accountant)
+
+
+def client_statement(scenario: Scenario, plan: ClientPlan, sizes: np.ndarray, round: int) -> dict[str, Any]:
+    """What client-level privacy a run has after so many rounds, as plain data; infinite values are None.
+
+    Args:
+        scenario: What runs.
+        plan: How it hides clients.
+        sizes: int64 [clients], the number of training samples of each client.
+        round: The last committed one, counted over the scenario.
+    """
+    account = ClientAccount(scenario, plan, sizes)
+    private = [
+        (phase, mechanism) for phase, mechanism in zip(scenario.phases, plan.mechanisms, strict=True) if mechanism
+    ]
+    projections = {clients: account.projected(round, clients) for clients in PROJECTED if clients > len(sizes)}
+    return {
+        "unit": "client: all samples of one",
+        "relation": relation_of(private[0][0]),
+        "public": "the number of clients, the scenario, how many take part on average",
+        "composition": {
+            "prv": "numerical composition of privacy loss (Gopi et al., NeurIPS 2021)",
+            "rdp": "Rényi differential privacy; without replacement by Wang, Balle and Kasiviswanathan (AISTATS 2019)",
+            "exact": "Gaussian mechanisms compose to one (Balle and Wang, ICML 2018)",
+        }[plan.accountant],
+        "accountant": plan.accountant,
+        "delta": plan.delta,
+        "epsilon": _finite(account.epsilon(round)),
+        "epsilon_of_private_phases": _finite(account.epsilon_of_covered(round)),
+        "phases_without_client_privacy": account.uncovered(round),
+        "simulated": not all(mechanism.secure for _, mechanism in private),
+        "not_covered": [
+            "train_loss, evaluations and per-client records: the experimenter's own view",
+            "rounding of the noise itself to floating point",
+            *(["the model that the run starts from, if that was trained on these clients"] if scenario.start else []),
+            *(
+                []
+                if all(mechanism.secure for _, mechanism in private)
+                else ["who knows the scenario's seed: with it the noise can be computed"]
+            ),
+        ],
+        "phases": [
+            {
+                "name": phase.name,
+                "level": mechanism.level,
+                "adversary": ADVERSARIES[mechanism.level],
+                "sampling": SAMPLINGS[sampling_of(phase, len(sizes))[1]],
+                "rate": sampling_of(phase, len(sizes))[0],
+                "noise_multiplier": mechanism.noise_multiplier,
+                "noise_multiplier_of_vectors": mechanism.vector_noise,
+                "clip_norm": mechanism.clip_norm,
+                "quantile": mechanism.quantile.quantile if mechanism.quantile else None,
+                "released": [*mechanism.released.parts] or ["model"],
+                "grid": 2.0**-mechanism.fraction_bits,
+                "secure": mechanism.secure,
+            }
+            for phase, mechanism in private
+        ],
+        "hypothetical": {
+            "what": "epsilon of the same rounds if there were so many clients, with the same noise on cohorts of the "
+            "same size, and delta = 1 / clients^1.1",
+            "epsilon_by_clients": {
+                str(clients): _finite(value) for clients, value in projections.items() if value is not None
+            },
+        },
+    }
+
+
+def planned_cost(scenario: Scenario, plan: ClientPlan, sizes: np.ndarray) -> list[str]:
+    """What a run's phases will cost, a line each, to be shown before it starts."""
+    account, lines, last = ClientAccount(scenario, plan, sizes), [], 0
+    for phase, mechanism in zip(scenario.phases, plan.mechanisms, strict=True):
+        last += phase.rounds
+        if mechanism is None:
+            continue
+        noise = f"noise multiplier {mechanism.noise_multiplier:.4g}"
+        lines.append(
+            f"{phase.name}: {mechanism.level} {noise}; clients' epsilon {_shown(account.epsilon_of_covered(last))} at "
+            f"delta {plan.delta:.3g} after its {phase.rounds} rounds{_why(phase)}"
+        )
+    for clients in PROJECTED:
+        value = account.projected(last, clients) if clients > len(sizes) else None
+        if value is not None:
+            lines.append(
+                f"hypothetical: epsilon {_shown(value)} at delta {largest_delta(clients):.3g} with {clients:,} clients "
+                "and the same noise per cohort"
+            )
+    if names := account.uncovered(last):
+        lines.append(f"no client-level guarantee for the run: {', '.join(names)} without dp")
+    return lines
+
+
+def _why(phase: Phase) -> str:
+    return "" if phase.hides_cohort else ", of the client that takes part most; nothing hides who does"
+
+
+def _shown(epsilon: float) -> str:
+    return f"{epsilon:.3g}" if math.isfinite(epsilon) else "infinite"
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,140 @@
+"""The noise for a target: the least with which no client's epsilon exceeds it, all that it spent before included."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rayfl.privacy.samples.accesses import Accesses, with_noise
+from rayfl.privacy.samples.accounting import Accountant
+from rayfl.privacy.samples.spending import Mechanism, Spending
+
+RATIO = 1.001
+"""Noise multipliers are powers of this ratio, so that similar clients get the same one."""
+
+LEVELS = (-2997, 11519)
+"""The smallest and the largest power: noise multipliers from 0.05 to 100,000."""
+
+CLOSE = 0.985
+"""The search ends when epsilon is at least this share of the target."""
+
+MANY = 256
+"""Above this number of distinct clients the noise of each is found by RDP, whatever the accountant. RDP is an upper
+bound, so the noise is larger than necessary."""
+
+
+class ImpossibleTargetError(ValueError):
+    """No noise keeps the target."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Clients that have spent the same before a phase, and will ask the same of their samples in it.
+
+    Attributes:
+        earlier: What each has spent before the phase.
+        accesses: What each will ask of its samples in it.
+    """
+
+    earlier: Spending
+    accesses: Accesses
+
+    def spending(self, noise_multiplier: float) -> dict[Mechanism, int]:
+        """What each has spent after the phase."""
+        return with_noise(self.accesses, noise_multiplier, self.earlier)
+
+
+def noise_of_all(planned: Sequence[Planned], target: float, accountant: Accountant) -> float:
+    """The least noise multiplier with which the largest epsilon is at most the target, and close to it.
+
+    Args:
+        planned: The distinct kinds of clients that take part.
+        target: The largest epsilon allowed.
+        accountant: Computes epsilon.
+
+    Raises:
+        ImpossibleTargetError: No noise is enough.
+    """
+
+    def largest(level: int) -> float:
+        return accountant.maximum([each.spending(noise_at(level)) for each in planned])
+
+    def bound(level: int) -> float:
+        return float(accountant.bounds([each.spending(noise_at(level)) for each in planned]).max())
+
+    return noise_at(_least(bound, largest, target, accountant.name == "prv"))
+
+
+def noise_of_each(planned: Sequence[Planned], target: float, accountant: Accountant) -> list[float]:
+    """The least noise multiplier of each kind of client by itself; by RDP where there are more than `MANY` kinds.
+
+    Raises:
+        ImpossibleTargetError: No noise is enough.
+    """
+    found = []
+    for each in planned:
+
+        def own(level: int, each: Planned = each) -> float:
+            return accountant.epsilon(each.spending(noise_at(level)))
+
+        def bound(level: int, each: Planned = each) -> float:
+            return float(accountant.bounds([each.spending(noise_at(level))])[0])
+
+        tight = accountant.name == "prv" and len(planned) <= MANY
+        found.append(noise_at(_least(bound, own, target, tight)))
+    return found
+
+
+def noise_at(level: int) -> float:
+    """The noise multiplier of a level: a power of `RATIO`, to six digits."""
+    return float(f"{RATIO**level:.6g}")
+
+
+def _least(bound: Callable[[int], float], exact: Callable[[int], float], target: float, tight: bool) -> int:
+    """The first level at which epsilon is at most the target: by a bound, then closer."""
+    level = _first(lambda at: bound(at) <= target)
+    if level is None:  # where the bound has an end, as RDP has one above 0, `exact` may go on
+        if not tight or exact(LEVELS[1]) > target:
+            raise ImpossibleTargetError
+        level = LEVELS[1]
+    return _closer(exact, level, target) if tight else level
+
+
+def _first(holds: Callable[[int], bool]) -> int | None:
+    """The first level that holds, where all those above it do too."""
+    low, high = LEVELS
+    if not holds(high):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle + 1, high)
+    return low
+
+
+def _closer(epsilon: Callable[[int], float], level: int, target: float) -> int:
+    """Goes down from a level that keeps the target, until epsilon is close to it.
+
+    Epsilon is about a power of the noise, so its logarithm is about linear in the level: a secant is close after a few
+    steps, and every third one halves what is left.
+    """
+    low, high, at_high = LEVELS[0] - 1, level, epsilon(level)
+    if at_high > target:
+        raise ImpossibleTargetError
+    slope = math.log(RATIO)
+    for step in itertools.count():
+        if at_high >= CLOSE * target or high - low == 1:
+            return high
+        aim = math.log((1 + CLOSE) / 2 * target / max(at_high, 1e-12)) / slope
+        tried = (low + high) // 2 if step % 3 == 2 else int(np.clip(high - round(aim), low + 1, high - 1))
+        found = epsilon(tried)
+        if 0 < at_high < found < math.inf:
+            slope = math.log(found / at_high) / (high - tried)
+        if found <= target:
+            high, at_high = tried, found
+        else:
+            low = tried
+    raise AssertionError("the levels are finite")

@@ -1,0 +1,120 @@
+"""Which algorithms, tasks and options cannot have `local.dp`, and why: said before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rayfl.algorithms.support_query import SupportQuery
+from rayfl.config.local import Local
+from rayfl.config.phase import ParallelPhase
+from rayfl.config.privacy import SampleDP
+from rayfl.config.scenario import Scenario
+from rayfl.errors import ScenarioError
+from rayfl.tasks.building import build_task
+from rayfl.tasks.task import Task
+
+if TYPE_CHECKING:
+    from rayfl.engine.phase_plan import PhasePlan
+
+
+def check_sample_dp(scenario: Scenario, plans: Sequence[PhasePlan]) -> None:
+    """Checks what needs neither data nor network.
+
+    Args:
+        scenario: The scenario.
+        plans: Its phases.
+
+    Raises:
+        ScenarioError: An algorithm, task or option leaks what samples are, or has no effect; names its key.
+    """
+    personalize = scenario.evaluation.personalize
+    if personalize and personalize.dp:
+        raise ScenarioError(
+            "evaluation.personalize.dp: has no effect on privacy: evaluation is the experimenter's own view, which "
+            "nobody else sees; leave it out"
+        )
+    for plan in plans:
+        where = f"phases.{plan.phase.name}"
+        if isinstance(plan.phase, ParallelPhase) and plan.phase.server_training and plan.phase.server_training.dp:
+            raise ScenarioError(
+                f"{where}.server_training.dp: samples are private at clients (local.dp), not the server's own; leave "
+                "it out"
+            )
+        if plan.phase.local.dp:
+            _check_algorithm(plan, where)
+            _check_task(scenario, where)
+            _check_options(plan.phase.local, scenario, plan, f"{where}.local")
+    _check_parts([plan for plan in plans if plan.phase.local.dp])
+
+
+def _check_algorithm(plan: PhasePlan, where: str) -> None:
+    name = plan.phase.algorithm.name
+    if reason := plan.algorithm.no_sample_dp():
+        raise ScenarioError(f"{where}.local.dp: there is none with '{name}': {reason}")
+    if plan.sampler is not None and plan.sampler.reads_scalars:
+        raise ScenarioError(
+            f"{where}.cohort: '{plan.sampler.name}' reads what clients report, such as training losses, without noise, "
+            "so that who takes part tells of their samples; with local.dp use another cohort"
+        )
+
+
+def _check_task(scenario: Scenario, where: str) -> None:
+    task = build_task(scenario)
+    if not task.per_sample or task.views > 1 or type(task).objective is not Task.objective:
+        raise ScenarioError(
+            f"{where}.local.dp: task '{scenario.task.name}' has no losses of single samples to clip the gradients of; "
+            "use a task that has, such as 'classification'"
+        )
+
+
+def _check_options(local: Local, scenario: Scenario, plan: PhasePlan, where: str) -> None:
+    dp = local.dp
+    assert dp is not None
+    refused = {
+        "sample_weights": (local.sample_weights is not None, "weights follow from all of a client's labels"),
+        "accumulate": (local.accumulate > 1, "dp.physical_batch_size bounds memory; use a larger batch_size"),
+        "drop_last": (local.drop_last, "batches are drawn, and the update has ceil(samples / batch_size) an epoch"),
+        "precision": (local.precision != "float32", "clipping and noise are computed in float32"),
+        "shuffle": (not local.shuffle and dp.sampling == "poisson", "Poisson sampling has no order"),
+    }
+    for key, (given, reason) in refused.items():
+        if given:
+            raise ScenarioError(f"{where}.{key}: does not go with dp: {reason}; leave it out")
+    if dp.secure and dp.noise_multiplier == 0:
+        raise ScenarioError(f"{where}.dp.secure: without noise nothing is hidden, whatever its source; leave it out")
+    if dp.augmentations > dp.physical_batch_size:
+        raise ScenarioError(
+            f"{where}.dp.augmentations: {dp.augmentations} copies of a sample do not fit a physical batch of "
+            f"{dp.physical_batch_size}; use a larger physical_batch_size"
+        )
+    if dp.augmentations > 1 and not scenario.data.augment:
+        raise ScenarioError(
+            f"{where}.dp.augmentations: has no effect without data.augment, as all copies are the same; leave it out"
+        )
+    if not plan.algorithm.trains:
+        _check_untrained(dp, plan.phase.algorithm.name, where)
+
+
+def _check_untrained(dp: SampleDP, name: str, where: str) -> None:
+    for key in ("sampling", "augmentations"):
+        if getattr(dp, key) != SampleDP.model_fields[key].default:
+            raise ScenarioError(
+                f"{where}.dp.{key}: has no effect: clients of '{name}' do not train, they answer with gradients of all "
+                "their samples; leave it out"
+            )
+
+
+def _check_parts(plans: Sequence[PhasePlan]) -> None:
+    """Checks that all phases split samples alike, since parts that are drawn once compose in parallel."""
+    shares = {
+        plan.phase.name: plan.algorithm.query_share
+        for plan in plans
+        if isinstance(plan.algorithm, SupportQuery) and plan.algorithm.split == "client"
+    }
+    if len(set(shares.values())) > 1:
+        listed = ", ".join(f"{name}: {share:g}" for name, share in shares.items())
+        raise ScenarioError(
+            f"phases.{list(shares)[-1]}.algorithm.query_share: with local.dp, phases that split clients' samples once "
+            f"must split them alike ({listed}); use one query_share, or split = 'round'"
+        )

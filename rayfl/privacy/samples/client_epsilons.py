@@ -1,0 +1,85 @@
+"""The epsilons of all clients as a run goes on."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from rayfl.data.pools import pool_number
+from rayfl.privacy.samples.accounting import Accountant
+from rayfl.privacy.samples.spending import Mechanism, PrivacyAccounts, Spending, SpendingByClient, history
+
+EXACT_AT_ONCE = 64
+"""Distinct histories up to which `each` asks the accountant for every client's epsilon; above, they are RDP bounds."""
+
+
+class ClientEpsilons:
+    """Adds up what clients spend, and keeps RDP bounds for all of them; the slower accountant is asked only for a few.
+
+    Args:
+        accountant: Computes epsilons.
+        num_clients: How many clients there are.
+    """
+
+    def __init__(self, accountant: Accountant, num_clients: int) -> None:
+        self._accountant, self._num_clients = accountant, num_clients
+        self._pool = pool_number("clients", num_clients)
+        self._accounts = PrivacyAccounts()
+        self._bounds = np.zeros(num_clients)
+        self._stale: set[int] = set()
+
+    def book(self, spent: SpendingByClient) -> None:
+        """Adds what a round spent."""
+        self._accounts.book([spent])
+        self._stale.update(range(self._num_clients) if self._pool in spent else spent)
+
+    def restore(self, spent: SpendingByClient) -> None:
+        """Continues with what was spent before."""
+        self._accounts.restore(spent)
+        self._stale = set(range(self._num_clients))
+
+    def maximum(self) -> float:
+        """The largest epsilon of any client; see `Accountant.maximum`."""
+        bounds = self.bounds()
+        leaders = np.argsort(-bounds, kind="stable")[: max(1000, self._num_clients // 1000)]
+        return self._accountant.maximum([self.of(int(client)) for client in leaders], bounds[leaders])
+
+    def median(self) -> float:
+        """The epsilon of the client that is in the middle by RDP; of two, the one that spent more."""
+        bounds = self.bounds()
+        middle = int(np.argsort(bounds, kind="stable")[len(bounds) // 2])
+        return self._accountant.epsilon(self.of(middle)) if bounds[middle] else 0.0
+
+    def bounds(self) -> np.ndarray:
+        """[clients] RDP bounds; exact where the accountant is `rdp`."""
+        stale = sorted(client for client in self._stale if client < self._num_clients)
+        if stale:
+            self._bounds[stale] = self._accountant.bounds([self.of(client) for client in stale])
+        self._stale = set()
+        return self._bounds
+
+    def each(self) -> tuple[np.ndarray, bool]:
+        """[clients] every client's epsilon, and whether they are the accountant's or RDP bounds."""
+        if self._accountant.name == "rdp":
+            return self.bounds(), True
+        distinct: set[object] = set()
+        for client in range(self._num_clients):
+            distinct.add(history(self.of(client)))
+            if len(distinct) > EXACT_AT_ONCE:
+                return self.bounds(), False
+        return np.array([self._accountant.epsilon(self.of(client)) for client in range(self._num_clients)]), True
+
+    def of(self, client: int) -> Spending:
+        """What a client has spent, training on the pool of all clients' samples included."""
+        pooled = self._accounts.of(self._pool)
+        if not pooled:
+            return self._accounts.of(client)
+        total: Counter[Mechanism] = Counter(self._accounts.of(client))
+        total.update(pooled)
+        return total
+
+    def server(self) -> float | None:
+        """The epsilon of the samples that the server holds; None where nothing was charged to them."""
+        spent = self._accounts.of(pool_number("server", self._num_clients))
+        return self._accountant.epsilon(spent) if spent else None

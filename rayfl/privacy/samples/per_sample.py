@@ -1,0 +1,230 @@
+"""Gradients of single samples, clipped and summed; computed by Opacus on a copy of the resident network."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from opacus.grad_sample import GradSampleModule
+from opacus.grad_sample.grad_sample_module_fast_gradient_clipping import GradSampleModuleFastGradientClipping
+from opacus.layers.dp_rnn import RNNLinear
+from torch import nn
+
+from rayfl.errors import ScenarioError
+from rayfl.models.flat import FlatModel
+from rayfl.models.slot import Slot
+from rayfl.privacy.samples.contiguous_copy import contiguous_copy, copy_modes
+from rayfl.privacy.samples.layer_gradients import layer_gradients
+from rayfl.privacy.samples.sample_gradients import Whole, mean_of_copies
+from rayfl.tasks.task import Task
+
+SMALLEST_NORM = 1e-6
+"""Added to a norm before C is divided by it, as in Opacus, so that rounding does not lift a norm above C."""
+
+
+class PerSampleGradients:
+    """Clipped gradients of single samples at the values of a resident model.
+
+    What trains, and in which mode each module computes, is read from the resident network at every call.
+
+    Args:
+        model: The resident model; its network is copied once.
+        task: Whose losses of single samples are differentiated.
+        ghost: Compute the norms alone, in a first pass, and the clipped sum in a second one. Only for networks whose
+            trained layers are all linear layers and embeddings (`norm_sampled`).
+    """
+
+    def __init__(self, model: FlatModel, task: Task, ghost: bool = False) -> None:
+        self._model, self._task, self._ghost = model, task, ghost
+        self._network = contiguous_copy(model)
+        wrapper = _GhostClipping if ghost else _GradSamples
+        self._wrapped = wrapper(self._network, loss_reduction="sum", strict=False)
+        self._parameters = dict(self._network.named_parameters())
+        self._hooked = {name for name, parameter in self._parameters.items() if parameter.requires_grad}
+        buffers = dict(self._network.named_buffers())
+        self._tensors = [
+            (slot.view(model.vector), (self._parameters if slot.name in self._parameters else buffers)[slot.name])
+            for slot in model.layout
+        ]
+
+    def add_clipped(self, x: Any, y: torch.Tensor, bound: float, at_once: int, copies: int = 1) -> torch.Tensor:
+        """Adds the sum of clipped gradients to the resident model's gradient.
+
+        The gradient g of a sample, over all parameters that train, counts as g min(1, bound / ||g||).
+
+        Args:
+            x: Inputs of n * copies samples, as the network takes them.
+            y: Their labels.
+            bound: C.
+            at_once: How many of these gradients are in memory at once.
+            copies: Consecutive inputs that are augmented copies of one sample; their mean gradient is clipped.
+
+        Returns:
+            [n * copies] the losses.
+        """
+        slots = self._prepare()
+        size = max(1, at_once // copies) * copies
+        losses = []
+        for start in range(0, len(y), size):
+            part = slice(start, start + size)
+            with _opacus_at_work():
+                compute = self._add_ghost_clipped if self._ghost else self._add_per_sample
+                losses.append(compute(slots, taken(x, part), y[part], bound, copies))
+        return torch.cat(losses)
+
+    def of_each(self, x: Any, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The gradient of each sample, [n, ...] by parameter, not clipped; with ghost clipping its norm, [n]."""
+        self._prepare()
+        with _opacus_at_work():
+            self._backward(self._losses(x, y))
+        trained = {name: parameter for name, parameter in self._parameters.items() if parameter.requires_grad}
+        if self._ghost:
+            found = {name: p._norm_sample for name, p in trained.items() if p._norm_sample is not None}  # type: ignore[attr-defined]
+        else:
+            found = {name: p.grad_sample.each() for name, p in trained.items() if p.grad_sample is not None}  # type: ignore[attr-defined]
+        self._clear()
+        return found
+
+    def _prepare(self) -> list[Slot]:
+        """Makes the copy compute as the resident network would; returns the slots of what trains."""
+        copy_modes(self._model.module, self._network)
+        with torch.no_grad():
+            for theirs, own in self._tensors:
+                own.copy_(theirs)
+        slots = self._model.training_slots
+        training = {slot.name for slot in slots}
+        if left := sorted(training - self._hooked):
+            raise ScenarioError(f"local.dp: Opacus computes no gradients of single samples of '{left[0]}'")
+        for name, parameter in self._parameters.items():
+            parameter.requires_grad_(name in training)
+        return slots
+
+    def _losses(self, x: Any, y: torch.Tensor) -> torch.Tensor:
+        self._clear()
+        return self._task.loss(self._wrapped(x), y, "none")
+
+    def _backward(self, losses: torch.Tensor, retain_graph: bool = False) -> None:
+        """Makes Opacus' hooks see the gradient of every layer's output.
+
+        PyTorch is asked for the gradient of one parameter of each layer, the smallest, which spares it the others.
+        """
+        smallest: list[torch.Tensor] = []
+        for module in self._network.modules():
+            own = [parameter for parameter in module.parameters(recurse=False) if parameter.requires_grad]
+            smallest += sorted(own, key=torch.Tensor.numel)[:1]
+        torch.autograd.backward(losses.sum(), retain_graph=retain_graph, inputs=smallest)
+
+    def _clear(self) -> None:
+        for parameter in self._parameters.values():
+            parameter.grad = parameter.grad_sample = parameter._norm_sample = None  # type: ignore[attr-defined]
+
+    def _add_per_sample(self, slots: list[Slot], x: Any, y: torch.Tensor, bound: float, copies: int) -> torch.Tensor:
+        losses = self._losses(x, y)
+        self._backward(losses)
+        with torch.no_grad():
+            found = [(slot, self._parameters[slot.name].grad_sample) for slot in slots]  # type: ignore[attr-defined]
+            # a parameter that the outputs do not depend on has none
+            gradients = [(slot, mean_of_copies(gradient, copies)) for slot, gradient in found if gradient is not None]
+            norms = torch.stack([gradient.norms() for _, gradient in gradients]).norm(dim=0)
+            factors = clipping_factors(norms, bound)
+            for slot, gradient in gradients:
+                slot.view(self._model.gradient).add_(gradient.weighted_sum(factors))
+        self._clear()
+        return losses.detach()
+
+    def _add_ghost_clipped(self, slots: list[Slot], x: Any, y: torch.Tensor, bound: float, copies: int) -> torch.Tensor:
+        losses = self._losses(x, y)
+        self._backward(losses, retain_graph=True)
+        trained = [self._parameters[slot.name] for slot in slots]
+        norms = [p._norm_sample for p in trained if p._norm_sample is not None]  # type: ignore[attr-defined]
+        factors = clipping_factors(torch.stack(norms).norm(dim=0), bound)
+        self._clear()
+        self._wrapped.disable_hooks()
+        torch.autograd.backward((factors.detach() * losses).sum())
+        self._wrapped.enable_hooks()
+        for slot, parameter in zip(slots, trained, strict=True):
+            if parameter.grad is not None:
+                slot.view(self._model.gradient).add_(parameter.grad)
+        self._clear()
+        return losses.detach()
+
+
+def clipping_factors(norms: torch.Tensor, bound: float) -> torch.Tensor:
+    """What gradients of these norms are multiplied by."""
+    return (bound / (norms + SMALLEST_NORM)).clamp(max=1.0)
+
+
+def norm_sampled(layer: nn.Module) -> bool:
+    """Whether Opacus computes the norms of a layer's per-sample gradients without the gradients (ghost clipping)."""
+    return type(layer) in _GhostClipping.NORM_SAMPLERS
+
+
+def taken(x: Any, part: slice) -> Any:
+    """Some of a batch's inputs, which may have names."""
+    return {name: tensor[part] for name, tensor in x.items()} if isinstance(x, dict) else x[part]
+
+
+@contextmanager
+def _opacus_at_work() -> Iterator[None]:
+    with warnings.catch_warnings():
+        # of layers that read the inputs themselves, for which there is no gradient
+        warnings.filterwarnings("ignore", message="Full backward hook is firing")
+        yield
+
+
+class _OfTrained:
+    """Hooks that look at what trains at the moment, in any mode: Opacus' own see layers in training mode alone.
+
+    They give Opacus contiguous tensors: it reads others wrongly.
+    """
+
+    def capture_activations_hook(self, module: nn.Module, inputs: list[torch.Tensor], output: torch.Tensor) -> None:
+        training, module.training = module.training, True
+        try:
+            contiguous = [tensor.contiguous() for tensor in inputs]
+            super().capture_activations_hook(module, contiguous, output)  # type: ignore[misc]
+        finally:
+            module.training = training
+
+    def capture_backprops_hook(
+        self, module: nn.Module, to_inputs: Any, to_outputs: tuple[torch.Tensor, ...], **options: Any
+    ) -> None:
+        if any(parameter.requires_grad for parameter in module.parameters()):
+            contiguous = tuple(tensor.contiguous() for tensor in to_outputs)
+            super().capture_backprops_hook(module, to_inputs, contiguous, **options)  # type: ignore[misc]
+
+
+class _GradSamples(_OfTrained, GradSampleModule):  # type: ignore[misc]
+    """Opacus' gradients of single samples, held as `SampleGradients`.
+
+    Of a layer that was called once it keeps what Opacus' sampler returns; Opacus would copy it into a tensor of zeros.
+    """
+
+    def capture_backprops_hook(
+        self, module: nn.Module, to_inputs: Any, to_outputs: tuple[torch.Tensor, ...], **options: Any
+    ) -> None:
+        trained: list[Any] = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        if not trained or not self.hooks_enabled:
+            return
+        once = not any(p._forward_counter > 1 or hasattr(p, "_current_grad_sample") for p in trained)
+        if not once or isinstance(module, RNNLinear):  # whose inputs can be those of fewer samples than the batch has
+            super().capture_backprops_hook(module, to_inputs, to_outputs, **options)
+            for parameter in trained:
+                if isinstance(parameter.grad_sample, torch.Tensor):
+                    parameter.grad_sample = Whole(parameter.grad_sample)
+            return
+        inputs, backprops = self.rearrange_grad_samples(
+            module=module, backprops=to_outputs[0].detach().contiguous(), **options
+        )
+        for parameter, gradients in layer_gradients(module, inputs, backprops).items():
+            parameter.grad_sample = gradients  # type: ignore[attr-defined]
+        for parameter in trained:
+            parameter._forward_counter -= 1
+        del module.max_batch_len
+
+
+class _GhostClipping(_OfTrained, GradSampleModuleFastGradientClipping):  # type: ignore[misc]
+    pass

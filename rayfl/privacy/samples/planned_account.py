@@ -1,0 +1,190 @@
+"""The account of every client as it will stand after each phase, and the noise that keeps it within its targets."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rayfl.config.privacy import SampleDP
+from rayfl.config.scenario import Scenario
+from rayfl.data.pools import pool_number
+from rayfl.engine.cohort import cohort_sizes
+from rayfl.engine.phase_plan import PhasePlan
+from rayfl.engine.workload import Population
+from rayfl.errors import ScenarioError
+from rayfl.privacy.samples.accesses import Accesses, times, with_noise
+from rayfl.privacy.samples.accounting import Accountant
+from rayfl.privacy.samples.calibration import ImpossibleTargetError, Planned, noise_of_all, noise_of_each
+from rayfl.privacy.samples.planned_updates import PlannedUpdates, is_pool, participations, touches_clients
+from rayfl.privacy.samples.renyi_filter import RenyiFilter
+from rayfl.privacy.samples.spending import Mechanism, Spending, history
+
+LARGE = 10.0
+"""An epsilon above which it is said why it is large."""
+
+
+def dp_of(plan: PhasePlan) -> SampleDP:
+    """`local.dp` of a phase that has it."""
+    assert plan.phase.local.dp is not None
+    return plan.phase.local.dp
+
+
+class PlannedAccount:
+    """What clients will have spent, phase by phase, as planned.
+
+    Args:
+        scenario: What runs.
+        plans: Its phases, at least one of which has `local.dp` on clients' samples.
+        populations: The clients of each phase.
+    """
+
+    def __init__(self, scenario: Scenario, plans: Sequence[PhasePlan], populations: Sequence[Population]) -> None:
+        self._populations = populations
+        self._taken = participations(scenario, plans, populations)
+        self._spent: dict[int, dict[Mechanism, int]] = {}
+        first = next(plan for plan in plans if plan.phase.local.dp is not None and touches_clients(plan))
+        self._accountant = Accountant(dp_of(first).accountant, dp_of(first).delta)
+        self._first = first
+        self._phases: list[str] = []
+        self._limited = False
+
+    def noise_of(self, plan: PhasePlan) -> float | np.ndarray:
+        """The noise multiplier of a phase, given or found for its target; all phases before it must be booked.
+
+        Raises:
+            ScenarioError: No noise meets the target, or the budget lets no client take part.
+        """
+        dp = dp_of(plan)
+        if dp.noise_multiplier is not None:
+            if dp.max_epsilon is not None:
+                self._check_budget(plan, dp)
+            return dp.noise_multiplier
+        assert dp.target_epsilon is not None
+        planned, kinds = self._kinds(plan)
+        pooled = any(is_pool(client, self._populations[plan.number]) for client in kinds)
+        try:
+            if dp.noise_for == "worst" or pooled:
+                return noise_of_all(planned, dp.target_epsilon, self._accountant)
+            each = noise_of_each(planned, dp.target_epsilon, self._accountant)
+        except ImpossibleTargetError:
+            raise self._impossible(plan, planned) from None
+        found = np.full(len(self._populations[plan.number].sizes), max(each))
+        for client, kind in kinds.items():
+            found[client] = each[kind]
+        return found
+
+    def book(self, plan: PhasePlan, noise: float | np.ndarray) -> None:
+        """Adds what a phase will spend with this noise."""
+        for client, accesses in self._accesses(plan).items():
+            own = noise if isinstance(noise, float | int) else float(noise[client])
+            self._spent[client] = with_noise(accesses, own, self._spent.get(client))
+        self._phases.append(plan.phase.name)
+        self._limited |= dp_of(plan).max_epsilon is not None
+
+    def maximum(self) -> float:
+        """The largest epsilon of any client."""
+        return self._accountant.maximum(self._totals())
+
+    def notes(self, epsilon: float | None) -> list[str]:
+        """Warnings, and why an epsilon is large, in a line each.
+
+        Args:
+            epsilon: The largest of any client; None where no accountant covers it.
+        """
+        sizes = self._populations[self._first.number].sizes
+        delta, samples, found = self._accountant.delta, int(sizes.sum()), []
+        if delta > 1 / samples:
+            found.append(
+                f"local.dp.delta = {delta:g} is above 1 / ({samples:,} training samples): a mechanism may reveal a "
+                f"whole sample with that probability; use at most {10 ** math.floor(-math.log10(samples)):g}"
+            )
+        if epsilon is not None and LARGE < epsilon < math.inf:
+            clients = [client for client in self._spent if client < len(sizes)]
+            if clients:
+                bounds = self._accountant.bounds([self._total(client) for client in clients])
+                worst = clients[int(bounds.argmax())]
+                rate = max((mechanism.rate for mechanism in self._total(worst)), default=0.0)
+                found.append(
+                    f"the largest epsilon is client {worst}'s: a step draws each of its {sizes[worst]:,} training "
+                    f"samples with rate {rate:.3g}, so that little hides any of them; fewer steps, smaller batches, "
+                    "more noise or larger clients make it smaller"
+                )
+        if epsilon == math.inf:
+            found.append("noise_multiplier = 0 hides nothing: epsilon is infinite, and this run gives no guarantee")
+        return found
+
+    def _accesses(self, plan: PhasePlan) -> dict[int, Accesses]:
+        """What each client or pool that takes part will ask of its samples in the whole phase."""
+        planned = PlannedUpdates(plan, self._populations[plan.number])
+        return {client: times(planned.at_most(client), rounds) for client, rounds in self._taken[plan.number].items()}
+
+    def _kinds(self, plan: PhasePlan) -> tuple[list[Planned], Mapping[int, int]]:
+        """The distinct kinds of participants of a phase, and the kind of each."""
+        kinds: dict[object, int] = {}
+        planned: list[Planned] = []
+        of_client: dict[int, int] = {}
+        for client, accesses in self._accesses(plan).items():
+            # what all clients' samples spend together, every client does
+            befores = [self._total(client)]
+            if is_pool(client, self._populations[plan.number]):
+                distinct = {history(total): total for total in self._totals()}
+                befores = list(distinct.values()) or [{}]
+            for before in befores:
+                key = history(before), tuple(sorted(accesses.items()))
+                if key not in kinds:
+                    kinds[key] = len(planned)
+                    planned.append(Planned(before, accesses))
+                of_client[client] = kinds[key]
+        return planned, of_client
+
+    def _total(self, client: int) -> Spending:
+        """What a client has spent, with what all clients' samples have together."""
+        pool = pool_number("clients", len(self._populations[self._first.number].sizes))
+        total: Counter[Mechanism] = Counter(self._spent.get(client, {}))
+        if client != pool:
+            total.update(self._spent.get(pool, {}))
+        return total
+
+    def _totals(self) -> list[Spending]:
+        return [self._total(client) for client in self._spent]
+
+    def _impossible(self, plan: PhasePlan, planned: Sequence[Planned]) -> ScenarioError:
+        dp, where = dp_of(plan), f"phases.{plan.phase.name}.local.dp.target_epsilon"
+        spent = self._accountant.maximum([each.earlier for each in planned])
+        if spent >= dp.target_epsilon:  # type: ignore[operator]
+            before = " and ".join(f"'{name}'" for name in self._phases)
+            return ScenarioError(
+                f"{where}: {dp.target_epsilon:g} is spent before the phase begins: {before} leaves a client at "
+                f"{spent:.3g}; give the earlier phase a smaller target or more noise, or this one a larger target"
+            )
+        return ScenarioError(
+            f"{where}: no noise keeps {dp.target_epsilon:g} at delta = {dp.delta:g}, as accountant '{dp.accountant}' "
+            "counts; use fewer rounds or steps, a larger target_epsilon, or a larger delta"
+        )
+
+    def _check_budget(self, plan: PhasePlan, dp: SampleDP) -> None:
+        assert dp.max_epsilon is not None
+        assert dp.noise_multiplier is not None
+        where, population = f"phases.{plan.phase.name}.local.dp.max_epsilon", self._populations[plan.number]
+        filter, planned = RenyiFilter(dp.max_epsilon, dp.delta), PlannedUpdates(plan, population)
+        taken = self._taken[plan.number]
+        updates = {client: with_noise(planned.at_least(client), dp.noise_multiplier) for client in taken}
+        # what an earlier phase spends is not known where it leaves clients out
+        before = {} if self._limited else {client: self._total(client) for client in taken}
+        if not any(filter.admits(Counter(before.get(client, {})) + Counter(updates[client])) for client in taken):
+            least = min(self._accountant.bounds(list(updates.values())))
+            raise ScenarioError(
+                f"{where}: {dp.max_epsilon:g} lets no client take part: one update costs at least {least:.3g}, beside "
+                "what earlier phases spend; use a larger budget, more noise or fewer local steps"
+            )
+        if dp.when_spent == "leave_out":
+            try:
+                plan.algorithm.check_cohort(1, cohort_sizes(plan.phase, len(population.sizes))[1])
+            except ScenarioError as error:
+                raise ScenarioError(
+                    f"{where}: leaves clients out of cohorts, and phases.{plan.phase.name}.algorithm.{error}; use "
+                    "when_spent = 'stop'"
+                ) from None

@@ -1,0 +1,111 @@
+"""What phases will ask of clients' samples, from the cohorts and sizes alone: known before the run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+import numpy as np
+
+from rayfl.config.local import Local
+from rayfl.config.phase import CentralPhase
+from rayfl.config.scenario import Scenario
+from rayfl.data.pools import pool_number
+from rayfl.engine.phase_plan import PhasePlan
+from rayfl.engine.round_index import RoundIndex
+from rayfl.engine.sampling import Sampling
+from rayfl.engine.workload import Population
+from rayfl.errors import ScenarioError
+from rayfl.local.draws import drawn, largest, smallest
+from rayfl.local.steps import update_steps
+from rayfl.privacy.samples.accesses import Access, Accesses
+from rayfl.privacy.samples.poisson import sampling_rate
+from rayfl.streams import client_stream
+
+
+class PlannedUpdates:
+    """What a phase's client updates ask of clients' samples.
+
+    Args:
+        plan: The phase.
+        population: Its clients.
+    """
+
+    def __init__(self, plan: PhasePlan, population: Population) -> None:
+        self._plan, self._sizes = plan, population.sizes
+        self._smallest, self._largest = smallest(plan.phase.local), largest(plan.phase.local)
+        self._of_kind = cache(self._accesses)
+
+    def at_most(self, client: int) -> Accesses:
+        """The accesses of a client in a round, or of the pool of all clients' samples.
+
+        Numbers that are drawn for every round (`epochs = { uniform = [1, 5] }`) count at their largest.
+        """
+        return self._of(client, self._largest)
+
+    def at_least(self, client: int) -> Accesses:
+        """The same with the smallest of every number that is drawn."""
+        return self._of(client, self._smallest)
+
+    def in_round(self, client: int, index: RoundIndex, seed: int) -> Accesses:
+        """The accesses of this very round, with the numbers that the client will draw in it."""
+
+        def stream(purpose: str) -> np.random.Generator:
+            return client_stream(seed, purpose, index.phase, index.round, client)
+
+        return self._of(client, drawn(self._plan.phase.local, stream))
+
+    def _of(self, client: int, local: Local) -> Accesses:
+        samples = self._sizes[client] if client < len(self._sizes) else self._sizes.sum()
+        return self._of_kind(int(samples), local.epochs, local.steps)
+
+    def _accesses(self, samples: int, epochs: int, steps: int | None) -> Accesses:
+        local = self._largest.model_copy(update={"epochs": epochs, "steps": steps})
+        central = isinstance(self._plan.phase, CentralPhase)
+        algorithm, accesses = self._plan.algorithm, Counter[Access]()
+        trained = samples if central else int(algorithm.training_sizes(np.array([samples]))[0])
+        for request in algorithm.sample_requests():
+            if request.kind == "training":
+                accesses[Access(sampling_rate(local, trained), request.part)] += update_steps(local, trained)
+            else:
+                number = update_steps(local, samples) if request.every_step else 1
+                accesses[Access(1.0, request.part)] += number * request.results
+        return accesses
+
+
+def touches_clients(plan: PhasePlan) -> bool:
+    """Whether a phase reads any client's training samples."""
+    return not (isinstance(plan.phase, CentralPhase) and plan.phase.data == "server")
+
+
+def participations(
+    scenario: Scenario, plans: Sequence[PhasePlan], populations: Sequence[Population]
+) -> list[Mapping[int, int]]:
+    """By phase, in how many rounds each client or pool takes part, which the scenario's seed decides.
+
+    Samplers of the user's own are asked as in the run itself, as long as they do not read what clients report.
+
+    Raises:
+        ScenarioError: A sampler reads scalars, which are not known before the run.
+    """
+    sampling = Sampling(scenario, plans, populations)
+    found: list[Mapping[int, int]] = []
+    for plan in plans:
+        if plan.sampler is not None and plan.sampler.reads_scalars:
+            raise ScenarioError(
+                f"phases.{plan.phase.name}.cohort: this sampler reads what clients report, so that nobody knows before "
+                "the run how often a client takes part; with local.dp, use another cohort"
+            )
+        taken: Counter[int] = Counter()
+        for round_in_phase in range(1, plan.phase.rounds + 1):
+            index = RoundIndex(plan.number, plan.first_round + round_in_phase - 1, round_in_phase)
+            taken.update(sampling.draw(index))
+            sampling.commit(index, ())
+        found.append(taken)
+    return found
+
+
+def is_pool(client: int, population: Population) -> bool:
+    """Whether a number is that of all clients' samples together."""
+    return client == pool_number("clients", len(population.sizes))

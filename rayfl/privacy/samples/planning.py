@@ -1,0 +1,123 @@
+"""What a run with `local.dp` will spend of its clients' privacy, and with which noise: found before it starts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rayfl.config.scenario import Scenario
+from rayfl.engine.phase_plan import PhasePlan, plan_phases
+from rayfl.engine.workload import Population
+from rayfl.errors import ScenarioError
+from rayfl.privacy.samples.noise_multipliers import PhaseNoise
+from rayfl.privacy.samples.planned_account import PlannedAccount, dp_of
+from rayfl.privacy.samples.planned_updates import touches_clients
+
+
+@dataclass(frozen=True)
+class PlannedPhase:
+    """A phase with `local.dp`.
+
+    Attributes:
+        name: Of the phase.
+        noise: Its noise multiplier: of all clients, or [clients]; those that take no part have the largest.
+        epsilon: The largest of any client at its end, earlier phases included; an upper bound where clients may be left
+            out, and None where no accountant covers the batches.
+        target: What the noise was found for, if it was.
+    """
+
+    name: str
+    noise: float | np.ndarray
+    epsilon: float | None
+    target: float | None
+
+
+@dataclass(frozen=True)
+class SamplePlan:
+    """The noise that hides samples in a run, and what its output and records say of it beforehand.
+
+    Attributes:
+        noise: By phase, the noise multiplier of `local.dp`. Empty if no phase has it.
+        phases: Those that have.
+        notes: Warnings, and reasons why an epsilon is large, in a line each.
+    """
+
+    noise: Sequence[PhaseNoise] = ()
+    phases: Sequence[PlannedPhase] = ()
+    notes: Sequence[str] = field(default_factory=tuple)
+
+
+def plan_sample_privacy(scenario: Scenario, populations: Sequence[Population]) -> SamplePlan:
+    """Finds the noise of every phase with `local.dp`, and what clients will have spent after it.
+
+    Args:
+        scenario: What runs.
+        populations: The clients of each phase.
+
+    Raises:
+        ScenarioError: The phases' options do not make one account; or a target or budget is impossible.
+    """
+    plans = plan_phases(scenario)
+    private = [plan for plan in plans if plan.phase.local.dp is not None and touches_clients(plan)]
+    if not private:
+        return SamplePlan([_fixed_noise(plan) for plan in plans] if _any_dp(plans) else ())
+    _check_account(plans, private)
+    noise: list[PhaseNoise] = [_fixed_noise(plan) for plan in plans]
+    phases, account = [], PlannedAccount(scenario, plans, populations)
+    for plan in private:
+        dp = dp_of(plan)
+        found = account.noise_of(plan)
+        noise[plan.number] = found
+        account.book(plan, found)
+        covered = all(dp_of(before).sampling == "poisson" for before in private if before.number <= plan.number)
+        epsilon = min(account.maximum(), dp.max_epsilon or math.inf) if covered else None
+        phases.append(PlannedPhase(plan.phase.name, found, epsilon, dp.target_epsilon))
+    return SamplePlan(noise, phases, account.notes(phases[-1].epsilon))
+
+
+def _any_dp(plans: Sequence[PhasePlan]) -> bool:
+    return any(plan.phase.local.dp is not None for plan in plans)
+
+
+def _fixed_noise(plan: PhasePlan) -> PhaseNoise:
+    """The noise multiplier that a phase gives, if it does; on the server's samples, in no account, it must."""
+    dp = plan.phase.local.dp
+    if dp is not None and dp.noise_multiplier is None and not touches_clients(plan):
+        raise ScenarioError(
+            f"phases.{plan.phase.name}.local.dp.target_epsilon: the phase trains on the server's samples, which are in "
+            "no client's account; give noise_multiplier"
+        )
+    return None if dp is None else dp.noise_multiplier
+
+
+def _check_account(plans: Sequence[PhasePlan], private: Sequence[PhasePlan]) -> None:
+    """Checks that what all phases spend is one account."""
+    first = private[0]
+    for plan in plans:
+        where = f"phases.{plan.phase.name}.local.dp"
+        if touches_clients(plan) and plan.phase.local.dp is None:
+            raise ScenarioError(
+                f"{where}: is missing, and without it the phase hides no sample that '{first.phase.name}' would; give "
+                "it one too (noise_multiplier = 0 for a run without a guarantee), or leave it out everywhere"
+            )
+    budgeted: PhasePlan | None = None
+    for plan in private:
+        where, dp = f"phases.{plan.phase.name}.local.dp", dp_of(plan)
+        for key in ("delta", "accountant"):
+            own, others = getattr(dp, key), getattr(dp_of(first), key)
+            if own != others:
+                raise ScenarioError(
+                    f"{where}.{key}: is {own}, and {others} in '{first.phase.name}': a client has one account over all "
+                    "phases; give all the same"
+                )
+        if dp.target_epsilon is not None and budgeted is not None:
+            raise ScenarioError(
+                f"{where}.target_epsilon: what is spent before depends on whom max_epsilon of '{budgeted.phase.name}' "
+                "leaves out; give noise_multiplier"
+            )
+        if dp.target_epsilon is not None and any(dp_of(before).sampling == "shuffled" for before in private):
+            raise ScenarioError(f"{where}.target_epsilon: no accountant covers sampling = 'shuffled' of other phases")
+        budgeted = plan if dp.max_epsilon is not None else budgeted

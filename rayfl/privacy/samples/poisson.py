@@ -1,0 +1,37 @@
+"""Which samples each step of private training takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from rayfl.config.local import Local
+from rayfl.privacy.noise import Randomness
+
+
+def expected_batch_size(local: Local, num_samples: int) -> int:
+    """B, by which every step divides its sum of gradients: public, unlike the number of samples that were drawn."""
+    return num_samples if local.batch_size == "full" else local.batch_size
+
+
+def sampling_rate(local: Local, num_samples: int) -> float:
+    """q = min(1, B / n), with which a step draws each sample."""
+    return min(1.0, expected_batch_size(local, num_samples) / num_samples)
+
+
+def poisson_batches(num_samples: int, rate: float, steps: int, randomness: Randomness) -> Iterator[np.ndarray]:
+    """Yields for every step the places of its samples, each drawn independently: ascending, and possibly none."""
+    for _ in range(steps):
+        yield np.flatnonzero(randomness.uniform(num_samples) < rate)
+
+
+def shuffled_batches(
+    num_samples: int, size: int, steps: int, randomness: Randomness, shuffle: bool = True
+) -> Iterator[np.ndarray]:
+    """Yields consecutive batches of one shuffled pass after another, as training without privacy takes them."""
+    while steps:
+        order = randomness.permutation(num_samples) if shuffle else np.arange(num_samples)
+        for start in range(0, min(num_samples, steps * size), size):
+            yield order[start : start + size]
+            steps -= 1

@@ -1,0 +1,29 @@
+"""The budget of a client: a Rényi filter says whether one more update still fits.
+
+Feldman and Zrnic, "Individual Privacy Accounting via a Rényi Filter", NeurIPS 2021: mechanisms that are chosen as a run
+goes on compose like others as long as what they cost together, at an order that was fixed beforehand, stays below a
+budget of that order. Here the orders are `ORDERS`, and an update fits while its client stays within the budget of one
+of them. Which one it will be need not be fixed: what a client's updates cost depends on sizes, cohorts and noise, which
+are public, and never on what its samples are.
+"""
+
+from __future__ import annotations
+
+from rayfl.privacy.samples.rdp import conversion, rdp_of
+from rayfl.privacy.samples.spending import Spending
+
+
+class RenyiFilter:
+    """Budgets of all orders that amount to one epsilon.
+
+    Args:
+        max_epsilon: The budget.
+        delta: Of the guarantee.
+    """
+
+    def __init__(self, max_epsilon: float, delta: float) -> None:
+        self._budgets = max_epsilon - conversion(delta)
+
+    def admits(self, spending: Spending) -> bool:
+        """Whether a client may have spent this, the update in question included."""
+        return bool((rdp_of(spending) <= self._budgets).any())

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import math
+
+import dp_accounting
+import pytest
+from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent, SampledWithoutReplacementDpEvent
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+
+from rayfl.privacy.clients.accounting import Release, epsilon_of, gaussian_epsilon, history
+
+DELTA = 190**-1.1
+ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
+
+
+def with_accountant(accountant: dp_accounting.PrivacyAccountant, *events: tuple[dp_accounting.DpEvent, int]) -> float:
+    for event, times in events:
+        accountant.compose(event, times)
+    return float(accountant.get_epsilon(DELTA))
+
+
+@pytest.mark.parametrize(("noise", "rate", "rounds"), [(1.0, 0.1, 80), (0.7, 0.25, 20), (4.0, 0.1, 900)])
+def test_poisson_cohorts_have_the_epsilon_of_dp_accounting(noise: float, rate: float, rounds: int) -> None:
+    spent = history({Release(noise, "poisson", rate): rounds})
+    event = PoissonSampledDpEvent(rate, GaussianDpEvent(noise))
+    exact = with_accountant(PLDAccountant(ADD), (event, rounds))
+    assert exact - 1e-3 <= epsilon_of(spent, DELTA, "prv") <= exact + 0.03  # the PRV accountant's own error, above
+    by_rdp = with_accountant(RdpAccountant(neighboring_relation=ADD), (event, rounds))
+    assert epsilon_of(spent, DELTA, "rdp") == pytest.approx(by_rdp, rel=0.01)
+
+
+@pytest.mark.parametrize(("noise", "cohort", "rounds"), [(2.0, 19, 100), (1.0, 50, 20), (6.0, 10, 900)])
+def test_cohorts_of_fixed_size_have_the_epsilon_of_dp_accounting(noise: float, cohort: int, rounds: int) -> None:
+    spent = history({Release(noise, "without_replacement", cohort / 190): rounds})
+    event = SampledWithoutReplacementDpEvent(190, cohort, GaussianDpEvent(noise))
+    expected = with_accountant(RdpAccountant(neighboring_relation=REPLACE), (event, rounds))
+    assert epsilon_of(spent, DELTA, "rdp") == pytest.approx(expected, rel=0.01)
+
+
+def test_phases_of_different_noise_compose_as_in_dp_accounting() -> None:
+    sampled, known = Release(2.0, "without_replacement", 0.1), Release(5.0, "none")
+    events = (
+        (SampledWithoutReplacementDpEvent(190, 19, GaussianDpEvent(2.0)), 50),
+        (GaussianDpEvent(5.0), 3),
+    )
+    expected = with_accountant(RdpAccountant(neighboring_relation=REPLACE), *events)
+    assert epsilon_of(history({sampled: 50, known: 3}), DELTA, "rdp") == pytest.approx(expected, rel=0.01)
+    two = history({Release(1.0, "poisson", 0.1): 30, Release(2.0, "poisson", 0.3): 10})
+    poisson = [(1.0, 0.1, 30), (2.0, 0.3, 10)]
+    exact = with_accountant(
+        PLDAccountant(ADD), *((PoissonSampledDpEvent(rate, GaussianDpEvent(z)), n) for z, rate, n in poisson)
+    )
+    assert exact - 1e-3 <= epsilon_of(two, DELTA, "prv") <= exact + 0.03
+
+
+@pytest.mark.parametrize("rounds", [1, 7, 40])
+def test_noise_without_sampling_has_the_exact_epsilon_of_a_gaussian(rounds: int) -> None:
+    expected = with_accountant(PLDAccountant(ADD), (GaussianDpEvent(4.0), rounds))
+    assert epsilon_of(history({Release(4.0, "none"): rounds}), DELTA, "exact") == pytest.approx(expected, rel=1e-3)
+    assert gaussian_epsilon(math.sqrt(rounds) / 4, DELTA) == pytest.approx(expected, rel=1e-3)
+
+
+def test_nothing_released_costs_nothing_and_no_noise_costs_everything() -> None:
+    assert epsilon_of((), DELTA, "prv") == 0
+    assert epsilon_of(history({Release(0.0, "poisson", 0.1): 1}), DELTA, "prv") == math.inf
+    assert history({Release(1.0, "poisson", 0.1): 0}) == ()
+
+
+def test_an_epsilon_too_large_for_numerical_composition_is_bounded_by_renyi_divergence() -> None:
+    spent = history({Release(0.05, "poisson", 0.5): 100})
+    assert epsilon_of(spent, DELTA, "prv") == epsilon_of(spent, DELTA, "rdp") > 100

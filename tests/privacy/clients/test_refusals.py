@@ -1,0 +1,181 @@
+"""Everything that would not hide clients, or have no effect, is refused before anything starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from rayfl.algorithms.algorithm import Algorithm, Round
+from rayfl.algorithms.exchange import Answer, Exchange, Released
+from rayfl.algorithms.sampler import CohortSampler, SamplingContext
+from rayfl.algorithms.server_state import RoundContext, ServerState
+from rayfl.errors import ClientError, RayflError, ScenarioError
+from rayfl.local.context import ClientContext
+from rayfl.models.network import Network
+from tests.engine.scenes import run_on_hosts
+from tests.privacy.clients.scenes import central, job, local, phase
+
+RELAY = {"schedule": "relay", "algorithm": "fedavg"}
+
+
+class Normed(Network):
+    ordered_modules = ("first", "norm", "read_out")
+    feature_layer = "read_out"
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.first, self.norm, self.read_out = nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, num_classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.read_out(self.norm(self.first(x)))
+        return logits
+
+
+class FirstFew(CohortSampler):
+    def cohort_sizes(self, num_clients: int) -> tuple[int, int]:
+        return 2, 2
+
+    def draw(self, context: SamplingContext) -> list[int]:
+        return [0, 1]
+
+
+class Telling(Algorithm):
+    """Declares one vector and answers as `how` says."""
+
+    how: str = "silent"
+
+    def round(self, server: ServerState, context: RoundContext) -> Round:
+        yield Exchange(self.tell, server.model, each=self.how == "each")
+
+    def tell(self, client: ClientContext, model: torch.Tensor) -> Answer:
+        if self.how == "weight":
+            return Answer(2.0, told=model)
+        if self.how == "more":
+            return Answer(told=model, further=model)
+        if self.how == "maxima":
+            return Answer(told=model, maxima={"largest": model})
+        if self.how == "short":
+            return Answer(told=model[:3])
+        return Answer(told=model)
+
+    def releases(self) -> Released:
+        if self.how == "silent":
+            return super().releases()
+        return Released({"told": "model"})
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    (RELAY | {"dp": central()}, r"dp.*'central' needs a server.*use level = 'local'"),
+    ({"dp": central(target_epsilon=1.0)}, "either noise_multiplier or target_epsilon"),
+    ({"schedule": "central", "cohort": None, "dp": central()}, "dp: has no effect with this schedule"),
+    ({"dp": central(delta=0.2)}, r"phases.hidden.dp.delta: 0.2 is above 0.065, 1 / M\^1.1 of M = 12 clients"),
+    ({"algorithm": "fedavg", "dp": central()}, "'fedavg' does not hide clients: .*use weighting = 'uniform'"),
+    ({"algorithm": "fednova", "dp": central()}, "'fednova' does not hide clients: .*numbers of steps.*local.steps"),
+    ({"algorithm": "qfedavg", "dp": central()}, "'qfedavg' does not hide clients: the largest loss"),
+    (
+        {"algorithm": "qfedsgd", "local": {"lr": 0.1}, "dp": local()},
+        "'qfedsgd' does not hide clients: the largest loss",
+    ),
+    ({"algorithm": "coprefl", "dp": central()}, "'coprefl' does not hide clients: .*one bound"),
+    ({"algorithm": {"name": "feddyn", "scale_alpha": True}, "dp": central()}, "use scale_alpha = false"),
+    ({"algorithm": {"name": "fedexp", "weighting": "samples"}, "dp": central()}, "use weighting = 'uniform'"),
+    ({"algorithm": {"name": "perfedavg", "weighting": "samples"}, "dp": central()}, "use weighting = 'uniform'"),
+    (
+        {"algorithm": {"name": "fedavg", "weighting": "uniform", "aggregation": "median"}, "dp": central()},
+        "aggregation = 'median' reads the clients' updates one by one.*use aggregation = 'mean'",
+    ),
+    (
+        {"algorithm": f"{__name__}:Telling", "dp": central()},
+        r"Telling does not declare what its clients release; define releases\(\)",
+    ),
+    ({"eval_model": "all", "dp": central()}, "eval_model: 'all' is a mean of models that dp hides"),
+    (
+        {"algorithm": {"name": "fedmeta"}, "local": {"lr": 0.1}, "eval_model": "all", "dp": central()},
+        "eval_model: 'all' is a mean of models|eval_model: 'all' needs trained models",
+    ),
+    ({"cohort": {"by_size": 3}, "dp": central()}, "cohort: by_size draws clients by what dp is to hide"),
+    ({"cohort": {"sampler": f"{__name__}:FirstFew"}, "dp": local()}, "no account covers clients that the sampler"),
+    (RELAY | {"order": "no_repeat", "dp": local()}, "order: with 'no_repeat' .*use 'sampled'"),
+    ({"transforms": ["top_k"], "dp": local()}, "transforms: noise that clients add .*use dp.level = 'central'"),
+    ({"dp": local(accountant="rdp")}, "dp.accountant: has no effect with level = 'local'"),
+    ({"dp": central(accountant="prv")}, "dp.accountant: 'prv' does not cover .*without_replacement; use 'rdp'"),
+    (
+        {"cohort": {"explicit": [[0, 1]]}, "dp": central(accountant="rdp")},
+        "'rdp' does not cover this run's cohorts, none; leave it out: epsilon is exact",
+    ),
+    (
+        {"cohort": {"bernoulli": 0.3}, "report": ["divergence"], "dp": central()},
+        "report: 'divergence' needs participants",
+    ),
+    ({"dp": local(clip_norm={"quantile": 0.5})}, "needs level = 'central': it is adapted by the server"),
+    (
+        {"dp": central(noise_multiplier=3.0, clip_norm={"quantile": 0.5, "noise_multiplier": 2.0})},
+        "clip_norm.noise_multiplier = 2 must be above noise_multiplier",
+    ),
+    (
+        {
+            "dp": {
+                "level": "central",
+                "target_epsilon": 0.5,
+                "clip_norm": {"quantile": 0.5, "noise_multiplier": 1.0},
+            }
+        },
+        "takes a noise multiplier of .*clip_norm.noise_multiplier = 1 must be above it",
+    ),
+    (
+        {"dp": {"level": "local", "target_epsilon": 1e-9, "clip_norm": 1.0, "delta": 1e-12}},
+        "dp.target_epsilon: no noise is enough for 1e-09 at delta 1e-12 after 3 rounds",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "said"), REFUSED, ids=[said[:40] for _, said in REFUSED])
+def test_what_does_not_hide_clients_is_refused(changes: dict[str, Any], said: str) -> None:
+    chosen = {key: value for key, value in phase(**changes).items() if value is not None}
+    with pytest.raises(ScenarioError, match=said):
+        job(chosen)
+
+
+def test_batch_norm_is_refused_and_a_remedy_named() -> None:
+    for changes in ({"dp": central()}, RELAY | {"dp": local()}):
+        with pytest.raises(ScenarioError, match=r"hidden.dp: buffer 'norm.running_mean' .*use group norm"):
+            job(phase(**changes), model=f"{__name__}:Normed")
+    head = job(phase(train=["read_out"], dp=central()), model=f"{__name__}:Normed")
+    assert head.client_plan is not None
+
+
+def test_phases_that_no_account_composes_are_refused() -> None:
+    poisson = phase(name="poisson", cohort={"bernoulli": 0.3}, dp=central())
+    with pytest.raises(
+        ScenarioError, match=r"phases.fixed.dp: its neighbours differ in one client replaced by another"
+    ):
+        job(poisson, phase(name="fixed", dp=central()))
+    with pytest.raises(ScenarioError, match=r"phases.second.dp.delta: 0.01, and 0.065 in phase 'hidden'"):
+        job(phase(dp=central()), phase(name="second", dp=central(delta=0.01)))
+    with pytest.raises(ScenarioError, match="phases of one account must name the same"):
+        job(poisson | {"dp": central(accountant="prv")}, poisson | {"name": "b", "dp": central(accountant="rdp")})
+
+
+def test_a_target_that_earlier_phases_have_spent_is_refused() -> None:
+    later = phase(name="later", dp={"level": "central", "target_epsilon": 2.0, "clip_norm": 1.0})
+    with pytest.raises(ScenarioError, match=r"phases.later.dp.target_epsilon: 2 is spent before this phase"):
+        job(phase(dp=central(noise_multiplier=0.5)), later)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("weight", "its answer has the weight 2, and dp needs the same weight, 1"),
+        ("more", r"it answered with 'further', 'told' as values, and its algorithm's releases\(\) declares 'told'"),
+        ("maxima", r"it answered with maxima \('largest'\), which no noise hides"),
+        ("short", r"it answered with 'told' of 3 values, and its algorithm's releases\(\) declares 'model'"),
+        ("each", "Telling: asks for answers one by one, and dp hides them in sums"),
+    ],
+)
+def test_an_algorithm_that_answers_otherwise_than_it_declares_ends_the_run(how: str, said: str) -> None:
+    telling = job(phase(algorithm={"name": f"{__name__}:Telling", "how": how}, dp=central()))
+    with pytest.raises((ClientError, RayflError), match=said):
+        run_on_hosts(telling, 2)

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import math
+from decimal import Decimal, localcontext
+
+import dp_accounting.rdp.rdp_privacy_accountant as reference
+import numpy as np
+import pytest
+
+from rayfl.privacy.clients.without_replacement import _log_even_moments, rdp_without_replacement
+
+ORDERS = np.array([1.5, 2, 2.25, 3, 4, 5.5, 8, 16, 32])
+
+
+@pytest.mark.parametrize(("rate", "noise"), [(0.1, 0.5), (0.1, 2.0), (0.01, 5.0), (0.3, 1.0), (0.05, 0.3), (0.9, 1.5)])
+def test_divergences_are_those_of_dp_accounting(rate: float, noise: float) -> None:
+    expected = reference._compute_rdp_sample_wor_gaussian(rate, noise, ORDERS.tolist())
+    np.testing.assert_allclose(rdp_without_replacement(rate, noise, ORDERS), expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("noise", [0.05, 0.5, 2.0, 10.0, 40.0])
+def test_moments_are_exact_where_differences_of_floats_cancel(noise: float) -> None:
+    """E (e^L - 1)^l = sum_k binom(l, k) (-1)^(l - k) e^(k (k - 1) / 2 sigma^2), in 300 digits."""
+    found = _log_even_moments(noise, 65)
+    with localcontext() as context:
+        context.prec = 300
+        for exponent in (2, 4, 10, 32, 64):
+            powers = [(Decimal(k * (k - 1)) / (2 * Decimal(noise) ** 2)).exp() for k in range(exponent + 1)]
+            exact = sum(math.comb(exponent, k) * (-1) ** k * powers[k] for k in range(exponent + 1))
+            assert found[exponent // 2] == pytest.approx(float(exact.ln()), rel=1e-9, abs=1e-9)
+
+
+def test_without_sampling_it_is_the_gaussian_mechanism() -> None:
+    np.testing.assert_allclose(rdp_without_replacement(1.0, 3.0, ORDERS), ORDERS / 18)

@@ -1,0 +1,60 @@
+"""Which samples a step takes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rayfl.config.local import Local
+from rayfl.privacy.noise import Seeded
+from rayfl.privacy.samples.poisson import expected_batch_size, poisson_batches, sampling_rate, shuffled_batches
+from rayfl.streams import stream
+
+
+def chance() -> Seeded:
+    return Seeded(stream(3, "batches"))
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "samples", "rate", "divisor"),
+    [(10, 40, 0.25, 10), (10, 10, 1.0, 10), (10, 4, 1.0, 10), ("full", 7, 1.0, 7)],
+)
+def test_the_rate_is_b_over_n_at_most_one_and_the_divisor_is_always_b(
+    batch_size: int, samples: int, rate: float, divisor: int
+) -> None:
+    local = Local(batch_size=batch_size)
+    assert sampling_rate(local, samples) == rate
+    assert expected_batch_size(local, samples) == divisor
+
+
+def test_every_sample_is_drawn_independently_with_the_rate() -> None:
+    steps, samples, rate = 4000, 20, 0.3
+    taken = np.zeros((steps, samples))
+    for step, places in enumerate(poisson_batches(samples, rate, steps, chance())):
+        taken[step, places] = 1
+    error = 4 * np.sqrt(rate * (1 - rate) / steps)
+    assert np.abs(taken.mean(axis=0) - rate).max() < error
+    sizes = taken.sum(axis=1)
+    assert abs(sizes.var() - samples * rate * (1 - rate)) < 0.4  # binomial, hence of different sizes
+    correlations = np.corrcoef(taken.T) - np.eye(samples)
+    assert np.abs(correlations).max() < 5 / np.sqrt(steps)
+
+
+def test_a_rate_of_one_draws_everybody_and_a_small_one_sometimes_nobody() -> None:
+    assert all(len(places) == 6 for places in poisson_batches(6, 1.0, 20, chance()))
+    sizes = [len(places) for places in poisson_batches(6, 0.05, 200, chance())]
+    assert 0 in sizes
+    assert len(sizes) == 200
+
+
+def test_shuffled_batches_take_every_sample_once_a_pass() -> None:
+    batches = list(shuffled_batches(10, 4, 7, chance()))
+    assert [len(places) for places in batches] == [4, 4, 2, 4, 4, 2, 4]
+    first, second = np.concatenate(batches[:3]), np.concatenate(batches[3:6])
+    assert sorted(first) == sorted(second) == list(range(10))
+    assert list(first) != list(second)
+
+
+def test_batches_that_are_not_shuffled_keep_the_order() -> None:
+    batches = list(shuffled_batches(5, 3, 3, chance(), shuffle=False))
+    assert [list(places) for places in batches] == [[0, 1, 2], [3, 4], [0, 1, 2]]
