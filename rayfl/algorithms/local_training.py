@@ -90,7 +90,7 @@ class LocalTrainingAlgorithm(Algorithm):
     def no_sample_dp(self) -> str:
         for penalty in self.penalties:
             if type(penalty).term is not Penalty.term:
-                return f"its penalty '{penalty.name}' is a function of the batch, not a sum over samples"
+                return f"its penalty '{penalty.name}' is a function of the batch, not a sum over samples; leave it out"
         return ""
 
     def requirements(self) -> set[Requirement]:

@@ -88,7 +88,7 @@ class PerFedAvg(Algorithm):
                 f"training diverged: a loss or a parameter is not finite after {client.steps} steps; a smaller lr or "
                 "inner_lr may help"
             )
-        client.losses += losses.tolist()
+        client.add_losses(losses.tolist())
         if client.keeps_trained:
             client.trained = trained.clone()
         return trained

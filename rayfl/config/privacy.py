@@ -11,6 +11,16 @@ from rayfl.config.section import Section, check_idle
 Delta = Annotated[float, Field(gt=0, lt=1)]
 
 
+def _check_either(noise_multiplier: float | None, target_epsilon: float | None) -> None:
+    if noise_multiplier is None and target_epsilon is None:
+        raise ValueError("give either noise_multiplier or target_epsilon; neither is there")
+    if noise_multiplier is not None and target_epsilon is not None:
+        raise ValueError(
+            "give either noise_multiplier or target_epsilon, not both; to replace the one in the file, give the whole "
+            "table again, dp = { ... }"
+        )
+
+
 class SampleDP(Section):
     """DP-SGD at the clients (Abadi et al., CCS 2016): a client's updates hide each of its samples.
 
@@ -63,8 +73,7 @@ class SampleDP(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> SampleDP:
-        if (self.noise_multiplier is None) == (self.target_epsilon is None):
-            raise ValueError("give either noise_multiplier or target_epsilon")
+        _check_either(self.noise_multiplier, self.target_epsilon)
         for key in ("noise_multiplier", "target_epsilon", "max_epsilon", "max_loss"):
             if getattr(self, key) == float("inf"):
                 raise ValueError(f"{key} must be finite")
@@ -133,8 +142,7 @@ class ClientDP(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> ClientDP:
-        if (self.noise_multiplier is None) == (self.target_epsilon is None):
-            raise ValueError("give either noise_multiplier or target_epsilon")
+        _check_either(self.noise_multiplier, self.target_epsilon)
         if self.level == "local" and isinstance(self.clip_norm, Quantile):
             raise ValueError("clip_norm = { quantile = ... } needs level = 'central': it is adapted by the server")
         if isinstance(self.clip_norm, Quantile) and (self.noise_multiplier or 0) >= self.clip_norm.noise_multiplier:

@@ -87,6 +87,13 @@ def expected_cohort_size(phase: Phase, num_clients: int) -> float:
     return sum(cohort_sizes(phase, num_clients)) / 2
 
 
+def drawn_in_secret(phase: Phase, num_clients: int) -> bool:
+    """Whether the operating system draws who takes part, so that nobody knows it before the round."""
+    if phase.dp is None or not phase.dp.secure or not phase.hides_cohort or isinstance(phase.cohort, Explicit):
+        return False
+    return expected_cohort_size(phase, num_clients) < num_clients
+
+
 def cohort_of(
     phase: Phase, seed: int, round_index: RoundIndex, sizes: np.ndarray, previous: int | None = None
 ) -> list[int]:
@@ -108,7 +115,7 @@ def cohort_of(
         Ids of distinct clients, at least one unless `dp` hides who takes part.
     """
     rng = stream(seed, "cohort", round_index.phase, round_index.round)
-    if phase.hides_cohort and phase.dp and phase.dp.secure:
+    if drawn_in_secret(phase, len(sizes)):
         rng = np.random.Generator(
             np.random.Philox(key=secrets.randbits(128))
         )  # a public seed would tell who takes part

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -43,7 +42,7 @@ class ReportBuilder:
     def add(self, client: ClientContext, traffic: Traffic) -> None:
         """Takes in one client update, and what the protocol would move for it."""
         self._traffic += traffic
-        self._losses[client.id] = math.fsum(client.losses), len(client.losses)
+        self._losses[client.id] = client.losses_for_reports()
         if client.scalars:
             self._scalars[client.id] = client.scalars
         self.charge(client)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -111,7 +112,6 @@ class ClientContext:
         streams: Keys of the client's random streams.
         asked: What the phase wants reported (`phases.N.report`).
         scalars: Reported scalars, by name.
-        losses: The loss of every training step so far, in order.
         clip_norm: With `phases.N.dp`, the bound on the norm of its answer.
         spent: How often each mechanism has touched its samples in this update, by `local.dp`.
         noise_multiplier: Of `local.dp`, the client's own; None without it.
@@ -150,11 +150,33 @@ class ClientContext:
         self.trained: torch.Tensor | None = None
         self.clip_norm: float | None = None
         self.scalars: dict[str, float] = {}
-        self.losses: list[float] = []
+        self._losses: list[float] = []
         self.spent: Counter[Mechanism] = Counter()
         self.noise_multiplier = noise_multiplier
         self._model, self._random_model = model, random_model
         self._open = ExitStack()
+
+    @property
+    def losses(self) -> tuple[float, ...]:
+        """The loss of every training step so far, in order.
+
+        Raises:
+            RayflError: With `local.dp`: they are not noised, and what reads them could put them into its answer.
+        """
+        if self.local.dp is not None:
+            raise RayflError(
+                "ClientContext.losses cannot be read with local.dp: nothing hides samples in them; yield Loss(...), "
+                "which is noised and charged, and name it in the algorithm's sample_requests()"
+            )
+        return tuple(self._losses)
+
+    def add_losses(self, losses: Iterable[float]) -> None:
+        """Adds the losses of training steps, for the experimenter's reports."""
+        self._losses.extend(losses)
+
+    def losses_for_reports(self) -> tuple[float, int]:
+        """Their sum and their number, for the experimenter alone: what an algorithm answers must not depend on them."""
+        return math.fsum(self._losses), len(self._losses)
 
     @property
     def steps(self) -> int:

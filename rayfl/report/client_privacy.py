@@ -8,6 +8,7 @@ from typing import Any
 from rayfl.engine.events import Evaluated, Event, RoundDone
 from rayfl.engine.job import Job
 from rayfl.privacy.clients.statement import ClientAccount, client_statement
+from rayfl.report.sample_privacy import number
 
 COLUMN = "client_epsilon"
 
@@ -35,6 +36,16 @@ class ClientPrivacy:
         if not isinstance(event, Evaluated):
             return event
         return replace(event, scores={**event.scores, COLUMN: self._account.epsilon(event.round)})
+
+    def summary(self) -> str:
+        """One line: epsilon, what it hides, and delta."""
+        plan, last = self._parts[1], self._round
+        hidden, delta = self._account.relation, f"delta {plan.delta:.4g}"
+        if names := self._account.uncovered(last):
+            return f"privacy: client-level, {delta}; no guarantee for the run: {', '.join(names)} without dp"
+        epsilon = number(self._account.epsilon(last))
+        said = epsilon if isinstance(epsilon, str) else f"{epsilon:.4g}"
+        return f"privacy: client-level epsilon {said} ({hidden}), {delta}, after round {last}"
 
     def content(self, model_round: int | None = None) -> dict[str, Any]:
         """What privacy.json says of it; see `SamplePrivacy.content`."""

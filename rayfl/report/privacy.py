@@ -64,8 +64,9 @@ class PrivacyRecords:
         self.write(model_round)
 
     def summary(self) -> str:
-        """A line on samples; empty without `local.dp`."""
-        return self._samples.summary() if self._samples else ""
+        """A line on samples, and one on clients; empty without either."""
+        lines = [followed.summary() for followed in (self._samples, self._clients) if followed]
+        return "\n".join(f"{line}; details in {PRIVACY_FILE}" for line in lines)
 
     def write(self, model_round: int | None = None) -> None:
         """Writes privacy.json as it stands."""

@@ -62,7 +62,7 @@ class Summary:
         Args:
             console: Where it goes.
             folder: The run's own.
-            privacy: What was spent of it, in a line.
+            privacy: What was spent of it, in a line or two.
         """
         columns = dict(self._columns())
         labels = dict.fromkeys(label for cells in columns.values() for label in cells)

@@ -76,7 +76,7 @@ def test_the_loss_of_a_step_is_the_mean_over_its_samples() -> None:
             yield LocalTraining(bench.initial)
 
         bench.run(client, update)
-        return client.losses
+        return list(client.losses)
 
     assert losses(batch_size=4, accumulate=2) == pytest.approx(losses(batch_size=8), rel=1e-6)
 

@@ -64,7 +64,7 @@ def ours(local: Mapping[str, Any], train: Train = "all", **request: Any) -> tupl
     for slot in bench.model.layout:
         slot.view(padding).zero_()
     assert not trained[padding.bool()].any()
-    return flat(bench.model, trained), client.losses
+    return flat(bench.model, trained), list(client.losses)
 
 
 def _padded(model: FlatModel, term: Affine) -> Affine:

@@ -88,7 +88,7 @@ class OneByOne:
         self._model.load(request.start)
         seed_torch(client.streams.torch_seed("model", number), self._device)
         gradients = self._training_gradients(client, request, view, number)
-        client.losses += train(self._model, gradients, plan, request, client.local, client.lr)
+        client.add_losses(train(self._model, gradients, plan, request, client.local, client.lr))
         self._model.check()
         if client.keeps_trained:
             client.trained = self._model.vector.clone()

@@ -46,6 +46,11 @@ def check_hides_clients(plan: PhasePlan, where: str) -> None:
             f"{where}.transforms: noise that clients add makes every value of '{phase.transforms[0].name}' differ, so "
             "that it saves nothing; leave them out, or use dp.level = 'central', which clips what they leave"
         )
+    if phase.local.dp and phase.local.dp.max_epsilon is not None:
+        raise ScenarioError(
+            f"{where}.local.dp.max_epsilon: whom it leaves out, or when it stops, follows from clients' sizes and past "
+            f"rounds, which phases.{phase.name}.dp hides; leave it out, or give target_epsilon instead"
+        )
     if not phase.local_objective_only:
         _check_released(plan, dp, where)
     if dp.level == "local" and dp.accountant:

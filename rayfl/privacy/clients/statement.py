@@ -13,7 +13,14 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.cohort import expected_cohort_size
 from rayfl.privacy.clients.accounting import Release, accountants_of, epsilon_of, history
 from rayfl.privacy.clients.checks import largest_delta
-from rayfl.privacy.clients.ledger import ClientLedger, knows_participants, relation_of, release_of, sampling_of
+from rayfl.privacy.clients.ledger import (
+    ClientLedger,
+    Relation,
+    knows_participants,
+    relation_of,
+    release_of,
+    sampling_of,
+)
 from rayfl.privacy.clients.mechanism import ClientPlan
 
 PROJECTED = (10_000, 1_000_000)
@@ -44,6 +51,11 @@ class ClientAccount:
     def __init__(self, scenario: Scenario, plan: ClientPlan, sizes: np.ndarray) -> None:
         self._scenario, self._plan, self._num_clients = scenario, plan, len(sizes)
         self._ledger = ClientLedger(scenario, plan.noise, sizes)
+
+    @property
+    def relation(self) -> Relation:
+        """How neighbouring sets of clients differ."""
+        return relation_of(next(phase for phase in self._scenario.phases if phase.dp))
 
     def epsilon(self, round: int) -> float:
         """Epsilon after so many rounds of the scenario; infinite once a phase without `dp` has used clients' data."""
@@ -98,11 +110,12 @@ def client_statement(scenario: Scenario, plan: ClientPlan, sizes: np.ndarray, ro
     private = [
         (phase, mechanism) for phase, mechanism in zip(scenario.phases, plan.mechanisms, strict=True) if mechanism
     ]
+    samples = any(phase.local.dp for phase in scenario.phases)
     projections = {clients: account.projected(round, clients) for clients in PROJECTED if clients > len(sizes)}
     return {
         "unit": "client: all samples of one",
-        "relation": relation_of(private[0][0]),
-        "public": "the number of clients, the scenario, how many take part on average",
+        "relation": account.relation,
+        "public": _public(scenario, plan),
         "composition": {
             "prv": "numerical composition of privacy loss (Gopi et al., NeurIPS 2021)",
             "rdp": "Rényi differential privacy; without replacement by Wang, Balle and Kasiviswanathan (AISTATS 2019)",
@@ -117,6 +130,7 @@ def client_statement(scenario: Scenario, plan: ClientPlan, sizes: np.ndarray, ro
         "not_covered": [
             "train_loss, evaluations and per-client records: the experimenter's own view",
             "rounding of the noise itself to floating point",
+            *(["the account of samples, which tells clients' sizes and who took part"] if samples else []),
             *(["the model that the run starts from, if that was trained on these clients"] if scenario.start else []),
             *(
                 []
@@ -149,6 +163,15 @@ def client_statement(scenario: Scenario, plan: ClientPlan, sizes: np.ndarray, ro
             },
         },
     }
+
+
+def _public(scenario: Scenario, plan: ClientPlan) -> str:
+    known = "the number of clients, the scenario, how many take part on average"
+    targets = (
+        mechanism and phase.local.dp and phase.local.dp.target_epsilon
+        for phase, mechanism in zip(scenario.phases, plan.mechanisms, strict=True)
+    )
+    return f"{known}, the noise that local.dp.target_epsilon takes" if any(targets) else known
 
 
 def planned_cost(scenario: Scenario, plan: ClientPlan, sizes: np.ndarray) -> list[str]:

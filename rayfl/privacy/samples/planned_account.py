@@ -11,7 +11,7 @@ import numpy as np
 from rayfl.config.privacy import SampleDP
 from rayfl.config.scenario import Scenario
 from rayfl.data.pools import pool_number
-from rayfl.engine.cohort import cohort_sizes
+from rayfl.engine.cohort import cohort_sizes, drawn_in_secret
 from rayfl.engine.phase_plan import PhasePlan
 from rayfl.engine.workload import Population
 from rayfl.errors import ScenarioError
@@ -50,6 +50,7 @@ class PlannedAccount:
         self._first = first
         self._phases: list[str] = []
         self._limited = False
+        self._secret = [plan for plan in plans if drawn_in_secret(plan.phase, len(populations[plan.number].sizes))]
 
     def noise_of(self, plan: PhasePlan) -> float | np.ndarray:
         """The noise multiplier of a phase, given or found for its target; all phases before it must be booked.
@@ -63,6 +64,7 @@ class PlannedAccount:
                 self._check_budget(plan, dp)
             return dp.noise_multiplier
         assert dp.target_epsilon is not None
+        self._check_foreseen(plan)
         planned, kinds = self._kinds(plan)
         pooled = any(is_pool(client, self._populations[plan.number]) for client in kinds)
         try:
@@ -82,7 +84,7 @@ class PlannedAccount:
             own = noise if isinstance(noise, float | int) else float(noise[client])
             self._spent[client] = with_noise(accesses, own, self._spent.get(client))
         self._phases.append(plan.phase.name)
-        self._limited |= dp_of(plan).max_epsilon is not None
+        self._limited |= dp_of(plan).max_epsilon is not None or plan in self._secret
 
     def maximum(self) -> float:
         """The largest epsilon of any client."""
@@ -165,6 +167,15 @@ class PlannedAccount:
             "counts; use fewer rounds or steps, a larger target_epsilon, or a larger delta"
         )
 
+    def _check_foreseen(self, plan: PhasePlan) -> None:
+        for before in self._secret:
+            if before.number <= plan.number:
+                raise ScenarioError(
+                    f"phases.{plan.phase.name}.local.dp.target_epsilon: its noise follows from how often each client "
+                    f"takes part, which phases.{before.phase.name}.dp.secure keeps secret until the round; give "
+                    "noise_multiplier, whose cost is counted as the run goes, or leave dp.secure out"
+                )
+
     def _check_budget(self, plan: PhasePlan, dp: SampleDP) -> None:
         assert dp.max_epsilon is not None
         assert dp.noise_multiplier is not None
@@ -172,7 +183,7 @@ class PlannedAccount:
         filter, planned = RenyiFilter(dp.max_epsilon, dp.delta), PlannedUpdates(plan, population)
         taken = self._taken[plan.number]
         updates = {client: with_noise(planned.at_least(client), dp.noise_multiplier) for client in taken}
-        # what an earlier phase spends is not known where it leaves clients out
+        # what an earlier phase spends is not known where it leaves clients out, or draws them in secret
         before = {} if self._limited else {client: self._total(client) for client in taken}
         if not any(filter.admits(Counter(before.get(client, {})) + Counter(updates[client])) for client in taken):
             least = min(self._accountant.bounds(list(updates.values())))

@@ -12,6 +12,7 @@ from rayfl.config.local import Local
 from rayfl.config.phase import CentralPhase
 from rayfl.config.scenario import Scenario
 from rayfl.data.pools import pool_number
+from rayfl.engine.cohort import drawn_in_secret
 from rayfl.engine.phase_plan import PhasePlan
 from rayfl.engine.round_index import RoundIndex
 from rayfl.engine.sampling import Sampling
@@ -84,7 +85,8 @@ def participations(
 ) -> list[Mapping[int, int]]:
     """By phase, in how many rounds each client or pool takes part, which the scenario's seed decides.
 
-    Samplers of the user's own are asked as in the run itself, as long as they do not read what clients report.
+    Samplers of the user's own are asked as in the run itself, as long as they do not read what clients report. Where
+    the operating system draws cohorts (`phases.N.dp.secure`), nobody knows, and every client counts in every round.
 
     Raises:
         ScenarioError: A sampler reads scalars, which are not known before the run.
@@ -97,6 +99,10 @@ def participations(
                 f"phases.{plan.phase.name}.cohort: this sampler reads what clients report, so that nobody knows before "
                 "the run how often a client takes part; with local.dp, use another cohort"
             )
+        clients = len(populations[plan.number].sizes)
+        if drawn_in_secret(plan.phase, clients):
+            found.append(dict.fromkeys(range(clients), plan.phase.rounds))
+            continue
         taken: Counter[int] = Counter()
         for round_in_phase in range(1, plan.phase.rounds + 1):
             index = RoundIndex(plan.number, plan.first_round + round_in_phase - 1, round_in_phase)

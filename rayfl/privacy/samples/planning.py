@@ -25,7 +25,7 @@ class PlannedPhase:
         name: Of the phase.
         noise: Its noise multiplier: of all clients, or [clients]; those that take no part have the largest.
         epsilon: The largest of any client at its end, earlier phases included; an upper bound where clients may be left
-            out, and None where no accountant covers the batches.
+            out or cohorts are secret, and None where no accountant covers the batches.
         target: What the noise was found for, if it was.
     """
 

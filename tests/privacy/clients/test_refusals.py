@@ -69,7 +69,8 @@ class Telling(Algorithm):
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     (RELAY | {"dp": central()}, r"dp.*'central' needs a server.*use level = 'local'"),
-    ({"dp": central(target_epsilon=1.0)}, "either noise_multiplier or target_epsilon"),
+    ({"dp": central(target_epsilon=1.0)}, "either noise_multiplier or target_epsilon, not both; .*the whole table"),
+    ({"dp": {"level": "central", "clip_norm": 1.0}}, "either noise_multiplier or target_epsilon; neither is there"),
     ({"schedule": "central", "cohort": None, "dp": central()}, "dp: has no effect with this schedule"),
     ({"dp": central(delta=0.2)}, r"phases.hidden.dp.delta: 0.2 is above 0.065, 1 / M\^1.1 of M = 12 clients"),
     ({"algorithm": "fedavg", "dp": central()}, "'fedavg' does not hide clients: .*use weighting = 'uniform'"),

@@ -32,7 +32,7 @@ def refusal(
 @pytest.mark.parametrize(
     ("algorithm", "reason"),
     [
-        ("moon", "its penalty 'contrastive' is a function of the batch"),
+        ("moon", "its penalty 'contrastive' is a function of the batch, .*leave it out"),
         ("feddecorr", "its penalty 'decorrelation' is a function of the batch"),
         ({"name": "fedavg", "penalties": ["proximal", "decorrelation"]}, "its penalty 'decorrelation'"),
         ("qfedavg", "powers of clients' losses"),

@@ -1,0 +1,80 @@
+"""Losses of training steps, which nothing noises, are the experimenter's: with `local.dp` no algorithm reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rayfl.algorithms.exchange import Answer
+from rayfl.algorithms.fedavg import FedAvg
+from rayfl.engine.events import RoundDone
+from rayfl.engine.job import Job
+from rayfl.errors import ClientError
+from rayfl.local.context import ClientContext
+from rayfl.local.requests import ClientUpdate
+from tests.engine.scenes import prepared, run_on_hosts
+
+PEOPLE = {"data": {"name": "tests.algorithms.scene:people"}, "model": {"name": "tests.algorithms.scene:TanhNet"}}
+DP = {"noise_multiplier": 1.1, "max_grad_norm": 0.7}
+OFF = {"noise_multiplier": 0.0, "max_grad_norm": float("inf"), "max_loss": 1e6}
+READING = f"{__name__}:Reading"
+
+
+class Reading(FedAvg):
+    """Answers with its clients' training losses."""
+
+    def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
+        answer = yield from super().client_update(client, model)
+        answer.sums["losses"] = torch.tensor([float(len(client.losses)), sum(client.losses)])
+        return answer
+
+
+def job(dp: dict[str, Any] | None, **phase: Any) -> Job:
+    local = {"epochs": 2, "batch_size": "full", "lr": 0.1, **({"dp": dp} if dp else {})}
+    return prepared(**PEOPLE, phases=[{"name": "p", "rounds": 2, "cohort": 5, "local": local} | phase])
+
+
+def train_losses(made: Job, hosts: int = 1) -> list[float]:
+    return [event.train_loss for event in run_on_hosts(made, hosts)[1] if isinstance(event, RoundDone)]
+
+
+def test_an_algorithm_that_reads_training_losses_is_stopped_where_samples_are_private() -> None:
+    with pytest.raises(
+        ClientError, match=r"ClientContext\.losses cannot be read with local\.dp: .*yield Loss"
+    ) as caught:
+        run_on_hosts(job(DP, algorithm=READING), 1)
+    assert "\n" not in str(caught.value)
+    assert "client" in str(caught.value)
+    assert "phase 'p', round 1" in str(caught.value)
+
+
+def test_without_it_an_algorithm_may_read_them() -> None:
+    assert train_losses(job(None, algorithm=READING)) == train_losses(job(None))
+
+
+@pytest.mark.parametrize("phase", [{}, {"schedule": "relay"}, {"algorithm": "perfedavg"}], ids=str)
+def test_reports_have_the_training_loss_all_the_same(phase: dict[str, Any]) -> None:
+    plain = train_losses(job(None, **phase))
+    np.testing.assert_allclose(train_losses(job(OFF, **phase)), plain, rtol=1e-5)
+    noisy = train_losses(job(DP, **phase), 3)
+    assert np.isfinite(noisy).all()
+    assert noisy != plain
+
+
+def test_the_servers_own_training_reports_its_loss_beside_private_clients() -> None:
+    data = PEOPLE["data"] | {"server_share": 0.2}
+    local = {"batch_size": 4, "lr": 0.1, "dp": DP}
+    phase = {
+        "name": "p",
+        "rounds": 1,
+        "cohort": 3,
+        "local": local,
+        "server_training": {"epochs": 2, "batch_size": 64, "lr": 0.01},
+    }
+    made = prepared(data=data, model=PEOPLE["model"], phases=[phase])
+    (done,) = (event for event in run_on_hosts(made, 2)[1] if isinstance(event, RoundDone))
+    assert np.isfinite(done.scalars["server_train_loss"])
+    assert done.scalars["server_steps"] == 2
