@@ -25,12 +25,9 @@ from tests.engine.scenes import run_on_hosts
 from tests.privacy.scene import dp, job, phase, spent_in, tables
 from tests.privacy.test_accounting import by_opacus
 
+pytestmark = pytest.mark.usefixtures("no_picture")
+
 PHASES = [phase("relay", 2, "relay"), phase("parallel", 3, local={"dp": dp(noise_multiplier=3.0)})]
-
-
-@pytest.fixture(autouse=True)
-def no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rayfl.report.ending.draw_curves", lambda *_: None)
 
 
 def run(out: Path, *phases: dict[str, Any], **more: Any) -> tuple[rayfl.Result, dict[str, Any], str]:
