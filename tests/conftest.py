@@ -45,3 +45,9 @@ def data_dir() -> Path:
     if not folder.is_dir():
         pytest.fail(f"RAYFL_DATA is '{named}', which is not a folder")
     return folder
+
+
+@pytest.fixture
+def no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing the curves takes longer than a small run, and is tested elsewhere."""
+    monkeypatch.setattr("rayfl.report.ending.draw_curves", lambda *_: None)

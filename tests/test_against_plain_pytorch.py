@@ -22,6 +22,8 @@ from rayfl.engine.round_index import RoundIndex
 from rayfl.streams import stream, torch_seed
 from tests.user_code import CLASSES, SHARD_SIZES, SmallConvNet, pictures
 
+pytestmark = pytest.mark.usefixtures("no_picture")
+
 SEED = 3
 DATA = pictures()
 X, Y = (torch.from_numpy(part) for part in (DATA.train.x, DATA.train.y))
@@ -42,12 +44,6 @@ WAYS_TO_TRAIN: dict[str, dict[str, Any]] = {
     "capped_steps": {"epochs": 3, "steps": 5, "batch_size": 4, "lr": 0.1, "lr_decay": 0.9},
     "full_batch": {"epochs": 3, "batch_size": "full", "lr": 0.3},
 }
-
-
-@pytest.fixture(autouse=True)
-def no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than these runs, and is tested elsewhere."""
-    monkeypatch.setattr("rayfl.report.ending.draw_curves", lambda *_: None)
 
 
 def scenario(first: dict[str, Any], second: dict[str, Any]) -> Scenario:

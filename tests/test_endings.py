@@ -66,12 +66,6 @@ def fail() -> None:
     raise ClientError(3, 0, "federated", 4, "its code raised\nTraceback (most recent call last):\n  a\nKeyError: 'x'")
 
 
-@pytest.fixture
-def no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than these runs."""
-    monkeypatch.setattr("rayfl.report.ending.draw_curves", lambda *_: None)
-
-
 @pytest.mark.usefixtures("no_picture")
 def test_a_run_that_comes_to_its_end_says_so(tmp_path: Path) -> None:
     run(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from safetensors.numpy import load_file
 
 import rayfl
@@ -128,12 +130,17 @@ def test_own_augmentation_runs_beside_torchvisions_and_makes_a_difference(tmp_pa
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_an_example_gives_the_same_bits_on_ray(tmp_path: Path) -> None:
+def test_an_example_gives_the_same_bits_on_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hosts are other processes: they too find the modules beside the script."""
-    models = []
-    for backend in ("inline", "ray"):
-        done = ran("own_algorithm", tmp_path / backend, backend, "phases.0.rounds=2", "resources.hosts=1")
-        assert done.returncode == 0, done.stderr
-        models.append(load_file(records(tmp_path / backend) / "model.safetensors"))
-    assert models[0].keys() == models[1].keys()
-    assert all((models[0][name] == models[1][name]).all() for name in models[0])
+    two_rounds = "phases.0.rounds=2"
+    done = ran("own_algorithm", tmp_path / "ray", "ray", two_rounds, "resources.hosts=1")
+    assert done.returncode == 0, done.stderr
+    on_ray = load_file(records(tmp_path / "ray") / "model.safetensors")
+    monkeypatch.syspath_prepend(EXAMPLES)
+    scenario = importlib.import_module("own_algorithm").SCENARIO
+    inline = rayfl.run(
+        scenario, overrides=[two_rounds], backend="inline", out=tmp_path / "inline", console=Console(quiet=True)
+    )
+    expected = load_file(inline.directory / "model.safetensors")
+    assert on_ray.keys() == expected.keys()
+    assert all((on_ray[name] == expected[name]).all() for name in expected)

@@ -21,14 +21,10 @@ from rayfl.streams import torch_seed
 from tests import user_code
 from tests.user_code import MEAN, SHARD_SIZES, STD, Linear
 
+pytestmark = pytest.mark.usefixtures("no_picture")
+
 PARALLEL: dict[str, Any] = {"name": "federated", "rounds": 2, "cohort": 2, "local": {"lr": 0.5, "batch_size": 8}}
 RELAY: dict[str, Any] = {**PARALLEL, "name": "cyclic", "schedule": "relay"}
-
-
-@pytest.fixture(autouse=True)
-def no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than these runs, and is tested elsewhere."""
-    monkeypatch.setattr("rayfl.report.ending.draw_curves", lambda *_: None)
 
 
 def tables(**more: Any) -> dict[str, Any]:

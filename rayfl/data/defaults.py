@@ -8,7 +8,8 @@ from rayfl.config.data import Data
 from rayfl.config.defaults import with_defaults
 from rayfl.config.section import Named
 from rayfl.data import augmentations, collations, data_sources, labelings, partitioners
-from rayfl.data.augmentation.pipeline import batch_arguments, is_transform, split_off_per
+from rayfl.data.augmentation.pipeline import batch_arguments, split_off_per
+from rayfl.data.augmentation.torchvision_transform import is_transform
 from rayfl.data.partition.applying import GIVEN
 from rayfl.errors import ScenarioError
 from rayfl.registry import Registry, first_parameter

@@ -26,3 +26,8 @@ def ray_cluster() -> Iterator[None]:
     )
     yield
     ray.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def never_drawn(no_picture: None) -> None:
+    """No run that this process watches draws its curves."""

@@ -69,7 +69,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 def test_models_scores_and_scalars_are_those_of_one_process(name: str) -> None:
     tables = SCENARIOS[name]
     expected, expected_events = run_on_hosts(prepared(**tables), 1)
-    with ray_session(prepared(**tables, resources={"hosts": 3}), None, RayLog(Path(os.devnull))) as session:
+    with ray_session(prepared(**tables, resources={"hosts": 2}), None, RayLog(Path(os.devnull))) as session:
         events = list(session.events())
         _, model = session.committed()
     assert np.array_equal(model, expected)

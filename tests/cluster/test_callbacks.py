@@ -23,14 +23,16 @@ def test_callbacks_see_the_same_as_in_one_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("phase", "once_evaluated"),
-    [(PLAIN, True), (STATEFUL, False), (STATEFUL, True), (RELAY | {"rounds": 4}, False)],
+    ("phase", "once_evaluated", "hosts"),
+    [(PLAIN, True, 1), (STATEFUL, False, 1), (STATEFUL, True, 2), (RELAY | {"rounds": 4}, False, 2)],
     ids=["plain", "stateful", "stateful, once evaluated", "relay"],
 )
-def test_a_stop_discards_what_ran_ahead(tmp_path: Path, phase: dict[str, Any], once_evaluated: bool) -> None:
+def test_a_stop_discards_what_ran_ahead(
+    tmp_path: Path, phase: dict[str, Any], once_evaluated: bool, hosts: int
+) -> None:
     expected = run(tmp_path, phases=[phase | {"rounds": 2}])
     callbacks = [StopAt(round=2, once_evaluated=once_evaluated)]
-    stopped = run(tmp_path, "ray", callbacks=callbacks, phases=[phase], resources={"hosts": 2, "relay": "spread"})
+    stopped = run(tmp_path, "ray", callbacks=callbacks, phases=[phase], resources={"hosts": hosts, "relay": "spread"})
     assert same(model_of(stopped), model_of(expected))
     assert figures(stopped) == figures(expected)
 
@@ -38,5 +40,6 @@ def test_a_stop_discards_what_ran_ahead(tmp_path: Path, phase: dict[str, Any], o
 def test_what_goes_wrong_in_a_round_after_the_last_is_never_seen(tmp_path: Path) -> None:
     phase = {"name": "p", "rounds": 3, "cohort": {"explicit": [[1, 2], [5, 3]]}}
     phase |= {"algorithm": "tests.cluster.broken:Raising"}  # as soon as client 5 takes part, in round 2
-    stopped = run(tmp_path, "ray", callbacks=[StopAt(round=1, once_evaluated=True)], phases=[phase])
+    callbacks = [StopAt(round=1, once_evaluated=True)]
+    stopped = run(tmp_path, "ray", callbacks=callbacks, phases=[phase], resources={"hosts": 1})
     assert stopped.metrics["round"].to_pylist() == [1]

@@ -1,19 +1,14 @@
 from __future__ import annotations
 
 import http.server
-import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import ray
 
-import rayfl
 from rayfl.cluster import connection
 from rayfl.cluster.connection import attached
 from rayfl.errors import ResourceError, ScenarioError
@@ -137,31 +132,3 @@ def test_a_cluster_that_this_program_has_started_is_known_to_end_with_it() -> No
 def test_a_dashboard_is_refused_on_a_cluster_that_is_there_already() -> None:
     with pytest.raises(ScenarioError, match=r"^resources.dashboard: has no effect"), attached(None, dashboard=True):
         pass
-
-
-@pytest.mark.ray
-@pytest.mark.slow
-def test_a_run_that_asks_for_it_prints_the_address_of_rays_dashboard_which_answers(tmp_path: Path) -> None:
-    program = f"""
-import urllib.request
-import rayfl
-from rich.console import Console
-from tests.callbacks.scene import PLAIN, tables
-
-class Asks(rayfl.Callback):
-    def on_start(self, run):
-        url = next(line.split()[-1] for line in said.getvalue().splitlines() if "dashboard at" in line)
-        print(url, "Ray Dashboard" in urllib.request.urlopen(url).read().decode())
-
-import io
-said = io.StringIO()
-scene = tables(phases=[PLAIN | {{"rounds": 1}}], resources={{"hosts": 1, "dashboard": True}})
-rayfl.run(scene, out={str(tmp_path)!r}, callbacks=[Asks], console=Console(file=said, width=200))
-"""
-    environment = {**os.environ, "PYTHONPATH": str(Path(rayfl.__file__).parent.parent), "RAY_USAGE_STATS_ENABLED": "0"}
-    environment.pop("RAY_ADDRESS", None)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=240)
-    assert done.returncode == 0, done.stderr
-    url, answer = done.stdout.splitlines()[-1].split()
-    assert url.startswith("http://127.0.0.1:")
-    assert answer == "True"

@@ -49,7 +49,7 @@ scenario = {
     "data": {"name": "handwriting", "clients": 8},
     "model": {"name": "__main__:Net"},
     "phases": [{"name": "p", "rounds": 2, "cohort": 4, "algorithm": "__main__:Mine", "local": {"batch_size": 16}}],
-    "resources": {"hosts": 2},
+    "resources": {"hosts": 1},
 }
 ray.init(
     address="local",

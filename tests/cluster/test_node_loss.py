@@ -19,26 +19,31 @@ from tests.engine.scenes import prepared, run_on_hosts
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 HEAD, LOST = "127.0.0.2", "127.0.0.3"
-STORE_BYTES = 100 * 2**20
+COMMON: dict[str, Any] = {"num_gpus": 0, "object_store_memory": 100 * 2**20, "include_dashboard": False}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """The driver's node, with 2 CPUs; Ray notices a dead node after about 3 s instead of 20."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_health_check_period_ms", "1000")
+        patch.setenv("RAY_health_check_failure_threshold", "3")
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "node_ip_address": HEAD, **COMMON})
+        try:
+            ray.init(address=made.address, _node_ip_address=HEAD, log_to_driver=False)
+            yield made
+        finally:
+            ray.shutdown()
+            made.shutdown()
 
 
 @pytest.fixture
-def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The driver's node with 2 CPUs and another with 1; Ray notices a dead node after about 3 s instead of 20."""
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("RAY_health_check_period_ms", "1000")
-    monkeypatch.setenv("RAY_health_check_failure_threshold", "3")
-    common: dict[str, Any] = {"object_store_memory": STORE_BYTES, "include_dashboard": False}
-    cluster = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 0, "node_ip_address": HEAD, **common}
-    )
-    try:
-        cluster.add_node(num_cpus=1, num_gpus=0, node_ip_address=LOST, **common)
-        ray.init(address=cluster.address, _node_ip_address=HEAD, log_to_driver=False)
-        yield
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
+def two_nodes(cluster: Cluster) -> Iterator[None]:
+    """Another node beside the driver's, with 1 CPU, new for every test."""
+    node = cluster.add_node(num_cpus=1, node_ip_address=LOST, **COMMON)
+    yield
+    cluster.remove_node(node, allow_graceful=False)
 
 
 @pytest.mark.parametrize(("schedule", "cohort"), [("relay", 1.0), ("parallel", 5)])

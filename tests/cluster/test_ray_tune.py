@@ -13,30 +13,34 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cl
 
 
 def trial(config: dict[str, Any]) -> None:
-    phase = {**PLAIN, "local": {**PLAIN["local"], "lr": config["lr"]}}
-    run(Path(config["out"]) / str(config["lr"]), "inline", phases=[phase], named=config["named"])
+    run(Path(config["out"]) / str(config["given"]["lr"]), "inline", **scene(**config["given"]))
+
+
+def scene(lr: float, named: list[str]) -> dict[str, Any]:
+    return {"phases": [{**PLAIN, "local": {**PLAIN["local"], "lr": lr}}], "named": named}
 
 
 @pytest.mark.filterwarnings("ignore")  # Tune's own
-@pytest.mark.parametrize("named", [[], ["ray_tune"]], ids=["by itself", "named"])
-def test_each_evaluated_round_is_a_result_of_the_trial(tmp_path: Path, named: list[str]) -> None:
+def test_each_evaluated_round_is_a_result_of_the_trial_whether_the_scenario_names_the_callback_or_not(
+    tmp_path: Path,
+) -> None:
     pytest.importorskip("pandas", reason="rayfl[tune] is not installed")
     from ray import tune
 
-    space = {"lr": tune.grid_search([0.05, 0.2]), "out": str(tmp_path / "runs"), "named": named}
+    trials: list[dict[str, Any]] = [{"lr": 0.05, "named": []}, {"lr": 0.2, "named": ["ray_tune"]}]
     tuner = tune.Tuner(
         tune.with_resources(trial, {"cpu": 1}),
-        param_space=space,
+        param_space={"given": tune.grid_search(trials), "out": str(tmp_path / "runs")},
         run_config=tune.RunConfig(storage_path=str(tmp_path / "tune"), verbose=0),
     )
     results = tuner.fit()
-    for result in (results[0], results[1]):
+    assert len(results) == len(trials)
+    for given, result in ((given, results[number]) for number, given in enumerate(trials)):
         assert result.error is None
         assert result.config is not None
+        assert result.config["given"] == given
         assert result.metrics is not None
         assert result.metrics_dataframe is not None
-        expected = run(
-            tmp_path / "here", phases=[{**PLAIN, "local": {**PLAIN["local"], "lr": result.config["lr"]}}]
-        ).metrics
+        expected = run(tmp_path / "here", **scene(given["lr"], [])).metrics
         assert result.metrics_dataframe["test_loss"].tolist() == expected["test_loss"].to_pylist()
         assert result.metrics["round"] == 4

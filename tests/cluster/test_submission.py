@@ -56,9 +56,13 @@ def cluster() -> Iterator[str]:
             made.shutdown()
 
 
+ONE_HOST = {"hosts": 1, "cpus_per_host": CPUS}
+"""It takes the whole cluster."""
+
+
 def submit(out: Path, **options: Any) -> Handle:
     """Submits the scene; `scene` in the options changes it."""
-    changes = options.pop("scene", {})
+    changes = {"resources": ONE_HOST} | options.pop("scene", {})
     return rayfl.submit(tables(**changes), out=out, console=Console(quiet=True), **options)
 
 
@@ -78,7 +82,7 @@ def nothing_left() -> bool:
 
 
 def test_a_submitted_run_leaves_what_a_run_here_does_and_nothing_on_the_cluster(cluster: str, tmp_path: Path) -> None:
-    handle = submit(tmp_path)
+    handle = submit(tmp_path, scene={"resources": {"hosts": 2, "relay": "spread"}})
     result = handle.result()
     expected = run(tmp_path / "inline")
     assert same(model_of(result), model_of(expected))

@@ -51,7 +51,7 @@ def test_a_task_has_the_same_bits_and_metrics_on_ray(name: str, tmp_path: Path) 
         "task": TASKS[name],
         "phases": PHASES,
         "evaluation": SCENES[name] | {"batch_size": 16, "per_client": True},
-        "resources": {"hosts": 3},
+        "resources": {"hosts": 2},
     }
     quietly: dict[str, Any] = {"out": tmp_path, "console": Console(quiet=True)}
     first = rayfl.run(scenario | {"name": "first", "phases": PHASES[:1]}, backend="inline", **quietly)

@@ -106,8 +106,7 @@ def test_every_phase_trains_and_leaves_what_does_not_train(phase: dict[str, Any]
         assert moved == (slot.name.split(".")[0] in expected), slot.name
 
 
-def test_the_resolved_scenario_runs_again_to_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rayfl.report.ending.draw_curves", lambda *_: None)
+def test_the_resolved_scenario_runs_again_to_the_same_bits(tmp_path: Path) -> None:
     quiet = Console(quiet=True)
     first = rayfl.run(TABLES, backend="inline", out=tmp_path, console=quiet)
     again = rayfl.run(first.directory / "scenario.toml", backend="inline", out=tmp_path, console=quiet)

@@ -1,8 +1,11 @@
+"""What a run in one process does not need."""
+
 from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
+
+import pytest
 
 PROGRAM = """
 import sys
@@ -11,10 +14,21 @@ import rayfl
 from tests.engine.scenes import tables
 result = rayfl.run(tables(), backend="inline", out=sys.argv[1])
 print("rounds:", result.metrics["round"].to_pylist())
+print("loaded:", [name for name in ("torchvision", "torch._dynamo", "opacus") if name in sys.modules])
 """
 
 
-def test_the_inline_backend_works_where_ray_is_not_installed(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM, tmp_path], capture_output=True, text=True)
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path_factory.mktemp("runs"))]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "rounds: [2, 3, 4, 6]" in done.stdout
+    return done.stdout
+
+
+def test_the_inline_backend_works_where_ray_is_not_installed(printed: str) -> None:
+    assert "rounds: [2, 3, 4, 6]" in printed
+
+
+def test_a_run_that_uses_nothing_of_torchvision_or_opacus_does_not_wait_for_their_import(printed: str) -> None:
+    assert "loaded: []" in printed

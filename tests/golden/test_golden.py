@@ -21,6 +21,8 @@ from tests.engine.scenes import run_on_hosts
 from tests.golden.recording import FOLDER, conditions, described, outcome, recorded
 from tests.golden.scenarios import golden_scenarios
 
+pytestmark = pytest.mark.usefixtures("no_picture")
+
 TOLERANCE = 2e-3
 """Relative, between processors and versions of PyTorch, after the few rounds that these scenarios take."""
 

@@ -18,6 +18,8 @@ from rayfl.grid.schema import Grid, load_grid
 from rayfl.grid.starts import client_updates
 from rayfl.report.status import read_status
 
+pytestmark = pytest.mark.usefixtures("no_picture")
+
 SCENARIO = {
     "name": "tiny",
     "data": {"name": "tests.user_code:vectors", "clients": 4},
@@ -35,12 +37,6 @@ GRID: dict[str, Any] = {
     "columns": {"2": {"phases.federated.cohort": 2}, "4": {"phases.federated.cohort": 4}},
 }
 NO_DATA = Path("no-data-here")
-
-
-@pytest.fixture(autouse=True)
-def no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than these runs, and is tested elsewhere."""
-    monkeypatch.setattr("rayfl.report.ending.draw_curves", lambda *_: None)
 
 
 @pytest.fixture

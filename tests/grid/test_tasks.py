@@ -19,6 +19,8 @@ from rayfl.grid.running import planned
 from rayfl.grid.schema import load_grid
 from rayfl.resolution import resolve
 
+pytestmark = pytest.mark.usefixtures("no_picture")
+
 LOCAL = {"lr": 0.1, "batch_size": 8}
 BEFORE: dict[str, Any] = {
     "data": {"name": "tests.user_code:vectors", "clients": 3},
@@ -48,12 +50,6 @@ GRID: dict[str, Any] = {
     "columns": {"points": {}},
     "published": {"client_test_accuracy": {"Random": {"points": [78.96, 2.98]}, "FedAvg": {"points": 80.0}}},
 }
-
-
-@pytest.fixture(autouse=True)
-def no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than these runs, and is tested elsewhere."""
-    monkeypatch.setattr("rayfl.report.ending.draw_curves", lambda *_: None)
 
 
 def written(folder: Path, **changes: Any) -> Path:

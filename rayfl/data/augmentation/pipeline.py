@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torchvision.transforms import v2
 
 from rayfl.config.section import Named
 from rayfl.data import augmentations
 from rayfl.data.augmentation.augmentation import Augmentation
-from rayfl.data.augmentation.torchvision_transform import Per, TorchvisionTransform
+from rayfl.data.augmentation.torchvision_transform import Per, TorchvisionTransform, is_transform
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.registry import call_with_options, check_options
 from rayfl.user_code import report_as_theirs
@@ -134,9 +133,10 @@ def build(chosen: Named, where: str) -> Step:
     where_named = f"{where}: '{chosen.name}'"
     if is_transform(target):
         per, options = split_off_per(chosen, where)
-        if isinstance(target, v2.Transform) and options:
+        built_already = not inspect.isclass(target)
+        if built_already and options:
             raise ScenarioError(f"{where}.{next(iter(options))}: '{chosen.name}' is built already, and takes only per")
-        transform = target if isinstance(target, v2.Transform) else call_with_options(target, options, {}, where)
+        transform = target if built_already else call_with_options(target, options, {}, where)
         return TorchvisionTransform(transform, where_named, per)
     if not callable(target):
         raise ScenarioError(f"{where_named} is an object of type {type(target).__name__}; {_EXPECTED}")
@@ -145,16 +145,11 @@ def build(chosen: Named, where: str) -> Step:
     built = call_with_options(target, chosen.options, {}, where)
     if isinstance(built, Augmentation):
         return built
-    if isinstance(built, v2.Transform):
+    if is_transform(built):
         return TorchvisionTransform(built, where_named)
     if not callable(built):
         raise ScenarioError(f"{where_named} gives an object of type {type(built).__name__}; {_EXPECTED}")
     return UserAugmentation(built, where_named)
-
-
-def is_transform(target: Any) -> bool:
-    """Whether it is a transform of torchvision's `transforms.v2`, or a class of such."""
-    return isinstance(target, v2.Transform) or (inspect.isclass(target) and issubclass(target, v2.Transform))
 
 
 def split_off_per(chosen: Named, where: str) -> tuple[Per, dict[str, Any]]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import inspect
+import sys
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from torchvision.transforms import v2
 
 from rayfl.errors import ScenarioError
 from rayfl.user_code import report_as_theirs
+
+if TYPE_CHECKING:
+    from torchvision.transforms import v2
 
 Per = Literal["sample", "batch"]
 
@@ -70,6 +74,15 @@ class TorchvisionTransform:
                 "and dtype of images, [channels, height, width] uint8"
             )
         return found
+
+
+def is_transform(target: Any) -> bool:
+    """Whether it is a transform of torchvision's `transforms.v2`, or a class of such."""
+    if "torchvision.transforms.v2" not in sys.modules:  # which takes over a second to import; without it, none exists
+        return False
+    from torchvision.transforms import v2
+
+    return isinstance(target, v2.Transform) or (inspect.isclass(target) and issubclass(target, v2.Transform))
 
 
 def _in_words(x: torch.Tensor) -> str:
