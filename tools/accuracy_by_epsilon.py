@@ -1,0 +1,111 @@
+"""python -m tools.accuracy_by_epsilon OUT.png GRID [GRID ...]: accuracy against epsilon in one picture, and a table.
+
+A GRID is a grid's folder with runs in it. Rows named "ARM, ε = 2" or columns named "ε = 2" are points of a curve;
+a row without an epsilon is a level, drawn over all of them. The table is Markdown, on stdout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+COLOURS = ("#2166ac", "#b35806", "#1b7837", "#762a83", "#c51b7d", "#4d4d4d")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+
+Accuracies = dict[str, dict[float | None, list[float]]]
+"""Of the last round, one for each seed, in percent; by arm and epsilon, None where there is none."""
+
+
+def read(folders: Sequence[Path]) -> Accuracies:
+    """The accuracies of all finished runs.
+
+    Raises:
+        SystemExit: An arm has an epsilon in two grids.
+    """
+    found: Accuracies = {}
+    for folder in folders:
+        of_grid: Accuracies = {}
+        for run in pq.read_table(folder / "table.parquet").to_pylist():
+            if run["status"] != "finished":
+                continue
+            given = re.search(r"ε = ([0-9.]+)", f"{run['row']}, {run['column']}")
+            arm = re.sub(r",? *ε = [0-9.]+", "", run["row"])
+            epsilon = float(given[1]) if given else None
+            of_grid.setdefault(arm, {}).setdefault(epsilon, []).append(run["last"])
+        for arm, values in of_grid.items():
+            if set(values) & set(found.get(arm, {})):
+                raise SystemExit(f"'{arm}' has the same epsilon in two grids")
+            found.setdefault(arm, {}).update(values)
+    return found
+
+
+def table(accuracies: Accuracies) -> str:
+    """A row per arm, a column per epsilon: mean and standard deviation over seeds."""
+    columns = sorted({epsilon for values in accuracies.values() for epsilon in values if epsilon is not None})
+    lines = ["| | " + " | ".join(f"ε = {epsilon:g}" for epsilon in columns) + " | no ε |"]
+    lines.append("|---" * (len(columns) + 2) + "|")
+    for arm, values in accuracies.items():
+        cells = [_mean_and_deviation(values.get(epsilon, [])) for epsilon in [*columns, None]]
+        lines.append(f"| {arm} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _mean_and_deviation(values: Sequence[float]) -> str:
+    if not values:
+        return ""
+    deviation = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.2f}{deviation}"
+
+
+def draw(accuracies: Accuracies, path: Path) -> None:
+    """Writes the PNG: a curve with standard deviations for each arm with epsilons, a level for the others."""
+    figure = Figure(figsize=(8, 4.6), dpi=120, layout="constrained")
+    axes = figure.subplots()
+    curves = [arm for arm, values in accuracies.items() if set(values) != {None}]
+    for arm, colour, marker in zip(curves, COLOURS * 2, MARKERS * 2, strict=False):
+        points = sorted((epsilon, values) for epsilon, values in accuracies[arm].items() if epsilon is not None)
+        axes.errorbar(
+            [epsilon for epsilon, _ in points],
+            [statistics.mean(values) for _, values in points],
+            yerr=[statistics.stdev(values) if len(values) > 1 else 0.0 for _, values in points],
+            color=colour,
+            marker=marker,
+            markersize=5,
+            capsize=3,
+            linewidth=1.4,
+            label=arm,
+        )
+    levels = [arm for arm in accuracies if arm not in curves]
+    for arm, style in zip(levels, ("--", ":", "-.", (0, (6, 2, 1, 2, 1, 2))) * 2, strict=False):
+        axes.axhline(statistics.mean(accuracies[arm][None]), color="grey", linestyle=style, linewidth=1.2, label=arm)
+    epsilons = sorted({epsilon for values in accuracies.values() for epsilon in values if epsilon is not None})
+    axes.set_xscale("log")
+    axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("ε of the whole run, the largest of any client")
+    axes.set_ylabel("test accuracy after the last round, %")
+    axes.grid(axis="y", alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    figure.savefig(path)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tools.accuracy_by_epsilon", description=__doc__.split("\n")[0])
+    parser.add_argument("picture", type=Path)
+    parser.add_argument("grids", type=Path, nargs="+")
+    options = parser.parse_args(arguments)
+    accuracies = read(options.grids)
+    draw(accuracies, options.picture)
+    print(table(accuracies))
+
+
+if __name__ == "__main__":
+    main()
