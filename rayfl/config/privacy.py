@@ -46,8 +46,8 @@ class SampleDP(Section):
         accountant: `prv` (Gopi et al., NeurIPS 2021) is tight; `rdp` (Mironov, 2017) is an upper bound, and cheap.
         sampling: `poisson` is what the accountant assumes; `shuffled` takes batches as training without privacy does,
             and no accountant covers it: records and output say so.
-        clipping: `per_sample` holds every sample's gradient; `ghost` computes their norms alone, where Opacus can
-            (linear and embedding layers), in less memory and two passes.
+        clipping: `per_sample` holds every sample's gradient, of linear layers on single vectors its two factors;
+            `ghost` computes the norms alone, where Opacus can (linear and embedding layers), in two passes.
         max_loss: L, where an algorithm asks for losses of its clients: each sample's is clipped to [0, L] and their
             sum noised with standard deviation `noise_multiplier * L`.
         augmentations: Augmented copies of every drawn sample, whose mean gradient is clipped as one (De et al., 2022).
