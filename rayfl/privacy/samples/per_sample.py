@@ -18,11 +18,12 @@ from rayfl.models.flat import FlatModel
 from rayfl.models.slot import Slot
 from rayfl.privacy.samples.contiguous_copy import contiguous_copy, copy_modes
 from rayfl.privacy.samples.layer_gradients import layer_gradients
-from rayfl.privacy.samples.sample_gradients import Whole, mean_of_copies
+from rayfl.privacy.samples.sample_gradients import Whole, mean_of_copies, of_these
 from rayfl.tasks.task import Task
 
-SMALLEST_NORM = 1e-6
-"""Added to a norm before C is divided by it, as in Opacus, so that rounding does not lift a norm above C."""
+ROUNDING = 2.0**-20
+"""The share of C by which clipped gradients stay below it, so that rounding lifts no norm above C. Opacus adds 1e-6 to
+the norm instead, which float32 loses above norms of 10."""
 
 
 class PerSampleGradients:
@@ -53,7 +54,8 @@ class PerSampleGradients:
     def add_clipped(self, x: Any, y: torch.Tensor, bound: float, at_once: int, copies: int = 1) -> torch.Tensor:
         """Adds the sum of clipped gradients to the resident model's gradient.
 
-        The gradient g of a sample, over all parameters that train, counts as g min(1, bound / ||g||).
+        The gradient g of a sample, over all parameters that train, counts as g min(1, bound / ||g||), and as zero where
+        its norm is not finite: one sample must not spoil the sum.
 
         Args:
             x: Inputs of n * copies samples, as the network takes them.
@@ -129,7 +131,10 @@ class PerSampleGradients:
             # a parameter that the outputs do not depend on has none
             gradients = [(slot, mean_of_copies(gradient, copies)) for slot, gradient in found if gradient is not None]
             norms = torch.stack([gradient.norms() for _, gradient in gradients]).norm(dim=0)
-            factors = clipping_factors(norms, bound)
+            finite = norms.isfinite()
+            if not finite.all():
+                gradients = [(slot, of_these(gradient, finite)) for slot, gradient in gradients]
+            factors = clipping_factors(norms, bound)[finite]
             for slot, gradient in gradients:
                 slot.view(self._model.gradient).add_(gradient.weighted_sum(factors))
         self._clear()
@@ -140,8 +145,13 @@ class PerSampleGradients:
         self._backward(losses, retain_graph=True)
         trained = [self._parameters[slot.name] for slot in slots]
         norms = [p._norm_sample for p in trained if p._norm_sample is not None]  # type: ignore[attr-defined]
-        factors = clipping_factors(torch.stack(norms).norm(dim=0), bound)
+        total = torch.stack(norms).norm(dim=0)
         self._clear()
+        if not (finite := total.isfinite()).all():
+            if finite.any():
+                self._add_ghost_clipped(slots, taken(x, finite), y[finite], bound, copies)
+            return losses.detach()
+        factors = clipping_factors(total, bound)
         self._wrapped.disable_hooks()
         torch.autograd.backward((factors.detach() * losses).sum())
         self._wrapped.enable_hooks()
@@ -154,7 +164,7 @@ class PerSampleGradients:
 
 def clipping_factors(norms: torch.Tensor, bound: float) -> torch.Tensor:
     """What gradients of these norms are multiplied by."""
-    return (bound / (norms + SMALLEST_NORM)).clamp(max=1.0)
+    return ((1 - ROUNDING) * bound / norms).clamp(max=1.0)
 
 
 def norm_sampled(layer: nn.Module) -> bool:
@@ -162,7 +172,7 @@ def norm_sampled(layer: nn.Module) -> bool:
     return type(layer) in _GhostClipping.NORM_SAMPLERS
 
 
-def taken(x: Any, part: slice) -> Any:
+def taken(x: Any, part: slice | torch.Tensor) -> Any:
     """Some of a batch's inputs, which may have names."""
     return {name: tensor[part] for name, tensor in x.items()} if isinstance(x, dict) else x[part]
 

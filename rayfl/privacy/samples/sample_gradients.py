@@ -66,6 +66,13 @@ class OuterProducts:
         return torch.einsum("no,ni->noi", self.to_outputs, self.inputs)
 
 
+def of_these(gradients: SampleGradients, chosen: torch.Tensor) -> SampleGradients:
+    """Those of the samples that a mask [n] chooses."""
+    if isinstance(gradients, OuterProducts):
+        return OuterProducts(gradients.to_outputs[chosen], gradients.inputs[chosen])
+    return Whole(gradients.each()[chosen])
+
+
 def mean_of_copies(gradients: SampleGradients, copies: int) -> SampleGradients:
     """The mean gradient of each sample over its consecutive augmented copies."""
     if copies == 1:
