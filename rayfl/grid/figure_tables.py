@@ -17,8 +17,11 @@ def figure_tables(grid: Grid, entries: Entries) -> Iterator[Table]:
         entries: What stands in them.
 
     Yields:
-        A table for every column of the grid, then, with a reference, a table of differences for every column.
+        A table for every column of the grid, then, with a reference, a table of differences for every column. Nothing
+        if the grid has no figures.
     """
+    if not grid.figures:
+        return
     header = ["", *map(entries.label, grid.figures)]
     for column in grid.columns:
         beside = "; published figures in brackets" if entries.any_published(grid.figures, [column]) else ""
