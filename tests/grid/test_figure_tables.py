@@ -80,6 +80,12 @@ def runs(tmp_path: Path) -> list[FinishedRun]:
     return [run for row in SHARES for run in runs_of(tmp_path, row).values()]
 
 
+def test_a_grid_without_figures_has_no_table_of_them() -> None:
+    grid = Grid.model_validate({"scenario": "any", "rows": {"FedAvg": {}}, "columns": {"a": {}}, "metrics": ["last"]})
+    assert "of the last round" in GridTable(grid, []).markdown()
+    assert "figures of" not in GridTable(grid, []).markdown()
+
+
 def test_figures_are_those_of_the_last_evaluated_round_in_percent_and_percent_squared(tmp_path: Path) -> None:
     folder = left_by_a_run(tmp_path / "run", 0.75, 0.0035, [])
     read = FinishedRun.read("FedAvg", "CIFAR-100", 0, folder, 2, [MEAN, VARIANCE, "test_loss"])
