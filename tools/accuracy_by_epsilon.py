@@ -18,6 +18,7 @@ from matplotlib.ticker import NullLocator
 
 COLOURS = ("#2166ac", "#b35806", "#1b7837", "#762a83", "#c51b7d", "#4d4d4d")
 MARKERS = ("o", "s", "^", "D", "v", "P")
+DASHES = ((12, 3), (1, 2), (6, 2, 1, 2), (4, 4), (6, 2, 1, 2, 1, 2), (2, 6))
 
 Accuracies = dict[str, dict[float | None, list[float]]]
 """Of the last round, one for each seed, in percent; by arm and epsilon, None where there is none."""
@@ -83,17 +84,22 @@ def draw(accuracies: Accuracies, path: Path) -> None:
             label=arm,
         )
     levels = [arm for arm in accuracies if arm not in curves]
-    for arm, style in zip(levels, ("--", ":", "-.", (0, (6, 2, 1, 2, 1, 2))) * 2, strict=False):
-        axes.axhline(statistics.mean(accuracies[arm][None]), color="grey", linestyle=style, linewidth=1.2, label=arm)
+    for arm, dashes in zip(levels, DASHES * 2, strict=False):
+        level = statistics.mean(accuracies[arm][None])
+        axes.axhline(level, color="grey", linestyle=(0, dashes), linewidth=1.2, label=arm)
     epsilons = sorted({epsilon for values in accuracies.values() for epsilon in values if epsilon is not None})
     axes.set_xscale("log")
     axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("ε of the whole run, the largest of any client")
+    axes.set_xlabel("ε of the whole run")
     axes.set_ylabel("test accuracy after the last round, %")
     axes.grid(axis="y", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    handles, labels = axes.get_legend_handles_labels()
+    entries = sorted(zip(handles, labels, strict=True), key=lambda entry: entry[1] in levels)
+    axes.legend(
+        *zip(*entries, strict=True), loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, handlelength=4
+    )
     figure.savefig(path)
 
 
