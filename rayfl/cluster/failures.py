@@ -18,6 +18,7 @@ from ray.exceptions import (
 from rayfl.cluster.ray_log import NAME
 from rayfl.errors import RayflError, ResourceError
 
+RESTARTS = "resources.restarts; with dp.secure never, since an update repeated with new noise is in no account"
 ENDED = "its process was killed (by the system when memory ran out?), crashed in native code, or called os._exit"
 
 
@@ -75,8 +76,8 @@ def _of_actor(cause: RayActorError, name: str) -> str:
     if isinstance(cause, ActorDiedError) and cause.actor_init_failed:
         return f"{name} could not start: {_last_line(cause)}; see {NAME}"
     if "node has died" in str(cause) or "node was terminated" in str(cause):
-        return f"{name} died with its node, and may not be started again elsewhere (resources.restarts); see {NAME}"
-    return f"{name} died, and may not be started again (resources.restarts): {ENDED}; see {NAME}"
+        return f"{name} died with its node, and may not be started again elsewhere ({RESTARTS}); see {NAME}"
+    return f"{name} died, and may not be started again ({RESTARTS}): {ENDED}; see {NAME}"
 
 
 def _last_line(cause: BaseException) -> str:

@@ -18,10 +18,11 @@ from rayfl.cluster.host_actor import HostActor
 from rayfl.cluster.main_objects import pack_main_objects
 from rayfl.cluster.placement import reserved
 from rayfl.cluster.ray_log import RayLog, ray_text_in
+from rayfl.cluster.repeating import repeatable, resources_of
 from rayfl.cluster.scheduler_actor import SchedulerActor
 from rayfl.cluster.server_actor import ServerActor
 from rayfl.cluster.workers import ActorWorker, RayBackend, names_of
-from rayfl.config.execution import Resources
+from rayfl.config.scenario import Scenario
 from rayfl.engine.events import Event, RoundDone, RoundSettled
 from rayfl.engine.job import Job, Session
 
@@ -37,7 +38,7 @@ class RaySession:
     dashboard: str | None = None
 
     def __init__(self, job: Job, places: Sequence[PlacementGroupSchedulingStrategy], log: RayLog) -> None:
-        scenario, resources = job.scenario, job.scenario.resources
+        scenario = job.scenario
         self._log = log
         main_objects = pack_main_objects(scenario)
         server_name = f"rayfl-server-{uuid.uuid4().hex}"
@@ -50,7 +51,7 @@ class RaySession:
         )
         self._hosts = [
             ActorWorker(
-                _host_options(resources, place).remote(
+                _host_options(scenario, place).remote(
                     index, scenario, server_name, main_objects, job.client_mechanisms
                 ),
                 f"host {index}",
@@ -122,14 +123,15 @@ def _beside_driver(actor: type, **options: Any) -> Any:
     return ray.remote(actor).options(num_cpus=0, scheduling_strategy=here, **options)
 
 
-def _host_options(resources: Resources, place: PlacementGroupSchedulingStrategy) -> Any:
+def _host_options(scenario: Scenario, place: PlacementGroupSchedulingStrategy) -> Any:
+    resources = resources_of(scenario)
     return ray.remote(HostActor).options(
         num_cpus=resources.cpus_per_host,
         num_gpus=resources.gpus_per_host,
         max_restarts=resources.restarts,
         # Unbounded, as Ray spends retries on a node that it has yet to declare dead. What goes wrong again and again
         # ends with the restarts.
-        max_task_retries=-1,
+        max_task_retries=-1 if repeatable(scenario) else 0,
         allow_out_of_order_execution=True,  # an evaluation need not wait behind a relay's hop that waits for its model
         scheduling_strategy=place,
     )

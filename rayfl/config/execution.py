@@ -159,7 +159,8 @@ class Resources(Section):
             as uint8), so that they are copied once and batches are made there; refused on the CPU.
         relay: `packed` runs a relay on one host, while the others evaluate; `spread` sends the model to each
             client's own host. Clients that keep state always train on their own host.
-        restarts: How often a host that died is started again; its client updates are repeated.
+        restarts: How often a host that died is started again; its client updates are repeated. With `secure` noise,
+            which a repetition would draw anew, no host is, and the run ends.
         watchdog_s: After so many seconds without an answer the outstanding client updates are named.
         dashboard: Starts Ray's dashboard with the cluster that a run starts on this machine, and prints its address, on
             loopback; refused where there is a cluster already, or none.

@@ -42,7 +42,7 @@ class ReportBuilder:
     def add(self, client: ClientContext, traffic: Traffic) -> None:
         """Takes in one client update, and what the protocol would move for it."""
         self._traffic += traffic
-        self._losses[client.id] = client.losses_for_reports()
+        self._losses[client.id] = client._losses_for_reports()
         if client.scalars:
             self._scalars[client.id] = client.scalars
         self.charge(client)

@@ -125,10 +125,11 @@ def run_cells(
             yield 1
             yield Outcome(cell, run_cell(cell, data_dir))
         return
+    from rayfl.cluster.repeating import resources_of
     from rayfl.cluster.tasks import Task, run_tasks
 
     waiting = dict(enumerate(map(_log_time, cells)))
-    tasks = [Task((cell, data_dir), cell.scenario.resources) for cell in cells]
+    tasks = [Task((cell, data_dir), resources_of(cell.scenario)) for cell in cells]
     with closing(run_tasks(run_cell, tasks, address, folder, data_dir)) as results:
         for result in results:
             if result is not None:

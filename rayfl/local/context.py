@@ -174,8 +174,8 @@ class ClientContext:
         """Adds the losses of training steps, for the experimenter's reports."""
         self._losses.extend(losses)
 
-    def losses_for_reports(self) -> tuple[float, int]:
-        """Their sum and their number, for the experimenter alone: what an algorithm answers must not depend on them."""
+    def _losses_for_reports(self) -> tuple[float, int]:
+        """Their sum and their number for `UpdateReport`, not for algorithms: with `local.dp` nothing hides samples."""
         return math.fsum(self._losses), len(self._losses)
 
     @property

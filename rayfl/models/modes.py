@@ -1,12 +1,25 @@
-"""Modes in which networks compute: evaluation with gradients, and gradients that have gradients."""
+"""Modes in which networks compute: evaluation with gradients, training without dropout, gradients of gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+DROPOUTS = {
+    functional.dropout,
+    functional.dropout1d,
+    functional.dropout2d,
+    functional.dropout3d,
+    functional.alpha_dropout,
+    functional.feature_alpha_dropout,
+    torch.dropout,
+}
 
 
 @contextmanager
@@ -32,6 +45,39 @@ def evaluation_mode(*networks: nn.Module) -> Iterator[None]:
         # One by one, for train() of a module would change the modes of those inside it.
         for module, training in modes:
             module.training = training
+
+
+@contextmanager
+def training_without_dropout(network: nn.Module, frozen: Sequence[str] = ()) -> Iterator[None]:
+    """Within it, the network computes as after `train()`, but no dropout drops anything; then all is as before.
+
+    Args:
+        network: The network.
+        frozen: Names of the modules that compute as after `eval()`.
+    """
+    modes = [(module, module.training) for module in network.modules()]
+    recurrent = [(module, module.dropout) for module in network.modules() if isinstance(module, nn.RNNBase)]
+    try:
+        network.train()
+        for layer, _ in recurrent:
+            layer.dropout = 0.0
+        with evaluation_mode(*(network.get_submodule(name) for name in frozen)), _WithoutDropout():
+            yield
+    finally:
+        for layer, dropout in recurrent:
+            layer.dropout = dropout
+        for module, training in modes:
+            module.training = training
+
+
+class _WithoutDropout(TorchFunctionMode):
+    """Dropout as a function, which layers of dropout call too, returns what it is given."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        if function in DROPOUTS:
+            return args[0] if args else given["input"]
+        return function(*args, **given)
 
 
 @contextmanager

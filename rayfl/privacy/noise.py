@@ -43,8 +43,8 @@ class Seeded:
 class Secure:
     """From the operating system's cryptographic source, never the same twice.
 
-    A normal number is half the sum of four that the Box-Muller transform made. One alone would tell, by which
-    floating-point numbers it can be, what it was added to (Holohan and Braghin, "Secure Random Sampling in
+    A normal number is half the sum of four that the Box-Muller transform made. One alone takes only some of the
+    floating-point numbers, which can tell what it was added to (Holohan and Braghin, "Secure Random Sampling in
     Differential Privacy", ESORICS 2021, section 5), which is why Opacus' secure mode sums four too.
     """
 

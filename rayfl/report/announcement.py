@@ -14,7 +14,7 @@ from rayfl.engine.phase_plan import PhasePlan, plan_phases
 from rayfl.engine.platform_facts import differing_hosts
 from rayfl.models.flat import FlatModel
 from rayfl.privacy.clients.statement import planned_cost
-from rayfl.privacy.samples.statement import NOT_COVERED, randomness
+from rayfl.privacy.samples.statement import NOT_COVERED, STARTED, randomness
 
 
 def announce(console: Console, job: Job, model: FlatModel) -> None:
@@ -40,7 +40,10 @@ def announce(console: Console, job: Job, model: FlatModel) -> None:
 
 
 def privacy_lines(job: Job) -> list[str]:
-    """What is known beforehand of a run with `local.dp`: noise, the largest epsilon, and what to mind."""
+    """What is known beforehand of a run with `local.dp`: noise, the largest epsilon, and what to mind.
+
+    Of a run with `phases.N.dp` it is what a start leaves open.
+    """
     planned = {phase.name: phase for phase in job.sample_plan.phases}
     lines, phases = [], []
     for phase in job.scenario.phases:
@@ -57,6 +60,8 @@ def privacy_lines(job: Job) -> list[str]:
         lines.append(f"privacy  {phase.name}: noise multiplier {noise}{why}; {epsilon}, delta {dp.delta:g}")
     if phases:
         lines.append(f"         {randomness(phases)}")
+    if job.scenario.start and (phases or job.client_plan):
+        lines.append(f"note     {NOT_COVERED}: {STARTED}")
     return lines + [f"note     {note}" for note in job.sample_plan.notes]
 
 

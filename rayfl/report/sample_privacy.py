@@ -37,6 +37,7 @@ class SamplePrivacy:
     def __init__(self, job: Job) -> None:
         self._planned = job.sample_plan.phases
         self._notes = job.sample_plan.notes
+        self._started = job.scenario.start is not None
         names = {phase.name for phase in self._planned}
         self._phases = [
             dp for phase in job.scenario.phases if phase.name in names and (dp := phase.local.dp) is not None
@@ -99,7 +100,7 @@ class SamplePrivacy:
             model_round: The round of the model that was saved, where it may be later than the last event.
         """
         content: dict[str, Any] = {
-            **statement(self._phases),
+            **statement(self._phases, self._started),
             "rounds": self._round,
             "phases": [_described(*both) for both in zip(self._planned, self._phases, strict=True)],
             "epsilon": self._described_epsilons() if self.covered else NOT_COVERED,

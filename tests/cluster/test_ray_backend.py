@@ -69,6 +69,28 @@ def test_a_host_that_dies_in_a_client_update_is_restarted_with_the_same_bits(tmp
     assert np.array_equal(model, expected)
 
 
+def secure_samples() -> dict[str, Any]:
+    return {"local": {"batch_size": 16, "dp": {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "secure": True}}}
+
+
+def secure_clients() -> dict[str, Any]:
+    dp = {"level": "local", "noise_multiplier": 1.0, "clip_norm": 1.0, "secure": True}
+    return {"local": {"batch_size": 16}, "dp": dp}
+
+
+@pytest.mark.parametrize(
+    ("schedule", "secure"), [("relay", secure_samples), ("parallel", secure_clients)], ids=["relay", "parallel"]
+)
+def test_an_update_with_secure_noise_is_never_repeated(schedule: str, secure: Any, tmp_path: Path) -> None:
+    """The mark makes a second attempt succeed; its noise would be new, and the account has one release."""
+    killed = {"name": "tests.cluster.broken:Killed", "mark": str(tmp_path / "killed")}
+    killed |= {"weighting": "uniform"} if schedule == "parallel" else {}
+    phase = {"name": "p", "schedule": schedule, "rounds": 2, "cohort": 1.0, "algorithm": killed} | secure()
+    with pytest.raises(ResourceError, match=r"host \d died, .*with dp.secure never, since an update repeated"):
+        run_on_ray(phases=[phase], **with_resources(hosts=2, restarts=3))
+    assert (tmp_path / "killed").exists()
+
+
 def test_a_host_that_dies_too_often_ends_the_run_and_is_named_and_rays_text_is_in_the_log(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -78,8 +100,9 @@ def test_a_host_that_dies_too_often_ends_the_run_and_is_named_and_rays_text_is_i
         run_on_ray(log, phases=[phase], **with_resources(hosts=1, restarts=0))
     assert str(caught.value) == (
         "while waiting for host 0: clients 5, phase 'p', round 1: host 0 died, and may not be started again "
-        "(resources.restarts): its process was killed (by the system when memory ran out?), crashed in native code, or "
-        "called os._exit; see ray.log"
+        "(resources.restarts; with dp.secure never, since an update repeated with new noise is in no account): its "
+        "process was killed (by the system when memory ran out?), crashed in native code, or called os._exit; see "
+        "ray.log"
     )
     assert "The actor died unexpectedly before finishing this task" in log.read_text()
     assert capfd.readouterr() == ("", "")

@@ -10,7 +10,10 @@ import torch
 
 from rayfl.algorithms.exchange import Answer
 from rayfl.algorithms.fedavg import FedAvg
+from rayfl.config.privacy import SampleDP
+from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
 from rayfl.engine.events import RoundDone
+from rayfl.engine.executors.private import _bounded
 from rayfl.engine.job import Job
 from rayfl.errors import ClientError
 from rayfl.local.context import ClientContext
@@ -78,3 +81,39 @@ def test_the_servers_own_training_reports_its_loss_beside_private_clients() -> N
     (done,) = (event for event in run_on_hosts(made, 2)[1] if isinstance(event, RoundDone))
     assert np.isfinite(done.scalars["server_train_loss"])
     assert done.scalars["server_steps"] == 2
+
+
+def labels(outlier: float) -> Dataset:
+    rng, n = np.random.default_rng(0), 64
+    y = rng.normal(size=n).astype(np.float32)
+    y[5] = outlier
+    samples = Samples(rng.normal(size=(n, 8)).astype(np.float32), y)
+    owners = np.repeat([0, 1], n // 2)
+    clients = NaturalClients(("a", "b"), Shards.by_owner(owners, 2), Shards.by_owner(np.array([0, 1]), 2))
+    return Dataset("labels", samples, samples.take(np.arange(6, 8)), None, Provenance("arrays", "made here"), clients)
+
+
+def with_an_outlier() -> Dataset:
+    return labels(1e20)
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "perfedavg", {"name": "scaffold", "option": "I"}], ids=str)
+def test_a_single_infinite_loss_does_not_end_a_private_run(algorithm: Any) -> None:
+    """Its gradient is clipped like any other; had the run ended, everybody would know of the sample."""
+    scene = {"data": {"name": f"{__name__}:with_an_outlier"}, "task": "regression", "model": "mlp"}
+    phase = {"name": "p", "rounds": 2, "cohort": 2, "algorithm": algorithm}
+    local = {"epochs": 2, "batch_size": 16, "lr": 0.1}
+    dp = {"noise_multiplier": 2.0, "max_grad_norm": 1.0}
+    made = prepared(**scene, phases=[phase | {"local": local | {"dp": dp}}])
+    model, events = run_on_hosts(made, 1)
+    assert np.isfinite(model).all()
+    reported = [event.train_loss for event in events if isinstance(event, RoundDone)]
+    assert any(np.isnan(reported)) == (algorithm != "perfedavg")  # whose losses are requests, bounded and noised
+    with pytest.raises(ClientError, match=r"training diverged: the loss is inf|not finite"):
+        run_on_hosts(prepared(**scene, phases=[phase | {"local": local}]), 1)
+
+
+def test_a_loss_that_is_not_a_number_counts_as_the_largest() -> None:
+    dp = SampleDP(noise_multiplier=1.0, max_grad_norm=1.0, max_loss=4.0)
+    losses = torch.tensor([float("nan"), float("inf"), -float("inf"), 3.0, 5.0, -1.0])
+    assert float(_bounded(losses, dp)) == 4.0 + 4.0 + 0.0 + 3.0 + 4.0 + 0.0

@@ -92,6 +92,31 @@ def test_the_statement_names_every_aspect_of_the_guarantee(tmp_path: Path) -> No
     assert "note     the largest epsilon is client" in printed
 
 
+CLIENTS_HIDDEN = {
+    "algorithm": {"name": "fedavg", "weighting": "uniform"},
+    "local": {"batch_size": 4},
+    "dp": {"level": "local", "noise_multiplier": 1.0, "clip_norm": 1.0},
+}
+
+
+@pytest.mark.parametrize("level", ["samples", "clients"])
+def test_a_model_that_the_run_starts_from_is_named_as_not_covered(level: str, tmp_path: Path) -> None:
+    """It may have been trained on the same samples without noise; nothing in its file says."""
+    before = phase("p", 1)
+    del before["local"]["dp"]
+    first = rayfl.run(tables(before), backend="inline", out=tmp_path / "before", console=Console(quiet=True))
+    hidden = phase("p", 1) | (CLIENTS_HIDDEN if level == "clients" else {})
+    line = "note     not covered by the accountant: the model that the run starts from"
+    for start in ({"run": str(first.directory)}, None):
+        console = Console(record=True, width=400, file=io.StringIO())
+        more = {"start": start} if start else {}
+        found = rayfl.run(tables(hidden, **more), backend="inline", out=tmp_path / str(bool(start)), console=console)
+        content = json.loads((found.directory / PRIVACY_FILE).read_text())[level]
+        named = [entry for entry in content["not_covered"] if entry.startswith("the model that the run starts from")]
+        assert len(named) == bool(start)
+        assert (line in console.export_text()) == bool(start)
+
+
 def test_a_secure_source_is_only_claimed_if_all_phases_have_it() -> None:
     phases = [job(phase("a", local={"dp": dp(secure=secure)})).scenario.phases[0].local.dp for secure in (True, False)]
     secure, seeded = phases

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 class Private(OneByOne):
     """Trains by DP-SGD, and noises losses and gradients that an algorithm asks for.
 
-    Algorithms see samples through requests alone, so that this makes every algorithm private. What was spent is in
-    `ClientContext.spent`. The losses of training steps, which are in no answer, are what they are without privacy.
+    Algorithms see samples through requests alone; those whose requests cannot be hidden are refused beforehand. What
+    was spent is in `ClientContext.spent`. The losses of training steps, for the experimenter's reports alone, are not
+    noised.
     """
 
     def _training_gradients(
@@ -58,8 +59,8 @@ class Private(OneByOne):
             if drawn is not None:
                 x, y = drawn
                 losses = self._add_clipped(dp, x, y, dp.augmentations)
-                loss = losses.sum() / self._task.divisor(y)
-            self._add_noise(noise_multiplier * dp.max_grad_norm if noise_multiplier else 0.0, noise)
+                loss = _reported(losses.sum() / self._task.divisor(y))
+            self._add_noise(_std(noise_multiplier, dp), noise)
             self._model.gradient.div_(divisor)
             client.spent[mechanism] += 1
             return loss
@@ -95,32 +96,37 @@ class Private(OneByOne):
         return self._noised_mean(client, view, total, _randomness(client, dp, "dp query noise", number))
 
     def _gradient(self, client: ClientContext, request: Gradient, number: int) -> torch.Tensor:
-        gradient, _, _ = self._noised_gradient(client, request, number)
+        _, gradient = self._noised_gradient(client, request, number)
         return gradient
 
     def _loss_and_gradient(
         self, client: ClientContext, request: Gradient | LossAndGradient, number: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        gradient, total, noise = self._noised_gradient(client, request, number)
-        return self._noised_mean(client, _view(client, request), total, noise), gradient
+        loss, gradient = self._noised_gradient(client, request, number)
+        assert loss is not None
+        return loss, gradient
 
     def _noised_gradient(
         self, client: ClientContext, request: Gradient | LossAndGradient, number: int
-    ) -> tuple[torch.Tensor, torch.Tensor, Randomness]:
-        """The mean of clipped gradients, noised; the sum of bounded losses, not noised; what noise is drawn from."""
+    ) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """The mean of bounded losses, where it is wanted, and of clipped gradients; both noised and charged."""
         view, (dp, noise_multiplier) = _view(client, request), _options(client)
+        with_loss = isinstance(request, LossAndGradient)
         self._model.load(request.at)
         self._model.zero_gradient()
         noise = _randomness(client, dp, "dp query noise", number)
         total = torch.zeros(1, dtype=torch.float64, device=self._device)
         with evaluation_mode(self._model.module), self._training(client):
             for x, y in self._all_batches(client, view, number):
-                total += _bounded(self._add_clipped(dp, x, y), dp)
-            self._add_noise(noise_multiplier * dp.max_grad_norm if noise_multiplier else 0.0, noise)
+                losses = self._add_clipped(dp, x, y)
+                if with_loss:
+                    total += _bounded(losses, dp)
+            self._add_noise(_std(noise_multiplier, dp), noise)
         self._model.gradient.div_(len(view))
         self._model.check()
         client.spent[Mechanism(noise_multiplier, 1.0, view.part)] += 1
-        return self._model.gradient.clone(), total, noise
+        loss = self._noised_mean(client, view, total, noise) if with_loss else None
+        return loss, self._model.gradient.clone()
 
     def _noised_mean(
         self, client: ClientContext, view: DataView, total: torch.Tensor, noise: Randomness
@@ -196,5 +202,16 @@ def _randomness(client: ClientContext, dp: SampleDP, purpose: str, number: int) 
     return Secure() if dp.secure else Seeded(client.streams.numpy(purpose, number))
 
 
+def _std(noise_multiplier: float, dp: SampleDP) -> float:
+    """The standard deviation of the noise on a sum of clipped gradients; without noise the bound may be infinite."""
+    return noise_multiplier * dp.max_grad_norm if noise_multiplier else 0.0
+
+
 def _bounded(losses: torch.Tensor, dp: SampleDP) -> torch.Tensor:
-    return losses.double().clamp(0, dp.max_loss).sum()
+    """The sum of losses, each within [0, max_loss]; NaN, which no clamp changes, counts as the largest."""
+    return losses.double().nan_to_num(nan=dp.max_loss).clamp(0, dp.max_loss).sum()
+
+
+def _reported(loss: torch.Tensor) -> torch.Tensor:
+    """A loss for the reports, NaN unless it is finite: sums of infinite ones could raise, and so tell of samples."""
+    return torch.where(loss.isfinite(), loss, torch.nan)

@@ -31,7 +31,7 @@ def check_hides_clients(plan: PhasePlan, where: str) -> None:
             f"{where}.cohort: no account covers clients that the sampler '{phase.cohort.sampler}' chooses; use "
             "{ bernoulli = probability } or a number of clients"
         )
-    if isinstance(phase.cohort, BySize) and dp.level == "central":
+    if isinstance(phase.cohort, BySize):
         raise ScenarioError(
             f"{where}.cohort: by_size draws clients by what dp is to hide; use {{ bernoulli = probability }} or a "
             "number of clients"

@@ -1,10 +1,11 @@
-"""Which networks can have `local.dp`: those of which Opacus computes the per-sample gradients, and rightly."""
+"""Which networks can have `local.dp`: those of which gradients of single samples are computed, and rightly."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
@@ -12,13 +13,21 @@ from rayfl.tasks.building import build_task
 from rayfl.tasks.task import Task
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from rayfl.data.batches import BatchSource
     from rayfl.data.store import ShardStore
     from rayfl.engine.phase_plan import PhasePlan
     from rayfl.local.selection import Selection
     from rayfl.models.flat import FlatModel
+    from rayfl.privacy.samples.per_sample import PerSampleGradients
 
 COMPARED_SAMPLES = 3
-"""How many samples' gradients by Opacus are compared with a loop over samples."""
+"""How many samples' gradients, computed together, are compared with those of each sample alone."""
+
+NOISE = 0.1
+"""Added before to every weight, as a share of 1 / sqrt(inputs of a unit): a layer that starts at zero, through which no
+gradient comes, would hide what is wrong with others."""
 
 TOLERANCE, TOLERANCE_OF_LARGEST = 2e-2, 1e-4
 """How far a parameter's gradient may be off: a share of its own norm, and a share of the largest norm of any parameter,
@@ -26,7 +35,10 @@ since rounding alone flips some rectifiers of a deep network."""
 
 
 def check_network(scenario: Scenario, plans: Sequence[PhasePlan], model: FlatModel, store: ShardStore) -> None:
-    """Checks that Opacus computes the network's per-sample gradients, and rightly: it may be wrong silently.
+    """Checks that gradients of single samples can be computed, and are right: Opacus may be wrong silently.
+
+    They are compared with PyTorch's own of each sample alone, at the initial weights with a little noise, in evaluation
+    mode and in training mode without dropout.
 
     Args:
         scenario: The scenario.
@@ -89,41 +101,121 @@ def _check_norm_samplers(model: FlatModel, selection: Selection | None, where: s
 def _compare_with_loop(
     model: FlatModel, task: Task, store: ShardStore, selection: Selection | None, ghost: bool, where: str
 ) -> None:
-    import numpy as np
     import torch
 
     from rayfl.data.batches import BatchSource
-    from rayfl.models.modes import evaluation_mode
+    from rayfl.models.modes import evaluation_mode, training_without_dropout
     from rayfl.privacy.samples.per_sample import PerSampleGradients
 
-    kind = type(model.module).__name__
-    rows = np.arange(min(COMPARED_SAMPLES, len(store.train)))
-    source = BatchSource(store, torch.device("cpu"))
-    x, y = source.batch("train", rows)
+    network, kind = model.module, type(model.module).__name__
+    rows, source = _compared_rows(store), BatchSource(store, torch.device("cpu"))
     training = nullcontext() if selection is None else model.training_only(selection.tensors)
-    with evaluation_mode(model.module), training:
-        slots = model.training_slots
+    with _noisy(model), torch.random.fork_rng(devices=[]), training:
         try:
-            found = PerSampleGradients(model, task, ghost).of_each(x, y)
-        except Exception as error:  # Opacus, and a network that it was not made for, may raise anything
-            said = str(error).partition("\n")[0]
-            raise ScenarioError(
-                f"{where}: Opacus cannot compute gradients of single samples of model {kind} ({said}); use layers that "
-                "opacus.validators.ModuleValidator accepts, called as modules"
-            ) from None
-        for index in range(len(y)):
-            model.zero_gradient()
-            alone, label = source.batch("train", rows[index : index + 1])  # not padded to the length of others
-            torch.autograd.backward(task.loss(model.module(alone), label, "sum"))
-            wanted = {slot.name: slot.view(model.gradient) for slot in slots}
-            largest = max(float(gradient.norm()) for gradient in wanted.values())
-            for name, gradient in wanted.items():
-                own = found[name][index] if name in found else torch.zeros(())
-                difference = float((own - (gradient.norm() if ghost else gradient)).norm())
-                if not difference <= TOLERANCE * float(gradient.norm()) + TOLERANCE_OF_LARGEST * largest:
-                    raise ScenarioError(
-                        f"{where}: Opacus' gradient of single samples is wrong for '{name}' of model {kind}; call "
-                        "every layer as a module, with samples in the first dimension, and let none change what "
-                        "another's output is"
-                    )
+            gradients = PerSampleGradients(model, task, ghost)
+        except Exception as error:
+            raise _impossible(where, kind, error) from None
+        frozen = selection.frozen if selection else ()
+        for mode, when in (
+            (evaluation_mode(network), ""),
+            (training_without_dropout(network, frozen), " in training mode"),
+        ):
+            with mode:
+                _compare(gradients, model, task, source, rows, ghost, where, when)
         model.zero_gradient()
+
+
+def _compare(
+    gradients: PerSampleGradients,
+    model: FlatModel,
+    task: Task,
+    source: BatchSource,
+    rows: np.ndarray,
+    ghost: bool,
+    where: str,
+    when: str,
+) -> None:
+    """Compares what samples give together, one by one and in sum, with what each gives alone, not padded to others."""
+    import torch
+
+    kind, slots = type(model.module).__name__, model.training_slots
+    x, y = source.batch("train", rows)
+    model.zero_gradient()
+    try:
+        found = gradients.of_each(x, y)
+        gradients.add_clipped(x, y, math.inf, len(y))
+    except Exception as error:  # Opacus, and a network that it was not made for, may raise anything
+        raise _impossible(where, kind, error) from None
+    sums = {slot.name: slot.view(model.gradient).clone() for slot in slots}
+    rest = sums.copy()
+    for index in range(len(y)):
+        model.zero_gradient()
+        alone, label = source.batch("train", rows[index : index + 1])
+        torch.autograd.backward(task.loss(model.module(alone), label, "sum"))
+        wanted = {slot.name: slot.view(model.gradient) for slot in slots}
+        largest = max(float(gradient.norm()) for gradient in wanted.values())
+        for name, gradient in wanted.items():
+            own = found[name][index] if name in found else torch.zeros(())
+            difference = float((own - (gradient.norm() if ghost else gradient)).norm())
+            if not difference <= TOLERANCE * float(gradient.norm()) + TOLERANCE_OF_LARGEST * largest:
+                raise _wrong(model, alone, where, name, kind, when)
+            rest[name] = rest[name] - gradient
+    largest = max(float(total.norm()) for total in sums.values())
+    for name, left in rest.items():
+        if not float(left.norm()) <= TOLERANCE * float(sums[name].norm()) + TOLERANCE_OF_LARGEST * largest:
+            raise _wrong(model, x, where, name, kind, when)
+
+
+def _compared_rows(store: ShardStore) -> np.ndarray:
+    """Samples from all over the data, hence of different clients; the shortest is among them where lengths differ."""
+    import numpy as np
+
+    from rayfl.data.inputs import Ragged, named_parts
+
+    rows = np.linspace(0, len(store.train) - 1, min(COMPARED_SAMPLES, len(store.train))).astype(np.int64)
+    for part in named_parts(store.train.x).values():
+        if isinstance(part, Ragged) and part.lengths.min() not in part.lengths[rows]:
+            rows[0] = int(part.lengths.argmin())
+    return rows
+
+
+@contextmanager
+def _noisy(model: FlatModel) -> Iterator[None]:
+    """Within it, every weight has a little noise, the same in every run; then the model is what it was."""
+    import torch
+
+    kept, generator = model.vector.clone(), torch.Generator().manual_seed(0)
+    try:
+        for slot in model.layout:
+            if slot.is_parameter:
+                values = slot.view(model.vector)
+                inputs = values.numel() / values.shape[0] if values.dim() else 1.0
+                values.add_(torch.randn(values.shape, generator=generator), alpha=NOISE / math.sqrt(inputs))
+        yield
+    finally:
+        model.load(kept)
+
+
+def _impossible(where: str, kind: str, error: Exception) -> ScenarioError:
+    said = str(error).partition("\n")[0]
+    return ScenarioError(
+        f"{where}: Opacus cannot compute gradients of single samples of model {kind} ({said}); use layers that "
+        "opacus.validators.ModuleValidator accepts, called as modules"
+    )
+
+
+def _wrong(model: FlatModel, x: Any, where: str, name: str, kind: str, when: str) -> ScenarioError:
+    import torch
+
+    with torch.no_grad():
+        first, second = (model.module(x) for _ in range(2))
+    if not torch.equal(first, second):
+        return ScenarioError(
+            f"{where}: model {kind} draws random numbers{when} other than for dropout, so that its gradients of single "
+            "samples cannot be compared with those of a loop; use PyTorch's dropout, or none"
+        )
+    return ScenarioError(
+        f"{where}: gradients of single samples of model {kind} come out wrong{when} for '{name}'; call every layer as "
+        "a module, with samples in the first dimension, and let neither samples nor layers change what others' outputs "
+        "are"
+    )

@@ -47,6 +47,12 @@ SEEDED = (
 
 SECURE = "noise and batches come from the operating system's cryptographic source"
 
+STARTED = "the model that the run starts from, if that was trained on the same samples"
+
+EXPERIMENTERS = "training losses, evaluations and records of single clients: the experimenter's own view"
+
+ERRORS = "errors that end a run"
+
 
 def sampling(phases: Sequence[SampleDP]) -> str:
     """How steps draw their samples."""
@@ -58,11 +64,12 @@ def randomness(phases: Sequence[SampleDP]) -> str:
     return SECURE if all(dp.secure for dp in phases) else SEEDED
 
 
-def statement(phases: Sequence[SampleDP]) -> dict[str, str | float]:
+def statement(phases: Sequence[SampleDP], started: bool = False) -> dict[str, str | float | list[str]]:
     """The guarantee of a run but for its epsilon, by aspect.
 
     Args:
         phases: `local.dp` of every phase that has it; all have the same delta and accountant.
+        started: Whether the run starts from a model that was trained before.
     """
     return {
         "level": "sample",
@@ -73,6 +80,7 @@ def statement(phases: Sequence[SampleDP]) -> dict[str, str | float]:
         "sampling": sampling(phases),
         "composition": COMPOSITION[phases[0].accountant],
         "scope": SCOPE,
+        "not_covered": [EXPERIMENTERS, ERRORS, *([STARTED] if started else [])],
         "randomness": randomness(phases),
         "delta": phases[0].delta,
     }

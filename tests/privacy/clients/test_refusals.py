@@ -98,6 +98,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "eval_model: 'all' is a mean of models|eval_model: 'all' needs trained models",
     ),
     ({"cohort": {"by_size": 3}, "dp": central()}, "cohort: by_size draws clients by what dp is to hide"),
+    ({"cohort": {"by_size": 3}, "dp": local()}, "cohort: by_size draws clients .*use { bernoulli = probability }"),
     ({"cohort": {"sampler": f"{__name__}:FirstFew"}, "dp": local()}, "no account covers clients that the sampler"),
     (RELAY | {"order": "no_repeat", "dp": local()}, "order: with 'no_repeat' .*use 'sampled'"),
     ({"transforms": ["top_k"], "dp": local()}, "transforms: noise that clients add .*use dp.level = 'central'"),

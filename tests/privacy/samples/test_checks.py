@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -197,8 +198,80 @@ class InPlace(Centred):
 def test_a_network_of_which_opacus_is_silently_wrong(kind: type[nn.Module], clipping: str) -> None:
     scene = {**PEOPLE, "model": f"{__name__}:{kind.__name__}"}
     line = refusal({"clipping": clipping}, scene=scene)
-    assert line.startswith("phases.private.local.dp: Opacus' gradient of single samples is wrong for '")
-    assert f"of model {kind.__name__}; call every layer as a module" in line
+    start = f"phases.private.local.dp: gradients of single samples of model {kind.__name__} come out wrong for '"
+    assert line.startswith(start)
+    assert "; call every layer as a module" in line
+
+
+class CentredInTraining(Centred):
+    """Mixes samples in training mode alone."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(x)
+        logits: torch.Tensor = self.read_out(hidden - hidden.mean(dim=0) if self.training else hidden)
+        return logits
+
+
+class TwiceBehindZeros(Centred):
+    """Uses a weight beside its layer, which no gradient shows while the layer behind it is zero."""
+
+    def __init__(self, num_classes: int = CLASSES) -> None:
+        super().__init__(num_classes)
+        nn.init.zeros_(self.read_out.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.read_out(self.first(x) + nn.functional.linear(3 * x, self.first.weight))
+        return logits
+
+
+@pytest.mark.parametrize(("kind", "when"), [(CentredInTraining, " in training mode"), (TwiceBehindZeros, "")])
+@pytest.mark.parametrize("clipping", ["per_sample", "ghost"])
+def test_a_network_that_is_wrong_only_once_it_trains(kind: type[nn.Module], when: str, clipping: str) -> None:
+    line = refusal({"clipping": clipping}, scene={**PEOPLE, "model": f"{__name__}:{kind.__name__}"})
+    assert f"gradients of single samples of model {kind.__name__} come out wrong{when} for 'first." in line
+
+
+class Jittered(Centred):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(x)
+        logits: torch.Tensor = self.read_out(hidden + torch.randn_like(hidden) if self.training else hidden)
+        return logits
+
+
+def test_a_network_that_draws_in_training_what_nothing_can_turn_off() -> None:
+    line = refusal(scene={**PEOPLE, "model": f"{__name__}:Jittered"})
+    assert "model Jittered draws random numbers in training mode other than for dropout" in line
+
+
+class Dropping(Centred):
+    """Dropout as a layer, and as functions of two kinds."""
+
+    def __init__(self, num_classes: int = CLASSES) -> None:
+        super().__init__(num_classes)
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = nn.functional.dropout(self.drop(self.first(x)), 0.5, self.training)
+        logits: torch.Tensor = self.read_out(nn.functional.alpha_dropout(hidden, 0.5, self.training))
+        return logits
+
+
+def test_dropout_of_every_kind_is_allowed_and_the_check_leaves_the_weights_as_they_were() -> None:
+    scene = {**PEOPLE, "model": f"{__name__}:Dropping"}
+    phase = {"name": "p", "rounds": 1, "cohort": 3}
+    plain = prepared(**scene, phases=[phase]).workloads[0].initial.vector
+    private = prepared(**scene, phases=[phase | {"local": {"dp": DP}}]).workloads[0].initial.vector
+    assert np.array_equal(private, plain)
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["mlp", "lenet5", "cnn_femnist", "cnn_fashion_mnist_large", "cnn_feddyn", {"name": "resnet20", "norm": "group"}],
+    ids=str,
+)
+def test_shipped_networks_are_allowed(model: Any) -> None:
+    phase = {"name": "p", "rounds": 1, "cohort": 2, "local": {"dp": DP}}
+    assert prepared(**{**PICTURES, "model": model}, phases=[phase]).noise == [1.0]
 
 
 def test_a_network_that_opacus_cannot_have() -> None:
