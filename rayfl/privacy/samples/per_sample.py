@@ -120,8 +120,14 @@ class PerSampleGradients:
         torch.autograd.backward(losses.sum(), retain_graph=retain_graph, inputs=smallest)
 
     def _clear(self) -> None:
+        """Forgets the last pass, also of layers that were called and do not enter the loss."""
         for parameter in self._parameters.values():
             parameter.grad = parameter.grad_sample = parameter._norm_sample = None  # type: ignore[attr-defined]
+            parameter._forward_counter = 0  # type: ignore[attr-defined]
+            vars(parameter).pop("_current_grad_sample", None)
+        for module in self._network.modules():
+            vars(module).pop("activations", None)
+            vars(module).pop("max_batch_len", None)
 
     def _add_per_sample(self, slots: list[Slot], x: Any, y: torch.Tensor, bound: float, copies: int) -> torch.Tensor:
         losses = self._losses(x, y)

@@ -265,3 +265,34 @@ def test_a_layer_that_is_not_used_has_no_gradient(ghost: bool) -> None:
     PerSampleGradients(model, TASK, ghost).add_clipped(*points(3), 1.0, 8)
     spare = {slot.name: bool(slot.view(model.gradient).any()) for slot in model.layout}
     assert spare == {"used.weight": True, "used.bias": True, "spare.weight": False, "spare.bias": False}
+
+
+class WithSecondHead(nn.Module):
+    """In training both heads are called, and `second` says whose outputs are returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.second = nn.Linear(4, 3), nn.Linear(4, 3), False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: tuple[torch.Tensor, torch.Tensor] = (self.one(x), self.two(x))
+        return logits[int(self.second)]
+
+
+@pytest.mark.parametrize("ghost", [False, True])
+def test_a_layer_that_did_not_enter_the_loss_leaves_nothing_and_trains_later(ghost: bool) -> None:
+    torch.manual_seed(0)
+    model, (x, y) = FlatModel(WithSecondHead(), CPU), points(3)
+    per_sample = PerSampleGradients(model, TASK, ghost)
+    for _ in range(2):
+        per_sample.add_clipped(x, y, 1.0, 8)
+    (copy,) = [module for module in per_sample._network.modules() if isinstance(module, WithSecondHead)]
+    assert not hasattr(copy.two, "activations")
+    copy.second = True
+    model.zero_gradient()
+    per_sample.add_clipped(x, y, 1e6, 8)
+    (slot,) = [slot for slot in model.layout if slot.name == "two.weight"]
+    logits = nn.functional.linear(x, copy.two.weight, copy.two.bias)
+    loss = nn.functional.cross_entropy(logits, y, reduction="sum")
+    (expected,) = torch.autograd.grad(loss, copy.two.weight)
+    assert torch.allclose(slot.view(model.gradient), expected, atol=1e-5)
