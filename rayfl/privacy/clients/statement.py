@@ -11,7 +11,7 @@ import numpy as np
 from rayfl.config.phase import CentralPhase, Phase
 from rayfl.config.scenario import Scenario
 from rayfl.engine.cohort import expected_cohort_size
-from rayfl.privacy.clients.accounting import Release, accountants_of, epsilon_of, history
+from rayfl.privacy.clients.accounting import Release, accountants_of, epsilon_of
 from rayfl.privacy.clients.checks import largest_delta
 from rayfl.privacy.clients.ledger import (
     ClientLedger,
@@ -22,6 +22,7 @@ from rayfl.privacy.clients.ledger import (
     sampling_of,
 )
 from rayfl.privacy.clients.mechanism import ClientPlan
+from rayfl.privacy.history import history
 
 PROJECTED = (10_000, 1_000_000)
 """Numbers of clients for which epsilon is projected."""

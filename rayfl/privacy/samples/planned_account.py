@@ -15,12 +15,13 @@ from rayfl.engine.cohort import cohort_sizes, drawn_in_secret
 from rayfl.engine.phase_plan import PhasePlan
 from rayfl.engine.workload import Population
 from rayfl.errors import ScenarioError
+from rayfl.privacy.history import history
 from rayfl.privacy.samples.accesses import Accesses, times, with_noise
 from rayfl.privacy.samples.accounting import Accountant
 from rayfl.privacy.samples.calibration import ImpossibleTargetError, Planned, noise_of_all, noise_of_each
 from rayfl.privacy.samples.planned_updates import PlannedUpdates, is_pool, participations, touches_clients
 from rayfl.privacy.samples.renyi_filter import RenyiFilter
-from rayfl.privacy.samples.spending import Mechanism, Spending, history
+from rayfl.privacy.samples.spending import Mechanism, Spending
 
 LARGE = 10.0
 """An epsilon above which it is said why it is large."""
