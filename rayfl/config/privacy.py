@@ -30,15 +30,15 @@ class SampleDP(Section):
 
     Attributes:
         noise_multiplier: Standard deviation of the noise as a multiple of `max_grad_norm`.
-        target_epsilon: Given instead: finds the least noise with which no client's epsilon exceeds this at the end of
-            the phase, all earlier phases included.
+        target_epsilon: Given instead: finds noise with which no client's epsilon exceeds this at the end of the phase,
+            all earlier phases included, and the largest is within 1.5 % below.
         noise_for: With `target_epsilon`: `worst` gives all clients the noise of the one that needs the most, `client`
             each its own.
         max_grad_norm: C, the bound on the L2 norm of one sample's gradient; "inf" clips nothing, and is allowed
             only without noise.
         delta: Of the (epsilon, delta) guarantee.
         max_epsilon: With `noise_multiplier`: a client whose next update would take its epsilon above this no longer
-            takes part (`when_spent`). Needs `accountant = "rdp"`: a Rényi filter allows what was spent to decide this.
+            takes part (`when_spent`). Needs `accountant = "rdp"`, which can be asked before every update.
         when_spent: `leave_out`: such a client is left out of cohorts; `stop`: the run ends before that round.
         secure: Draws noise and batches from the operating system's cryptographic source, so that no run can be
             repeated. Otherwise they come from the scenario's seed, and the guarantee holds only against those who do
@@ -85,7 +85,7 @@ class SampleDP(Section):
             raise ValueError("max_epsilon has no effect with target_epsilon, which no client exceeds; leave it out")
         if self.max_epsilon is not None and self.accountant != "rdp":
             raise ValueError(
-                "max_epsilon needs accountant = 'rdp': what was spent decides when to stop, as its filter allows"
+                "max_epsilon needs accountant = 'rdp': 'prv' is too slow to be asked before every client update"
             )
         if self.max_epsilon is not None and self.sampling == "shuffled":
             raise ValueError("max_epsilon needs sampling = 'poisson': no accountant covers shuffled batches")

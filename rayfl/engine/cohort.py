@@ -89,7 +89,12 @@ def expected_cohort_size(phase: Phase, num_clients: int) -> float:
 
 def drawn_in_secret(phase: Phase, num_clients: int) -> bool:
     """Whether the operating system draws who takes part, so that nobody knows it before the round."""
-    if phase.dp is None or not phase.dp.secure or not phase.hides_cohort or isinstance(phase.cohort, Explicit):
+    return phase.dp is not None and phase.dp.secure and draws_hidden(phase, num_clients)
+
+
+def draws_hidden(phase: Phase, num_clients: int) -> bool:
+    """Whether `dp` hides who takes part, in cohorts that are drawn: neither listed nor all clients."""
+    if not phase.hides_cohort or isinstance(phase.cohort, Explicit):
         return False
     return expected_cohort_size(phase, num_clients) < num_clients
 

@@ -1,1 +1,1 @@
-"""Differential privacy of samples and of clients, and the sources of noise that both use."""
+"""Differential privacy of samples and of clients, and what both use: sources of noise, and accounting."""

@@ -8,7 +8,7 @@ from typing import Any
 from rayfl.engine.events import Evaluated, Event, RoundDone
 from rayfl.engine.job import Job
 from rayfl.privacy.clients.statement import ClientAccount, client_statement
-from rayfl.report.sample_privacy import number
+from rayfl.privacy.json_number import json_number
 
 COLUMN = "client_epsilon"
 
@@ -43,7 +43,7 @@ class ClientPrivacy:
         hidden, delta = self._account.relation, f"delta {plan.delta:.4g}"
         if names := self._account.uncovered(last):
             return f"privacy: client-level, {delta}; no guarantee for the run: {', '.join(names)} without dp"
-        epsilon = number(self._account.epsilon(last))
+        epsilon = json_number(self._account.epsilon(last))
         said = epsilon if isinstance(epsilon, str) else f"{epsilon:.4g}"
         return f"privacy: client-level epsilon {said} ({hidden}), {delta}, after round {last}"
 

@@ -14,6 +14,7 @@ from rayfl.config.privacy import SampleDP
 from rayfl.engine.events import BudgetSpent, Evaluated, Event, RoundDone
 from rayfl.engine.job import Job
 from rayfl.engine.privacy_budget import BudgetSnapshot
+from rayfl.privacy.json_number import json_number
 from rayfl.privacy.samples.accounting import Accountant
 from rayfl.privacy.samples.client_epsilons import ClientEpsilons
 from rayfl.privacy.samples.planning import PlannedPhase
@@ -127,9 +128,9 @@ class SamplePrivacy:
         finite = bounds[np.isfinite(bounds)]
         counts, edges = np.histogram(finite, bins=BINS, range=(0, float(finite.max(initial=0)) or 1))
         found: dict[str, Any] = {
-            "maximum": number(self._epsilons.maximum()),
-            "median": number(self._epsilons.median()),
-            "maximum_by_rdp": number(float(bounds.max())),
+            "maximum": json_number(self._epsilons.maximum()),
+            "median": json_number(self._epsilons.median()),
+            "maximum_by_rdp": json_number(float(bounds.max())),
             "clients": len(bounds),
             "histogram_by_rdp": {
                 "edges": [float(edge) for edge in edges],
@@ -140,17 +141,12 @@ class SamplePrivacy:
         if self._accountant_of_clients:
             found["accountant_of_clients_parquet"] = self._accountant_of_clients
         server = self._epsilons.server()
-        return found if server is None else found | {"server_samples": number(server)}
-
-
-def number(value: float) -> float | str:
-    """A number as JSON has it: infinity, which it lacks, as a word."""
-    return value if math.isfinite(value) else "infinite"
+        return found if server is None else found | {"server_samples": json_number(server)}
 
 
 def _described(planned: PlannedPhase, dp: SampleDP) -> dict[str, Any]:
     noise = planned.noise
-    found: dict[str, Any] = {"name": planned.name, "max_grad_norm": number(dp.max_grad_norm)}
+    found: dict[str, Any] = {"name": planned.name, "max_grad_norm": json_number(dp.max_grad_norm)}
     if isinstance(noise, np.ndarray):
         found |= {"noise_multiplier": {"least": float(noise.min()), "largest": float(noise.max())}}
         found |= {"noise_multiplier_of_client": [float(value) for value in noise]}
@@ -160,7 +156,7 @@ def _described(planned: PlannedPhase, dp: SampleDP) -> dict[str, Any]:
     found |= {name: value for name, value in limits.items() if value is not None}
     if dp.max_epsilon is not None:
         found["when_spent"] = dp.when_spent
-    planned_epsilon = NOT_COVERED if planned.epsilon is None else number(planned.epsilon)
+    planned_epsilon = NOT_COVERED if planned.epsilon is None else json_number(planned.epsilon)
     return found | {"secure": dp.secure, "sampling": dp.sampling, "planned_epsilon": planned_epsilon}
 
 

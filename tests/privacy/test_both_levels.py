@@ -62,12 +62,15 @@ def trains(dp: dict[str, Any] | None, **options: Any) -> dict[str, Any]:
 CASES: dict[str, Phases] = {
     "fixed": [phase(**trains(SAMPLES | PRV), dp=central(noise_multiplier=5.0))],
     "bernoulli": [phase(**trains(SAMPLES), cohort=BERNOULLI, dp=central())],
-    "targets, fixed": [
-        phase(**trains(TARGET), dp={"level": "central", "target_epsilon": 3.0, "clip_norm": 0.3}),
+    "targets, everybody": [
+        phase(**trains(TARGET), cohort=CLIENTS, dp={"level": "central", "target_epsilon": 3.0, "clip_norm": 0.3}),
     ],
-    "targets, bernoulli": [
+    "target of clients, fixed": [
+        phase(**trains(SAMPLES), dp={"level": "central", "target_epsilon": 3.0, "clip_norm": 0.3}),
+    ],
+    "target of clients, bernoulli": [
         phase(
-            **trains(TARGET),
+            **trains(SAMPLES),
             cohort=BERNOULLI,
             dp={"level": "central", "target_epsilon": 3.0, "clip_norm": {"quantile": 0.5}},
         ),
@@ -180,11 +183,11 @@ def test_clients_cost_what_dp_accounting_says_whatever_hides_their_samples(case:
         said = case(name)[0]["clients"]
         return said, [each["noise_multiplier"] for each in said["phases"]]
 
-    said, (noise,) = account("targets, bernoulli")
+    said, (noise,) = account("target of clients, bernoulli")
     exact = PLDAccountant(ADD).compose(PoissonSampledDpEvent(0.5, GaussianDpEvent(noise)), 3).get_epsilon(DELTA)
     assert 0.97 * 3 <= said["epsilon"] <= 3
     assert said["epsilon"] == pytest.approx(exact, abs=0.03)
-    said, (noise,) = account("targets, fixed")
+    said, (noise,) = account("target of clients, fixed")
     fixed = RdpAccountant(neighboring_relation=REPLACE)
     fixed.compose(SampledWithoutReplacementDpEvent(12, 4, GaussianDpEvent(noise / 2)), 3)
     assert 0.97 * 3 <= said["epsilon"] <= 3
@@ -215,7 +218,7 @@ def test_a_level_that_one_phase_lacks_has_no_guarantee_and_the_other_keeps_its_o
     first, second = CASES["relay"]
     open_relay = [{key: value for key, value in first.items() if key != "dp"}, second]
     content, result, printed = recorded(tmp_path, open_relay)
-    assert content["clients"]["epsilon"] is None
+    assert content["clients"]["epsilon"] == "infinite"
     assert content["clients"]["phases_without_client_privacy"] == ["relay"]
     noises = [each["noise_multiplier"] for each in content["samples"]["phases"]]
     expected = max(samples_by_opacus(open_relay, noises).values())
@@ -259,7 +262,7 @@ def test_what_clients_send_is_bounded_after_the_noise_of_their_samples() -> None
 def test_the_noise_that_a_target_of_samples_takes_is_named_as_public(
     case: Callable[[str], Recorded], tmp_path: Path
 ) -> None:
-    assert "local.dp.target_epsilon" in case("targets, fixed")[0]["clients"]["public"]
+    assert "local.dp.target_epsilon" in case("targets, everybody")[0]["clients"]["public"]
     said = case("fixed")[0]["clients"]
     assert "local.dp.target_epsilon" not in said["public"]
     assert any("clients' sizes and who took part" in each for each in said["not_covered"])
@@ -304,25 +307,32 @@ def test_the_records_of_secret_cohorts_have_the_epsilon_of_who_took_part(tmp_pat
     assert result.metrics["epsilon"][-1].as_py() == found
 
 
-@pytest.mark.parametrize("cohort", [4, BERNOULLI], ids=["fixed", "bernoulli"])
-def test_a_target_of_samples_needs_cohorts_that_are_known_before_the_run(cohort: Any) -> None:
-    secret = phase(**trains(TARGET), cohort=cohort, dp=SECURE)
-    said = r"phases\.hidden\.local\.dp\.target_epsilon: .*phases\.hidden\.dp\.secure keeps secret.*give noise_multipli"
+@pytest.mark.parametrize("secure", [False, True], ids=["seeded", "secure"])
+@pytest.mark.parametrize("cohort", [4, 0.25, {"bernoulli": 0.5}], ids=str)
+def test_a_target_of_samples_would_tell_how_often_clients_take_part_in_hidden_cohorts(
+    cohort: Any, secure: bool
+) -> None:
+    hidden = phase(**trains(TARGET), cohort=cohort, dp=central(secure=secure))
+    said = r"phases\.hidden\.local\.dp\.target_epsilon: .*phases\.hidden\.dp hides; give noise_multiplier"
     with pytest.raises(ScenarioError, match=said) as caught:
-        job(secret)
+        job(hidden)
     assert "\n" not in str(caught.value)
-    before = phase(**trains(SAMPLES), cohort=4, dp=SECURE)
-    after = phase(name="after", **trains(TARGET | {"target_epsilon": 30.0}), cohort=4, dp=central())
-    with pytest.raises(ScenarioError, match=r"phases\.after\.local\.dp\.target_epsilon: .*phases\.hidden\.dp\.secure"):
+    before = phase(**trains(SAMPLES), cohort=cohort, dp=central(secure=secure))
+    everybody = {"bernoulli": 1.0} if isinstance(cohort, dict) else CLIENTS
+    wide = trains(TARGET | {"target_epsilon": 30.0})
+    after = phase(name="after", **wide, cohort=everybody, dp=central(secure=secure))
+    with pytest.raises(ScenarioError, match=r"phases\.after\.local\.dp\.target_epsilon: .*phases\.hidden\.dp hides"):
         job(before, after)
     assert len(job(after | trains(TARGET), before).sample_plan.phases) == 2
 
 
+@pytest.mark.parametrize("secure", [False, True], ids=["seeded", "secure"])
 @pytest.mark.parametrize(
-    "changes", [{"cohort": CLIENTS}, {"cohort": {"explicit": [[0, 1], [2]]}}, {"dp": local(secure=True)}]
+    "changes", [{"cohort": CLIENTS}, {"cohort": {"explicit": [[0, 1], [2]]}}, {"dp": local()}], ids=str
 )
-def test_a_target_of_samples_goes_with_secure_noise_where_cohorts_are_known(changes: dict[str, Any]) -> None:
-    (planned,) = job(phase(**trains(TARGET), **{"dp": SECURE} | changes)).sample_plan.phases
+def test_a_target_of_samples_goes_where_cohorts_are_known(changes: dict[str, Any], secure: bool) -> None:
+    dp = changes.get("dp", central()) | {"secure": secure}
+    (planned,) = job(phase(**trains(TARGET), **changes | {"dp": dp})).sample_plan.phases
     assert planned.epsilon is not None
     assert 0.98 * 6 <= planned.epsilon <= 6
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -12,11 +10,10 @@ from typing import Literal
 import numpy as np
 
 from rayfl.privacy.clients.without_replacement import rdp_without_replacement
+from rayfl.privacy.prv import prv_epsilon
+from rayfl.privacy.renyi import WIDE_ORDERS, epsilon_of_rdp
 
 Sampling = Literal["poisson", "without_replacement", "none"]
-
-ORDERS = np.concatenate([np.arange(1.1, 11, 0.1), np.arange(11, 65), np.arange(68, 257, 4), [384.0, 512.0]])
-"""Orders of Rényi differential privacy."""
 
 FEW_ORDERS = np.array([1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64])
 """Enough to tell an epsilon that the PRV accountant can compute from one that it cannot."""
@@ -42,12 +39,7 @@ class Release:
 
 
 History = tuple[tuple[Release, int], ...]
-"""How often each mechanism was used; a tuple, so that equal histories are looked up."""
-
-
-def history(releases: Mapping[Release, int]) -> History:
-    """A history of those that were used at all, in order."""
-    return tuple(sorted((release, times) for release, times in releases.items() if times))
+"""How often each mechanism was used; see `rayfl.privacy.history`."""
 
 
 def accountants_of(samplings: set[Sampling]) -> tuple[str, ...]:
@@ -68,6 +60,9 @@ def epsilon_of(spent: History, delta: float, accountant: str) -> float:
         spent: What was released.
         delta: Of the guarantee.
         accountant: `prv` (Poisson cohorts alone), `rdp`, or `exact` (no sampling).
+
+    Raises:
+        ScenarioError: `prv` cannot compute it at this delta.
     """
     if not spent:
         return 0.0
@@ -76,18 +71,11 @@ def epsilon_of(spent: History, delta: float, accountant: str) -> float:
     if accountant == "exact":
         return gaussian_epsilon(math.sqrt(sum(times / release.noise_multiplier**2 for release, times in spent)), delta)
     if accountant == "rdp" or _by_rdp(spent, delta, FEW_ORDERS) > PRV_UP_TO:
-        return _by_rdp(spent, delta, ORDERS)
-    from opacus.accountants import PRVAccountant
-
-    composed = PRVAccountant()
-    composed.history = [(release.noise_multiplier, release.rate, times) for release, times in spent]
-    with warnings.catch_warnings():
-        # of the RDP bound that only says how wide PRV's grid has to be
-        warnings.filterwarnings("ignore", "Optimal order is the", UserWarning)
-        return max(0.0, float(composed.get_epsilon(delta)))
+        return _by_rdp(spent, delta, WIDE_ORDERS)
+    return prv_epsilon([(release.noise_multiplier, release.rate, times) for release, times in spent], delta, "dp")
 
 
-def rdp_of(release: Release, orders: np.ndarray) -> np.ndarray:
+def rdp_of_release(release: Release, orders: np.ndarray) -> np.ndarray:
     """[orders] float64, Rényi divergences of one round."""
     if release.sampling == "without_replacement":
         return rdp_without_replacement(release.rate, release.noise_multiplier, orders)
@@ -100,10 +88,8 @@ def rdp_of(release: Release, orders: np.ndarray) -> np.ndarray:
 
 
 def _by_rdp(spent: History, delta: float, orders: np.ndarray) -> float:
-    """Canonne, Kamath and Steinke (NeurIPS 2020), proposition 12: the best over some orders."""
-    rdp = np.sum([times * rdp_of(release, orders) for release, times in spent], axis=0)
-    found = rdp + np.log1p(-1 / orders) - np.log(delta * orders) / (orders - 1)
-    return max(0.0, float(np.nanmin(found)))
+    spent_at = np.sum([times * rdp_of_release(release, orders) for release, times in spent], axis=0)
+    return float(epsilon_of_rdp(spent_at, orders, delta))
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:

@@ -12,7 +12,8 @@ from rayfl.config.phase import Bernoulli, Explicit, Phase
 from rayfl.config.scenario import Scenario
 from rayfl.engine.cohort import cohort_of, expected_cohort_size
 from rayfl.engine.round_index import RoundIndex
-from rayfl.privacy.clients.accounting import History, Release, Sampling, history
+from rayfl.privacy.clients.accounting import History, Release, Sampling
+from rayfl.privacy.history import history
 
 Relation = Literal["one client more or less", "one client replaced by another"]
 

@@ -11,7 +11,7 @@ import numpy as np
 from rayfl.config.phase import CentralPhase, Phase
 from rayfl.config.scenario import Scenario
 from rayfl.engine.cohort import expected_cohort_size
-from rayfl.privacy.clients.accounting import Release, accountants_of, epsilon_of, history
+from rayfl.privacy.clients.accounting import Release, accountants_of, epsilon_of
 from rayfl.privacy.clients.checks import largest_delta
 from rayfl.privacy.clients.ledger import (
     ClientLedger,
@@ -22,6 +22,8 @@ from rayfl.privacy.clients.ledger import (
     sampling_of,
 )
 from rayfl.privacy.clients.mechanism import ClientPlan
+from rayfl.privacy.history import history
+from rayfl.privacy.json_number import json_number
 
 PROJECTED = (10_000, 1_000_000)
 """Numbers of clients for which epsilon is projected."""
@@ -98,7 +100,7 @@ class ClientAccount:
 
 
 def client_statement(scenario: Scenario, plan: ClientPlan, sizes: np.ndarray, round: int) -> dict[str, Any]:
-    """What client-level privacy a run has after so many rounds, as plain data; infinite values are None.
+    """What client-level privacy a run has after so many rounds, as plain data.
 
     Args:
         scenario: What runs.
@@ -123,8 +125,8 @@ def client_statement(scenario: Scenario, plan: ClientPlan, sizes: np.ndarray, ro
         }[plan.accountant],
         "accountant": plan.accountant,
         "delta": plan.delta,
-        "epsilon": _finite(account.epsilon(round)),
-        "epsilon_of_private_phases": _finite(account.epsilon_of_covered(round)),
+        "epsilon": json_number(account.epsilon(round)),
+        "epsilon_of_private_phases": json_number(account.epsilon_of_covered(round)),
         "phases_without_client_privacy": account.uncovered(round),
         "simulated": not all(mechanism.secure for _, mechanism in private),
         "not_covered": [
@@ -159,7 +161,7 @@ def client_statement(scenario: Scenario, plan: ClientPlan, sizes: np.ndarray, ro
             "what": "epsilon of the same rounds if there were so many clients, with the same noise on cohorts of the "
             "same size, and delta = 1 / clients^1.1",
             "epsilon_by_clients": {
-                str(clients): _finite(value) for clients, value in projections.items() if value is not None
+                str(clients): json_number(value) for clients, value in projections.items() if value is not None
             },
         },
     }
@@ -204,7 +206,3 @@ def _why(phase: Phase) -> str:
 
 def _shown(epsilon: float) -> str:
     return f"{epsilon:.3g}" if math.isfinite(epsilon) else "infinite"
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

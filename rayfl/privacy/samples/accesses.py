@@ -28,8 +28,8 @@ Accesses = Mapping[Access, int]
 def with_noise(accesses: Accesses, noise_multiplier: float, earlier: Spending | None = None) -> dict[Mechanism, int]:
     """What these accesses spend with a noise multiplier, added to what was spent earlier."""
     spending: Counter[Mechanism] = Counter(earlier or {})
-    for access, times in accesses.items():
-        spending[Mechanism(noise_multiplier, access.rate, access.part)] += times
+    for access, number in accesses.items():
+        spending[Mechanism(noise_multiplier, access.rate, access.part)] += number
     return dict(spending)
 
 

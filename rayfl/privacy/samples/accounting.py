@@ -1,33 +1,32 @@
 """The epsilon of what was spent, by Opacus' accountants. Slow to import: needs Opacus, SciPy and PyTorch.
 
-What is exact and what is a bound: an epsilon by `prv` is Gopi et al.'s upper bound, within 0.01 of the true one; it
-takes some 0.2 to 0.8 s for every history that is new. Where there are many, RDP, which NumPy computes for all of them
-in seconds, says who has spent the most, and `prv` is computed for those alone. RDP is an upper bound for each client;
-an order by RDP need not be that by `prv`, so `maximum` looks at the first few.
+An epsilon by `prv` is Gopi et al.'s upper bound, within 0.01 of the true one; it takes some 0.2 to 0.8 s for every
+history that is new. RDP, which NumPy computes for all clients in seconds, bounds each of them, but in another order:
+who has spent the most by RDP need not have by `prv`. So `maximum` asks `prv` from the largest bound down, until the
+next bound is no larger than what it has found, and skips histories that one of those asked dominates.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 
-from rayfl.errors import ScenarioError
+from rayfl.privacy.history import history
+from rayfl.privacy.prv import prv_epsilon
+from rayfl.privacy.samples.dominance import Steps, dominates
 from rayfl.privacy.samples.rdp import epsilons_by_rdp
-from rayfl.privacy.samples.spending import Mechanism, Spending, history
-
-Steps = tuple[tuple[float, float, int], ...]
-"""(noise multiplier, rate, steps), as Opacus' accountants keep them."""
+from rayfl.privacy.samples.spending import Mechanism, Spending
 
 LARGEST_PRV = 64.0
 """An RDP epsilon above which `prv` is not asked: its grids grow beyond memory and float64, and nothing is private."""
 
-LEADERS = 3
-"""Distinct histories, those of the largest RDP, among which the largest epsilon is looked for."""
+MOST_ASKED = 64
+"""Histories after which `maximum` asks `prv` no more, and the largest RDP bound of the others stands for them."""
 
 
 class Accountant:
@@ -61,25 +60,39 @@ class Accountant:
         found = dict(zip(distinct, epsilons_by_rdp(list(distinct.values()), self.delta), strict=True))
         return np.array([found[history(spending)] for spending in spendings])
 
-    def maximum(self, spendings: Sequence[Spending], bounds: np.ndarray | None = None) -> float:
-        """The largest epsilon of the `LEADERS` histories that RDP puts first.
+    def maximum(self, spendings: Sequence[Spending], enough: float = math.inf) -> float:
+        """The largest epsilon of these clients; see `maximum_of`."""
+        return self.maximum_of(self.bounds(spendings), spendings.__getitem__, enough)
+
+    def maximum_of(self, bounds: np.ndarray, spending: Callable[[int], Spending], enough: float = math.inf) -> float:
+        """The largest epsilon of any client, which no client's exceeds.
+
+        With `prv` it is that of the client that has spent the most, as long as no more than `MOST_ASKED` histories may
+        be the costliest; else it may be an RDP bound.
 
         Args:
-            spendings: Of each client.
-            bounds: Their RDP bounds, where they are known.
+            bounds: [clients], by RDP.
+            spending: What a client has spent; asked of those alone that may have spent the most.
+            enough: The search may end at any epsilon above this.
         """
-        bounds = self.bounds(spendings) if bounds is None else bounds
-        leaders: dict[object, float] = {}
+        if self.name == "rdp":
+            return float(bounds.max(initial=0.0))
+        largest, asked, seen = 0.0, list[Steps](), set[object]()
         for place in np.argsort(-bounds, kind="stable"):
-            known = history(spendings[place])
-            if known in leaders:
+            if bounds[place] <= largest or largest > enough:
+                break
+            spent = spending(int(place))
+            if (known := history(spent)) in seen:
                 continue
-            if len(leaders) == LEADERS or not bounds[place]:
-                break
-            leaders[known] = self.epsilon(spendings[place])
-            if math.isinf(leaders[known]):
-                break
-        return max(leaders.values(), default=0.0)
+            seen.add(known)
+            parts = _by_part(spent)
+            if all(any(dominates(costlier, part) for costlier in asked) for part in parts):
+                continue
+            if len(asked) >= MOST_ASKED:
+                return float(bounds[place])
+            asked += parts
+            largest = max(largest, self.epsilon(spent))
+        return largest
 
 
 def _by_part(spending: Spending) -> list[Steps]:
@@ -103,23 +116,14 @@ def _epsilon(name: str, delta: float, steps: Steps) -> float:
         return 0.0
     if any(noise == 0 for noise, _, _ in steps):
         return math.inf
-    from opacus.accountants import PRVAccountant, RDPAccountant
+    from opacus.accountants import RDPAccountant
 
-    # both warn of what is no news here: an order at the edge of its grid, logarithms of 0 where the rate is 1
+    # it warns of what is no news here: an order at the edge of its grid
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         rdp = RDPAccountant()
         rdp.history = list(steps)
         bound = max(0.0, float(rdp.get_epsilon(delta)))
-        if name == "rdp" or bound > LARGEST_PRV:
-            return bound
-        prv = PRVAccountant()
-        prv.history = list(steps)
-        try:
-            found = float(prv.get_epsilon(delta))
-        except (RuntimeError, ValueError) as error:
-            raise ScenarioError(
-                f"local.dp: accountant 'prv' cannot compute epsilon at delta = {delta:g} ({error}); use accountant = "
-                "'rdp', or a larger delta"
-            ) from error
-    return max(0.0, found)
+    if name == "rdp" or bound > LARGEST_PRV:
+        return bound
+    return min(bound, prv_epsilon(steps, delta, "local.dp"))

@@ -1,4 +1,7 @@
-"""The noise for a target: the least with which no client's epsilon exceeds it, all that it spent before included."""
+"""The noise for a target: no client's epsilon exceeds it, all that it spent before included, and the largest is close.
+
+Noise is looked for until the largest epsilon is within 1.5 % below the target (`CLOSE`): hardly more than the least.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rayfl.privacy.samples.accesses import Accesses, with_noise
-from rayfl.privacy.samples.accounting import Accountant
+from rayfl.privacy.samples.accounting import MOST_ASKED, Accountant
 from rayfl.privacy.samples.spending import Mechanism, Spending
 
 RATIO = 1.001
@@ -22,9 +25,9 @@ LEVELS = (-2997, 11519)
 CLOSE = 0.985
 """The search ends when epsilon is at least this share of the target."""
 
-MANY = 256
+MANY = MOST_ASKED
 """Above this number of distinct clients the noise of each is found by RDP, whatever the accountant. RDP is an upper
-bound, so the noise is larger than necessary."""
+bound, so the noise is larger than necessary; `prv` would ask for as many histories to tell the largest epsilon."""
 
 
 class ImpossibleTargetError(ValueError):
@@ -49,7 +52,7 @@ class Planned:
 
 
 def noise_of_all(planned: Sequence[Planned], target: float, accountant: Accountant) -> float:
-    """The least noise multiplier with which the largest epsilon is at most the target, and close to it.
+    """A noise multiplier with which the largest epsilon is at most the target, and close to it.
 
     Args:
         planned: The distinct kinds of clients that take part.
@@ -61,7 +64,7 @@ def noise_of_all(planned: Sequence[Planned], target: float, accountant: Accounta
     """
 
     def largest(level: int) -> float:
-        return accountant.maximum([each.spending(noise_at(level)) for each in planned])
+        return accountant.maximum([each.spending(noise_at(level)) for each in planned], enough=target)
 
     def bound(level: int) -> float:
         return float(accountant.bounds([each.spending(noise_at(level)) for each in planned]).max())
@@ -70,7 +73,7 @@ def noise_of_all(planned: Sequence[Planned], target: float, accountant: Accounta
 
 
 def noise_of_each(planned: Sequence[Planned], target: float, accountant: Accountant) -> list[float]:
-    """The least noise multiplier of each kind of client by itself; by RDP where there are more than `MANY` kinds.
+    """Such a noise multiplier for each kind of client by itself; by RDP where there are more than `MANY` kinds.
 
     Raises:
         ImpossibleTargetError: No noise is enough.

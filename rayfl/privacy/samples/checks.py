@@ -106,7 +106,19 @@ def _check_untrained(dp: SampleDP, name: str, where: str) -> None:
 
 
 def _check_parts(plans: Sequence[PhasePlan]) -> None:
-    """Checks that all phases split samples alike, since parts that are drawn once compose in parallel."""
+    """Checks that parts of samples do not overlap, as those must not that compose in parallel.
+
+    Those of `SupportQuery` do not, where all phases split samples alike; nothing is known of any other.
+    """
+    for plan in plans:
+        known = {"", *plan.algorithm.parts} if isinstance(plan.algorithm, SupportQuery) else {""}
+        for request in plan.algorithm.sample_requests():
+            if request.part not in known:
+                raise ScenarioError(
+                    f"phases.{plan.phase.name}.algorithm: '{plan.phase.algorithm.name}' reads the part "
+                    f"'{request.part}' of clients' samples, which with local.dp might overlap another and be charged "
+                    "too little; leave `part` empty, or let SupportQuery split the samples"
+                )
     shares = {
         plan.phase.name: plan.algorithm.query_share
         for plan in plans

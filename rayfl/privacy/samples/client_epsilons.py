@@ -7,8 +7,9 @@ from collections import Counter
 import numpy as np
 
 from rayfl.data.pools import pool_number
+from rayfl.privacy.history import history
 from rayfl.privacy.samples.accounting import Accountant
-from rayfl.privacy.samples.spending import Mechanism, PrivacyAccounts, Spending, SpendingByClient, history
+from rayfl.privacy.samples.spending import Mechanism, PrivacyAccounts, Spending, SpendingByClient
 
 EXACT_AT_ONCE = 64
 """Distinct histories up to which `each` asks the accountant for every client's epsilon; above, they are RDP bounds."""
@@ -40,10 +41,8 @@ class ClientEpsilons:
         self._stale = set(range(self._num_clients))
 
     def maximum(self) -> float:
-        """The largest epsilon of any client; see `Accountant.maximum`."""
-        bounds = self.bounds()
-        leaders = np.argsort(-bounds, kind="stable")[: max(1000, self._num_clients // 1000)]
-        return self._accountant.maximum([self.of(int(client)) for client in leaders], bounds[leaders])
+        """The largest epsilon of any client; see `Accountant.maximum_of`."""
+        return self._accountant.maximum_of(self.bounds(), self.of)
 
     def median(self) -> float:
         """The epsilon of the client that is in the middle by RDP; of two, the one that spent more."""

@@ -11,16 +11,17 @@ import numpy as np
 from rayfl.config.privacy import SampleDP
 from rayfl.config.scenario import Scenario
 from rayfl.data.pools import pool_number
-from rayfl.engine.cohort import cohort_sizes, drawn_in_secret
+from rayfl.engine.cohort import cohort_sizes, drawn_in_secret, draws_hidden
 from rayfl.engine.phase_plan import PhasePlan
 from rayfl.engine.workload import Population
 from rayfl.errors import ScenarioError
+from rayfl.privacy.history import history
 from rayfl.privacy.samples.accesses import Accesses, times, with_noise
 from rayfl.privacy.samples.accounting import Accountant
 from rayfl.privacy.samples.calibration import ImpossibleTargetError, Planned, noise_of_all, noise_of_each
 from rayfl.privacy.samples.planned_updates import PlannedUpdates, is_pool, participations, touches_clients
 from rayfl.privacy.samples.renyi_filter import RenyiFilter
-from rayfl.privacy.samples.spending import Mechanism, Spending, history
+from rayfl.privacy.samples.spending import Mechanism, Spending
 
 LARGE = 10.0
 """An epsilon above which it is said why it is large."""
@@ -50,6 +51,7 @@ class PlannedAccount:
         self._first = first
         self._phases: list[str] = []
         self._limited = False
+        self._hidden = [plan for plan in plans if draws_hidden(plan.phase, len(populations[plan.number].sizes))]
         self._secret = [plan for plan in plans if drawn_in_secret(plan.phase, len(populations[plan.number].sizes))]
 
     def noise_of(self, plan: PhasePlan) -> float | np.ndarray:
@@ -168,12 +170,13 @@ class PlannedAccount:
         )
 
     def _check_foreseen(self, plan: PhasePlan) -> None:
-        for before in self._secret:
+        """Checks that noise found for a target does not tell which clients a hidden cohort drew."""
+        for before in self._hidden:
             if before.number <= plan.number:
                 raise ScenarioError(
-                    f"phases.{plan.phase.name}.local.dp.target_epsilon: its noise follows from how often each client "
-                    f"takes part, which phases.{before.phase.name}.dp.secure keeps secret until the round; give "
-                    "noise_multiplier, whose cost is counted as the run goes, or leave dp.secure out"
+                    f"phases.{plan.phase.name}.local.dp.target_epsilon: its noise is public and follows from how often "
+                    f"each client takes part, which phases.{before.phase.name}.dp hides; give noise_multiplier, whose "
+                    "cost is counted as the run goes"
                 )
 
     def _check_budget(self, plan: PhasePlan, dp: SampleDP) -> None:

@@ -17,7 +17,6 @@ from rayfl.engine.phase_plan import PhasePlan
 from rayfl.engine.round_index import RoundIndex
 from rayfl.engine.sampling import Sampling
 from rayfl.engine.workload import Population
-from rayfl.errors import ScenarioError
 from rayfl.local.draws import drawn, largest, smallest
 from rayfl.local.steps import update_steps
 from rayfl.privacy.samples.accesses import Access, Accesses
@@ -85,20 +84,13 @@ def participations(
 ) -> list[Mapping[int, int]]:
     """By phase, in how many rounds each client or pool takes part, which the scenario's seed decides.
 
-    Samplers of the user's own are asked as in the run itself, as long as they do not read what clients report. Where
-    the operating system draws cohorts (`phases.N.dp.secure`), nobody knows, and every client counts in every round.
-
-    Raises:
-        ScenarioError: A sampler reads scalars, which are not known before the run.
+    Samplers of the user's own are asked as in the run itself; those that read what clients report go with no
+    `local.dp`. Where the operating system draws cohorts (`phases.N.dp.secure`), nobody knows, and every client counts
+    in every round.
     """
     sampling = Sampling(scenario, plans, populations)
     found: list[Mapping[int, int]] = []
     for plan in plans:
-        if plan.sampler is not None and plan.sampler.reads_scalars:
-            raise ScenarioError(
-                f"phases.{plan.phase.name}.cohort: this sampler reads what clients report, so that nobody knows before "
-                "the run how often a client takes part; with local.dp, use another cohort"
-            )
         clients = len(populations[plan.number].sizes)
         if drawn_in_secret(plan.phase, clients):
             found.append(dict.fromkeys(range(clients), plan.phase.rounds))

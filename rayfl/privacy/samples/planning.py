@@ -67,14 +67,19 @@ def plan_sample_privacy(scenario: Scenario, populations: Sequence[Population]) -
     _check_account(plans, private)
     noise: list[PhaseNoise] = [_fixed_noise(plan) for plan in plans]
     phases, account = [], PlannedAccount(scenario, plans, populations)
+    largest: float | None = None
     for plan in private:
         dp = dp_of(plan)
         found = account.noise_of(plan)
         noise[plan.number] = found
         account.book(plan, found)
-        covered = all(dp_of(before).sampling == "poisson" for before in private if before.number <= plan.number)
-        epsilon = min(account.maximum(), dp.max_epsilon or math.inf) if covered else None
-        phases.append(PlannedPhase(plan.phase.name, found, epsilon, dp.target_epsilon))
+        if all(dp_of(before).sampling == "poisson" for before in private if before.number <= plan.number):
+            # a budget stops clients from spending more, and refunds nothing of what they have spent before
+            limit = math.inf if dp.max_epsilon is None else max(largest or 0.0, dp.max_epsilon)
+            largest = min(account.maximum(), limit)
+        else:
+            largest = None
+        phases.append(PlannedPhase(plan.phase.name, found, largest, dp.target_epsilon))
     return SamplePlan(noise, phases, account.notes(phases[-1].epsilon))
 
 

@@ -2,14 +2,16 @@
 
 Feldman and Zrnic, "Individual Privacy Accounting via a Rényi Filter", NeurIPS 2021: mechanisms that are chosen as a run
 goes on compose like others as long as what they cost together, at an order that was fixed beforehand, stays below a
-budget of that order. Here the orders are `ORDERS`, and an update fits while its client stays within the budget of one
-of them. Which one it will be need not be fixed: what a client's updates cost depends on sizes, cohorts and noise, which
-are public, and never on what its samples are.
+budget of that order. Here the orders are those of Opacus, and an update fits while its client stays within the budget
+of one of them. Which one need not be fixed, since what a client's updates cost depends on sizes, cohorts and noise,
+which are public, and never on what its samples are. For the same reason `prv` would be valid too; but it would take up
+to a second for every client of every cohort, where this takes a sum.
 """
 
 from __future__ import annotations
 
-from rayfl.privacy.samples.rdp import conversion, rdp_of
+from rayfl.privacy.renyi import OPACUS_ORDERS, conversion
+from rayfl.privacy.samples.rdp import rdp_of
 from rayfl.privacy.samples.spending import Spending
 
 
@@ -22,7 +24,7 @@ class RenyiFilter:
     """
 
     def __init__(self, max_epsilon: float, delta: float) -> None:
-        self._budgets = max_epsilon - conversion(delta)
+        self._budgets = max_epsilon - conversion(OPACUS_ORDERS, delta)
 
     def admits(self, spending: Spending) -> bool:
         """Whether a client may have spent this, the update in question included."""

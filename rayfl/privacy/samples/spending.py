@@ -30,11 +30,6 @@ SpendingByClient = Mapping[int, Spending]
 """What clients spent in a round, or in a run so far; a pool of samples has a number too (`rayfl.data.pools`)."""
 
 
-def history(spending: Spending) -> tuple[tuple[Mechanism, int], ...]:
-    """A spending as a hashable key: clients with the same history have the same epsilon."""
-    return tuple(sorted(spending.items()))
-
-
 class PrivacyAccounts:
     """One account per client over a whole run.
 

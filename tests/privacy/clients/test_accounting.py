@@ -8,7 +8,9 @@ from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDp
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
-from rayfl.privacy.clients.accounting import Release, epsilon_of, gaussian_epsilon, history
+from rayfl.errors import ScenarioError
+from rayfl.privacy.clients.accounting import Release, epsilon_of, gaussian_epsilon
+from rayfl.privacy.history import history
 
 DELTA = 190**-1.1
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
@@ -70,3 +72,10 @@ def test_nothing_released_costs_nothing_and_no_noise_costs_everything() -> None:
 def test_an_epsilon_too_large_for_numerical_composition_is_bounded_by_renyi_divergence() -> None:
     spent = history({Release(0.05, "poisson", 0.5): 100})
     assert epsilon_of(spent, DELTA, "prv") == epsilon_of(spent, DELTA, "rdp") > 100
+
+
+def test_a_delta_that_prv_cannot_resolve_is_refused_with_a_remedy() -> None:
+    spent = history({Release(1.0, "poisson", 0.2): 80})
+    with pytest.raises(ScenarioError, match=r"^dp: accountant 'prv' cannot compute epsilon at delta = 1e-15 .*'rdp'"):
+        epsilon_of(spent, 1e-15, "prv")
+    assert 0 < epsilon_of(spent, 1e-15, "rdp") < math.inf

@@ -170,7 +170,7 @@ def test_a_statement_is_plain_data_and_says_what_is_hidden_from_whom() -> None:
 def test_a_phase_without_privacy_leaves_the_run_without_a_guarantee() -> None:
     open_first = job(phase(name="open"), phase(dp=central()))
     said = statement(open_first, 6)
-    assert said["epsilon"] is None
+    assert said["epsilon"] == "infinite"
     assert said["phases_without_client_privacy"] == ["open"]
     assert said["epsilon_of_private_phases"] > 0
     assert account(open_first).epsilon(6) == math.inf

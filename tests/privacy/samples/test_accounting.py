@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from rayfl.errors import ScenarioError
-from rayfl.privacy.samples.accounting import LARGEST_PRV, LEADERS, Accountant
+from rayfl.privacy.samples.accounting import LARGEST_PRV, Accountant
 from rayfl.privacy.samples.client_epsilons import ClientEpsilons
-from rayfl.privacy.samples.spending import Mechanism
+from rayfl.privacy.samples.spending import Mechanism, Spending
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -133,6 +133,63 @@ def test_a_history_is_computed_once_whoever_has_it(asked: list[Any]) -> None:
     assert len(asked) == 1
 
 
+def steps_of(samples: int, updates: int = 1) -> Spending:
+    """Updates of one epoch in batches of 32, with noise 1."""
+    return {Mechanism(1.0, min(1.0, 32 / samples)): updates * math.ceil(samples / 32)}
+
+
+def test_the_largest_epsilon_is_found_where_rdp_puts_another_client_first() -> None:
+    clients = [steps_of(samples) for samples in (125, 126, 127, 128, 32)]
+    accountant, expected = Accountant("prv", DELTA), []
+    for spent in clients:
+        ((mechanism, steps),) = spent.items()
+        expected.append(by_opacus("prv", [(mechanism.noise_multiplier, mechanism.rate, steps)]))
+    bounds = accountant.bounds(clients)
+    assert bounds.argmin() == np.argmax(expected) == 4  # last by RDP, and first by PRV
+    assert accountant.maximum(clients) == pytest.approx(max(expected), abs=1e-9)
+    epsilons = ClientEpsilons(accountant, len(clients))
+    epsilons.book(dict(enumerate(clients)))
+    np.testing.assert_allclose(epsilons.each()[0], expected, rtol=0, atol=1e-9)
+    assert epsilons.maximum() == pytest.approx(max(expected), abs=1e-9)
+
+
+def test_a_thousand_clients_that_rdp_puts_first_hide_no_costlier_one() -> None:
+    epsilons = ClientEpsilons(Accountant("prv", DELTA), 1501)
+    epsilons.book({client: steps_of(125) for client in range(1500)} | {1500: steps_of(32)})
+    assert epsilons.bounds().argmin() == 1500
+    assert epsilons.maximum() == pytest.approx(by_opacus("prv", [(1.0, 1.0, 1)]), abs=1e-9)
+
+
+def test_no_clients_epsilon_exceeds_the_largest_whatever_sizes_and_updates_there_are() -> None:
+    rng = np.random.default_rng(0)
+    clients = [
+        steps_of(int(n), int(updates))
+        for n, updates in zip(rng.integers(33, 300, 12), rng.integers(1, 4, 12), strict=True)
+    ]
+    accountant = Accountant("prv", DELTA)
+    assert accountant.maximum(clients) == max(accountant.epsilon(spent) for spent in clients)
+
+
+def test_prv_is_asked_only_for_histories_that_no_other_dominates(asked: list[Any]) -> None:
+    clients = [{Mechanism(1.37, 32 / samples): 4 * updates} for samples in range(97, 129) for updates in (3, 4, 5)]
+    found = Accountant("prv", DELTA).maximum(clients)
+    assert asked == [((1.37, 32 / 97, 20),)]
+    assert found == pytest.approx(by_opacus("prv", [(1.37, 32 / 97, 20)]), abs=1e-9)
+
+
+def test_after_many_histories_the_bound_of_the_next_stands_for_the_rest(
+    asked: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rayfl.privacy.samples.accounting.MOST_ASKED", 3)
+    # noise of their own, so that none dominates another, and all cost about the same
+    clients = [{Mechanism(noise, 0.2): 40} for noise in np.linspace(1.5, 1.51, 6).tolist()]
+    accountant = Accountant("prv", 1.5e-5)
+    found, bounds = accountant.maximum(clients), accountant.bounds(clients)
+    assert len(asked) == 3
+    assert found == sorted(bounds)[-1 - 3]
+    assert all(found >= accountant.epsilon(spent) for spent in clients)
+
+
 def test_a_million_clients_of_a_history_each_ask_prv_for_a_few(asked: list[Any]) -> None:
     accountant, clients = Accountant("prv", DELTA), 1_000_000
     epsilons = ClientEpsilons(accountant, clients)
@@ -140,9 +197,10 @@ def test_a_million_clients_of_a_history_each_ask_prv_for_a_few(asked: list[Any])
     epsilons.book({client: {mechanisms[client % 1000]: 1 + client // 1000} for client in range(clients)})
     largest, median = epsilons.maximum(), epsilons.median()
     found, exact = epsilons.each()
-    assert len(asked) <= LEADERS + 1
+    assert len(asked) <= 2
     assert not exact
     assert len(set(found.tolist())) > 900_000
+    assert largest == pytest.approx(by_opacus("prv", [(4.0, 0.5, 1000)]), abs=1e-9)
     assert 0 < median < largest <= found.max() == pytest.approx(by_opacus("rdp", [(4.0, 0.5, 1000)]), rel=1e-9)
 
 

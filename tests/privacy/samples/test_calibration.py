@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Literal
 
@@ -49,6 +50,13 @@ def test_one_noise_for_all_is_that_of_the_client_that_needs_the_most() -> None:
     found = [epsilon("prv", each, noise) for each in planned]
     assert CLOSE * 4 <= max(found) <= 4
     assert found[0] > found[1] > found[2]
+
+
+def test_the_client_that_needs_the_most_need_not_be_the_first_by_rdp() -> None:
+    planned = [Planned({}, {Access(32 / n): math.ceil(n / 32)}) for n in (125, 126, 127, 128, 32)]
+    noise = noise_of_all(planned, 4.3, Accountant("prv", DELTA))
+    found = [epsilon("prv", each, noise) for each in planned]
+    assert CLOSE * 4.3 <= found[-1] == max(found) <= 4.3
 
 
 @pytest.mark.parametrize("name", ["prv", "rdp"])

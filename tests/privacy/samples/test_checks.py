@@ -9,6 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from rayfl.algorithms.coprefl import CoPreFL
+from rayfl.algorithms.fedavg import FedAvg
+from rayfl.algorithms.sample_request import SampleRequest
 from rayfl.errors import ScenarioError
 from rayfl.tasks.classification import Classification
 from tests.algorithms.scene import CLASSES, INPUTS
@@ -306,3 +309,23 @@ def test_parts_that_are_drawn_once_must_be_the_same_in_all_phases() -> None:
     with pytest.raises(ScenarioError, match=r"phases.b.algorithm.query_share: .*\(a: 0.2, b: 0.4\).*split = 'round'"):
         prepared(**PEOPLE, phases=[phase("a"), phase("b", query_share=0.4)])
     assert prepared(**PEOPLE, phases=[phase("a"), phase("b", query_share=0.4, split="round")]).noise == [1.0, 1.0]
+
+
+class Overlapping(FedAvg):
+    """Reads the first samples under a name of its own, which CoPreFL may have among its queries."""
+
+    def sample_requests(self) -> tuple[SampleRequest, ...]:
+        return (SampleRequest("query", part="mine"), *super().sample_requests())
+
+
+class OwnPart(CoPreFL):
+    def sample_requests(self) -> tuple[SampleRequest, ...]:
+        return (*super().sample_requests(), SampleRequest("query", part="mine"))
+
+
+@pytest.mark.parametrize("kind", [Overlapping, OwnPart])
+def test_parts_that_nobody_knows_to_be_apart_are_refused(kind: type) -> None:
+    line = refusal(algorithm=f"{__name__}:{kind.__name__}")
+    assert line.startswith("phases.private.algorithm: '")
+    assert "reads the part 'mine' of clients' samples" in line
+    assert "leave `part` empty" in line

@@ -163,6 +163,23 @@ def test_shuffled_batches_have_no_planned_epsilon() -> None:
     assert planned.epsilon is None
 
 
+def test_a_budget_refunds_nothing_of_what_was_spent_before_it() -> None:
+    first = phase("first", 8, cohort={"explicit": [[0, 1]]}, local={"dp": dp(accountant="rdp")})
+    second = phase("second", 2, cohort=5, local={"dp": dp(accountant="rdp", max_epsilon=9.0)})
+    spent, limited = job(first, second).sample_plan.phases
+    assert spent.epsilon is not None
+    assert spent.epsilon > 2 * 9
+    assert limited.epsilon == spent.epsilon
+    _, events = run_on_hosts(job(first, second), 1)
+    used = {client: Accountant("rdp", DELTA).epsilon(each) for client, each in spent_in(events).items()}
+    assert max(used.values()) == pytest.approx(limited.epsilon, rel=1e-9)
+    assert len(used) > 2
+    alone = job(second).sample_plan
+    assert alone.phases[0].epsilon == 9
+    (why,) = (note for note in job(first, second).sample_plan.notes if "largest epsilon" in note)
+    assert "client 0's" in why
+
+
 def with_dp(name: str, **options: Any) -> dict[str, Any]:
     return phase(name, local={"dp": dp(**options)})
 

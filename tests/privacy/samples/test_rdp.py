@@ -8,7 +8,8 @@ import warnings
 import numpy as np
 import pytest
 
-from rayfl.privacy.samples.rdp import LEAST_SAMPLED_NOISE, ORDERS, epsilon_of_rdp, epsilons_by_rdp, rdp, rdp_of
+from rayfl.privacy.renyi import OPACUS_ORDERS as ORDERS
+from rayfl.privacy.samples.rdp import LEAST_SAMPLED_NOISE, epsilons_by_rdp, rdp, rdp_of
 from rayfl.privacy.samples.spending import Mechanism
 
 with warnings.catch_warnings():
@@ -74,4 +75,3 @@ def test_parts_count_at_the_larger_of_the_two_and_what_is_about_all_samples_on_t
 
 def test_nothing_spent_is_nothing_and_no_noise_is_infinite() -> None:
     assert epsilons_by_rdp([{}, {Mechanism(1.0, 0.5): 0}, {Mechanism(0.0, 0.5): 1}], 1e-5).tolist() == [0, 0, math.inf]
-    assert epsilon_of_rdp(np.zeros(len(ORDERS)), 1e-5) == 0
