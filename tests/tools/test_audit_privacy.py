@@ -36,7 +36,10 @@ def test_a_run_whose_noise_is_missing_is_found_out(tmp_path: Path, monkeypatch: 
 
 
 def test_a_run_that_does_not_clip_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(per_sample, "clipping_factors", lambda norms, bound: torch.full_like(norms, bound))
+    def no_clipping(norms: torch.Tensor, bound: float) -> torch.Tensor:
+        return torch.full_like(norms, bound if math.isfinite(bound) else 1.0)
+
+    monkeypatch.setattr(per_sample, "clipping_factors", no_clipping)
     bound, accounted = bound_and_account(tmp_path)
     assert bound > accounted
 
