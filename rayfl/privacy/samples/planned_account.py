@@ -66,7 +66,7 @@ class PlannedAccount:
                 self._check_budget(plan, dp)
             return dp.noise_multiplier
         assert dp.target_epsilon is not None
-        self._check_foreseen(plan)
+        self._check_nothing_told(plan)
         planned, kinds = self._kinds(plan)
         pooled = any(is_pool(client, self._populations[plan.number]) for client in kinds)
         try:
@@ -169,8 +169,8 @@ class PlannedAccount:
             "counts; use fewer rounds or steps, a larger target_epsilon, or a larger delta"
         )
 
-    def _check_foreseen(self, plan: PhasePlan) -> None:
-        """Checks that noise found for a target does not tell which clients a hidden cohort drew."""
+    def _check_nothing_told(self, plan: PhasePlan) -> None:
+        """Checks that the noise found for a target tells of no hidden cohort."""
         for before in self._hidden:
             if before.number <= plan.number:
                 raise ScenarioError(
