@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -22,9 +21,6 @@ from rayfl.privacy.samples.calibration import ImpossibleTargetError, Planned, no
 from rayfl.privacy.samples.planned_updates import PlannedUpdates, is_pool, participations, touches_clients
 from rayfl.privacy.samples.renyi_filter import RenyiFilter
 from rayfl.privacy.samples.spending import Mechanism, Spending
-
-LARGE = 10.0
-"""An epsilon above which it is said why it is large."""
 
 
 def dp_of(plan: PhasePlan) -> SampleDP:
@@ -92,33 +88,14 @@ class PlannedAccount:
         """The largest epsilon of any client."""
         return self._accountant.maximum(self._totals())
 
-    def notes(self, epsilon: float | None) -> list[str]:
-        """Warnings, and why an epsilon is large, in a line each.
-
-        Args:
-            epsilon: The largest of any client; None where no accountant covers it.
-        """
+    def costliest(self) -> tuple[int, Spending] | None:
+        """The client that will have spent the most, by RDP, and what; None where only pools of samples are used."""
         sizes = self._populations[self._first.number].sizes
-        delta, samples, found = self._accountant.delta, int(sizes.sum()), []
-        if delta > 1 / samples:
-            found.append(
-                f"local.dp.delta = {delta:g} is above 1 / ({samples:,} training samples): a mechanism may reveal a "
-                f"whole sample with that probability; use at most {10 ** math.floor(-math.log10(samples)):g}"
-            )
-        if epsilon is not None and LARGE < epsilon < math.inf:
-            clients = [client for client in self._spent if client < len(sizes)]
-            if clients:
-                bounds = self._accountant.bounds([self._total(client) for client in clients])
-                worst = clients[int(bounds.argmax())]
-                rate = max((mechanism.rate for mechanism in self._total(worst)), default=0.0)
-                found.append(
-                    f"the largest epsilon is client {worst}'s: a step draws each of its {sizes[worst]:,} training "
-                    f"samples with rate {rate:.3g}, so that little hides any of them; fewer steps, smaller batches, "
-                    "more noise or larger clients make it smaller"
-                )
-        if epsilon == math.inf:
-            found.append("noise_multiplier = 0 hides nothing: epsilon is infinite, and this run gives no guarantee")
-        return found
+        if not (clients := [client for client in self._spent if client < len(sizes)]):
+            return None
+        totals = [self._total(client) for client in clients]
+        place = int(self._accountant.bounds(totals).argmax())
+        return clients[place], totals[place]
 
     def _accesses(self, plan: PhasePlan) -> dict[int, Accesses]:
         """What each client or pool that takes part will ask of its samples in the whole phase."""

@@ -13,6 +13,7 @@ from rayfl.engine.phase_plan import PhasePlan, plan_phases
 from rayfl.engine.workload import Population
 from rayfl.errors import ScenarioError
 from rayfl.privacy.samples.noise_multipliers import PhaseNoise
+from rayfl.privacy.samples.notes import notes
 from rayfl.privacy.samples.planned_account import PlannedAccount, dp_of
 from rayfl.privacy.samples.planned_updates import touches_clients
 
@@ -80,7 +81,8 @@ def plan_sample_privacy(scenario: Scenario, populations: Sequence[Population]) -
         else:
             largest = None
         phases.append(PlannedPhase(plan.phase.name, found, largest, dp.target_epsilon))
-    return SamplePlan(noise, phases, account.notes(phases[-1].epsilon))
+    sizes = populations[private[0].number].sizes
+    return SamplePlan(noise, phases, notes(sizes, dp_of(private[0]).delta, phases[-1].epsilon, account.costliest))
 
 
 def _any_dp(plans: Sequence[PhasePlan]) -> bool:

@@ -1,0 +1,43 @@
+"""Warnings before a run, and why its epsilon is large."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from rayfl.privacy.samples.spending import Spending
+
+LARGE = 10.0
+"""An epsilon above which it is said why it is large."""
+
+
+def notes(
+    sizes: np.ndarray, delta: float, epsilon: float | None, costliest: Callable[[], tuple[int, Spending] | None]
+) -> list[str]:
+    """Warns and explains, in a line each.
+
+    Args:
+        sizes: [clients] training samples of each.
+        delta: Of the guarantee.
+        epsilon: The largest of any client at the run's end; None where no accountant covers it.
+        costliest: Finds the client that will have spent the most, and what.
+    """
+    samples, found = int(sizes.sum()), []
+    if delta > 1 / samples:
+        found.append(
+            f"local.dp.delta = {delta:g} is above 1 / ({samples:,} training samples): a mechanism may reveal a "
+            f"whole sample with that probability; use at most {10 ** math.floor(-math.log10(samples)):g}"
+        )
+    if epsilon is not None and LARGE < epsilon < math.inf and (worst := costliest()) is not None:
+        client, spent = worst
+        rate = max((mechanism.rate for mechanism in spent), default=0.0)
+        found.append(
+            f"the largest epsilon is client {client}'s: a step draws each of its {sizes[client]:,} training "
+            f"samples with rate {rate:.3g}, so that little hides any of them; fewer steps, smaller batches, "
+            "more noise or larger clients make it smaller"
+        )
+    if epsilon == math.inf:
+        found.append("noise_multiplier = 0 hides nothing: epsilon is infinite, and this run gives no guarantee")
+    return found
