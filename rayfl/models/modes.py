@@ -29,22 +29,12 @@ def evaluation_mode(*networks: nn.Module) -> Iterator[None]:
     Recurrent layers stay in training mode, with their dropout set to zero, which computes the same: cuDNN refuses the
     backward pass of a recurrent layer in evaluation mode.
     """
-    modules = [module for network in networks for module in network.modules()]
-    modes = [(module, module.training) for module in modules]
-    recurrent = [(module, module.dropout) for module in modules if isinstance(module, nn.RNNBase)]
-    try:
+    with _recurrent_without_dropout(networks) as recurrent:
         for network in networks:
             network.eval()
-        for layer, _ in recurrent:
-            layer.dropout = 0.0
+        for layer in recurrent:
             layer.train()
         yield
-    finally:
-        for layer, dropout in recurrent:
-            layer.dropout = dropout
-        # One by one, for train() of a module would change the modes of those inside it.
-        for module, training in modes:
-            module.training = training
 
 
 @contextmanager
@@ -55,17 +45,26 @@ def training_without_dropout(network: nn.Module, frozen: Sequence[str] = ()) -> 
         network: The network.
         frozen: Names of the modules that compute as after `eval()`.
     """
-    modes = [(module, module.training) for module in network.modules()]
-    recurrent = [(module, module.dropout) for module in network.modules() if isinstance(module, nn.RNNBase)]
-    try:
+    with _recurrent_without_dropout([network]):
         network.train()
-        for layer, _ in recurrent:
-            layer.dropout = 0.0
         with evaluation_mode(*(network.get_submodule(name) for name in frozen)), _WithoutDropout():
             yield
+
+
+@contextmanager
+def _recurrent_without_dropout(networks: Sequence[nn.Module]) -> Iterator[list[nn.RNNBase]]:
+    """Within it, recurrent layers, which it gives, drop nothing; then their dropout and all modes are as before."""
+    modules = [module for network in networks for module in network.modules()]
+    modes = [(module, module.training) for module in modules]
+    recurrent = [(module, module.dropout) for module in modules if isinstance(module, nn.RNNBase)]
+    try:
+        for layer, _ in recurrent:
+            layer.dropout = 0.0
+        yield [layer for layer, _ in recurrent]
     finally:
         for layer, dropout in recurrent:
             layer.dropout = dropout
+        # One by one, for train() of a module would change the modes of those inside it.
         for module, training in modes:
             module.training = training
 
