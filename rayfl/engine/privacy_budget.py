@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
-from rayfl.config.scenario import Scenario
 from rayfl.data.pools import pool_number
 from rayfl.engine.phase_plan import PhasePlan
 from rayfl.engine.round_index import RoundIndex
@@ -59,13 +57,15 @@ class PrivacyBudget:
     Rounds are submitted before earlier ones are committed, so that what those will spend counts as spent.
 
     Args:
-        scenario: What runs.
-        plans: Its phases.
+        seed: The scenario's.
+        plans: The run's phases.
         populations: The clients of each phase.
     """
 
-    def __init__(self, scenario: Scenario, plans: Sequence[PhasePlan], populations: Sequence[Population]) -> None:
-        self._scenario, self._plans, self._populations = scenario, plans, populations
+    def __init__(self, seed: int, plans: Sequence[PhasePlan], populations: Sequence[Population]) -> None:
+        self._seed, self._populations = seed, populations
+        self._phases = [plan.phase for plan in plans]
+        self._planned = [PlannedUpdates(*parts) for parts in zip(plans, populations, strict=True)]
         self._accounts = PrivacyAccounts()
         self._left_out: set[int] = set()
         self._under_way: dict[int, dict[int, Spending]] = {}
@@ -82,12 +82,12 @@ class PrivacyBudget:
 
     def admit(self, index: RoundIndex, cohort: Sequence[int]) -> Admission:
         """Says who takes part in a round, and counts what they will spend."""
-        dp = index.config(self._scenario).local.dp
+        dp = self._phases[index.phase].local.dp
         if dp is None or dp.max_epsilon is None:
             return Admission(cohort)
         assert dp.noise_multiplier is not None  # `SampleDP` has no budget without it
         filter, planned = RenyiFilter(dp.max_epsilon, dp.delta), self._planned[index.phase]
-        accesses = {client: planned.in_round(client, index, self._scenario.seed) for client in cohort}
+        accesses = {client: planned.in_round(client, index, self._seed) for client in cohort}
         updates = {client: with_noise(accesses[client], dp.noise_multiplier) for client in cohort}
         admitted = [client for client in cohort if self._fits(filter, index, client, updates[client])]
         left_out = tuple(client for client in cohort if client not in set(admitted))
@@ -126,10 +126,6 @@ class PrivacyBudget:
         self._left_out.update(clients)
         return clients
 
-    @cached_property
-    def _planned(self) -> list[PlannedUpdates]:
-        return [PlannedUpdates(*parts) for parts in zip(self._plans, self._populations, strict=True)]
-
     def _fits(self, filter: RenyiFilter, index: RoundIndex, client: int, update: Spending) -> bool:
         population = self._populations[index.phase]
         pool = pool_number("clients", len(population.sizes))
@@ -151,11 +147,11 @@ class PrivacyBudget:
         return total
 
     def _check(self, index: RoundIndex, spent: SpendingByClient) -> None:
-        phase, population = index.config(self._scenario), self._populations[index.phase]
+        phase, population = self._phases[index.phase], self._populations[index.phase]
         for client, spending in spent.items():
             if client > pool_number("clients", len(population.sizes)) or phase.local.dp is None:
                 continue
-            planned = self._planned[index.phase].in_round(client, index, self._scenario.seed)
+            planned = self._planned[index.phase].in_round(client, index, self._seed)
             if not _within(spending, planned):
                 raise RayflError(
                     f"phases.{phase.name}.local.dp: in round {index.round} client {client} spent more than "

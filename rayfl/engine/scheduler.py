@@ -74,7 +74,7 @@ class Scheduler:
         self._evaluations = PendingEvaluations(scenario, backend)
         self._committed, self._traffic = BEFORE, Traffic()
         self._sampling = Sampling(scenario, self._plans, populations)
-        self._budget = PrivacyBudget(scenario, self._plans, populations)
+        self._budget = PrivacyBudget(scenario.seed, self._plans, populations)
         self._start = 0.0
         self._settles, self._stopped = settles, False
 

@@ -110,7 +110,7 @@ def test_what_is_under_way_counts_as_spent(leaving_out: Job) -> None:
     drawn = {round: [int(client) for client in stream(5, "test", round).permutation(5)[:3]] for round in range(4, 34)}
 
     def admitted(ahead: int) -> list[tuple[Sequence[int], tuple[int, ...]]]:
-        accounts = PrivacyBudget(scenario, plans, leaving_out.populations)
+        accounts = PrivacyBudget(scenario.seed, plans, leaving_out.populations)
         planned = PlannedUpdates(plans[1], leaving_out.populations[1])
         found, open_rounds = [], []
         for round, cohort in drawn.items():

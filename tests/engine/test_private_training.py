@@ -158,7 +158,7 @@ def test_noise_has_the_standard_deviation_of_the_bound_times_the_multiplier_over
         trained(job({**DP, **options, "noise_multiplier": multiplier}, local, scene, **alone(1)))
         for multiplier in (3.0, 0)
     )
-    noise = (without - with_noise)[np.abs(without) > 0].astype(np.float64)  # padding aside
+    noise = (without - with_noise)[np.abs(without) > 0].astype(np.float64)  # without padding
     assert len(noise) > 100_000
     scaled = noise / (3.0 * DP["max_grad_norm"] / 50)
     assert abs(scaled.mean()) < 5 / np.sqrt(len(noise))

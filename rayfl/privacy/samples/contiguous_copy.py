@@ -21,6 +21,9 @@ from rayfl.models.flat import FlatModel
 RECURRENT: dict[type[nn.RNNBase], type[nn.Module]] = {nn.LSTM: DPLSTM, nn.GRU: DPGRU}
 """PyTorch's recurrent layers, which compute in one call, and Opacus' own, step by step; parameters have equal names."""
 
+RECURRENT_OPTIONS = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional")
+"""What both are built with, and keep as attributes."""
+
 
 def contiguous_copy(model: FlatModel) -> nn.Module:
     """A network with the same names, modes and options as the resident one and memory of its own.
@@ -92,15 +95,8 @@ def _replaced(layer: nn.RNNBase) -> nn.Module | None:
     kind = next((own for theirs, own in RECURRENT.items() if isinstance(layer, theirs)), None)
     if kind is None or layer.proj_size:
         return None
-    replaced = kind(
-        layer.input_size,
-        layer.hidden_size,
-        num_layers=layer.num_layers,
-        bias=layer.bias,
-        batch_first=layer.batch_first,
-        dropout=layer.dropout,
-        bidirectional=layer.bidirectional,
-    ).to(next(layer.parameters()).device)
+    options = {option: getattr(layer, option) for option in RECURRENT_OPTIONS}
+    replaced = kind(**options).to(next(layer.parameters()).device)
     replaced.load_state_dict(layer.state_dict())
     flags = {name: parameter.requires_grad for name, parameter in layer.named_parameters()}
     for name, parameter in replaced.named_parameters():

@@ -1,4 +1,4 @@
-"""Gradients of single samples, clipped and summed; computed by Opacus on a copy of the resident network."""
+"""Gradients of single samples, clipped and summed: by hooks of Opacus on a copy of the resident network."""
 
 from __future__ import annotations
 
