@@ -12,18 +12,18 @@ from rayfl.cluster.main_objects import install_main_objects
 from rayfl.cluster.starting import Started
 from rayfl.config.scenario import Scenario
 from rayfl.engine.memory import keep_freed_memory
-from rayfl.privacy.clients.mechanism import ClientMechanism
+from rayfl.planning.client_mechanism import ClientMechanism
 
 if TYPE_CHECKING:
     from rayfl.algorithms.exchange import Exchange
     from rayfl.engine.client_states import Snapshot
-    from rayfl.engine.events import Evaluated
     from rayfl.engine.host import Host
     from rayfl.engine.reduction import HostAnswers
-    from rayfl.engine.round_index import RoundIndex
     from rayfl.engine.scoring import Score
-    from rayfl.engine.slices import Slice
-    from rayfl.engine.update_report import UpdateReport
+    from rayfl.planning.events import Evaluated
+    from rayfl.planning.round_index import RoundIndex
+    from rayfl.planning.slices import Slice
+    from rayfl.planning.update_report import UpdateReport
 
 
 class HostActor:

@@ -23,8 +23,8 @@ from rayfl.cluster.scheduler_actor import SchedulerActor
 from rayfl.cluster.server_actor import ServerActor
 from rayfl.cluster.workers import ActorWorker, RayBackend, names_of
 from rayfl.config.scenario import Scenario
-from rayfl.engine.events import Event, RoundDone, RoundSettled
 from rayfl.engine.job import Job, Session
+from rayfl.planning.events import Event, RoundDone, RoundSettled
 
 
 class RaySession:

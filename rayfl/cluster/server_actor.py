@@ -12,14 +12,14 @@ from rayfl.cluster.main_objects import install_main_objects
 from rayfl.cluster.starting import Started
 from rayfl.config.scenario import Scenario
 from rayfl.engine.server import Server, ServerSnapshot
-from rayfl.engine.workload import InitialModel, Workload
-from rayfl.privacy.clients.mechanism import ClientMechanism
-from rayfl.privacy.samples.noise_multipliers import PhaseNoise
+from rayfl.planning.client_mechanism import ClientMechanism
+from rayfl.planning.noise_multipliers import PhaseNoise
+from rayfl.planning.workload import InitialModel, Workload
 
 if TYPE_CHECKING:
     from rayfl.algorithms.exchange import Exchange
     from rayfl.engine.reduction import HostAnswers
-    from rayfl.engine.round_index import RoundIndex
+    from rayfl.planning.round_index import RoundIndex
 
 WorkloadsBox = list["ray.ObjectRef[tuple[Sequence[Workload], Sequence[PhaseNoise]]]"]
 """What hosts hold, as a reference in a list: Ray replaces a bare one among a call's arguments by its value."""

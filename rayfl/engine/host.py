@@ -15,26 +15,26 @@ from rayfl.data.device_copy import to_tensor
 from rayfl.data.pools import pool_number
 from rayfl.engine.client_states import ClientStates, Snapshot
 from rayfl.engine.device import choose_device
-from rayfl.engine.events import Evaluated
 from rayfl.engine.failed_update import told_as_client_error
 from rayfl.engine.host_evaluation import HostEvaluation
 from rayfl.engine.outgoing_answer import apply_transforms, check_lengths
-from rayfl.engine.phase_plan import commits_before, plan_phases
 from rayfl.engine.platform_facts import platform_facts, processor_name
 from rayfl.engine.reduction import HostAnswers, Reduction
 from rayfl.engine.resident import Resident
-from rayfl.engine.round_index import RoundIndex
 from rayfl.engine.scoring import Score
-from rayfl.engine.slices import Slice
 from rayfl.engine.threads import use_threads
-from rayfl.engine.update_report import ReportBuilder, UpdateReport
-from rayfl.engine.workload import Workload
 from rayfl.errors import RayflError
 from rayfl.local.context import ClientContext, ClientState, ClientStreams
 from rayfl.local.requests import ClientUpdate
+from rayfl.planning.client_mechanism import ClientMechanism
+from rayfl.planning.events import Evaluated
+from rayfl.planning.noise_multipliers import PhaseNoise, noise_multiplier
+from rayfl.planning.phase_plan import commits_before, plan_phases
+from rayfl.planning.round_index import RoundIndex
+from rayfl.planning.slices import Slice
+from rayfl.planning.update_report import ReportBuilder, UpdateReport
+from rayfl.planning.workload import Workload
 from rayfl.privacy.clients.answers import hidden_model, hide_answer
-from rayfl.privacy.clients.mechanism import ClientMechanism
-from rayfl.privacy.samples.noise_multipliers import PhaseNoise, noise_multiplier
 
 T = TypeVar("T")
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from rayfl.engine.backend import Ref
 from rayfl.engine.device import settings_restored
-from rayfl.engine.events import Event
 from rayfl.engine.host import Host
 from rayfl.engine.initial_model import TORCH_GLOBALS
 from rayfl.engine.job import Job, Session
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
+from rayfl.planning.events import Event
 
 
 class _Value:

@@ -10,12 +10,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from rayfl.config.scenario import Scenario
-from rayfl.engine.events import Event
-from rayfl.engine.headline import Headline, headline_of
-from rayfl.engine.workload import InitialModel, Population, Workload
 from rayfl.errors import ScenarioError
-from rayfl.privacy.clients.mechanism import ClientMechanism, ClientPlan
-from rayfl.privacy.samples.noise_multipliers import PhaseNoise
+from rayfl.planning.client_mechanism import ClientMechanism, ClientPlan
+from rayfl.planning.events import Event
+from rayfl.planning.headline import Headline, headline_of
+from rayfl.planning.noise_multipliers import PhaseNoise
+from rayfl.planning.workload import InitialModel, Population, Workload
 from rayfl.privacy.samples.planning import SamplePlan
 from rayfl.tasks.metrics.building import build_metrics
 

@@ -10,12 +10,12 @@ import numpy as np
 from rayfl.algorithms.exchange import Exchange
 from rayfl.algorithms.server_state import ServerState
 from rayfl.config.scenario import Scenario
-from rayfl.engine.phase_plan import plan_phases
 from rayfl.engine.reduction import HostAnswers
-from rayfl.engine.round_index import RoundIndex
 from rayfl.engine.server_round import ServerRound
-from rayfl.engine.workload import InitialModel
-from rayfl.privacy.clients.mechanism import ClientMechanism
+from rayfl.planning.client_mechanism import ClientMechanism
+from rayfl.planning.phase_plan import plan_phases
+from rayfl.planning.round_index import RoundIndex
+from rayfl.planning.workload import InitialModel
 
 BEFORE = RoundIndex(0, 0, 0)
 """Position before the first round."""

@@ -14,11 +14,11 @@ from rayfl.algorithms.exchange import MORE_IF_SUMMED, Answers, Exchange
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.server_training import followed_by_training
 from rayfl.config.scenario import Scenario
-from rayfl.engine.phase_plan import PhasePlan
 from rayfl.engine.reduction import HostAnswers, reduce_hosts
-from rayfl.engine.round_index import RoundIndex
 from rayfl.errors import DivergenceError, RayflError
-from rayfl.privacy.clients.mechanism import ClientMechanism
+from rayfl.planning.client_mechanism import ClientMechanism
+from rayfl.planning.phase_plan import PhasePlan
+from rayfl.planning.round_index import RoundIndex
 from rayfl.privacy.clients.noised_sums import bound_of, noised
 from rayfl.streams import stream
 from rayfl.user_code import their_traceback

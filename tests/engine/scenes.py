@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from rayfl.config.scenario import Scenario
-from rayfl.engine.events import Event
 from rayfl.engine.host import Host
 from rayfl.engine.inline import InlineBackend
 from rayfl.engine.job import Job
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
+from rayfl.planning.events import Event
 from rayfl.preparation import prepare
 
 PRETRAIN = {"name": "cyclic", "schedule": "relay", "rounds": 3, "cohort": 4, "local": {"steps": 3, "batch_size": 8}}

@@ -17,12 +17,12 @@ from rayfl.algorithms.exchange import Answer, Answers, Released
 from rayfl.algorithms.server_state import ServerState
 from rayfl.config.privacy import Quantile
 from rayfl.config.scenario import Scenario
-from rayfl.engine.events import RoundDone
 from rayfl.engine.exact_sum import ExactSum, combine
 from rayfl.engine.job import Job
 from rayfl.local.context import ClientStreams
+from rayfl.planning.client_mechanism import BELOW, CLIP_NORM, ClientMechanism
+from rayfl.planning.events import RoundDone
 from rayfl.privacy.clients.answers import hide_answer
-from rayfl.privacy.clients.mechanism import BELOW, CLIP_NORM, ClientMechanism
 from rayfl.privacy.clients.noised_sums import noised
 from rayfl.privacy.noise import standard_normal
 from rayfl.streams import stream

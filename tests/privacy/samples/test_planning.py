@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfl.engine.phase_plan import plan_phases
-from rayfl.engine.round_index import RoundIndex
 from rayfl.errors import ScenarioError
+from rayfl.local.spending import Mechanism
+from rayfl.planning.phase_plan import plan_phases
+from rayfl.planning.round_index import RoundIndex
 from rayfl.privacy.samples.accesses import Access, Accesses, times, with_noise, without_noise
 from rayfl.privacy.samples.accounting import Accountant
 from rayfl.privacy.samples.planned_updates import PlannedUpdates, participations
-from rayfl.privacy.samples.spending import Mechanism
 from tests.engine.scenes import run_on_hosts
 from tests.privacy.samples.scene import dp, job, phase, spent_in
 from tests.user_code import SHARD_SIZES

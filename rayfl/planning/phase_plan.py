@@ -18,7 +18,7 @@ from rayfl.config.phase import BySampler, Phase
 from rayfl.config.privacy import Quantile
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
-from rayfl.privacy.clients.mechanism import CLIP_NORM
+from rayfl.planning.client_mechanism import CLIP_NORM
 
 
 @dataclass(frozen=True)
