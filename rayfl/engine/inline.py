@@ -72,8 +72,8 @@ class InlineSession:
     dashboard = None
 
     def __init__(self, job: Job) -> None:
-        host = Host(0, job.scenario, job.workloads, job.noise, job.client_mechanisms)
-        self._server = Server(job.scenario, job.initial_models, job.num_clients, job.client_mechanisms)
+        host = Host(0, job.scenario, job.workloads, job.protection)
+        self._server = Server(job.scenario, job.initial_models, job.num_clients, job.protection)
         backend = InlineBackend([host], self._server)
         self._scheduler = Scheduler(job.scenario, backend, job.populations, job.settles)
         self.hosts = [host.describe()]

@@ -41,10 +41,8 @@ def prepared(**changes: Any) -> Job:
 
 def cast(job: Job, hosts: int, settles: bool = False) -> tuple[Scheduler, Server]:
     """A scheduler on several hosts and a server, all of them new and in this process."""
-    server = Server(job.scenario, job.initial_models, job.num_clients, job.client_mechanisms)
-    workers: Sequence[Host] = [
-        Host(index, job.scenario, job.workloads, job.noise, job.client_mechanisms) for index in range(hosts)
-    ]
+    server = Server(job.scenario, job.initial_models, job.num_clients, job.protection)
+    workers: Sequence[Host] = [Host(index, job.scenario, job.workloads, job.protection) for index in range(hosts)]
     backend = InlineBackend(workers, server)
     return Scheduler(job.scenario, backend, job.populations, settles), server
 

@@ -229,7 +229,7 @@ def test_an_update_that_a_host_repeats_is_booked_once() -> None:
 
     def spent(repeats: bool) -> SpendingByClient:
         server = Server(given.scenario, given.initial_models, given.num_clients)
-        host: Any = Host(0, given.scenario, given.workloads, given.noise)
+        host: Any = Host(0, given.scenario, given.workloads, given.protection)
         backend = InlineBackend([RepeatingHost(host) if repeats else host], server)  # type: ignore[list-item]
         scheduler = Scheduler(given.scenario, backend, given.populations)
         list(scheduler.run())

@@ -10,8 +10,7 @@ import numpy as np
 
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
-from rayfl.planning.noise_multipliers import PhaseNoise
-from rayfl.planning.phase_plan import PhasePlan, plan_phases
+from rayfl.planning.phase_plan import PhaseNoise, PhasePlan, plan_phases
 from rayfl.planning.workload import Population
 from rayfl.privacy.samples.notes import notes
 from rayfl.privacy.samples.planned_account import PlannedAccount, dp_of
