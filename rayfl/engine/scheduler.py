@@ -19,11 +19,11 @@ from rayfl.engine.schedules import SCHEDULES
 from rayfl.engine.schedules.schedule import SubmittedRound
 from rayfl.engine.server import BEFORE, ServerSnapshot
 from rayfl.local.spending import SpendingByClient
-from rayfl.planning.evaluated_clients import slices_of_round
 from rayfl.planning.events import BudgetSpent, ClientScalars, Event, RoundDone, RoundSettled, Traffic
 from rayfl.planning.phase_plan import plan_phases, scores_personal_models
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.sampling import Sampling, SamplingSnapshot, reported_scalars
+from rayfl.planning.slices import slices_of_round
 from rayfl.planning.update_report import UpdateReport
 from rayfl.planning.workload import Population
 

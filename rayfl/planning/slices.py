@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from rayfl.config.execution import Evaluation
 from rayfl.data.dataset import Shards
 from rayfl.data.held_out import HeldOut
 from rayfl.errors import ScenarioError
+from rayfl.planning.round_index import RoundIndex
 from rayfl.streams import stream
 
 if TYPE_CHECKING:
@@ -112,6 +114,17 @@ def cut(config: Evaluation, store: ShardStore) -> list[Slice]:
     return plain + [
         Slice(bounds[client], bounds[client + 1], int(client), personalized=True, set=of_clients) for client in owners
     ]
+
+
+def slices_of_round(slices: Sequence[Slice], config: Evaluation, seed: int, index: RoundIndex) -> Sequence[Slice]:
+    """The slices on which a round is evaluated: all, or those of clients drawn for this round from its own stream."""
+    if config.clients is None:
+        return slices
+    of_clients = "test" if any(part.set == "test" and part.client >= 0 for part in slices) else "client_test"
+    owners = sorted({part.client for part in slices if part.set == of_clients})
+    rng = stream(seed, "evaluated clients", index.round)
+    drawn = set(rng.choice(owners, config.clients, replace=False, shuffle=False).tolist())
+    return [part for part in slices if part.client < 0 or part.client in drawn]
 
 
 def _client_set(config: Evaluation, store: ShardStore) -> str:

@@ -10,10 +10,9 @@ import pytest
 
 from rayfl.config.execution import Evaluation
 from rayfl.errors import ScenarioError
-from rayfl.planning.evaluated_clients import slices_of_round
 from rayfl.planning.events import Evaluated, RoundDone
 from rayfl.planning.round_index import RoundIndex
-from rayfl.planning.slices import Slice
+from rayfl.planning.slices import Slice, slices_of_round
 from tests.algorithms.scene import PLAIN, SIZES, prepared
 from tests.engine.scenes import cast, run_on_hosts, without_clock
 
