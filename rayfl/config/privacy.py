@@ -25,8 +25,9 @@ class SampleDP(Section):
     """DP-SGD at the clients (Abadi et al., CCS 2016): a client's updates hide each of its samples.
 
     A step draws every sample with rate q = min(1, batch_size / samples), clips the gradient of each to `max_grad_norm`,
-    adds Gaussian noise of standard deviation `noise_multiplier * max_grad_norm` to their sum, and divides by
-    `batch_size`. What guarantee a run gives is in docs/privacy.md and in its privacy.json.
+    adds Gaussian noise of standard deviation `noise_multiplier * max_grad_norm` to their sum, and divides by the
+    expected number of drawn samples, min(batch_size, samples). What guarantee a run gives is in docs/privacy.md and in
+    its privacy.json.
 
     Attributes:
         noise_multiplier: Standard deviation of the noise as a multiple of `max_grad_norm`.
