@@ -127,7 +127,8 @@ class ClientDP(Section):
             phase.
         clip_norm: C, the bound on the L2 norm of a client's contribution, all clients having the weight 1, or
             `{ quantile = 0.5 }`.
-        delta: Of the guarantee; by default, and at most, 1 / M^1.1 of M clients.
+        delta: Of the guarantee; by default, and at most, 1 / M^1.1 of M clients. It has no default where that is above
+            0.01 (up to 65 clients).
         accountant: `prv` for Bernoulli cohorts, where it is the default; `rdp` for those of fixed size too.
         secure: Draws noise, and with `central` the cohorts, from the operating system's cryptographic source, so that
             no run can be repeated. Otherwise they come from the scenario's seed.
