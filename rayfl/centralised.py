@@ -8,10 +8,10 @@ from rayfl.algorithms.building import build_algorithm
 from rayfl.config.phase import CentralPhase, Phase
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
-from rayfl.engine.cohort import expected_cohort_size
 from rayfl.errors import ScenarioError
 from rayfl.local.draws import typical
 from rayfl.local.steps import batches_of_steps
+from rayfl.planning.cohort import expected_cohort_size
 
 
 def centralised(scenario: Scenario, sizes: np.ndarray) -> Scenario:

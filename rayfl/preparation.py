@@ -8,15 +8,15 @@ from rayfl.config.scenario import Scenario
 from rayfl.data.folders import cache_folder
 from rayfl.data.store import build_store
 from rayfl.engine.client_statistics import check_client_statistics
-from rayfl.engine.cohort import check_cohort
 from rayfl.engine.initial_model import build_checked
 from rayfl.engine.job import Job
 from rayfl.engine.phase_checks import check_scenario
-from rayfl.engine.phase_plan import plan_phases
 from rayfl.engine.requirements import check_metrics, check_requirements
-from rayfl.engine.slices import cut, draw_test_samples
-from rayfl.engine.workload import InitialModel, Workload
 from rayfl.models.flat import FlatModel
+from rayfl.planning.cohort import check_cohort
+from rayfl.planning.phase_plan import plan_phases
+from rayfl.planning.slices import cut, draw_test_samples
+from rayfl.planning.workload import InitialModel, Workload
 from rayfl.privacy.clients.planning import plan_client_privacy
 from rayfl.privacy.samples.network_checks import check_network
 from rayfl.privacy.samples.planning import plan_sample_privacy

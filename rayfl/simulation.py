@@ -20,11 +20,11 @@ from rayfl.centralised import centralised
 from rayfl.config.loading import Overrides, load_scenario
 from rayfl.config.scenario import Scenario
 from rayfl.data.folders import cache_folder, data_folder
-from rayfl.engine.events import EventConsumer, RoundSettled
 from rayfl.engine.job import Job, Session
 from rayfl.errors import ScenarioError
 from rayfl.interruption import interruptible, is_interrupt
 from rayfl.models.flat import FlatModel
+from rayfl.planning.events import EventConsumer, RoundSettled
 from rayfl.preparation import prepare
 from rayfl.report.announcement import announce, announce_hosts
 from rayfl.report.ending import committed_model, draw, end_callbacks, end_early

@@ -17,8 +17,8 @@ import rayfl
 from rayfl.config import Scenario, load_scenario
 from rayfl.config.local import Local
 from rayfl.config.phase import Phase
-from rayfl.engine.cohort import cohort_of
-from rayfl.engine.round_index import RoundIndex
+from rayfl.planning.cohort import cohort_of
+from rayfl.planning.round_index import RoundIndex
 from rayfl.streams import stream, torch_seed
 from tests.user_code import CLASSES, SHARD_SIZES, SmallConvNet, pictures
 

@@ -36,15 +36,26 @@ ABOVE = (
     "rayfl.simulation",
     "rayfl.start",
 )
+STOREYS = (
+    ("rayfl.config",),
+    ("rayfl.component",),
+    ("rayfl.data", "rayfl.models", "rayfl.tasks"),
+    ("rayfl.local",),
+    ("rayfl.algorithms",),
+    ("rayfl.planning",),
+    ("rayfl.privacy",),
+    ("rayfl.engine",),
+    ABOVE,
+)
+"""From the ground up: a room knows nothing of those above it, nor of its neighbours on the same storey."""
+
 FORBIDDEN = {
-    "rayfl.config": ("rayfl.algorithms", "rayfl.data", "rayfl.engine", "rayfl.local", "rayfl.models", *ABOVE),
-    "rayfl.algorithms": ("rayfl.engine", "rayfl.privacy", *ABOVE),
-    "rayfl.local": ("rayfl.engine", *ABOVE),
-    "rayfl.models": ("rayfl.engine", *ABOVE),
-    "rayfl.data": ("rayfl.engine", *ABOVE),
-    "rayfl.tasks": ("rayfl.algorithms", "rayfl.data", "rayfl.engine", "rayfl.local", "rayfl.models", *ABOVE),
-    "rayfl.engine": ABOVE,
-    "rayfl.privacy": ABOVE,
+    room: (
+        *(other for other in storey if other != room),
+        *(above for higher in STOREYS[level + 1 :] for above in higher),
+    )
+    for level, storey in enumerate(STOREYS[:-1])
+    for room in storey
 }
 MAY_IMPORT_RAY = ("rayfl.cluster",)
 MAY_IMPORT_CLUSTER = ("rayfl.cluster", "rayfl.simulation", "rayfl.scenario", "rayfl.grid")

@@ -21,10 +21,10 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 import rayfl
-from rayfl.engine.events import Event, RoundDone
 from rayfl.engine.inline import InlineSession
 from rayfl.errors import ClientError, ResourceError
 from rayfl.interruption import Terminated, interruptible
+from rayfl.planning.events import Event, RoundDone
 from rayfl.report.records import Records
 from rayfl.simulation import Result
 

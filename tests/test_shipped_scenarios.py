@@ -17,13 +17,13 @@ from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
 from rayfl.data.folders import cache_folder
 from rayfl.data.store import ShardStore, build_store
-from rayfl.engine.cohort import check_cohort
 from rayfl.engine.initial_model import build_network
 from rayfl.engine.phase_checks import check_scenario
 from rayfl.engine.requirements import check_requirements
 from rayfl.grid.cells import Cell, cells_of
 from rayfl.grid.running import planned
 from rayfl.grid.schema import Published, load_grid
+from rayfl.planning.cohort import check_cohort
 from rayfl.preparation import prepare
 from rayfl.resolution import resolve
 from rayfl.tasks.building import build_task

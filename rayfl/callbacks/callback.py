@@ -11,9 +11,9 @@ from rich.console import Console
 
 from rayfl.component import Component
 from rayfl.config.scenario import Scenario
-from rayfl.engine.events import RoundDone
-from rayfl.engine.headline import Headline
 from rayfl.errors import RayflError
+from rayfl.planning.events import RoundDone
+from rayfl.planning.headline import Headline
 from rayfl.report.columns import METRICS
 
 if TYPE_CHECKING:

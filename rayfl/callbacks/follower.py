@@ -11,9 +11,9 @@ from rich.console import Console
 
 from rayfl.callbacks.callback import Callback, Ending, RunSoFar
 from rayfl.config.scenario import Scenario
-from rayfl.engine.events import Evaluated, Event, RoundDone
-from rayfl.engine.headline import Headline
 from rayfl.errors import ClientError, RayflError
+from rayfl.planning.events import Evaluated, Event, RoundDone
+from rayfl.planning.headline import Headline
 from rayfl.report.metrics_row import metrics_row
 from rayfl.report.status import Stop
 from rayfl.user_code import report_as_theirs

@@ -12,18 +12,17 @@ from rayfl.cluster.main_objects import install_main_objects
 from rayfl.cluster.starting import Started
 from rayfl.config.scenario import Scenario
 from rayfl.engine.memory import keep_freed_memory
-from rayfl.privacy.clients.mechanism import ClientMechanism
 
 if TYPE_CHECKING:
     from rayfl.algorithms.exchange import Exchange
     from rayfl.engine.client_states import Snapshot
-    from rayfl.engine.events import Evaluated
     from rayfl.engine.host import Host
     from rayfl.engine.reduction import HostAnswers
-    from rayfl.engine.round_index import RoundIndex
     from rayfl.engine.scoring import Score
-    from rayfl.engine.slices import Slice
-    from rayfl.engine.update_report import UpdateReport
+    from rayfl.planning.events import Evaluated
+    from rayfl.planning.round_index import RoundIndex
+    from rayfl.planning.slices import Slice
+    from rayfl.planning.update_report import UpdateReport
 
 
 class HostActor:
@@ -40,7 +39,6 @@ class HostActor:
         scenario: Scenario,
         server: str,
         main_objects: bytes,
-        client_mechanisms: Sequence[ClientMechanism | None],
     ) -> None:
         def make() -> Host:
             install_main_objects(main_objects)
@@ -48,8 +46,8 @@ class HostActor:
 
             keeper: Any = ray.get_actor(server)
             box: Any = ray.get(keeper.workloads.remote())
-            workloads, noise = ray.get(box[0])
-            return Host(index, scenario, workloads, noise, client_mechanisms)
+            workloads, protection = ray.get(box[0])
+            return Host(index, scenario, workloads, protection)
 
         keep_freed_memory()
         self._host = Started(f"host {index}", make)

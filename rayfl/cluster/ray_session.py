@@ -23,8 +23,8 @@ from rayfl.cluster.scheduler_actor import SchedulerActor
 from rayfl.cluster.server_actor import ServerActor
 from rayfl.cluster.workers import ActorWorker, RayBackend, names_of
 from rayfl.config.scenario import Scenario
-from rayfl.engine.events import Event, RoundDone, RoundSettled
 from rayfl.engine.job import Job, Session
+from rayfl.planning.events import Event, RoundDone, RoundSettled
 
 
 class RaySession:
@@ -42,18 +42,16 @@ class RaySession:
         self._log = log
         main_objects = pack_main_objects(scenario)
         server_name = f"rayfl-server-{uuid.uuid4().hex}"
-        workloads = ray.put((job.workloads, job.noise))  # one copy per node, which its hosts map read-only
+        workloads = ray.put((job.workloads, job.protection))  # one copy per node, which its hosts map read-only
         self._server = ActorWorker(
             _beside_driver(ServerActor, name=server_name).remote(
-                scenario, job.initial_models, job.num_clients, [workloads], main_objects, job.client_mechanisms
+                scenario, job.initial_models, job.num_clients, [workloads], main_objects, job.protection
             ),
             "the server",
         )
         self._hosts = [
             ActorWorker(
-                _host_options(scenario, place).remote(
-                    index, scenario, server_name, main_objects, job.client_mechanisms
-                ),
+                _host_options(scenario, place).remote(index, scenario, server_name, main_objects),
                 f"host {index}",
             )
             for index, place in enumerate(places)

@@ -10,9 +10,9 @@ from rayfl.cluster.main_objects import install_main_objects
 from rayfl.cluster.starting import Started
 from rayfl.cluster.workers import RayBackend
 from rayfl.config.scenario import Scenario
-from rayfl.engine.events import Evaluated, Event, RoundDone, RoundSettled, Traffic
 from rayfl.engine.scheduler import Scheduler
-from rayfl.engine.workload import Population
+from rayfl.planning.events import Evaluated, Event, RoundDone, RoundSettled, Traffic
+from rayfl.planning.workload import Population
 
 
 class SchedulerActor:

@@ -12,16 +12,15 @@ from rayfl.cluster.main_objects import install_main_objects
 from rayfl.cluster.starting import Started
 from rayfl.config.scenario import Scenario
 from rayfl.engine.server import Server, ServerSnapshot
-from rayfl.engine.workload import InitialModel, Workload
-from rayfl.privacy.clients.mechanism import ClientMechanism
-from rayfl.privacy.samples.noise_multipliers import PhaseNoise
+from rayfl.planning.phase_plan import Protection
+from rayfl.planning.workload import InitialModel, Workload
 
 if TYPE_CHECKING:
     from rayfl.algorithms.exchange import Exchange
     from rayfl.engine.reduction import HostAnswers
-    from rayfl.engine.round_index import RoundIndex
+    from rayfl.planning.round_index import RoundIndex
 
-WorkloadsBox = list["ray.ObjectRef[tuple[Sequence[Workload], Sequence[PhaseNoise]]]"]
+WorkloadsBox = list["ray.ObjectRef[tuple[Sequence[Workload], Protection]]"]
 """What hosts hold, as a reference in a list: Ray replaces a bare one among a call's arguments by its value."""
 
 ModelBox = list["ray.ObjectRef[np.ndarray]"]
@@ -37,11 +36,11 @@ class ServerActor:
         num_clients: Sequence[int],
         workloads: WorkloadsBox,
         main_objects: bytes,
-        client_mechanisms: Sequence[ClientMechanism | None],
+        protection: Protection,
     ) -> None:
         def make() -> Server:
             install_main_objects(main_objects)
-            return Server(scenario, models, num_clients, client_mechanisms)
+            return Server(scenario, models, num_clients, protection)
 
         self._workloads = workloads
         self._server = Started("the server", make)
@@ -74,7 +73,7 @@ class ServerActor:
         self._server.get().restore(snapshot)
 
     def workloads(self) -> WorkloadsBox:
-        """What the phases train and their noise, whether or not the server itself could start."""
+        """What the phases train and how they are protected, whether or not the server itself could start."""
         return self._workloads
 
     def hold(self, model: np.ndarray) -> ModelBox:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rayfl.engine.backend import Backend, Ref
-from rayfl.engine.events import Event, Waiting
 from rayfl.errors import ResourceError
+from rayfl.planning.events import Event, Waiting
 
 
 @dataclass(frozen=True)

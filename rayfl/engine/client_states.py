@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from rayfl.algorithms.state import Scope
-from rayfl.engine.round_index import RoundIndex
 from rayfl.errors import RayflError
+from rayfl.planning.round_index import RoundIndex
 
 State = dict[str, torch.Tensor]
 Snapshot = dict[int, dict[str, np.ndarray]]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayfl.engine.events import ClientScore
-from rayfl.engine.headline import Headline
-from rayfl.engine.workload import Workload
 from rayfl.errors import ScenarioError
+from rayfl.planning.events import ClientScore
+from rayfl.planning.headline import Headline
+from rayfl.planning.workload import Workload
 from rayfl.tasks.metrics.accuracy import Accuracy, TopK
 from rayfl.tasks.metrics.building import build_metrics
 from rayfl.tasks.metrics.over_clients import over_clients

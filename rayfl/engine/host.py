@@ -15,26 +15,24 @@ from rayfl.data.device_copy import to_tensor
 from rayfl.data.pools import pool_number
 from rayfl.engine.client_states import ClientStates, Snapshot
 from rayfl.engine.device import choose_device
-from rayfl.engine.events import Evaluated
 from rayfl.engine.failed_update import told_as_client_error
 from rayfl.engine.host_evaluation import HostEvaluation
 from rayfl.engine.outgoing_answer import apply_transforms, check_lengths
-from rayfl.engine.phase_plan import commits_before, plan_phases
 from rayfl.engine.platform_facts import platform_facts, processor_name
 from rayfl.engine.reduction import HostAnswers, Reduction
 from rayfl.engine.resident import Resident
-from rayfl.engine.round_index import RoundIndex
 from rayfl.engine.scoring import Score
-from rayfl.engine.slices import Slice
 from rayfl.engine.threads import use_threads
-from rayfl.engine.update_report import ReportBuilder, UpdateReport
-from rayfl.engine.workload import Workload
 from rayfl.errors import RayflError
 from rayfl.local.context import ClientContext, ClientState, ClientStreams
 from rayfl.local.requests import ClientUpdate
+from rayfl.planning.events import Evaluated
+from rayfl.planning.phase_plan import Protection, commits_before, plan_phases
+from rayfl.planning.round_index import RoundIndex
+from rayfl.planning.slices import Slice
+from rayfl.planning.update_report import ReportBuilder, UpdateReport
+from rayfl.planning.workload import Workload
 from rayfl.privacy.clients.answers import hidden_model, hide_answer
-from rayfl.privacy.clients.mechanism import ClientMechanism
-from rayfl.privacy.samples.noise_multipliers import PhaseNoise, noise_multiplier
 
 T = TypeVar("T")
 
@@ -46,8 +44,7 @@ class Host:
         index: The host's number, which errors name.
         scenario: What runs.
         workloads: What each phase trains.
-        noise: By phase, the noise multiplier of `local.dp`; empty if no phase has it.
-        client_mechanisms: How each phase hides its clients; empty if none does.
+        protection: How samples and clients are protected; None if they are not.
     """
 
     def __init__(
@@ -55,21 +52,19 @@ class Host:
         index: int,
         scenario: Scenario,
         workloads: Sequence[Workload],
-        noise: Sequence[PhaseNoise] = (),
-        client_mechanisms: Sequence[ClientMechanism | None] = (),
+        protection: Protection | None = None,
     ) -> None:
         use_threads(scenario.numerics.threads)
-        self._index, self._scenario, self._noise = index, scenario, noise
+        self._index, self._scenario = index, scenario
         self._num_clients = max(workload.store.num_clients for workload in workloads)
         self._device = choose_device(scenario.resources, scenario.numerics)
         distinct = {id(workload): workload for workload in workloads}
         held = {key: Resident(scenario, workload, self._device) for key, workload in distinct.items()}
         self._residents = [held[id(workload)] for workload in workloads]
-        self._plans = plan_phases(scenario)
+        self._plans = plan_phases(scenario, protection)
         self._sizes = [
             resident.message_sizes(plan) for resident, plan in zip(self._residents, self._plans, strict=True)
         ]
-        self._client_mechanisms = client_mechanisms or [None] * len(workloads)
         self._states = ClientStates()
         self._evaluation = HostEvaluation(index, scenario, self._plans, self._residents, self._states, self._device)
 
@@ -105,7 +100,7 @@ class Host:
         first_model = exchange.first_model
         shared = None if first_model is None else to_tensor(first_model, slice(None), self._device)
         reduction = Reduction(self._scenario.numerics.fraction_bits, exchange.each)
-        report, hiding = ReportBuilder(), self._client_mechanisms[round_index.phase]
+        report, hiding = ReportBuilder(), plan.hiding
 
         def update(client: ClientContext) -> ClientUpdate[Answer]:
             client.clip_norm = exchange.clip_norm
@@ -181,7 +176,7 @@ class Host:
         plan, report = self._plans[round_index.phase], ReportBuilder()
         algorithm, messages = plan.algorithm, plan.phase.messages
         traffic = self._sizes[round_index.phase].traffic(messages, messages)
-        hiding = self._client_mechanisms[round_index.phase]
+        hiding = plan.hiding
 
         def update(client: ClientContext) -> ClientUpdate[torch.Tensor]:
             left = yield from algorithm.relay(client, vector)
@@ -269,7 +264,7 @@ class Host:
                 plan.evaluated.reads_trained or plan.diagnostics.reads_trained,
                 plan.train,
                 frozenset(plan.phase.report),
-                noise_multiplier(self._noise, phase, client_id) if local.dp else None,
+                plan.noise_multiplier(client_id) if local.dp else None,
             )
             result = resident.run(client, update)
             if declared:

@@ -13,14 +13,14 @@ from rayfl.data.device_copy import to_tensor
 from rayfl.engine.client_states import ClientStates
 from rayfl.engine.device import device_limits_explained
 from rayfl.engine.failed_update import told_as_client_error
-from rayfl.engine.phase_plan import PhasePlan, commits_before, scores_personal_models
 from rayfl.engine.resident import Resident
-from rayfl.engine.round_index import RoundIndex
 from rayfl.engine.scoring import Score
-from rayfl.engine.slices import Slice
 from rayfl.errors import RayflError
 from rayfl.local.context import ClientContext, ClientState, ClientStreams
 from rayfl.local.requests import ClientUpdate, LocalTraining
+from rayfl.planning.phase_plan import PhasePlan, commits_before, scores_personal_models
+from rayfl.planning.round_index import RoundIndex
+from rayfl.planning.slices import Slice
 from rayfl.user_code import their_traceback
 
 

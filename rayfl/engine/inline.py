@@ -10,12 +10,12 @@ import numpy as np
 
 from rayfl.engine.backend import Ref
 from rayfl.engine.device import settings_restored
-from rayfl.engine.events import Event
 from rayfl.engine.host import Host
 from rayfl.engine.initial_model import TORCH_GLOBALS
 from rayfl.engine.job import Job, Session
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
+from rayfl.planning.events import Event
 
 
 class _Value:
@@ -72,8 +72,8 @@ class InlineSession:
     dashboard = None
 
     def __init__(self, job: Job) -> None:
-        host = Host(0, job.scenario, job.workloads, job.noise, job.client_mechanisms)
-        self._server = Server(job.scenario, job.initial_models, job.num_clients, job.client_mechanisms)
+        host = Host(0, job.scenario, job.workloads, job.protection)
+        self._server = Server(job.scenario, job.initial_models, job.num_clients, job.protection)
         backend = InlineBackend([host], self._server)
         self._scheduler = Scheduler(job.scenario, backend, job.populations, job.settles)
         self.hosts = [host.describe()]

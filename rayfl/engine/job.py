@@ -10,12 +10,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from rayfl.config.scenario import Scenario
-from rayfl.engine.events import Event
-from rayfl.engine.headline import Headline, headline_of
-from rayfl.engine.workload import InitialModel, Population, Workload
 from rayfl.errors import ScenarioError
-from rayfl.privacy.clients.mechanism import ClientMechanism, ClientPlan
-from rayfl.privacy.samples.noise_multipliers import PhaseNoise
+from rayfl.planning.client_mechanism import ClientPlan
+from rayfl.planning.events import Event
+from rayfl.planning.headline import Headline, headline_of
+from rayfl.planning.phase_plan import Protection
+from rayfl.planning.workload import InitialModel, Population, Workload
 from rayfl.privacy.samples.planning import SamplePlan
 from rayfl.tasks.metrics.building import build_metrics
 
@@ -69,14 +69,9 @@ class Job:
         return [workload.population for workload in self.workloads]
 
     @property
-    def noise(self) -> Sequence[PhaseNoise]:
-        """By phase, the noise multiplier of `local.dp`; empty if no phase has it."""
-        return self.sample_plan.noise
-
-    @property
-    def client_mechanisms(self) -> Sequence[ClientMechanism | None]:
-        """By phase, how it hides its clients; empty if none does."""
-        return self.client_plan.mechanisms if self.client_plan else ()
+    def protection(self) -> Protection:
+        """How the run protects samples and clients."""
+        return Protection(self.sample_plan.noise, self.client_plan.mechanisms if self.client_plan else ())
 
     @property
     def headline(self) -> Headline:

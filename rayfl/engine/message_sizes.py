@@ -8,9 +8,9 @@ from torch import nn
 
 from rayfl.algorithms.exchange import Part
 from rayfl.algorithms.transforms import FLOAT_BITS
-from rayfl.engine.events import Traffic
 from rayfl.local.selection import Selection
 from rayfl.models.flat import FlatModel
+from rayfl.planning.events import Traffic
 
 
 class MessageSizes:

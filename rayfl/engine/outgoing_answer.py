@@ -8,10 +8,10 @@ import torch
 
 from rayfl.algorithms.exchange import Answer
 from rayfl.algorithms.transforms import Encoded
-from rayfl.engine.phase_plan import PhasePlan
 from rayfl.errors import RayflError
 from rayfl.local.context import ClientContext
 from rayfl.models.flat import FlatModel
+from rayfl.planning.phase_plan import PhasePlan
 
 
 def check_lengths(answer: Answer, sent_vectors: Sequence[str], model: FlatModel) -> None:

@@ -11,9 +11,9 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import home
 from rayfl.engine.backend import Backend, Ref
 from rayfl.engine.calls import Call, wait_for
-from rayfl.engine.events import Event
-from rayfl.engine.round_index import RoundIndex
-from rayfl.engine.slices import Slice
+from rayfl.planning.events import Event
+from rayfl.planning.round_index import RoundIndex
+from rayfl.planning.slices import Slice
 
 
 class PendingEvaluations:

@@ -7,8 +7,8 @@ from rayfl.algorithms.diagnostics import ALWAYS_KNOWN, DIVERGENCE
 from rayfl.algorithms.power_of_choice import PowerOfChoice
 from rayfl.config.local import RATE_KEYS, Local
 from rayfl.config.scenario import Scenario
-from rayfl.engine.phase_plan import PhasePlan, plan_phases, scores_personal_models
 from rayfl.errors import ScenarioError
+from rayfl.planning.phase_plan import PhasePlan, plan_phases, scores_personal_models
 from rayfl.privacy.clients.checks import check_hides_clients
 from rayfl.privacy.samples.checks import check_sample_dp
 from rayfl.registry import nearest

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rayfl.data.pools import pool_number
-from rayfl.engine.phase_plan import PhasePlan
-from rayfl.engine.round_index import RoundIndex
-from rayfl.engine.update_report import UpdateReport
-from rayfl.engine.workload import Population
 from rayfl.errors import RayflError
+from rayfl.local.spending import Mechanism, PrivacyAccounts, Spending, SpendingByClient, by_client_in_total
+from rayfl.planning.phase_plan import PhasePlan
+from rayfl.planning.round_index import RoundIndex
+from rayfl.planning.update_report import UpdateReport
+from rayfl.planning.workload import Population
 from rayfl.privacy.samples.accesses import Accesses, with_noise, without_noise
 from rayfl.privacy.samples.planned_updates import PlannedUpdates, is_pool
 from rayfl.privacy.samples.renyi_filter import RenyiFilter
-from rayfl.privacy.samples.spending import Mechanism, PrivacyAccounts, Spending, SpendingByClient, by_client_in_total
 
 
 @dataclass(frozen=True)

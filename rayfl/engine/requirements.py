@@ -13,11 +13,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
 from rayfl.data.pools import pool_number
 from rayfl.data.store import ShardStore
-from rayfl.engine.cohort import cohort_sizes
-from rayfl.engine.phase_plan import PhasePlan, plan_phases
 from rayfl.engine.scoring import Scorer
-from rayfl.engine.slices import Slice
-from rayfl.engine.workload import Workload
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.draws import smallest
 from rayfl.local.features import features_and_outputs
@@ -25,6 +21,10 @@ from rayfl.local.sample_weights import sample_weights
 from rayfl.local.selection import select
 from rayfl.local.training_plan import plan_training
 from rayfl.models.flat import FlatModel
+from rayfl.planning.cohort import cohort_sizes
+from rayfl.planning.phase_plan import PhasePlan, plan_phases
+from rayfl.planning.slices import Slice
+from rayfl.planning.workload import Workload
 from rayfl.tasks.building import build_task
 from rayfl.tasks.metrics.building import build_metrics
 from rayfl.tasks.task import Task

@@ -15,17 +15,17 @@ from rayfl.engine.client_statistics import ClientStatistics
 from rayfl.engine.executors.executor import Executor
 from rayfl.engine.executors.one_by_one import OneByOne
 from rayfl.engine.executors.private import Private
-from rayfl.engine.headline import headline_of
 from rayfl.engine.initial_model import build_network
 from rayfl.engine.message_sizes import MessageSizes
-from rayfl.engine.phase_plan import PhasePlan
 from rayfl.engine.scoring import Score, Scorer
-from rayfl.engine.slices import Slice
-from rayfl.engine.workload import Workload
 from rayfl.local.context import ClientContext, ClientState, ClientStreams
 from rayfl.local.requests import ClientUpdate
 from rayfl.local.selection import select
 from rayfl.models.flat import FlatModel
+from rayfl.planning.headline import headline_of
+from rayfl.planning.phase_plan import PhasePlan
+from rayfl.planning.slices import Slice
+from rayfl.planning.workload import Workload
 from rayfl.tasks.metrics.building import build_metrics
 
 T = TypeVar("T")

@@ -13,19 +13,19 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import home
 from rayfl.engine.backend import Backend, Ref
 from rayfl.engine.calls import Call, wait_for
-from rayfl.engine.evaluated_clients import slices_of_round
-from rayfl.engine.events import BudgetSpent, ClientScalars, Event, RoundDone, RoundSettled, Traffic
 from rayfl.engine.pending_evaluations import PendingEvaluations
-from rayfl.engine.phase_plan import plan_phases, scores_personal_models
 from rayfl.engine.privacy_budget import Admission, BudgetSnapshot, PrivacyBudget
-from rayfl.engine.round_index import RoundIndex
-from rayfl.engine.sampling import Sampling, SamplingSnapshot, reported_scalars
 from rayfl.engine.schedules import SCHEDULES
 from rayfl.engine.schedules.schedule import SubmittedRound
 from rayfl.engine.server import BEFORE, ServerSnapshot
-from rayfl.engine.update_report import UpdateReport
-from rayfl.engine.workload import Population
-from rayfl.privacy.samples.spending import SpendingByClient
+from rayfl.local.spending import SpendingByClient
+from rayfl.planning.evaluated_clients import slices_of_round
+from rayfl.planning.events import BudgetSpent, ClientScalars, Event, RoundDone, RoundSettled, Traffic
+from rayfl.planning.phase_plan import plan_phases, scores_personal_models
+from rayfl.planning.round_index import RoundIndex
+from rayfl.planning.sampling import Sampling, SamplingSnapshot, reported_scalars
+from rayfl.planning.update_report import UpdateReport
+from rayfl.planning.workload import Population
 
 if TYPE_CHECKING:
     import numpy as np

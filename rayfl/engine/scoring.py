@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from rayfl.engine.client_statistics import ClientStatistics
-from rayfl.engine.events import ClientScore, Evaluated
-from rayfl.engine.round_index import RoundIndex
-from rayfl.engine.slices import Slice
 from rayfl.errors import RayflError
+from rayfl.planning.events import ClientScore, Evaluated
+from rayfl.planning.round_index import RoundIndex
+from rayfl.planning.slices import Slice
 from rayfl.tasks.metrics.metric import Metric, State
 from rayfl.tasks.metrics.pooled import hits_by_class
 from rayfl.tasks.task import Task

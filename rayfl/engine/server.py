@@ -10,12 +10,11 @@ import numpy as np
 from rayfl.algorithms.exchange import Exchange
 from rayfl.algorithms.server_state import ServerState
 from rayfl.config.scenario import Scenario
-from rayfl.engine.phase_plan import plan_phases
 from rayfl.engine.reduction import HostAnswers
-from rayfl.engine.round_index import RoundIndex
 from rayfl.engine.server_round import ServerRound
-from rayfl.engine.workload import InitialModel
-from rayfl.privacy.clients.mechanism import ClientMechanism
+from rayfl.planning.phase_plan import Protection, plan_phases
+from rayfl.planning.round_index import RoundIndex
+from rayfl.planning.workload import InitialModel
 
 BEFORE = RoundIndex(0, 0, 0)
 """Position before the first round."""
@@ -48,7 +47,7 @@ class Server:
         scenario: The scenario.
         models: The initial model of each phase; all but the first give way to the previous phase's result.
         num_clients: Number of all clients, for each phase.
-        client_mechanisms: How each phase hides its clients; empty if none does.
+        protection: How samples and clients are protected; None if they are not.
     """
 
     def __init__(
@@ -56,11 +55,10 @@ class Server:
         scenario: Scenario,
         models: Sequence[InitialModel],
         num_clients: Sequence[int],
-        client_mechanisms: Sequence[ClientMechanism | None] = (),
+        protection: Protection | None = None,
     ) -> None:
-        self._client_mechanisms = client_mechanisms or [None] * len(models)
         self._scenario, self._models, self._num_clients = scenario, models, num_clients
-        self._plans = plan_phases(scenario)
+        self._plans = plan_phases(scenario, protection)
         self._kept = (BEFORE, ServerState(np.array(models[0].vector), models[0].num_params, num_clients[0]))
         self._waiting: dict[int, tuple[RoundIndex, ServerState]] = {}
         self._round: ServerRound
@@ -78,8 +76,8 @@ class Server:
         Raises:
             RayflError: The algorithm raised, or yielded no exchange.
         """
-        state, hiding = self._staged(round_index), self._client_mechanisms[round_index.phase]
-        self._round = ServerRound(self._scenario, self._plans[round_index.phase], round_index, state, hiding)
+        state = self._staged(round_index)
+        self._round = ServerRound(self._scenario, self._plans[round_index.phase], round_index, state)
         return self._round.begin(cohort)
 
     def receive(self, *parts: HostAnswers) -> tuple[Mapping[str, float], Exchange | None]:

@@ -14,11 +14,10 @@ from rayfl.algorithms.exchange import MORE_IF_SUMMED, Answers, Exchange
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.server_training import followed_by_training
 from rayfl.config.scenario import Scenario
-from rayfl.engine.phase_plan import PhasePlan
 from rayfl.engine.reduction import HostAnswers, reduce_hosts
-from rayfl.engine.round_index import RoundIndex
 from rayfl.errors import DivergenceError, RayflError
-from rayfl.privacy.clients.mechanism import ClientMechanism
+from rayfl.planning.phase_plan import PhasePlan
+from rayfl.planning.round_index import RoundIndex
 from rayfl.privacy.clients.noised_sums import bound_of, noised
 from rayfl.streams import stream
 from rayfl.user_code import their_traceback
@@ -32,7 +31,6 @@ class ServerRound:
         plan: The round's phase.
         index: Position of the round within the scenario.
         state: A working copy of the server's state, which the round changes.
-        hiding: How the phase hides its clients; None if it does not.
     """
 
     def __init__(
@@ -41,10 +39,9 @@ class ServerRound:
         plan: PhasePlan,
         index: RoundIndex,
         state: ServerState,
-        hiding: ClientMechanism | None,
     ) -> None:
         self.index, self.state = index, state
-        self._scenario, self._plan, self._hiding = scenario, plan, hiding
+        self._scenario, self._plan, self._hiding = scenario, plan, plan.hiding
         self._steps: Round
         self._before: Mapping[str, Any] = {}
         self._received = 0

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario
-from rayfl.engine.cohort import check_cohort
 from rayfl.engine.job import Job
 from rayfl.engine.phase_checks import check_scenario
 from rayfl.engine.requirements import check_requirements
 from rayfl.errors import RayflError
 from rayfl.grid.cells import Cell
 from rayfl.models.flat import FlatModel
+from rayfl.planning.cohort import check_cohort
 from rayfl.preparation import prepare
 from rayfl.resolution import resolve
 from rayfl.start.starting import check_start

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rayfl.engine.headline import Headline
+from rayfl.planning.headline import Headline
 
 SETS = ("client_test", "test")
 """Where clients have test samples of their own held out from their training samples, scores are on those."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from rayfl.engine.headline import Headline
 from rayfl.errors import ScenarioError
+from rayfl.planning.headline import Headline
 from rayfl.registry import nearest
 from rayfl.report.formatting import unit_of
 from rayfl.report.status import read_status

@@ -18,9 +18,9 @@ from rayfl.local.data_view import DataView
 from rayfl.local.draws import drawn
 from rayfl.local.features import features_and_outputs
 from rayfl.local.rates import rates
+from rayfl.local.spending import Mechanism
 from rayfl.local.steps import effective_steps, update_steps
 from rayfl.models.flat import FlatModel
-from rayfl.privacy.samples.spending import Mechanism
 from rayfl.streams import client_stream, client_torch_seed
 
 

@@ -10,9 +10,9 @@ from rich.console import Console
 from rayfl.config.phase import CentralPhase
 from rayfl.config.scenario import Scenario
 from rayfl.engine.job import Job, Session
-from rayfl.engine.phase_plan import PhasePlan, plan_phases
 from rayfl.engine.platform_facts import differing_hosts
 from rayfl.models.flat import FlatModel
+from rayfl.planning.phase_plan import PhasePlan, plan_phases
 from rayfl.privacy.clients.statement import planned_cost
 from rayfl.privacy.samples.statement import NOT_COVERED, STARTED, randomness
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rayfl.engine.events import Evaluated, Event, RoundDone
 from rayfl.engine.job import Job
+from rayfl.planning.events import Evaluated, Event, RoundDone
 from rayfl.privacy.clients.statement import ClientAccount, client_statement
 from rayfl.privacy.json_number import json_number
 

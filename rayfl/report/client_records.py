@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rayfl.durable import atomic_write
-from rayfl.engine.events import Evaluated, RoundDone
 from rayfl.errors import RayflError
+from rayfl.planning.events import Evaluated, RoundDone
 from rayfl.report.columns import CLIENTS, joined
 
 ROWS_HELD = 50_000

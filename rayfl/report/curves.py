@@ -19,7 +19,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from rayfl.data.dataset import Provenance
 from rayfl.durable import atomic_write
-from rayfl.engine.headline import Headline
+from rayfl.planning.headline import Headline
 
 PHASE_COLOURS = ("#b35806", "#2166ac", "#1b7837", "#762a83")
 TEST, TRAIN = "#222222", "#8c8c8c"

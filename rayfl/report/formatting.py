@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rayfl.engine.headline import Headline
+from rayfl.planning.headline import Headline
 
 
 def duration(seconds: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rayfl.engine.events import Evaluated, RoundDone
+from rayfl.planning.events import Evaluated, RoundDone
 from rayfl.report.columns import joined
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from rayfl.durable import write_json
-from rayfl.engine.events import Evaluated, Event
 from rayfl.engine.job import Job
 from rayfl.engine.privacy_budget import BudgetSnapshot
 from rayfl.errors import ResourceError
+from rayfl.planning.events import Evaluated, Event
 from rayfl.report.client_privacy import ClientPrivacy
 from rayfl.report.records import Records
 from rayfl.report.sample_privacy import SamplePrivacy

@@ -14,8 +14,8 @@ from rich.progress import Progress as Bar
 from rich.progress import TextColumn
 from rich.text import Text
 
-from rayfl.engine.events import BudgetSpent, Evaluated, Event, RoundDone, Waiting
-from rayfl.engine.headline import Headline
+from rayfl.planning.events import BudgetSpent, Evaluated, Event, RoundDone, Waiting
+from rayfl.planning.headline import Headline
 from rayfl.report.bar import bar_on
 from rayfl.report.formatting import duration
 

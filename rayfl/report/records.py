@@ -17,8 +17,8 @@ import pyarrow as pa
 from torch import Tensor
 
 from rayfl.durable import atomic_write, write_json
-from rayfl.engine.events import Evaluated, Event, RoundDone
 from rayfl.errors import ResourceError
+from rayfl.planning.events import Evaluated, Event, RoundDone
 from rayfl.report.client_records import ClientRecords
 from rayfl.report.columns import METRICS
 from rayfl.report.metrics_row import metrics_row

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from rayfl.config.privacy import SampleDP
-from rayfl.engine.events import BudgetSpent, Evaluated, Event, RoundDone
 from rayfl.engine.job import Job
 from rayfl.engine.privacy_budget import BudgetSnapshot
+from rayfl.planning.events import BudgetSpent, Evaluated, Event, RoundDone
 from rayfl.privacy.json_number import json_number
 from rayfl.privacy.samples.accounting import Accountant
 from rayfl.privacy.samples.client_epsilons import ClientEpsilons

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from rayfl.durable import write_json
-from rayfl.engine.events import BudgetSpent, Event, RoundDone
 from rayfl.errors import DivergenceError
 from rayfl.interruption import is_interrupt
+from rayfl.planning.events import BudgetSpent, Event, RoundDone
 from rayfl.report.reason import one_line
 
 STATUS = "status.json"

@@ -12,8 +12,8 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from rayfl.engine.events import Evaluated, Event, RoundDone, Traffic
-from rayfl.engine.headline import Headline
+from rayfl.planning.events import Evaluated, Event, RoundDone, Traffic
+from rayfl.planning.headline import Headline
 from rayfl.report.formatting import duration
 
 ABSENT = "–"

@@ -11,10 +11,10 @@ import torch
 from rayfl.config.scenario import Scenario
 from rayfl.config.start import Start
 from rayfl.engine.job import Job
-from rayfl.engine.workload import InitialModel
 from rayfl.errors import ScenarioError
 from rayfl.models.flat import FlatModel
 from rayfl.models.transfer import Transfer, transfer
+from rayfl.planning.workload import InitialModel
 from rayfl.start.chain import scenario_to_start_from
 from rayfl.start.fingerprint import fingerprint
 from rayfl.start.from_scenario import run_once

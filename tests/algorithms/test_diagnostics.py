@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from rayfl.engine.events import RoundDone
 from rayfl.errors import RayflError, ScenarioError
+from rayfl.planning.events import RoundDone
 from tests.algorithms.reference import mean, rounds, sizes
 from tests.algorithms.scene import PLAIN, RATE, Setting, prepared
 from tests.engine.scenes import cast, run_on_hosts

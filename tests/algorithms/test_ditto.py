@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from rayfl.engine.events import RoundDone
 from rayfl.errors import ScenarioError
+from rayfl.planning.events import RoundDone
 from rayfl.streams import client_stream
 from tests.algorithms.reference import PlainUpdate, Vector, assert_equal, distance, linear, mean, rounds, sizes
 from tests.algorithms.scene import EVERYTHING, PLAIN, SEED, Setting, prepared

@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from rayfl.engine.events import RoundDone
 from rayfl.errors import ScenarioError
+from rayfl.planning.events import RoundDone
 from tests.algorithms.reference import PlainUpdate
 from tests.algorithms.scene import PLAIN, Setting, prepared
 from tests.algorithms.test_buffers import LOCAL, NormNet, _network

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from rayfl.engine.events import RoundDone
+from rayfl.planning.events import RoundDone
 from rayfl.streams import client_stream
 from tests.algorithms.reference import (
     PlainUpdate,

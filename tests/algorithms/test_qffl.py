@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rayfl.data.dataset import Dataset
-from rayfl.engine.events import RoundDone
+from rayfl.planning.events import RoundDone
 from tests.algorithms.reference import Vector, assert_equal, assert_equal_and_unlike, mean, rounds
 from tests.algorithms.scene import CLASSES, EVERYTHING, FULL, LOUD, PLAIN, Setting, TanhNet, people, prepared, trained
 from tests.engine.scenes import run_on_hosts

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from rayfl.engine.events import Evaluated, Event, RoundDone, RoundSettled
 from rayfl.engine.scheduler import RunSnapshot, Scheduler
+from rayfl.planning.events import Evaluated, Event, RoundDone, RoundSettled
 from tests.callbacks.scene import PLAIN, RELAY, STATEFUL, StopAt, figures, model_of, run, same, tables
 from tests.engine.scenes import cast, prepared, without_clock
 

@@ -12,7 +12,7 @@ import pytest
 from rayfl.algorithms import algorithms
 from rayfl.cluster.ray_log import RayLog
 from rayfl.cluster.ray_session import ray_session
-from rayfl.engine.events import Evaluated, RoundDone
+from rayfl.planning.events import Evaluated, RoundDone
 from tests.algorithms.scene import heeded
 from tests.engine.scenes import prepared, run_on_hosts, without_clock
 

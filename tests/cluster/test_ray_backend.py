@@ -12,8 +12,8 @@ import pytest
 from rayfl.cluster.ray_log import RayLog
 from rayfl.cluster.ray_session import ray_session
 from rayfl.engine.backend import LONGEST_CHAIN
-from rayfl.engine.events import Evaluated, Event, RoundDone, Waiting
 from rayfl.errors import ClientError, ResourceError, ScenarioError
+from rayfl.planning.events import Evaluated, Event, RoundDone, Waiting
 from tests.engine.scenes import FEDERATED, PRETRAIN, prepared, run_on_hosts, without_clock
 from tests.engine.test_local_options import TABLES
 

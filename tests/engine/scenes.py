@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from rayfl.config.scenario import Scenario
-from rayfl.engine.events import Event
 from rayfl.engine.host import Host
 from rayfl.engine.inline import InlineBackend
 from rayfl.engine.job import Job
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
+from rayfl.planning.events import Event
 from rayfl.preparation import prepare
 
 PRETRAIN = {"name": "cyclic", "schedule": "relay", "rounds": 3, "cohort": 4, "local": {"steps": 3, "batch_size": 8}}
@@ -41,10 +41,8 @@ def prepared(**changes: Any) -> Job:
 
 def cast(job: Job, hosts: int, settles: bool = False) -> tuple[Scheduler, Server]:
     """A scheduler on several hosts and a server, all of them new and in this process."""
-    server = Server(job.scenario, job.initial_models, job.num_clients, job.client_mechanisms)
-    workers: Sequence[Host] = [
-        Host(index, job.scenario, job.workloads, job.noise, job.client_mechanisms) for index in range(hosts)
-    ]
+    server = Server(job.scenario, job.initial_models, job.num_clients, job.protection)
+    workers: Sequence[Host] = [Host(index, job.scenario, job.workloads, job.protection) for index in range(hosts)]
     backend = InlineBackend(workers, server)
     return Scheduler(job.scenario, backend, job.populations, settles), server
 

@@ -14,10 +14,10 @@ from torch.nn.functional import cross_entropy
 import rayfl
 from rayfl.centralised import centralised
 from rayfl.config.scenario import Scenario
-from rayfl.engine.events import RoundDone
 from rayfl.engine.job import Job
 from rayfl.errors import ClientError, ScenarioError
 from rayfl.models.flat import FlatModel
+from rayfl.planning.events import RoundDone
 from rayfl.preparation import prepare
 from rayfl.streams import client_stream
 from tests.algorithms.scene import CLASSES, TanhNet

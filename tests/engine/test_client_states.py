@@ -5,8 +5,8 @@ import torch
 
 from rayfl.algorithms.state import Scope
 from rayfl.engine.client_states import ClientStates
-from rayfl.engine.round_index import RoundIndex
 from rayfl.errors import RayflError
+from rayfl.planning.round_index import RoundIndex
 
 CPU = torch.device("cpu")
 ROUND = RoundIndex(0, 1, 1)

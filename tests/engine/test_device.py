@@ -20,9 +20,9 @@ from rayfl.engine.device import (
 )
 from rayfl.engine.host import Host
 from rayfl.engine.platform_facts import differing_hosts
-from rayfl.engine.round_index import RoundIndex
 from rayfl.errors import ResourceError, ScenarioError
 from rayfl.models.flat import FlatModel
+from rayfl.planning.round_index import RoundIndex
 from tests.engine.scenes import prepared
 
 GIB = 2**30

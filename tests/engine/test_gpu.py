@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from rayfl.engine.events import Evaluated
 from rayfl.engine.exact_sum import ExactSum, combine
+from rayfl.planning.events import Evaluated
 from tests.engine.scenes import prepared, run_on_hosts
 
 pytestmark = [

@@ -12,12 +12,12 @@ from rayfl.algorithms.exchange import Answer
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.config.privacy import SampleDP
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
-from rayfl.engine.events import RoundDone
 from rayfl.engine.executors.private import _bounded
 from rayfl.engine.job import Job
 from rayfl.errors import ClientError
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate
+from rayfl.planning.events import RoundDone
 from tests.engine.scenes import prepared, run_on_hosts
 
 PEOPLE = {"data": {"name": "tests.algorithms.scene:people"}, "model": {"name": "tests.algorithms.scene:TanhNet"}}

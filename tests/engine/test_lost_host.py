@@ -10,9 +10,9 @@ import pytest
 from rayfl.algorithms.exchange import Exchange
 from rayfl.engine.host import Host
 from rayfl.engine.reduction import reduce_hosts
-from rayfl.engine.round_index import RoundIndex
 from rayfl.engine.server import Server
 from rayfl.errors import ClientError
+from rayfl.planning.round_index import RoundIndex
 from tests.engine.scenes import FEDERATED, prepared
 
 ROUND = RoundIndex(0, 1, 1)

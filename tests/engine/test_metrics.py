@@ -18,9 +18,9 @@ from torch.nn import functional as F
 import rayfl
 from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
-from rayfl.engine.events import Evaluated
 from rayfl.errors import ClientError, RayflError, ScenarioError
 from rayfl.models.flat import FlatModel
+from rayfl.planning.events import Evaluated
 from rayfl.preparation import prepare
 from rayfl.tasks.classification import Classification
 from tests.engine.scenes import FEDERATED, prepared, run_on_hosts, tables

@@ -11,7 +11,6 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from rayfl.algorithms.ditto import Ditto
-from rayfl.engine.events import Evaluated, RoundDone
 from rayfl.engine.host import Host
 from rayfl.engine.inline import InlineBackend
 from rayfl.engine.job import Job
@@ -20,6 +19,7 @@ from rayfl.engine.server import Server
 from rayfl.errors import ClientError, ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.models.flat import FlatModel
+from rayfl.planning.events import Evaluated, RoundDone
 from tests.algorithms.scene import CLASSES, PLAIN, SIZES, TanhNet, people, prepared
 from tests.algorithms.test_buffers import NormNet
 from tests.engine.scenes import cast, run_on_hosts, without_clock

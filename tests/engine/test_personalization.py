@@ -11,10 +11,10 @@ from torch.nn.functional import cross_entropy
 
 from rayfl.config.scenario import Scenario
 from rayfl.data.store import ShardStore
-from rayfl.engine.events import Evaluated
 from rayfl.errors import ScenarioError
 from rayfl.models.flat import FlatModel
 from rayfl.models.lenet5 import LeNet5
+from rayfl.planning.events import Evaluated
 from rayfl.preparation import prepare
 from tests.engine.scenes import FEDERATED, prepared, run_on_hosts, tables
 

@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfl.engine.events import BudgetSpent, Evaluated, Event, RoundDone
 from rayfl.engine.host import Host
 from rayfl.engine.inline import InlineBackend
 from rayfl.engine.job import Job
-from rayfl.engine.phase_plan import plan_phases
 from rayfl.engine.privacy_budget import PrivacyBudget
-from rayfl.engine.round_index import RoundIndex
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
-from rayfl.engine.update_report import UpdateReport
 from rayfl.errors import RayflError
+from rayfl.local.spending import Mechanism, SpendingByClient
+from rayfl.planning.events import BudgetSpent, Evaluated, Event, RoundDone
+from rayfl.planning.phase_plan import plan_phases
+from rayfl.planning.round_index import RoundIndex
+from rayfl.planning.update_report import UpdateReport
 from rayfl.privacy.samples.accesses import with_noise
 from rayfl.privacy.samples.accounting import Accountant
 from rayfl.privacy.samples.planned_updates import PlannedUpdates
-from rayfl.privacy.samples.spending import Mechanism, SpendingByClient
 from rayfl.streams import stream
 from tests.engine.scenes import cast, run_on_hosts, without_clock
 from tests.privacy.samples.scene import dp, job, phase, spent_in
@@ -130,7 +130,7 @@ def test_what_is_under_way_counts_as_spent(leaving_out: Job) -> None:
 
 
 def sum_of_nothing() -> Any:
-    from rayfl.engine.events import Traffic
+    from rayfl.planning.events import Traffic
 
     return Traffic()
 
@@ -229,7 +229,7 @@ def test_an_update_that_a_host_repeats_is_booked_once() -> None:
 
     def spent(repeats: bool) -> SpendingByClient:
         server = Server(given.scenario, given.initial_models, given.num_clients)
-        host: Any = Host(0, given.scenario, given.workloads, given.noise)
+        host: Any = Host(0, given.scenario, given.workloads, given.protection)
         backend = InlineBackend([RepeatingHost(host) if repeats else host], server)  # type: ignore[list-item]
         scheduler = Scheduler(given.scenario, backend, given.populations)
         list(scheduler.run())

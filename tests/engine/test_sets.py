@@ -14,8 +14,8 @@ from rich.console import Console
 import rayfl
 from rayfl.config.scenario import Scenario
 from rayfl.data.dataset import Dataset, Provenance, Samples
-from rayfl.engine.events import Evaluated
 from rayfl.errors import ScenarioError
+from rayfl.planning.events import Evaluated
 from rayfl.preparation import prepare
 from tests.engine.scenes import FEDERATED, run_on_hosts
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from rayfl.engine.backend import Ref
-from rayfl.engine.events import Event, RoundDone, RoundSettled
 from rayfl.engine.host import Host
 from rayfl.engine.inline import InlineBackend
 from rayfl.engine.job import Job
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
+from rayfl.planning.events import Event, RoundDone, RoundSettled
 from tests.algorithms.scene import SIZES
 from tests.callbacks.scene import LOCAL, PLAIN, RELAY, tables
 from tests.engine.scenes import prepared, run_on_hosts, without_clock

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfl.engine.events import Event, RoundDone
 from rayfl.engine.scheduler import RunSnapshot
+from rayfl.planning.events import Event, RoundDone
 from tests.engine.scenes import cast, prepared, run_on_hosts, without_clock
 
 LOCAL = {"epochs": 2, "batch_size": 4, "lr": 0.1, "momentum": 0.5, "lr_decay": 0.9}

@@ -13,9 +13,9 @@ from torch import nn
 from rayfl.algorithms import algorithms
 from rayfl.config.scenario import Scenario
 from rayfl.data.dataset import Dataset, Provenance, Samples
-from rayfl.engine.events import Evaluated
 from rayfl.errors import RayflError
 from rayfl.models.network import Network
+from rayfl.planning.events import Evaluated
 from rayfl.preparation import prepare
 from tests.algorithms.scene import heeded
 from tests.engine.scenes import run_on_hosts

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rayfl.algorithms import algorithms
-from rayfl.engine.events import RoundDone, Traffic
+from rayfl.planning.events import RoundDone, Traffic
 from tests.algorithms.scene import heeded
 from tests.engine.scenes import FEDERATED, PRETRAIN, prepared, run_on_hosts
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from rayfl.config.scenario import Scenario
-from rayfl.engine.events import Evaluated
 from rayfl.engine.job import Job
 from rayfl.errors import ScenarioError
 from rayfl.models.flat import FlatModel
+from rayfl.planning.events import Evaluated
 from rayfl.preparation import prepare
 from tests.engine.scenes import FEDERATED, PRETRAIN, cast, prepared, tables
 

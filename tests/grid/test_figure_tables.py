@@ -15,7 +15,6 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from rayfl.engine.headline import Headline
 from rayfl.errors import ScenarioError
 from rayfl.grid.cells import Cell
 from rayfl.grid.client_scores import client_scores
@@ -24,6 +23,7 @@ from rayfl.grid.histogram import draw_histogram, panels
 from rayfl.grid.results import FailedRun, FinishedRun
 from rayfl.grid.schema import Grid
 from rayfl.grid.table import GridTable
+from rayfl.planning.headline import Headline
 from rayfl.report.formatting import Unit, unit_of
 from tests.report.evaluations import ACCURACY
 

@@ -19,9 +19,9 @@ from dp_accounting.rdp import RdpAccountant
 from rich.console import Console
 
 import rayfl
-from rayfl.engine.events import RoundDone
 from rayfl.errors import ScenarioError
-from rayfl.privacy.samples.spending import Mechanism
+from rayfl.local.spending import Mechanism
+from rayfl.planning.events import RoundDone
 from rayfl.report.privacy import PRIVACY_FILE
 from rayfl.streams import stream
 from tests.algorithms.scene import SIZES

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rayfl.engine.events import ClientScore, Evaluated
-from rayfl.engine.headline import Headline
+from rayfl.planning.events import ClientScore, Evaluated
+from rayfl.planning.headline import Headline
 
 ACCURACY = Headline("accuracy", higher_is_better=True, is_share=True)
 

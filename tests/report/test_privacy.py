@@ -15,9 +15,9 @@ import pytest
 from rich.console import Console
 
 import rayfl
-from rayfl.engine.events import BudgetSpent, Evaluated, RoundDone, Traffic
 from rayfl.engine.privacy_budget import BudgetSnapshot
-from rayfl.privacy.samples.spending import Mechanism, Spending
+from rayfl.local.spending import Mechanism, Spending
+from rayfl.planning.events import BudgetSpent, Evaluated, RoundDone, Traffic
 from rayfl.privacy.samples.statement import statement
 from rayfl.report.announcement import privacy_lines
 from rayfl.report.privacy import PRIVACY_FILE, PrivacyRecords

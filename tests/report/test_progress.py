@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from rayfl.engine.events import RoundDone, Traffic, Waiting
+from rayfl.planning.events import RoundDone, Traffic, Waiting
 from rayfl.report.progress import Progress
 from tests.report.evaluations import ACCURACY, evaluated
 

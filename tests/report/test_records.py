@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rayfl.engine.events import ClientScalars, ClientScore, RoundDone, Traffic, Waiting
 from rayfl.errors import RayflError, ResourceError
+from rayfl.planning.events import ClientScalars, ClientScore, RoundDone, Traffic, Waiting
 from rayfl.report import client_records
 from rayfl.report import records as records_module
 from rayfl.report.columns import CLIENTS, METRICS

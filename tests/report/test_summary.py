@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rayfl.engine.events import Event, RoundDone, Traffic
+from rayfl.planning.events import Event, RoundDone, Traffic
 from rayfl.report.summary import Summary
 from tests.report.evaluations import ACCURACY, evaluated
 

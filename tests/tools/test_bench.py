@@ -12,8 +12,8 @@ import torch
 
 from rayfl.config.loading import load_scenario
 from rayfl.engine.assignment import segments
-from rayfl.engine.events import RoundDone, Traffic
 from rayfl.models.lenet5 import LeNet5
+from rayfl.planning.events import RoundDone, Traffic
 from tools.bench import clients, naive, parallel, relay
 from tools.bench.data import images, points
 from tools.bench.processes import anonymous_bytes, descendants

@@ -19,9 +19,9 @@ import torch
 
 from rayfl.algorithms import algorithms
 from rayfl.data.batches import BatchSource
-from rayfl.engine.events import RoundDone
 from rayfl.engine.inline import inline_session
 from rayfl.engine.memory import keep_freed_memory
+from rayfl.planning.events import RoundDone
 from tools.bench.rounds import NEVER, job_of
 from tools.bench.table import Row
 

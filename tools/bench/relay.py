@@ -15,9 +15,9 @@ import torch
 
 from rayfl.algorithms.building import build_algorithm
 from rayfl.data.batches import BatchSource
-from rayfl.engine.events import RoundDone
 from rayfl.engine.executors.one_by_one import OneByOne
 from rayfl.local.context import ClientContext, ClientState, ClientStreams
+from rayfl.planning.events import RoundDone
 from tools.bench.naive import RAY_NICENESS
 from tools.bench.rounds import NEVER, job_of, run_rounds
 from tools.bench.table import Row

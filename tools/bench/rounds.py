@@ -9,9 +9,9 @@ from typing import Any
 from rayfl.cluster.ray_log import RayLog
 from rayfl.cluster.ray_session import ray_session
 from rayfl.config.loading import load_scenario
-from rayfl.engine.events import RoundDone
 from rayfl.engine.job import Job
 from rayfl.models.flat import FlatModel
+from rayfl.planning.events import RoundDone
 from rayfl.preparation import prepare
 
 NEVER = 1_000_000

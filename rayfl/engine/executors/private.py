@@ -19,11 +19,11 @@ from rayfl.local.data_view import DataView
 from rayfl.local.requests import Gradient, HessianVectorProduct, LocalTraining, Loss, LossAndGradient
 from rayfl.local.selection import select
 from rayfl.local.sgd import StepGradient
+from rayfl.local.spending import Mechanism
 from rayfl.local.steps import update_steps
 from rayfl.models.modes import evaluation_mode
 from rayfl.privacy.noise import Randomness, Secure, Seeded
 from rayfl.privacy.samples.poisson import expected_batch_size, poisson_batches, sampling_rate, shuffled_batches
-from rayfl.privacy.samples.spending import Mechanism
 
 if TYPE_CHECKING:
     from rayfl.privacy.samples.per_sample import PerSampleGradients

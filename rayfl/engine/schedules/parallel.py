@@ -8,11 +8,11 @@ import numpy as np
 
 from rayfl.engine.assignment import at_home, longest_first
 from rayfl.engine.calls import Call, client_names
-from rayfl.engine.events import Event
-from rayfl.engine.round_index import RoundIndex
 from rayfl.engine.schedules.schedule import Schedule, SubmittedRound
 from rayfl.local.draws import typical
 from rayfl.local.steps import update_steps
+from rayfl.planning.events import Event
+from rayfl.planning.round_index import RoundIndex
 
 
 class Parallel(Schedule):

@@ -10,10 +10,10 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import segments
 from rayfl.engine.backend import LONGEST_CHAIN, Backend, Ref
 from rayfl.engine.calls import Call, client_names, wait_for
-from rayfl.engine.events import Event
-from rayfl.engine.phase_plan import PhasePlan
-from rayfl.engine.round_index import RoundIndex
 from rayfl.engine.schedules.schedule import Schedule, SubmittedRound
+from rayfl.planning.events import Event
+from rayfl.planning.phase_plan import PhasePlan
+from rayfl.planning.round_index import RoundIndex
 
 
 class Relay(Schedule):

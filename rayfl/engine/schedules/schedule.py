@@ -11,9 +11,9 @@ import numpy as np
 from rayfl.config.scenario import Scenario
 from rayfl.engine.backend import Backend, Ref
 from rayfl.engine.calls import Call
-from rayfl.engine.events import Event
-from rayfl.engine.phase_plan import PhasePlan
-from rayfl.engine.round_index import RoundIndex
+from rayfl.planning.events import Event
+from rayfl.planning.phase_plan import PhasePlan
+from rayfl.planning.round_index import RoundIndex
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rayfl.algorithms.exchange import Answer, Part
 from rayfl.errors import RayflError
-from rayfl.privacy.clients.mechanism import BELOW, ClientMechanism
+from rayfl.planning.client_mechanism import BELOW, ClientMechanism
 from rayfl.privacy.noise import standard_normal
 
 if TYPE_CHECKING:

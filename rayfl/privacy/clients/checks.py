@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from rayfl.config.phase import Bernoulli, BySampler, BySize
 from rayfl.config.privacy import ClientDP
-from rayfl.engine.phase_plan import PhasePlan
 from rayfl.errors import ScenarioError
 from rayfl.local.selection import select
 from rayfl.models.flat import FlatModel
+from rayfl.planning.phase_plan import PhasePlan
 from rayfl.privacy.clients.accounting import accountants_of
 from rayfl.privacy.clients.ledger import relation_of, sampling_of
 

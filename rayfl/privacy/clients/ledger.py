@@ -10,8 +10,8 @@ import numpy as np
 
 from rayfl.config.phase import Bernoulli, Explicit, Phase
 from rayfl.config.scenario import Scenario
-from rayfl.engine.cohort import cohort_of, expected_cohort_size
-from rayfl.engine.round_index import RoundIndex
+from rayfl.planning.cohort import cohort_of, expected_cohort_size
+from rayfl.planning.round_index import RoundIndex
 from rayfl.privacy.clients.accounting import History, Release, Sampling
 from rayfl.privacy.history import history
 

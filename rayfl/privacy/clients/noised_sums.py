@@ -9,7 +9,7 @@ import numpy as np
 
 from rayfl.algorithms.exchange import Answers, Part
 from rayfl.algorithms.server_state import ServerState
-from rayfl.privacy.clients.mechanism import BELOW, CLIP_NORM, ClientMechanism, length
+from rayfl.planning.client_mechanism import BELOW, CLIP_NORM, ClientMechanism, length
 from rayfl.privacy.noise import standard_normal
 
 

@@ -11,13 +11,13 @@ from rayfl.algorithms.exchange import Released
 from rayfl.config.phase import Bernoulli
 from rayfl.config.privacy import ClientDP, Quantile
 from rayfl.config.scenario import Scenario
-from rayfl.engine.phase_plan import PhasePlan, plan_phases
 from rayfl.errors import ScenarioError
 from rayfl.models.flat import FlatModel
+from rayfl.planning.client_mechanism import ClientMechanism, ClientPlan
+from rayfl.planning.phase_plan import PhasePlan, plan_phases
 from rayfl.privacy.clients.accounting import epsilon_of
 from rayfl.privacy.clients.checks import changing_values, check_account
 from rayfl.privacy.clients.ledger import ClientLedger
-from rayfl.privacy.clients.mechanism import ClientMechanism, ClientPlan
 
 SMALLEST_NOISE, LARGEST_NOISE = 1e-2, 1e6
 """Between which noise multipliers a target is looked for."""

@@ -10,7 +10,8 @@ import numpy as np
 
 from rayfl.config.phase import CentralPhase, Phase
 from rayfl.config.scenario import Scenario
-from rayfl.engine.cohort import expected_cohort_size
+from rayfl.planning.client_mechanism import ClientPlan
+from rayfl.planning.cohort import expected_cohort_size
 from rayfl.privacy.clients.accounting import Release, accountants_of, epsilon_of
 from rayfl.privacy.clients.checks import largest_delta
 from rayfl.privacy.clients.ledger import (
@@ -21,7 +22,6 @@ from rayfl.privacy.clients.ledger import (
     release_of,
     sampling_of,
 )
-from rayfl.privacy.clients.mechanism import ClientPlan
 from rayfl.privacy.history import history
 from rayfl.privacy.json_number import json_number
 

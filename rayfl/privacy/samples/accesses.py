@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from rayfl.privacy.samples.spending import Mechanism, Spending
+from rayfl.local.spending import Mechanism, Spending
 
 
 class Access(NamedTuple):

@@ -16,11 +16,11 @@ from typing import Literal
 
 import numpy as np
 
+from rayfl.local.spending import Mechanism, Spending
 from rayfl.privacy.history import history
 from rayfl.privacy.prv import prv_epsilon
 from rayfl.privacy.samples.dominance import Steps, dominates
 from rayfl.privacy.samples.rdp import epsilons_by_rdp
-from rayfl.privacy.samples.spending import Mechanism, Spending
 
 LARGEST_PRV = 64.0
 """An RDP epsilon above which `prv` is not asked: its grids grow beyond memory and float64, and nothing is private."""

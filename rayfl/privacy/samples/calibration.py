@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rayfl.local.spending import Mechanism, Spending
 from rayfl.privacy.samples.accesses import Accesses, with_noise
 from rayfl.privacy.samples.accounting import MOST_ASKED, Accountant
-from rayfl.privacy.samples.spending import Mechanism, Spending
 
 RATIO = 1.001
 """Noise multipliers are powers of this ratio, so that similar clients get the same one."""

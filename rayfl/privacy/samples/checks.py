@@ -15,7 +15,7 @@ from rayfl.tasks.building import build_task
 from rayfl.tasks.task import Task
 
 if TYPE_CHECKING:
-    from rayfl.engine.phase_plan import PhasePlan
+    from rayfl.planning.phase_plan import PhasePlan
 
 
 def check_sample_dp(scenario: Scenario, plans: Sequence[PhasePlan]) -> None:

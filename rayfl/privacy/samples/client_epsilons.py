@@ -7,9 +7,9 @@ from collections import Counter
 import numpy as np
 
 from rayfl.data.pools import pool_number
+from rayfl.local.spending import Mechanism, PrivacyAccounts, Spending, SpendingByClient
 from rayfl.privacy.history import history
 from rayfl.privacy.samples.accounting import Accountant
-from rayfl.privacy.samples.spending import Mechanism, PrivacyAccounts, Spending, SpendingByClient
 
 EXACT_AT_ONCE = 64
 """Distinct histories up to which `each` asks the accountant for every client's epsilon; above, they are RDP bounds."""

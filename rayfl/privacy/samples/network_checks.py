@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from rayfl.data.batches import BatchSource
     from rayfl.data.store import ShardStore
-    from rayfl.engine.phase_plan import PhasePlan
     from rayfl.local.selection import Selection
     from rayfl.models.flat import FlatModel
+    from rayfl.planning.phase_plan import PhasePlan
     from rayfl.privacy.samples.per_sample import PerSampleGradients
 
 COMPARED_SAMPLES = 3

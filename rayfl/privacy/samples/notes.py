@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rayfl.privacy.samples.spending import Spending
+from rayfl.local.spending import Spending
 
 LARGE = 10.0
 """An epsilon above which it is said why it is large."""

@@ -10,17 +10,17 @@ import numpy as np
 from rayfl.config.privacy import SampleDP
 from rayfl.config.scenario import Scenario
 from rayfl.data.pools import pool_number
-from rayfl.engine.cohort import cohort_sizes, drawn_in_secret, draws_hidden
-from rayfl.engine.phase_plan import PhasePlan
-from rayfl.engine.workload import Population
 from rayfl.errors import ScenarioError
+from rayfl.local.spending import Mechanism, Spending
+from rayfl.planning.cohort import cohort_sizes, drawn_in_secret, draws_hidden
+from rayfl.planning.phase_plan import PhasePlan
+from rayfl.planning.workload import Population
 from rayfl.privacy.history import history
 from rayfl.privacy.samples.accesses import Accesses, times, with_noise
 from rayfl.privacy.samples.accounting import Accountant
 from rayfl.privacy.samples.calibration import ImpossibleTargetError, Planned, noise_of_all, noise_of_each
 from rayfl.privacy.samples.planned_updates import PlannedUpdates, is_pool, participations, touches_clients
 from rayfl.privacy.samples.renyi_filter import RenyiFilter
-from rayfl.privacy.samples.spending import Mechanism, Spending
 
 
 def dp_of(plan: PhasePlan) -> SampleDP:

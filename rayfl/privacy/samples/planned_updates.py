@@ -12,13 +12,13 @@ from rayfl.config.local import Local
 from rayfl.config.phase import CentralPhase
 from rayfl.config.scenario import Scenario
 from rayfl.data.pools import pool_number
-from rayfl.engine.cohort import drawn_in_secret
-from rayfl.engine.phase_plan import PhasePlan
-from rayfl.engine.round_index import RoundIndex
-from rayfl.engine.sampling import Sampling
-from rayfl.engine.workload import Population
 from rayfl.local.draws import drawn, largest, smallest
 from rayfl.local.steps import update_steps
+from rayfl.planning.cohort import drawn_in_secret
+from rayfl.planning.phase_plan import PhasePlan
+from rayfl.planning.round_index import RoundIndex
+from rayfl.planning.sampling import Sampling
+from rayfl.planning.workload import Population
 from rayfl.privacy.samples.accesses import Access, Accesses
 from rayfl.privacy.samples.poisson import sampling_rate
 from rayfl.streams import client_stream

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rayfl.config.scenario import Scenario
-from rayfl.engine.phase_plan import PhasePlan, plan_phases
-from rayfl.engine.workload import Population
 from rayfl.errors import ScenarioError
-from rayfl.privacy.samples.noise_multipliers import PhaseNoise
+from rayfl.planning.phase_plan import PhaseNoise, PhasePlan, plan_phases
+from rayfl.planning.workload import Population
 from rayfl.privacy.samples.notes import notes
 from rayfl.privacy.samples.planned_account import PlannedAccount, dp_of
 from rayfl.privacy.samples.planned_updates import touches_clients

@@ -10,9 +10,9 @@ to a second for every client of every cohort, where this takes a sum.
 
 from __future__ import annotations
 
+from rayfl.local.spending import Spending
 from rayfl.privacy.renyi import OPACUS_ORDERS, conversion
 from rayfl.privacy.samples.rdp import rdp_of
-from rayfl.privacy.samples.spending import Spending
 
 
 class RenyiFilter:

@@ -17,12 +17,12 @@ from rayfl.algorithms.exchange import Answer, Answers, Released
 from rayfl.algorithms.server_state import ServerState
 from rayfl.config.privacy import Quantile
 from rayfl.config.scenario import Scenario
-from rayfl.engine.events import RoundDone
 from rayfl.engine.exact_sum import ExactSum, combine
 from rayfl.engine.job import Job
 from rayfl.local.context import ClientStreams
+from rayfl.planning.client_mechanism import BELOW, CLIP_NORM, ClientMechanism
+from rayfl.planning.events import RoundDone
 from rayfl.privacy.clients.answers import hide_answer
-from rayfl.privacy.clients.mechanism import BELOW, CLIP_NORM, ClientMechanism
 from rayfl.privacy.clients.noised_sums import noised
 from rayfl.privacy.noise import standard_normal
 from rayfl.streams import stream
@@ -159,7 +159,7 @@ def test_clients_noise_has_the_scale_that_the_account_assumes() -> None:
 
 def test_the_server_adds_its_stream_to_the_sum_and_divides_by_the_fixed_number() -> None:
     noisy, exact = (job(phase(rounds=1, cohort=BERNOULLI, dp=central(noise_multiplier=noise))) for noise in (2.0, 0.0))
-    (how,) = noisy.client_mechanisms
+    (how,) = noisy.protection.mechanisms
     assert how is not None
     draws, expected = stream(7, "dp noise", 0, 1), np.zeros(len(noisy.initial_models[0].vector))
     for start, stop in how.changing:
@@ -171,7 +171,7 @@ def test_a_round_without_clients_is_noise_alone() -> None:
     empty = job(phase(rounds=2, cohort={"bernoulli": 1e-9}, dp=central()))
     model, events = run_on_hosts(empty, 2)
     assert [event.client_updates for event in events if isinstance(event, RoundDone)] == [0, 0]
-    (how,) = empty.client_mechanisms
+    (how,) = empty.protection.mechanisms
     assert how is not None
     change = (model - empty.initial_models[0].vector)[[place for a, b in how.changing for place in range(a, b)]]
     scale = math.sqrt(2) * how.bound(0.3) / (1e-9 * 12)
@@ -200,7 +200,7 @@ def test_a_hop_of_a_relay_moves_the_model_by_the_bound_at_most_and_noise_comes_o
     without = model_of(clipped) - start
     assert np.linalg.norm(without) == pytest.approx(0.01, rel=1e-4)
     noisy = model_of(job(phase(**RELAY, rounds=1, cohort=1, dp=local(noise_multiplier=3.0, clip_norm=0.01)))) - start
-    (how,) = clipped.client_mechanisms
+    (how,) = clipped.protection.mechanisms
     assert how is not None
     noise = (noisy - without)[[place for a, b in how.changing for place in range(a, b)]]
     assert noise.std() == pytest.approx(0.03, rel=6 / math.sqrt(2 * len(noise)))

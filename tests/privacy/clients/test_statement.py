@@ -15,10 +15,10 @@ from dp_accounting.rdp import RdpAccountant
 from rich.console import Console
 
 import rayfl
-from rayfl.engine.cohort import cohort_of
-from rayfl.engine.events import RoundDone
 from rayfl.engine.job import Job
-from rayfl.engine.round_index import RoundIndex
+from rayfl.planning.cohort import cohort_of
+from rayfl.planning.events import RoundDone
+from rayfl.planning.round_index import RoundIndex
 from rayfl.privacy.clients.ledger import ClientLedger
 from rayfl.privacy.clients.statement import ClientAccount, client_statement, planned_cost
 from tests.engine.scenes import run_on_hosts, tables

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.sample_request import SampleRequest
 from rayfl.config.scenario import Scenario
-from rayfl.engine.events import Event, RoundDone
 from rayfl.engine.job import Job
+from rayfl.local.spending import Mechanism
+from rayfl.planning.events import Event, RoundDone
 from rayfl.preparation import prepare
-from rayfl.privacy.samples.spending import Mechanism
 
 if TYPE_CHECKING:
     import torch

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from rayfl.errors import ScenarioError
+from rayfl.local.spending import Mechanism, Spending
 from rayfl.privacy.samples.accounting import LARGEST_PRV, Accountant
 from rayfl.privacy.samples.client_epsilons import ClientEpsilons
-from rayfl.privacy.samples.spending import Mechanism, Spending
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfl.engine.phase_plan import plan_phases
-from rayfl.engine.round_index import RoundIndex
 from rayfl.errors import ScenarioError
+from rayfl.local.spending import Mechanism
+from rayfl.planning.phase_plan import plan_phases
+from rayfl.planning.round_index import RoundIndex
 from rayfl.privacy.samples.accesses import Access, Accesses, times, with_noise, without_noise
 from rayfl.privacy.samples.accounting import Accountant
 from rayfl.privacy.samples.planned_updates import PlannedUpdates, participations
-from rayfl.privacy.samples.spending import Mechanism
 from tests.engine.scenes import run_on_hosts
 from tests.privacy.samples.scene import dp, job, phase, spent_in
 from tests.user_code import SHARD_SIZES
@@ -124,8 +124,8 @@ def test_the_noise_for_a_target_keeps_it_for_the_whole_run_so_far(name: Any) -> 
         phase("second", 3, cohort=5, local={"dp": dp(target_epsilon=8.0, accountant=name)}),
     ]
     prepared = job(*given)
-    assert 0.98 * 4 <= max(final_epsilons(prepared.noise, name, given[0]).values()) <= 4
-    after = max(final_epsilons(prepared.noise, name, *given).values())
+    assert 0.98 * 4 <= max(final_epsilons(prepared.protection.noise, name, given[0]).values()) <= 4
+    after = max(final_epsilons(prepared.protection.noise, name, *given).values())
     assert 0.98 * 8 <= after <= 8
     assert prepared.sample_plan.phases[1].epsilon == pytest.approx(after, abs=1e-9)
 
@@ -135,9 +135,9 @@ def test_noise_of_each_clients_own_takes_each_close_to_the_target(name: Any) -> 
     given = phase("only", 3, cohort={"explicit": [[0, 1, 2, 3]]},
                   local={"dp": dp(target_epsilon=5.0, noise_for="client", accountant=name)})  # fmt: skip
     prepared = job(given)
-    (noise,) = prepared.noise
+    (noise,) = prepared.protection.noise
     assert isinstance(noise, np.ndarray)
-    found = final_epsilons(prepared.noise, name, given)
+    found = final_epsilons(prepared.protection.noise, name, given)
     assert all(0.98 * 5 <= epsilon <= 5 for epsilon in found.values())
     assert noise[0] > noise[1] > noise[2]
     assert noise[4] == noise.max()  # takes no part; whatever else reads it is on the safe side
@@ -145,7 +145,7 @@ def test_noise_of_each_clients_own_takes_each_close_to_the_target(name: Any) -> 
 
 def test_a_run_without_dp_has_no_plan() -> None:
     prepared = job(phase("plain", local={"dp": None}))
-    assert (list(prepared.noise), list(prepared.sample_plan.phases)) == ([], [])
+    assert (list(prepared.protection.noise), list(prepared.sample_plan.phases)) == ([], [])
 
 
 def test_notes_say_what_makes_epsilon_large_and_delta_too_large() -> None:

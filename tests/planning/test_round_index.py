@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rayfl.config.scenario import Scenario
-from rayfl.engine.round_index import RoundIndex
+from rayfl.planning.round_index import RoundIndex
 from tests.engine.scenes import FEDERATED, PRETRAIN, tables
 
 

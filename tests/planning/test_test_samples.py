@@ -11,9 +11,9 @@ import pytest
 from rayfl.config.execution import Evaluation
 from rayfl.config.scenario import Scenario
 from rayfl.data.store import ShardStore
-from rayfl.engine.events import Evaluated
-from rayfl.engine.slices import cut, draw_test_samples
 from rayfl.errors import ScenarioError
+from rayfl.planning.events import Evaluated
+from rayfl.planning.slices import cut, draw_test_samples
 from rayfl.preparation import prepare
 from rayfl.report.environment import describe_environment
 from tests.engine.scenes import FEDERATED, prepared, run_on_hosts, tables

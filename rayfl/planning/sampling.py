@@ -14,12 +14,12 @@ from rayfl.algorithms.sampler import CohortSampler, SamplingContext
 from rayfl.config.phase import BySampler
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import check_plain
-from rayfl.engine.cohort import cohort_of, in_order
-from rayfl.engine.phase_plan import PhasePlan
-from rayfl.engine.round_index import RoundIndex
-from rayfl.engine.update_report import UpdateReport
-from rayfl.engine.workload import Population
 from rayfl.errors import RayflError
+from rayfl.planning.cohort import cohort_of, in_order
+from rayfl.planning.phase_plan import PhasePlan
+from rayfl.planning.round_index import RoundIndex
+from rayfl.planning.update_report import UpdateReport
+from rayfl.planning.workload import Population
 from rayfl.streams import stream
 from rayfl.user_code import report_as_theirs
 

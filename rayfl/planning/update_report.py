@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rayfl.engine.events import Traffic
-from rayfl.privacy.samples.spending import Spending, SpendingByClient
+from rayfl.local.spending import Spending, SpendingByClient
+from rayfl.planning.events import Traffic
 
 if TYPE_CHECKING:
     from rayfl.local.context import ClientContext

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+
+import numpy as np
 
 from rayfl.algorithms.algorithm import Algorithm
 from rayfl.algorithms.building import build_algorithm, build_sampler, build_transforms
@@ -18,7 +21,23 @@ from rayfl.config.phase import BySampler, Phase
 from rayfl.config.privacy import Quantile
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
-from rayfl.privacy.clients.mechanism import CLIP_NORM
+from rayfl.planning.client_mechanism import CLIP_NORM, ClientMechanism
+
+PhaseNoise = float | np.ndarray | None
+"""The noise multiplier of a phase's `local.dp`: one for all clients, or float64 [clients]; None without it."""
+
+
+@dataclass(frozen=True)
+class Protection:
+    """How a run protects samples and clients, found before it starts.
+
+    Attributes:
+        noise: By phase, the noise multiplier of `local.dp`; empty if no phase has it.
+        mechanisms: By phase, how it hides its clients (`phases.N.dp`), None where it does not; empty if none does.
+    """
+
+    noise: Sequence[PhaseNoise] = ()
+    mechanisms: Sequence[ClientMechanism | None] = ()
 
 
 @dataclass(frozen=True)
@@ -31,6 +50,8 @@ class PhasePlan:
         algorithm: Its algorithm.
         transforms: What happens to answers before they are summed.
         first_round: The scenario's number of its first round.
+        noise: The noise multiplier of its `local.dp`, once it is known.
+        hiding: How it hides its clients, once that is known; None where it does not.
     """
 
     number: int
@@ -38,6 +59,8 @@ class PhasePlan:
     algorithm: Algorithm
     transforms: tuple[AnswerTransform, ...]
     first_round: int
+    noise: PhaseNoise = field(default=None, repr=False)
+    hiding: ClientMechanism | None = None
 
     @property
     def train(self) -> tuple[Train, ...]:
@@ -54,6 +77,12 @@ class PhasePlan:
         """How an exchange's training requests are carried out."""
         last = exchange == len(self.asked) - 1
         return self.phase.server_training if last and self.phase.server_training else self.phase.local
+
+    def noise_multiplier(self, client: int) -> float | None:
+        """The noise multiplier of a client's `local.dp`, or of a pool of samples, which takes the largest of any."""
+        if self.noise is None or isinstance(self.noise, int | float):
+            return self.noise
+        return float(self.noise[client] if client < len(self.noise) else self.noise.max())
 
     @cached_property
     def evaluated(self) -> EvaluatedModel:
@@ -123,15 +152,22 @@ def scores_personal_models(scenario: Scenario, plan: PhasePlan) -> bool:
     return scenario.evaluation.client_model == "personal" and plan.algorithm.has_personal_model()
 
 
-def plan_phases(scenario: Scenario) -> list[PhasePlan]:
+def plan_phases(scenario: Scenario, protection: Protection | None = None) -> list[PhasePlan]:
     """The phases of a scenario, in order.
+
+    Args:
+        scenario: The scenario.
+        protection: How samples and clients are protected; None as long as it is not known.
 
     Raises:
         ScenarioError: As `build_algorithm`.
     """
-    plans, first = [], 1
+    protection, plans, first = protection or Protection(), [], 1
     for number, phase in enumerate(scenario.phases):
-        plans.append(PhasePlan(number, phase, build_algorithm(phase), tuple(build_transforms(phase)), first))
+        noise = protection.noise[number] if protection.noise else None
+        hiding = protection.mechanisms[number] if protection.mechanisms else None
+        plan = PhasePlan(number, phase, build_algorithm(phase), tuple(build_transforms(phase)), first, noise, hiding)
+        plans.append(plan)
         first += phase.rounds
     return plans
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from rayfl.config.execution import Evaluation
 from rayfl.config.section import Named
-from rayfl.engine.slices import Slice, cut
 from rayfl.errors import ScenarioError
 from rayfl.models.slot import Slot
+from rayfl.planning.slices import Slice, cut
 
 if TYPE_CHECKING:
     from rayfl.data.store import ShardStore

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from rayfl.config.execution import Evaluation
-from rayfl.engine.evaluated_clients import slices_of_round
-from rayfl.engine.events import Evaluated, RoundDone
-from rayfl.engine.round_index import RoundIndex
-from rayfl.engine.slices import Slice
 from rayfl.errors import ScenarioError
+from rayfl.planning.evaluated_clients import slices_of_round
+from rayfl.planning.events import Evaluated, RoundDone
+from rayfl.planning.round_index import RoundIndex
+from rayfl.planning.slices import Slice
 from tests.algorithms.scene import PLAIN, SIZES, prepared
 from tests.engine.scenes import cast, run_on_hosts, without_clock
 

@@ -15,7 +15,6 @@ from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.sampler import CohortSampler, SamplingContext
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.config.scenario import Scenario
-from rayfl.engine.events import RoundDone
 from rayfl.engine.host import Host
 from rayfl.engine.inline import InlineBackend
 from rayfl.engine.job import Job
@@ -24,6 +23,7 @@ from rayfl.engine.server import Server
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate
+from rayfl.planning.events import RoundDone
 from tests.algorithms.reference import PlainUpdate
 from tests.algorithms.scene import PLAIN, SIZES, Setting, prepared
 from tests.engine.scenes import cast, run_on_hosts, without_clock

@@ -10,8 +10,8 @@ import numpy as np
 from rayfl.algorithms.building import build_sampler
 from rayfl.config.phase import Bernoulli, BySampler, BySize, Explicit, Phase, Pooled
 from rayfl.data.pools import pool_number
-from rayfl.engine.round_index import RoundIndex
 from rayfl.errors import ScenarioError
+from rayfl.planning.round_index import RoundIndex
 from rayfl.streams import stream
 
 BERNOULLI_TRIES = 100

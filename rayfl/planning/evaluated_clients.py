@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rayfl.config.execution import Evaluation
-from rayfl.engine.round_index import RoundIndex
-from rayfl.engine.slices import Slice
+from rayfl.planning.round_index import RoundIndex
+from rayfl.planning.slices import Slice
 from rayfl.streams import stream
 
 

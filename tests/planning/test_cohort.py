@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from rayfl.config.phase import Phase
-from rayfl.engine import cohort as cohort_module
-from rayfl.engine.cohort import check_cohort, cohort_of
-from rayfl.engine.round_index import RoundIndex
 from rayfl.errors import ScenarioError
+from rayfl.planning import cohort as cohort_module
+from rayfl.planning.cohort import check_cohort, cohort_of
+from rayfl.planning.round_index import RoundIndex
 
 
 def phase(cohort: Any, order: str = "sampled") -> Phase:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from rayfl.privacy.samples.spending import SpendingByClient
+from rayfl.local.spending import SpendingByClient
 
 
 @dataclass(frozen=True)
