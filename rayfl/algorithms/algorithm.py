@@ -105,7 +105,8 @@ class Algorithm(BaseModel, ABC):
     def local_keys(self) -> frozenset[str] | None:
         """Returns which keys of `local` its clients read; None for all.
 
-        The others must keep their defaults, and so must `phases.N.train`, which `LocalTraining` alone follows.
+        The others must keep their defaults. `phases.N.train` needs none of them: gradients and Hessian-vector products
+        that a client update asks for are zero in what does not train.
         """
         return None if self.trains else RATE_KEYS
 

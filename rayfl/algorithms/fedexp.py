@@ -37,9 +37,9 @@ class FedExP(LocalTrainingAlgorithm):
 
     Attributes:
         form: `paper`, as above. `code`: the authors' code, for epsilon, has |S| epsilon decay^(2 t) in round t, from 1
-            (and `weighting = "samples"`). `feddecorr`: FedDecorr's code, the paper's form with norms over the buffers
-            too. `fedbug`: FedBug's code, without the factor 2 and with |S| for epsilon. With one participant all are
-            FedAvg.
+            and counted as `local.lr_decay_from` says, since one decay shrinks both there (and `weighting = "samples"`).
+            `feddecorr`: FedDecorr's code, the paper's form with norms over the buffers too. `fedbug`: FedBug's code,
+            without the factor 2 and with |S| for epsilon. With one participant all are FedAvg.
         epsilon: 1e-3 for CIFAR and CINIC, 0.1 for EMNIST. Not for `form = "fedbug"`.
         decay: For `form = "code"` alone.
         weighting: Of the means, `uniform` in the paper.
@@ -65,7 +65,7 @@ class FedExP(LocalTrainingAlgorithm):
         counted = delta if self.form == "feddecorr" else delta[: server.num_params]
         mean = float(np.sum(np.square(counted)))
         squared_norm = float(answers.mean("squared_norm")[0]) * _unit(context.clip_norm)
-        rate = self.extrapolation(squared_norm, mean, answers.count, context.round_in_phase)
+        rate = self.extrapolation(squared_norm, mean, answers.count, context.decay_round)
         server.report(server_step=rate)
         server.apply_update(rate * delta[: server.num_params], delta[server.num_params :])
 

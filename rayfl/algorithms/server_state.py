@@ -20,6 +20,7 @@ class RoundContext:
         round: Number within the whole scenario, from 1.
         round_in_phase: Number within the phase, from 1.
         lr: The round's local learning rate.
+        decay_round: Number as `local.lr_decay_from` counts it, from 1: what decays beside `lr` is in step with it.
         stream: The round's own random generator.
         asked: What the phase wants reported (`phases.N.report`).
         clip_norm: With `phases.N.dp`, the bound on the norm of an answer. The cohort stays hidden then: it is empty.
@@ -29,6 +30,7 @@ class RoundContext:
     round: int
     round_in_phase: int
     lr: float
+    decay_round: int
     stream: np.random.Generator
     asked: frozenset[str] = frozenset()
     clip_norm: float | None = None

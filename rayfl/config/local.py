@@ -93,6 +93,8 @@ _POSITIVE: TypeAdapter[int] = TypeAdapter(PositiveInt)
 Number = Annotated[PositiveInt | Uniform | Choices, WrapValidator(_number)]
 """A number, or one that is drawn anew for every client and round."""
 
+_NUMBER: TypeAdapter[int | Uniform | Choices] = TypeAdapter(Number)
+
 
 class Rates(Section):
     """How a learning rate changes over a number of steps.
@@ -218,6 +220,26 @@ class Local(Section):
     def is_plain_sgd(self) -> bool:
         """Whether a step is lr times the gradient, with heavy-ball momentum and coupled weight decay at most."""
         return self.optimizer == Named(name="sgd")
+
+
+class ServerTraining(Local):
+    """Training on the samples that the server holds.
+
+    `steps` without `epochs` is the number of steps, over as many passes as they take: few samples make no fewer steps.
+    The resolved scenario then has as many epochs as steps.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _passes_for_all_steps(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or "steps" not in value or "epochs" in value:
+            return value
+        try:
+            steps = _NUMBER.validate_python(value["steps"])
+        except ValidationError:
+            return value  # the field's own validation names the key
+        most = steps if isinstance(steps, int) else max(steps.uniform if isinstance(steps, Uniform) else steps.choices)
+        return value | {"epochs": most}
 
 
 RATE_KEYS = frozenset({"lr", "lr_decay", "lr_decay_from", "lr_drops", "lr_drop", "round_schedule"})

@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from rayfl.config.local import Local, Train
+from rayfl.config.local import Local, ServerTraining, Train
 from rayfl.config.privacy import ClientDP
 from rayfl.config.section import Named, Section, check_idle, check_plain
 
@@ -163,8 +163,8 @@ class ParallelPhase(_Phase):
             adds, such as `norms` (SCAFFOLD, FedDyn). What costs nothing (FedExP's step) is always reported.
         transforms: Applied in order to a client's answer before it is summed: `top_k`, `quantize`, or your own.
         server_training: At the end of every round the new global model is trained on the server's samples
-            (`data.server_share`), as these keys say, whatever the algorithm: `{ steps = 5, epochs = 5, lr = 0.01 }`;
-            as everywhere, `epochs` limits the steps too. Its rate decays by its own keys.
+            (`data.server_share`), with the keys of `local`, whatever the algorithm: `{ steps = 5, lr = 0.01 }`. Without
+            `epochs`, `steps` are taken however few samples there are. Its rate decays by its own keys.
         dp: Privacy of whole clients; see `ClientDP`.
     """
 
@@ -178,7 +178,7 @@ class ParallelPhase(_Phase):
     ema_decay: Annotated[float, Field(gt=0, lt=1)] = 0.99
     transforms: tuple[Named, ...] = ()
     report: tuple[str, ...] = ()
-    server_training: Local | None = None
+    server_training: ServerTraining | None = None
     dp: ClientDP | None = None
 
     @property
@@ -215,7 +215,7 @@ class RelayPhase(_Phase):
     ema_decay: ClassVar[float] = 0.99
     transforms: ClassVar[tuple[Named, ...]] = ()
     report: ClassVar[tuple[str, ...]] = ()
-    server_training: ClassVar[Local | None] = None
+    server_training: ClassVar[ServerTraining | None] = None
     noun: ClassVar[str] = "relay"
 
     schedule: Literal["relay"]
@@ -246,7 +246,7 @@ class CentralPhase(_Phase):
     ema_decay: ClassVar[float] = 0.99
     transforms: ClassVar[tuple[Named, ...]] = ()
     report: ClassVar[tuple[str, ...]] = ()
-    server_training: ClassVar[Local | None] = None
+    server_training: ClassVar[ServerTraining | None] = None
     order: ClassVar[str] = "sampled"
     dp: ClassVar[ClientDP | None] = None
     hides_cohort: ClassVar[bool] = False

@@ -25,8 +25,9 @@ class SampleDP(Section):
     """DP-SGD at the clients (Abadi et al., CCS 2016): a client's updates hide each of its samples.
 
     A step draws every sample with rate q = min(1, batch_size / samples), clips the gradient of each to `max_grad_norm`,
-    adds Gaussian noise of standard deviation `noise_multiplier * max_grad_norm` to their sum, and divides by
-    `batch_size`. What guarantee a run gives is in docs/privacy.md and in its privacy.json.
+    adds Gaussian noise of standard deviation `noise_multiplier * max_grad_norm` to their sum, and divides by the
+    expected number of drawn samples, min(batch_size, samples). What guarantee a run gives is in docs/privacy.md and in
+    its privacy.json.
 
     Attributes:
         noise_multiplier: Standard deviation of the noise as a multiple of `max_grad_norm`.
@@ -126,7 +127,8 @@ class ClientDP(Section):
             phase.
         clip_norm: C, the bound on the L2 norm of a client's contribution, all clients having the weight 1, or
             `{ quantile = 0.5 }`.
-        delta: Of the guarantee; by default, and at most, 1 / M^1.1 of M clients.
+        delta: Of the guarantee; by default, and at most, 1 / M^1.1 of M clients. It has no default where that is above
+            0.01 (up to 65 clients).
         accountant: `prv` for Bernoulli cohorts, where it is the default; `rdp` for those of fixed size too.
         secure: Draws noise, and with `central` the cohorts, from the operating system's cryptographic source, so that
             no run can be repeated. Otherwise they come from the scenario's seed.

@@ -119,15 +119,12 @@ def _check_local_keys(plan: PhasePlan, where: str) -> None:
     name, default, keys = plan.phase.algorithm.name, Local(), plan.algorithm.local_keys()
     if keys is None:
         return
-    untrained = f"clients of '{name}' do not train"
     for field in type(default).model_fields:
         if field not in keys | {"dp"} and getattr(plan.phase.local, field) != getattr(default, field):
             never = not plan.algorithm.trains and field not in RATE_KEYS
+            untrained = f"clients of '{name}' do not train"
             reason = untrained if never else f"of local, '{name}' with these options reads {', '.join(sorted(keys))}"
             raise ScenarioError(f"{where}.local.{field}: has no effect: {reason}; leave it out")
-    if plan.phase.train != "all":
-        reason = f"'{name}' takes its steps on the whole network" if plan.algorithm.trains else untrained
-        raise ScenarioError(f"{where}.train: has no effect: {reason}; leave it out")
 
 
 def _check_eval_model(plan: PhasePlan, where: str) -> None:

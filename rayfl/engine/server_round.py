@@ -68,6 +68,7 @@ class ServerRound:
             round=self.index.round,
             round_in_phase=self.index.round_in_phase,
             lr=self.index.lr(self._scenario),
+            decay_round=self.index.decay_round(plan.phase.local),
             stream=stream(self._scenario.seed, "server", self.index.phase, self.index.round),
             asked=frozenset(plan.phase.report),
             clip_norm=bound_of(self._hiding, state) if self._hiding else None,

@@ -28,10 +28,14 @@ class RoundIndex:
         """The round's phase."""
         return scenario.phases[self.phase]
 
+    def decay_round(self, local: Local) -> int:
+        """Its number as `local.lr_decay_from` counts, from 1."""
+        return self.round if local.lr_decay_from == "scenario" else self.round_in_phase
+
     def lr(self, scenario: Scenario, local: Local | None = None) -> float:
         """The learning rate of this round: of the phase's local training, or of another."""
         local = local or self.config(scenario).local
-        number = self.round if local.lr_decay_from == "scenario" else self.round_in_phase
+        number = self.decay_round(local)
         drops = sum(after < number for after in local.lr_drops)
         lr = float(local.lr * local.lr_decay ** (number - 1) * local.lr_drop**drops)
         return lr * rate_at(local.round_schedule, self.round_in_phase, self.config(scenario).rounds)

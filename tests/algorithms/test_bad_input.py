@@ -161,12 +161,6 @@ def test_what_trains_is_a_part_of_the_network(train: Any, complaint: str) -> Non
     assert complaint in failure("fedavg", phase={"train": train})
 
 
-def test_clients_that_do_not_train_have_nothing_to_choose_from() -> None:
-    assert failure("qfedsgd", RATE, phase={"train": "body"}) == (
-        "phases.federated.train: has no effect: clients of 'qfedsgd' do not train; leave it out"
-    )
-
-
 RATE_READ = "lr, lr_decay, lr_decay_from, lr_drop, lr_drops, round_schedule"
 META_SGD = {"name": "fedmeta", "variant": "meta_sgd"}
 
@@ -206,15 +200,6 @@ def test_options_of_local_training_that_meta_learning_does_not_read_are_refused(
     ((key, _),) = local.items()
     message = failure(algorithm, Setting(local=local))
     assert message == f"phases.federated.local.{key}: has no effect: {reason}; leave it out"
-
-
-def test_meta_learning_takes_its_steps_on_the_whole_network() -> None:
-    assert failure("perfedavg", phase={"train": "body"}) == (
-        "phases.federated.train: has no effect: 'perfedavg' takes its steps on the whole network; leave it out"
-    )
-    assert failure("fedmeta", RATE, phase={"train": "head"}) == (
-        "phases.federated.train: has no effect: clients of 'fedmeta' do not train; leave it out"
-    )
 
 
 def test_a_difference_that_nobody_takes_has_no_step() -> None:

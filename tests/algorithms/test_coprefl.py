@@ -116,7 +116,9 @@ def reference(
     return w
 
 
-def ours(options: Mapping[str, Any], setting: Setting, hosts: int = 1, **changes: Any) -> tuple[Vector, ShardStore]:
+def ours(
+    options: str | Mapping[str, Any], setting: Setting, hosts: int = 1, **changes: Any
+) -> tuple[Vector, ShardStore]:
     phase = changes.pop("phase", {})
     job, model = prepared(options, setting, phase, **changes)
     vector, _ = run_on_hosts(job, hosts)
@@ -199,6 +201,36 @@ def test_coprefl_sgd_goes_on_with_steps_on_the_servers_samples(gamma: float) -> 
     found, store = ours(coprefl(gamma=gamma), PLAIN, phase={"server_training": TRAINING}, **SERVER)
     expected = reference(PLAIN, store, gamma=gamma, server_training=TRAINING)
     assert_equal_and_unlike(found, expected, reference(PLAIN, store, gamma=gamma), PLAIN)
+
+
+@pytest.mark.parametrize("steps", [5, {"uniform": [5, 5]}, {"choices": [5]}], ids=str)
+def test_the_server_takes_all_its_steps_however_few_samples_it_has(steps: Any) -> None:
+    training = {"batch_size": 16, "lr": 0.3}
+    found, store = ours("fedavg", PLAIN, phase={"server_training": {"steps": steps, **training}}, **SERVER)
+    assert store.server is not None
+    assert 2 * 16 < len(store.server) < 3 * 16  # two passes are not five steps
+    expected = after_fedavg(store, {"steps": 5, "epochs": 2, **training})
+    assert_equal_and_unlike(found, expected, after_fedavg(store, {"epochs": 1, **training}), PLAIN)
+
+
+def test_epochs_that_are_given_limit_the_servers_steps() -> None:
+    training = {"steps": 5, "epochs": 1, "batch_size": 16, "lr": 0.3}
+    found, store = ours("fedavg", PLAIN, phase={"server_training": training}, **SERVER)
+    expected = after_fedavg(store, {"epochs": 1, "batch_size": 16, "lr": 0.3})
+    assert_equal_and_unlike(found, expected, after_fedavg(store, training | {"epochs": 2}), PLAIN)
+
+
+def after_fedavg(store: ShardStore, training: Mapping[str, Any]) -> Vector:
+    """FedAvg on the clients' samples, with training on the server's at the end of every round."""
+    w = PLAIN.initial()
+    for number in range(1, PLAIN.rounds + 1):
+        models, weights = [], []
+        for client in PLAIN.cohorts[(number - 1) % len(PLAIN.cohorts)]:
+            samples = of_client(store, client)
+            models.append(update_on(samples, PLAIN.local, client, number).sgd(w))
+            weights.append(float(len(samples[1])))
+        w = update_on(of_server(store), training, SERVER_POOL, number, exchange=1).sgd(mean(models, weights))
+    return w
 
 
 @pytest.mark.parametrize("queries", ["clients", "server"])

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from tests.algorithms.reference import Vector, assert_equal, assert_equal_and_unlike, fedavg, mean, rounds, sizes
-from tests.algorithms.scene import EVERYBODY, FULL, PARTIAL, USUAL, Setting, trained
+from rayfl.engine.events import RoundDone
+from tests.algorithms.reference import (
+    PlainUpdate,
+    Vector,
+    assert_equal,
+    assert_equal_and_unlike,
+    fedavg,
+    mean,
+    rounds,
+    sizes,
+)
+from tests.algorithms.scene import EVERYBODY, FULL, PARTIAL, USUAL, Setting, prepared, trained
+from tests.engine.scenes import run_on_hosts
 
 FEW = Setting(PARTIAL, 4, {**USUAL, "lr": 1.0, "epochs": 6})
 """Changes so long that even FedBug's form, whose epsilon is the number of participants, extrapolates."""
@@ -82,6 +94,44 @@ def test_the_codes_epsilon_shrinks_from_the_first_round_on() -> None:
     assert max(rates) > 1.2
     ours = trained({"name": "fedexp", **options}, FEW, eval_model="global")
     assert_equal_and_unlike(ours, expected, fedexp(FEW, eval_model="global", **(options | {"epsilon": 0.075}))[0], FEW)
+
+
+TWO_PHASES = Setting(PARTIAL, 4, {**USUAL, "batch_size": "full", "lr": 1.0, "lr_decay": 0.7, "epochs": 20})
+"""Of two rounds each. Full batches, so that no order of samples differs between phases."""
+
+
+def extrapolations(decay_rounds: Sequence[int], epsilon: float, decay: float) -> list[float]:
+    """eta_g of every round, where rate and epsilon have decayed as if it were these rounds (from 1)."""
+    w, rates = TWO_PHASES.initial(), []
+    for number, cohort in zip(decay_rounds, TWO_PHASES.cohorts, strict=True):
+        changes = [PlainUpdate(TWO_PHASES, client, number).sgd(w) - w for client in cohort]
+        squared = sum(float(change.square().sum()) for change in changes) / len(changes)
+        shrunk = len(changes) * epsilon * decay ** (2 * number)
+        rates.append(max(1.0, squared / (2 * (float(mean(changes).square().sum()) + shrunk))))
+        w = w + rates[-1] * mean(changes)
+    return rates
+
+
+@pytest.mark.parametrize("counted_from", ["scenario", "phase"])
+def test_the_codes_epsilon_shrinks_in_step_with_the_rate_through_two_phases(counted_from: str) -> None:
+    def phase(name: str, cohorts: Sequence[Sequence[int]]) -> dict[str, Any]:
+        return {
+            "name": name,
+            "algorithm": {"name": "fedexp", "form": "code", "epsilon": 3.0, "decay": 0.6},
+            "rounds": 2,
+            "cohort": {"explicit": [list(cohort) for cohort in cohorts]},
+            "local": {**TWO_PHASES.local, "lr_decay_from": counted_from},
+            "eval_model": "global",
+        }
+
+    phases = [phase("first", PARTIAL[:2]), phase("second", PARTIAL[2:])]
+    _, events = run_on_hosts(prepared("fedexp", TWO_PHASES, phases=phases)[0], 1)
+    found = [event.scalars["server_step"] for event in events if isinstance(event, RoundDone)]
+    expected, other = (extrapolations(rounds, 3.0, 0.6) for rounds in ([1, 2, 3, 4], [1, 2, 1, 2]))
+    if counted_from == "phase":
+        expected, other = other, expected
+    assert found == pytest.approx(expected, rel=1e-4)
+    assert abs(expected[2] - other[2]) > 0.1
 
 
 def test_the_first_round_has_no_average() -> None:

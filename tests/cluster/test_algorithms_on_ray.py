@@ -37,7 +37,7 @@ META: list[dict[str, Any]] = [
     {
         "algorithm": "scaffold",
         "cohort": {"bernoulli": 0.1},
-        "dp": {"level": "central", "noise_multiplier": 1.0, "clip_norm": {"quantile": 0.5}},
+        "dp": {"level": "central", "noise_multiplier": 1.0, "clip_norm": {"quantile": 0.5}, "delta": 0.01},
     },
 ]
 DP = {"noise_multiplier": 1.1, "max_grad_norm": 0.7}

@@ -74,7 +74,7 @@ def secure_samples() -> dict[str, Any]:
 
 
 def secure_clients() -> dict[str, Any]:
-    dp = {"level": "local", "noise_multiplier": 1.0, "clip_norm": 1.0, "secure": True}
+    dp = {"level": "local", "noise_multiplier": 1.0, "clip_norm": 1.0, "secure": True, "delta": 0.01}
     return {"local": {"batch_size": 16}, "dp": dp}
 
 

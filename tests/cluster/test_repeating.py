@@ -11,7 +11,7 @@ from rayfl.config.scenario import Scenario
 from tests.engine.scenes import FEDERATED, PRETRAIN, tables
 
 SAMPLES = {"noise_multiplier": 1.0, "max_grad_norm": 1.0}
-CLIENTS = {"level": "central", "noise_multiplier": 1.0, "clip_norm": 1.0}
+CLIENTS = {"level": "central", "noise_multiplier": 1.0, "clip_norm": 1.0, "delta": 0.01}
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_the_counterpart_makes_as_many_passes_over_the_same_data() -> None:
 
 
 def test_a_counterpart_never_drops_the_privacy_of_clients() -> None:
-    dp = {"level": "central", "noise_multiplier": 1.0, "clip_norm": 1.0}
+    dp = {"level": "central", "noise_multiplier": 1.0, "clip_norm": 1.0, "delta": 0.01}
     job, _ = made([FEDERATED | {"algorithm": {"name": "fedavg", "weighting": "uniform"}, "dp": dp}])
     with pytest.raises(ScenarioError, match=r"^phases\.federated\.dp: there are no clients to hide"):
         centralised(job.scenario, job.result.population.sizes)

@@ -71,7 +71,7 @@ def test_a_client_update_is_a_plain_opacus_loop(network: str, batch_size: int, m
         plain,
         noise_multiplier=DP["noise_multiplier"],
         max_grad_norm=DP["max_grad_norm"],
-        expected_batch_size=batch_size,
+        expected_batch_size=min(batch_size, made.workloads[0].store.train_shards.sizes[2]),
     )
     draws, noise = (client_stream(made.scenario.seed, name, 0, 1, 2) for name in ("dp batches", "dp noise"))
 
@@ -142,6 +142,15 @@ def test_without_noise_and_bound_full_batches_train_as_without_privacy(algorithm
     private, plain = (trained(job(dp, local, algorithm=algorithm, rounds=3)) for dp in (OFF, None))
     assert np.abs(private - plain).max() < 1e-6
     assert np.abs(plain - job(None, local).workloads[0].initial.vector).max() > 1e-3
+
+
+def test_a_client_with_fewer_samples_than_a_batch_takes_whole_steps() -> None:
+    """Divided by `batch_size` instead of by its samples, a step of 4 samples would be an eighth of it."""
+    local = {"epochs": 3, "batch_size": 32, "lr": 0.1}
+    private, plain = (trained(job(dp, local, **alone(11))) for dp in (OFF, None))
+    moved = np.abs(plain - job(None, local).workloads[0].initial.vector).max()
+    assert moved > 1e-3
+    assert np.abs(private - plain).max() < 1e-6
 
 
 def test_without_noise_and_bound_convolutions_train_as_without_privacy() -> None:

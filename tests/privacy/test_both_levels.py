@@ -26,10 +26,10 @@ from rayfl.report.privacy import PRIVACY_FILE
 from rayfl.streams import stream
 from tests.algorithms.scene import SIZES
 from tests.engine.scenes import run_on_hosts, tables, without_clock
-from tests.privacy.clients.scenes import LOCAL, PEOPLE, central, job, local, phase
+from tests.privacy.clients.scenes import DELTA, LOCAL, PEOPLE, central, job, local, phase, target
 from tests.privacy.samples.test_accounting import by_opacus
 
-SEED, CLIENTS, DELTA = 7, 12, 12**-1.1
+SEED, CLIENTS = 7, 12
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 BERNOULLI = {"bernoulli": 0.5}
 SAMPLES: dict[str, Any] = {"noise_multiplier": 3.0, "max_grad_norm": 0.5, "accountant": "rdp"}
@@ -63,20 +63,20 @@ CASES: dict[str, Phases] = {
     "fixed": [phase(**trains(SAMPLES | PRV), dp=central(noise_multiplier=5.0))],
     "bernoulli": [phase(**trains(SAMPLES), cohort=BERNOULLI, dp=central())],
     "targets, everybody": [
-        phase(**trains(TARGET), cohort=CLIENTS, dp={"level": "central", "target_epsilon": 3.0, "clip_norm": 0.3}),
+        phase(**trains(TARGET), cohort=CLIENTS, dp=target(3.0)),
     ],
     "target of clients, fixed": [
-        phase(**trains(SAMPLES), dp={"level": "central", "target_epsilon": 3.0, "clip_norm": 0.3}),
+        phase(**trains(SAMPLES), dp=target(3.0)),
     ],
     "target of clients, bernoulli": [
         phase(
             **trains(SAMPLES),
             cohort=BERNOULLI,
-            dp={"level": "central", "target_epsilon": 3.0, "clip_norm": {"quantile": 0.5}},
+            dp=target(3.0, clip_norm={"quantile": 0.5}),
         ),
     ],
     "relay": [
-        phase(**RELAY, **trains(TARGET), dp={"level": "local", "target_epsilon": 5.0, "clip_norm": 0.3}),
+        phase(**RELAY, **trains(TARGET), dp=target(5.0, level="local")),
         phase(**trains(SAMPLES | {"noise_multiplier": 4.0}), dp=central(noise_multiplier=8.0)),
     ],
     "scaffold": [

@@ -95,7 +95,7 @@ def test_the_statement_names_every_aspect_of_the_guarantee(tmp_path: Path) -> No
 CLIENTS_HIDDEN = {
     "algorithm": {"name": "fedavg", "weighting": "uniform"},
     "local": {"batch_size": 4},
-    "dp": {"level": "local", "noise_multiplier": 1.0, "clip_norm": 1.0},
+    "dp": {"level": "local", "noise_multiplier": 1.0, "clip_norm": 1.0, "delta": 0.01},
 }
 
 

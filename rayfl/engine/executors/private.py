@@ -40,7 +40,7 @@ class Private(OneByOne):
     def _training_gradients(
         self, client: ClientContext, request: LocalTraining, view: DataView, number: int
     ) -> StepGradient:
-        """The gradients of DP-SGD (Abadi et al., CCS 2016, alg. 1): clipped, summed, noised, divided by B."""
+        """The gradients of DP-SGD (Abadi et al., CCS 2016, alg. 1): clipped, summed, noised, divided by q n."""
         if request.terms:
             raise ScenarioError(
                 "local.dp: its client update adds terms of the whole batch to the loss, whose gradients cannot be "

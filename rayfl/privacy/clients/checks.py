@@ -16,6 +16,9 @@ from rayfl.privacy.clients.ledger import relation_of, sampling_of
 LARGEST_DELTA = 1.1
 """delta is at most 1 / M^1.1 of M clients (McMahan et al., ICLR 2018)."""
 
+LARGEST_DEFAULT_DELTA = 0.01
+"""Above it, which is up to 65 clients, nobody gets a delta that they did not ask for."""
+
 
 def check_hides_clients(plan: PhasePlan, where: str) -> None:
     """Checks what can be checked of a phase without data and network.
@@ -85,11 +88,17 @@ def check_account(plans: Sequence[PhasePlan], num_clients: int) -> tuple[float, 
         Their delta, and the accountant.
 
     Raises:
-        ScenarioError: Phases differ in delta or in how neighbours differ, delta is too large, or an accountant does not
-            know a phase's sampling.
+        ScenarioError: Phases differ in delta or in how neighbours differ, delta is too large, or its default is, or an
+            accountant does not know a phase's sampling.
     """
     private = [(plan.phase, plan.phase.dp) for plan in plans if plan.phase.dp]
     largest = largest_delta(num_clients)
+    for phase, dp in private:
+        if dp.delta is None and largest > LARGEST_DEFAULT_DELTA:
+            raise ScenarioError(
+                f"phases.{phase.name}.dp.delta: its default, 1 / M^1.1 of M = {num_clients} clients, is {largest:.3g}, "
+                "the probability with which a client may be published whole; give delta (0.01, or at most this)"
+            )
     deltas = {phase.name: dp.delta or largest for phase, dp in private}
     for name, delta in deltas.items():
         if delta > largest * (1 + 1e-9):

@@ -7,17 +7,21 @@ from collections.abc import Iterator
 import numpy as np
 
 from rayfl.config.local import Local
+from rayfl.local.steps import batch_size
 from rayfl.privacy.noise import Randomness
 
 
 def expected_batch_size(local: Local, num_samples: int) -> int:
-    """B, by which every step divides its sum of gradients: public, unlike the number of samples that were drawn."""
-    return num_samples if local.batch_size == "full" else local.batch_size
+    """q n = min(B, n), by which every step divides its sum of gradients.
+
+    It is public, unlike the number of samples that were drawn: neighbours have the same n.
+    """
+    return batch_size(local, num_samples)
 
 
 def sampling_rate(local: Local, num_samples: int) -> float:
     """q = min(1, B / n), with which a step draws each sample."""
-    return min(1.0, expected_batch_size(local, num_samples) / num_samples)
+    return expected_batch_size(local, num_samples) / num_samples
 
 
 def poisson_batches(num_samples: int, rate: float, steps: int, randomness: Randomness) -> Iterator[np.ndarray]:

@@ -12,6 +12,8 @@ PEOPLE: dict[str, Any] = {
     "model": {"name": "tests.algorithms.scene:TanhNet"},
     "evaluation": {"every": 1},
 }
+DELTA = 12**-1.1
+"""The largest that is allowed for so few clients, where there is no default."""
 LOCAL = {"steps": 3, "batch_size": 4, "lr": 0.1}
 UNIFORM = {"name": "fedavg", "weighting": "uniform"}
 
@@ -21,12 +23,17 @@ def phase(**changes: Any) -> dict[str, Any]:
 
 
 def central(**changes: Any) -> dict[str, Any]:
-    return {"level": "central", "noise_multiplier": 1.0, "clip_norm": 0.3} | changes
+    return {"level": "central", "noise_multiplier": 1.0, "clip_norm": 0.3, "delta": DELTA} | changes
 
 
 def local(**changes: Any) -> dict[str, Any]:
-    return {"level": "local", "noise_multiplier": 1.0, "clip_norm": 0.3} | changes
+    return {"level": "local", "noise_multiplier": 1.0, "clip_norm": 0.3, "delta": DELTA} | changes
 
 
 def job(*phases: dict[str, Any], **changes: Any) -> Job:
     return prepared(**PEOPLE | changes, phases=list(phases))
+
+
+def target(epsilon: float, **changes: Any) -> dict[str, Any]:
+    """Central privacy with the noise that a target takes."""
+    return {"level": "central", "target_epsilon": epsilon, "clip_norm": 0.3, "delta": DELTA} | changes

@@ -27,7 +27,7 @@ from rayfl.privacy.clients.noised_sums import noised
 from rayfl.privacy.noise import standard_normal
 from rayfl.streams import stream
 from tests.engine.scenes import cast, run_on_hosts, without_clock
-from tests.privacy.clients.scenes import UNIFORM, central, job, local, phase
+from tests.privacy.clients.scenes import UNIFORM, central, job, local, phase, target
 
 STREAMS = ClientStreams(1, 0, 1, 0, 5)
 BERNOULLI = {"bernoulli": 0.4}
@@ -311,8 +311,7 @@ def test_a_run_goes_on_from_a_snapshot_with_the_same_bits() -> None:
 
 
 def test_the_resolved_scenario_runs_again_with_the_same_bits() -> None:
-    target = {"level": "central", "target_epsilon": 8.0, "clip_norm": QUANTILE}
-    first = job(phase(cohort=BERNOULLI, dp=target))
+    first = job(phase(cohort=BERNOULLI, dp=target(8.0, clip_norm=QUANTILE)))
     again = Scenario.from_tables(tomllib.loads(first.scenario.to_toml()))
     assert again.phases == first.scenario.phases
     second = job(*(tables for tables in tomllib.loads(first.scenario.to_toml())["phases"]))

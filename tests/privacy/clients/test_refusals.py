@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,11 +13,14 @@ from rayfl.algorithms.algorithm import Algorithm, Round
 from rayfl.algorithms.exchange import Answer, Exchange, Released
 from rayfl.algorithms.sampler import CohortSampler, SamplingContext
 from rayfl.algorithms.server_state import RoundContext, ServerState
+from rayfl.config.privacy import ClientDP
+from rayfl.engine.phase_plan import plan_phases
 from rayfl.errors import ClientError, RayflError, ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.models.network import Network
+from rayfl.privacy.clients.checks import check_account
 from tests.engine.scenes import run_on_hosts
-from tests.privacy.clients.scenes import central, job, local, phase
+from tests.privacy.clients.scenes import central, job, local, phase, target
 
 RELAY = {"schedule": "relay", "algorithm": "fedavg"}
 
@@ -72,6 +76,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"dp": central(target_epsilon=1.0)}, "either noise_multiplier or target_epsilon, not both; .*the whole table"),
     ({"dp": {"level": "central", "clip_norm": 1.0}}, "either noise_multiplier or target_epsilon; neither is there"),
     ({"schedule": "central", "cohort": None, "dp": central()}, "dp: has no effect with this schedule"),
+    (
+        {"dp": central(delta=None)},
+        r"phases.hidden.dp.delta: its default, .* of M = 12 clients, is 0.065, .*; give delta",
+    ),
+    ({"dp": local(delta=None)}, r"phases.hidden.dp.delta: its default"),
     ({"dp": central(delta=0.2)}, r"phases.hidden.dp.delta: 0.2 is above 0.065, 1 / M\^1.1 of M = 12 clients"),
     ({"algorithm": "fedavg", "dp": central()}, "'fedavg' does not hide clients: .*use weighting = 'uniform'"),
     ({"algorithm": "fednova", "dp": central()}, "'fednova' does not hide clients: .*numbers of steps.*local.steps"),
@@ -118,13 +127,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "clip_norm.noise_multiplier = 2 must be above noise_multiplier",
     ),
     (
-        {
-            "dp": {
-                "level": "central",
-                "target_epsilon": 0.5,
-                "clip_norm": {"quantile": 0.5, "noise_multiplier": 1.0},
-            }
-        },
+        {"dp": target(0.5, clip_norm={"quantile": 0.5, "noise_multiplier": 1.0})},
         "takes a noise multiplier of .*clip_norm.noise_multiplier = 1 must be above it",
     ),
     (
@@ -149,6 +152,16 @@ def test_batch_norm_is_refused_and_a_remedy_named() -> None:
     assert head.client_plan is not None
 
 
+def test_delta_has_a_default_from_66_clients_on() -> None:
+    plans = plan_phases(job(phase(dp=central())).scenario)
+    plans = [
+        replace(plan, phase=plan.phase.model_copy(update={"dp": ClientDP(**central(delta=None))})) for plan in plans
+    ]
+    with pytest.raises(ScenarioError, match=r"phases.hidden.dp.delta: its default, .* of M = 65 clients, is 0.0101"):
+        check_account(plans, 65)
+    assert check_account(plans, 66)[0] == pytest.approx(66**-1.1)
+
+
 def test_phases_that_no_account_composes_are_refused() -> None:
     poisson = phase(name="poisson", cohort={"bernoulli": 0.3}, dp=central())
     with pytest.raises(
@@ -162,7 +175,7 @@ def test_phases_that_no_account_composes_are_refused() -> None:
 
 
 def test_a_target_that_earlier_phases_have_spent_is_refused() -> None:
-    later = phase(name="later", dp={"level": "central", "target_epsilon": 2.0, "clip_norm": 1.0})
+    later = phase(name="later", dp=target(2.0))
     with pytest.raises(ScenarioError, match=r"phases.later.dp.target_epsilon: 2 is spent before this phase"):
         job(phase(dp=central(noise_multiplier=0.5)), later)
 

@@ -22,9 +22,8 @@ from rayfl.planning.round_index import RoundIndex
 from rayfl.privacy.clients.ledger import ClientLedger
 from rayfl.privacy.clients.statement import ClientAccount, client_statement, planned_cost
 from tests.engine.scenes import run_on_hosts, tables
-from tests.privacy.clients.scenes import PEOPLE, central, job, local, phase
+from tests.privacy.clients.scenes import DELTA, PEOPLE, central, job, local, phase, target
 
-DELTA = 12**-1.1
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 
 
@@ -113,13 +112,10 @@ def test_a_ledger_asked_out_of_order_answers_the_same() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"cohort": {"bernoulli": 0.25}, "dp": {"level": "central", "target_epsilon": 3.0, "clip_norm": 0.3}},
-        {"cohort": 3, "dp": {"level": "central", "target_epsilon": 3.0, "clip_norm": 0.3}},
-        {"cohort": 3, "dp": {"level": "local", "target_epsilon": 3.0, "clip_norm": 0.3}},
-        {
-            "cohort": {"bernoulli": 0.25},
-            "dp": {"level": "central", "target_epsilon": 3.0, "clip_norm": {"quantile": 0.5}, "accountant": "rdp"},
-        },
+        {"cohort": {"bernoulli": 0.25}, "dp": target(3.0)},
+        {"cohort": 3, "dp": target(3.0)},
+        {"cohort": 3, "dp": target(3.0, level="local")},
+        {"cohort": {"bernoulli": 0.25}, "dp": target(3.0, clip_norm={"quantile": 0.5}, accountant="rdp")},
     ],
     ids=["poisson", "fixed", "local", "rdp"],
 )
@@ -136,7 +132,7 @@ def test_a_target_is_met_and_hardly_undercut_at_the_end_of_the_phase(changes: di
 
 def test_a_target_counts_what_earlier_phases_spend() -> None:
     first = phase(cohort={"bernoulli": 0.25}, dp=central())
-    second = first | {"name": "second", "dp": {"level": "central", "target_epsilon": 4.0, "clip_norm": 0.3}}
+    second = first | {"name": "second", "dp": target(4.0)}
     both = job(first, second)
     assert 3.9 < account(both).epsilon(6) <= 4.0
     assert account(both).epsilon(3) < 3.9

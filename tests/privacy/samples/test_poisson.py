@@ -17,9 +17,9 @@ def chance() -> Seeded:
 
 @pytest.mark.parametrize(
     ("batch_size", "samples", "rate", "divisor"),
-    [(10, 40, 0.25, 10), (10, 10, 1.0, 10), (10, 4, 1.0, 10), ("full", 7, 1.0, 7)],
+    [(10, 40, 0.25, 10), (10, 10, 1.0, 10), (10, 4, 1.0, 4), ("full", 7, 1.0, 7)],
 )
-def test_the_rate_is_b_over_n_at_most_one_and_the_divisor_is_always_b(
+def test_the_rate_is_b_over_n_at_most_one_and_the_divisor_is_the_expected_number_of_samples(
     batch_size: int, samples: int, rate: float, divisor: int
 ) -> None:
     local = Local(batch_size=batch_size)
