@@ -100,7 +100,8 @@ def test_classes_are_those_of_the_part_that_trains() -> None:
     def trained_on(sampling: str) -> torch.Tensor:
         def update(client: ClientContext) -> ClientUpdate[torch.Tensor]:
             view = type(client.data)(only)
-            return (yield LocalTraining(bench.initial, data=view))
+            trained: torch.Tensor = yield LocalTraining(bench.initial, data=view)
+            return trained
 
         return bench.run(bench.client(4, {"batch_size": "full", "sampling": sampling}), update)
 
