@@ -13,10 +13,10 @@ from rayfl.config.start import Start
 from rayfl.engine.job import Job
 from rayfl.engine.workload import InitialModel
 from rayfl.errors import ScenarioError
+from rayfl.fingerprint.whole import fingerprint
 from rayfl.models.flat import FlatModel
 from rayfl.models.transfer import Transfer, transfer
 from rayfl.start.chain import scenario_to_start_from
-from rayfl.start.fingerprint import fingerprint
 from rayfl.start.from_scenario import run_once
 from rayfl.start.source import Source, from_file, from_library, from_run, origin_digest
 

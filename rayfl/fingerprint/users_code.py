@@ -1,4 +1,4 @@
-"""The user's own code behind a scenario: the modules that it names, and what these import."""
+"""The user's own code behind scenarios: the modules that they name, and what these import."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import hashlib
 import sys
 import sysconfig
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from rayfl.config.scenario import Scenario
 
-def code_digests(tables: Any) -> dict[str, str]:
+
+def code_digests(scenarios: Iterable[Scenario]) -> dict[str, str]:
     """A digest of every module that a scenario names, and of those that they import, wherever they do.
 
-    Python's own modules and rayfl's are left out. Of an installed package, its version stands for its code. What a
-    notebook defines has no file, and never the same digest twice.
-
-    Args:
-        tables: The scenario as nested tables; texts of the form `package.module:object` name modules, if there are
-            such.
+    Texts of the form `package.module:object` name modules, if there are such. Python's own modules and rayfl's are left
+    out. Of an installed package, its version stands for its code. What a notebook defines has no file, and never the
+    same digest twice.
     """
     found: dict[str, str] = {}
+    tables = [scenario.model_dump(mode="json") for scenario in scenarios]
     waiting = [name.partition(":")[0] for name in _import_paths(tables)]
     while waiting:
         name = waiting.pop()
@@ -38,13 +38,14 @@ def code_digests(tables: Any) -> dict[str, str]:
         if any(origin.is_relative_to(folder) for folder in _installed_folders()):
             for distribution in _distributions().get(package, []):
                 found[package] = f"{distribution} {version(distribution)}"
-        elif origin.suffix != ".py":
+        elif not origin.is_file():
             found[name] = uuid.uuid4().hex
         else:
             source = origin.read_bytes()
             found[name] = hashlib.sha256(source).hexdigest()
-            waiting += _imported(source, name, origin.name == "__init__.py")
-    return found
+            if origin.suffix == ".py":
+                waiting += _imported(source, name, origin.name == "__init__.py")
+    return dict(sorted(found.items()))
 
 
 def _import_paths(value: Any) -> Iterator[str]:
@@ -74,7 +75,11 @@ def _origin(module: str) -> Path | None:
 
 def _imported(source: bytes, module: str, is_package: bool) -> Iterator[str]:
     """Names of modules that a module may import, some of which may be objects of modules instead."""
-    for node in ast.walk(ast.parse(source)):
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):  # whoever imports it will be told
+        return
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name
