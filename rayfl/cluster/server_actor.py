@@ -11,6 +11,7 @@ import ray
 from rayfl.cluster.main_objects import install_main_objects
 from rayfl.cluster.starting import Started
 from rayfl.config.scenario import Scenario
+from rayfl.config.user_modules import make_importable
 from rayfl.engine.server import Server, ServerSnapshot
 from rayfl.engine.workload import InitialModel, Workload
 from rayfl.privacy.clients.mechanism import ClientMechanism
@@ -40,6 +41,7 @@ class ServerActor:
         client_mechanisms: Sequence[ClientMechanism | None],
     ) -> None:
         def make() -> Server:
+            make_importable(scenario.module_folders)
             install_main_objects(main_objects)
             return Server(scenario, models, num_clients, client_mechanisms)
 

@@ -12,9 +12,9 @@ from functools import cache
 from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from rayfl.config.scenario import Scenario
+from rayfl.config.user_modules import import_paths
 
 
 def code_digests(scenarios: Iterable[Scenario]) -> dict[str, str]:
@@ -26,7 +26,7 @@ def code_digests(scenarios: Iterable[Scenario]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     tables = [scenario.model_dump(mode="json") for scenario in scenarios]
-    waiting = [name.partition(":")[0] for name in _import_paths(tables)]
+    waiting = [name.partition(":")[0] for name in import_paths(tables)]
     while waiting:
         name = waiting.pop()
         package = name.partition(".")[0]
@@ -46,20 +46,6 @@ def code_digests(scenarios: Iterable[Scenario]) -> dict[str, str]:
             if origin.suffix == ".py":
                 waiting += _imported(source, name, origin.name == "__init__.py")
     return dict(sorted(found.items()))
-
-
-def _import_paths(value: Any) -> Iterator[str]:
-    """Texts of nested tables that could name an object of a module."""
-    if isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _import_paths(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _import_paths(inner)
-    elif isinstance(value, str):
-        module, _, attribute = value.partition(":")
-        if attribute.isidentifier() and all(part.isidentifier() for part in module.split(".")):
-            yield value
 
 
 def _origin(module: str) -> Path | None:

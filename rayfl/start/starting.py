@@ -94,9 +94,9 @@ def start_from(job: Job, model: FlatModel, source: Source) -> tuple[Job, Transfe
 
 def _given(start: Start) -> Source:
     if start.file is not None:
-        return from_file(Path(start.file).expanduser())
+        return from_file(Path(start.file))
     if start.run is not None:
-        return from_run(Path(start.run).expanduser())
+        return from_run(Path(start.run))
     assert start.weights is not None
     return from_library(start.weights)
 
@@ -121,9 +121,9 @@ def _digest(job: Job, prepare: Prepare) -> str:
     if before is not None:
         return fingerprint(job, _digest(prepare(before)[0], prepare))
     if start.file is not None:
-        origin = from_file(Path(start.file).expanduser()).origin
+        origin = from_file(Path(start.file)).origin
     elif start.run is not None:
-        origin = from_run(Path(start.run).expanduser()).origin
+        origin = from_run(Path(start.run)).origin
     else:
         origin = {"name": start.weights or ""}
     return fingerprint(job, origin_digest(origin))
