@@ -11,6 +11,7 @@ import ray
 from rayfl.cluster.main_objects import install_main_objects
 from rayfl.cluster.starting import Started
 from rayfl.config.scenario import Scenario
+from rayfl.config.user_modules import make_importable
 from rayfl.engine.memory import keep_freed_memory
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class HostActor:
         main_objects: bytes,
     ) -> None:
         def make() -> Host:
+            make_importable(scenario.module_folders)
             install_main_objects(main_objects)
             from rayfl.engine.host import Host
 

@@ -70,7 +70,8 @@ class Data(Section):
         augment: Applied to training batches in the order given; see `rayfl.data.augmentation.pipeline`.
         collate: Makes one batch of inputs that differ in length: "pad" (`value`), or a function of your own from the
             list of the samples' inputs to a tensor or a dictionary of tensors (keyword arguments of the network).
-        options: Keyword arguments of the source, such as `labels = "coarse"` of cifar100.
+        options: Keyword arguments of the source, such as `labels = "coarse"` of cifar100. A relative `path` (and `root`
+            of torchvision) lies beside the file that names it; the data folder is for data sets that rayfl knows.
     """
 
     name: str

@@ -15,7 +15,8 @@ class Start(Section):
     """Where the initial weights come from; exactly one of `file`, `run`, `weights` and `scenario`.
 
     Weights are matched by parameter name, and every name must be on both sides with the same shape, except for what
-    `head` and `ignore` say.
+    `head` and `ignore` say. Relative paths are beside the file that names them; those of a command line or a program
+    are relative to the working directory.
 
     Attributes:
         file: A .safetensors file, or a file that torch.save wrote with nothing but tensors in it (a state dict).

@@ -53,3 +53,12 @@ def starts_of(start: Start | None) -> Iterator[Starting]:
             raise ScenarioError(f"start.scenario: {error}") from None
         yield Starting(key, scenario)
         start = scenario.start
+
+
+def with_starts(scenario: Scenario) -> list[Scenario]:
+    """A scenario, the one that it starts from, the one that this starts from itself, and so on.
+
+    Raises:
+        ScenarioError: One of them is wrong, or starts from itself.
+    """
+    return [scenario, *(link.scenario for link in starts_of(scenario.start))]

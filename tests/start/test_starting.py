@@ -194,10 +194,10 @@ def test_the_digest_covers_the_users_own_code(tmp_path: Path, monkeypatch: pytes
     [
         ({}, "give exactly one of file, run, weights, scenario .given: none"),
         ({"file": "a", "run": "b"}, "exactly one of .* .given: file, run"),
-        ({"file": "missing.safetensors"}, "start.file 'missing.safetensors': No such file"),
+        ({"file": "missing.safetensors"}, "start.file '/.*/missing.safetensors': No such file"),
         ({"file": __file__}, "neither a safetensors file .* nor a state dict"),
         ({"file": "x.pt", "quick": True}, "quick has no effect without a scenario"),
-        ({"run": "nowhere"}, "start.run 'nowhere': is not the folder of a run"),
+        ({"run": "nowhere"}, "start.run '/.*/nowhere': is not the folder of a run"),
         ({"weights": "timm:x"}, "write 'torchvision:ResNet18_Weights"),
         ({"weights": "torchvision:Nothing.V1"}, "start.weights 'torchvision:Nothing.V1'"),
         ({"scenario": "no_such_scenario"}, "start.scenario: .*no_such_scenario"),

@@ -14,10 +14,10 @@ from rayfl.algorithms.exchange import Answer, Exchange, Released
 from rayfl.algorithms.sampler import CohortSampler, SamplingContext
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.config.privacy import ClientDP
-from rayfl.engine.phase_plan import plan_phases
 from rayfl.errors import ClientError, RayflError, ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.models.network import Network
+from rayfl.planning.phase_plan import plan_phases
 from rayfl.privacy.clients.checks import check_account
 from tests.engine.scenes import run_on_hosts
 from tests.privacy.clients.scenes import central, job, local, phase, target
