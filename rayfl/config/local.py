@@ -142,6 +142,11 @@ class Local(Section):
             each batch alone). Steps, epochs and `drop_last` count such large batches; the last one of an epoch may have
             fewer samples.
         drop_last: Drop the last incomplete batch of an epoch, unless it is the only one.
+        sampling: `uniform`: an epoch takes every sample once. `balanced`, for imbalanced classes: it takes as many,
+            each drawn with replacement so that all classes that the client has are equally likely (class-balanced
+            sampling of Kang et al., "Decoupling Representation and Classifier for Long-Tailed Recognition", ICLR 2020).
+            The number of steps, how much a client counts, and what an algorithm asks for besides training stay the
+            same.
         shuffle: Shuffle the samples anew for every epoch; otherwise they keep the order of the shard.
         optimizer: `sgd`, or one of `torch.optim` by its name in small letters with its options, or your own
             `torch.optim.Optimizer` by import path: `{ name = "adamw", betas = [0.9, 0.99] }`. Its rate is `lr`, its
@@ -179,6 +184,7 @@ class Local(Section):
     batch_size: PositiveInt | Literal["full"] = 32
     accumulate: PositiveInt = 1
     drop_last: bool = False
+    sampling: Literal["uniform", "balanced"] = "uniform"
     shuffle: bool = True
     optimizer: Named = Named(name="sgd")
     lr: PositiveFloat = 0.01
@@ -213,6 +219,7 @@ class Local(Section):
         name = self.optimizer.name
         check_idle(self, {"lr_drop": not self.lr_drops}, "without lr_drops")
         check_idle(self, {"accumulate": self.batch_size == "full"}, "with batch_size = 'full', which is a single step")
+        check_idle(self, {"shuffle": self.sampling == "balanced"}, "with sampling = 'balanced', which has no passes")
         check_idle(self, {"momentum": name != "sgd"}, f"with optimizer '{name}', whose options are in its own table")
         return self
 

@@ -11,6 +11,7 @@ from rayfl.config.local import Local, Train
 from rayfl.config.phase import CentralPhase
 from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
+from rayfl.data.checking import are_class_labels
 from rayfl.data.pools import pool_number
 from rayfl.data.store import ShardStore
 from rayfl.engine.scoring import Scorer
@@ -68,9 +69,11 @@ def check_requirements(scenario: Scenario, network: nn.Module, store: ShardStore
         except ScenarioError as error:
             raise ScenarioError(f"phases.{plan.phase.name}.algorithm: {error}") from None
         _check_weights(plan.phase.local, scenario, store, f"phases.{plan.phase.name}.local.sample_weights")
+        _check_sampling(plan.phase.local, scenario, store, f"phases.{plan.phase.name}.local.sampling")
     if personalize := scenario.evaluation.personalize:
         _check_plan(personalize, (personalize.train,), network, store.train_shards.sizes, "evaluation.personalize")
         _check_weights(personalize, scenario, store, "evaluation.personalize.sample_weights")
+        _check_sampling(personalize, scenario, store, "evaluation.personalize.sampling")
 
 
 def check_metrics(workload: Workload, model: FlatModel) -> None:
@@ -145,6 +148,7 @@ def _check_server(plan: PhasePlan, scenario: Scenario, network: nn.Module, store
         _check_plan(training, plan.train, network, np.array([len(store.server)]), where)
         pool = pool_number("server", store.num_clients)
         _check_weights(training, scenario, store, f"{where}.sample_weights", pool)
+        _check_sampling(training, scenario, store, f"{where}.sampling")
 
 
 def _update_sizes(plan: PhasePlan, store: ShardStore) -> np.ndarray:
@@ -174,3 +178,12 @@ def _check_weights(local: Local, scenario: Scenario, store: ShardStore, where: s
     source = BatchSource(store, torch.device("cpu"))
     client = int(store.train_shards.sizes.argmin()) if client is None else client
     sample_weights(local.sample_weights, source.labels(source.shard(client), source.set_of(client)), where)
+
+
+def _check_sampling(local: Local, scenario: Scenario, store: ShardStore, where: str) -> None:
+    labels = store.train.y
+    if local.sampling == "balanced" and not are_class_labels(labels, store.num_classes):
+        raise ScenarioError(
+            f"{where}: 'balanced' needs one class per sample, and labels of data '{scenario.data.name}' are "
+            f"{labels.dtype}{list(labels.shape[1:]) or ''}; leave it out"
+        )

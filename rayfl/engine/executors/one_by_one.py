@@ -15,12 +15,13 @@ from rayfl.engine.device import seed_torch
 from rayfl.errors import RayflError
 from rayfl.local.context import ClientContext
 from rayfl.local.data_view import DataView
+from rayfl.local.order import passes
 from rayfl.local.peekable_iterator import PeekableIterator
 from rayfl.local.requests import ClientUpdate, Gradient, HessianVectorProduct, LocalTraining, Loss, LossAndGradient
 from rayfl.local.sample_weights import sample_weights
 from rayfl.local.selection import select
 from rayfl.local.sgd import BatchGradients, StepGradient, train
-from rayfl.local.steps import batch_size, step_size, steps_per_epoch, update_steps
+from rayfl.local.steps import batch_size
 from rayfl.local.training_plan import plan_training
 from rayfl.models.flat import FlatModel
 from rayfl.models.modes import evaluation_mode, twice_differentiable
@@ -112,17 +113,23 @@ class OneByOne:
         streams = [client.streams.numpy(purpose, number) for purpose in ("augment", *others)]
         rows = self._rows(client, view)
         size = batch_size(client.local, len(rows))
-        for places in _passes(client, len(rows), number):
+        for places in self._passes(client, view, number):
             augmented, own = view.augment is not False, self._source.set_of(client.id)
             views = [self._source.training_batches(rows[places], size, rng, augmented, own) for rng in streams]
             for (x, y), *further in zip(*views, strict=True):
                 yield x, y, *(inputs for inputs, _ in further)
 
+    def _passes(self, client: ClientContext, view: DataView, number: int) -> Iterator[np.ndarray]:
+        """The places in the view that each epoch of a training request takes, in their order."""
+        balanced = client.local.sampling == "balanced"
+        classes = self._labels(client, view).cpu().numpy() if balanced else None
+        return passes(client.local, len(view), client.streams.numpy("order", number), classes)
+
     def _training_weights(self, client: ClientContext, view: DataView, number: int) -> Iterator[torch.Tensor]:
         """The weights of the samples of every training batch."""
         weights = self._weights(client, view)
         assert weights is not None
-        for places in _passes(client, len(view), number):
+        for places in self._passes(client, view, number):
             ordered, size = weights[to_tensor(places, slice(None), self._device)], batch_size(client.local, len(view))
             yield from (ordered[start : start + size] for start in range(0, len(places), size))
 
@@ -214,14 +221,3 @@ class OneByOne:
                 place = slice(slot.offset, slot.offset + slot.size)
                 result[place] = self._model.gradient[place]
         return result
-
-
-def _passes(client: ClientContext, samples: int, number: int) -> Iterator[np.ndarray]:
-    """The places of the samples that each epoch of a training request takes, in their order."""
-    order = client.streams.numpy("order", number)
-    remaining, per_epoch = update_steps(client.local, samples), steps_per_epoch(client.local, samples)
-    while remaining:
-        steps = min(remaining, per_epoch)
-        places = order.permutation(samples) if client.local.shuffle else np.arange(samples)
-        yield places[: steps * step_size(client.local, samples)]
-        remaining -= steps

@@ -73,6 +73,7 @@ def _check_options(local: Local, scenario: Scenario, plan: PhasePlan, where: str
     assert dp is not None
     refused = {
         "sample_weights": (local.sample_weights is not None, "weights follow from all of a client's labels"),
+        "sampling": (local.sampling == "balanced", "no accountant covers draws that depend on classes"),
         "accumulate": (local.accumulate > 1, "dp.physical_batch_size bounds memory; use a larger batch_size"),
         "drop_last": (local.drop_last, "batches are drawn, and the update has ceil(samples / batch_size) an epoch"),
         "precision": (local.precision != "float32", "clipping and noise are computed in float32"),
