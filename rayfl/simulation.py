@@ -34,7 +34,7 @@ from rayfl.report.progress import Progress
 from rayfl.report.records import Records, check_writable
 from rayfl.report.status import Status, Stop
 from rayfl.report.summary import Summary
-from rayfl.start.starting import find_source, start_from
+from rayfl.start.initial_weights import find_source, start_from
 
 if TYPE_CHECKING:
     import pyarrow as pa

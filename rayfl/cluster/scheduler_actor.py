@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from ray.util.metrics import Counter, Gauge
 
+from rayfl.cluster.deferred_failure import Started
 from rayfl.cluster.main_objects import install_main_objects
-from rayfl.cluster.starting import Started
 from rayfl.cluster.workers import RayBackend
 from rayfl.config.scenario import Scenario
 from rayfl.config.user_modules import make_importable

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import ray
 
+from rayfl.cluster.deferred_failure import Started
 from rayfl.cluster.main_objects import install_main_objects
-from rayfl.cluster.starting import Started
 from rayfl.config.scenario import Scenario
 from rayfl.config.user_modules import make_importable
 from rayfl.engine.server import Server, ServerSnapshot
