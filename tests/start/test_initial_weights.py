@@ -142,6 +142,24 @@ def test_starts_form_chains(tmp_path: Path, first: str) -> None:
     assert same(result.state_dict, state) == set(state)
 
 
+def test_a_seed_reaches_the_start_of_a_start_unless_that_has_one_of_its_own(tmp_path: Path, first: str) -> None:
+    own = {"free": "", "fixed": "overrides = { seed = 7 }\n"}
+    for name, overrides in own.items():
+        text = FIRST.replace('"first"', f'"{name}"') + f"[start]\nscenario = {json.dumps(first)}\n{overrides}"
+        (tmp_path / f"{name}.toml").write_text(text)
+        for seed in (3, 4):
+            start = {"scenario": str(tmp_path / f"{name}.toml"), "overrides": {"seed": seed}}
+            run(tmp_path / name, start=start)
+    seeds = {
+        name: sorted(
+            json.loads(path.read_text())["seed"]
+            for path in (tmp_path / name / "starts").glob("first-*/environment.json")
+        )
+        for name in own
+    }
+    assert seeds == {"free": [3, 4], "fixed": [7]}
+
+
 def test_two_that_start_at_once_run_it_once(tmp_path: Path, first: str) -> None:
     results: list[rayfl.Result] = []
     threads = [Thread(target=lambda: results.append(run(tmp_path, start={"scenario": first}))) for _ in range(2)]
