@@ -1,6 +1,6 @@
 """Your own augmentations, beside one of torchvision's.
 
-    PYTHONPATH=examples python -m rayfl.scenario examples/own_augmentation.toml --backend inline
+    python -m rayfl.scenario examples/own_augmentation.toml --backend inline
 
 An augmentation is a function (x, rng, **options), or a class whose instances are called with (x, rng): x is a float32
 tensor [n, height, width, channels], scaled to [0, 1] and normalised where the scenario normalises, and rng a numpy

@@ -1,6 +1,6 @@
 """Your own partitioner: a function that says which client owns which training sample.
 
-    PYTHONPATH=examples python -m rayfl.data_report examples/own_partitioner.toml
+    python -m rayfl.data_report examples/own_partitioner.toml
 
 It may ask for what rayfl knows, by the names of its parameters: `labels` ([n] int64 classes), `num_classes`, `targets`
 (the labels as they are), `num_samples` (n), `clients` (their number, or None), `rng` (a numpy generator: draw from it

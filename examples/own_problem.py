@@ -1,4 +1,4 @@
-"""A problem of your own: `PYTHONPATH=examples rayfl run examples/own_problem.toml` (needs rayfl[tensorboard])."""
+"""A problem of your own: `rayfl run examples/own_problem.toml` (needs rayfl[tensorboard])."""
 
 import numpy as np
 import torch

@@ -1,7 +1,7 @@
 """Your own data: a source is a function that returns arrays, or a rayfl.data.dataset.Dataset.
 
-    PYTHONPATH=examples python -m rayfl.scenario examples/own_source.toml --backend inline
-    PYTHONPATH=examples python -m rayfl.data_report examples/own_source.toml
+    python -m rayfl.scenario examples/own_source.toml --backend inline
+    python -m rayfl.data_report examples/own_source.toml
 
 A source may ask for what rayfl knows, by the names of its parameters: `seed` (of the data), `clients` (their number, or
 None), `data_dir` and `cache_dir` (pathlib.Path), `source` ("auto", "files" or "generated"). Its other parameters are

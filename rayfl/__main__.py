@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 
@@ -38,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("data", help="print and draw how a scenario's data is split among its clients", add_help=False)
     commands.add_parser("list", help="list the scenarios and grids that can be run")
     chosen, rest = parser.parse_known_args(arguments)
+    _see_working_directory()
     if chosen.command == "run":
         from rayfl.scenario import main as run_scenario
 
@@ -55,6 +57,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not (chosen.list or chosen.command == "list"):
         parser.error("which command? run, grid, data or list")
     return exit_status(_list)
+
+
+def _see_working_directory() -> None:
+    """Lets the console script import the user's modules from where `python -m rayfl` does."""
+    here = str(Path.cwd())
+    if not sys.flags.safe_path and not {"", here} & set(sys.path):
+        sys.path.insert(0, here)
 
 
 def _list() -> int:

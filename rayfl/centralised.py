@@ -18,7 +18,8 @@ def centralised(scenario: Scenario, sizes: np.ndarray) -> Scenario:
     """Replaces all phases by central training on the clients' pooled samples.
 
     A round is one pass over the pool. There are as many as all client updates of the scenario make together on average,
-    rounded, at least one; clients are taken to be drawn alike. The last phase's local training says how; its learning
+    rounded, at least one; clients are taken to be drawn alike, and samples that an algorithm keeps for its queries are
+    no part of an update. The last phase's local training says how; its learning
     rate falls from the first to the last pass as it fell from the first to the last round. Callbacks watch the whole
     run, and all clients are scored with the one model.
 
@@ -68,7 +69,7 @@ def _of_any_phase(chosen: Named) -> Named:
 def _passes(phase: Phase, sizes: np.ndarray) -> float:
     """How often a phase trains on each sample, on average."""
     local = typical(phase.local)
-    distinct, counts = np.unique(sizes, return_counts=True)
+    distinct, counts = np.unique(build_algorithm(phase).training_sizes(sizes), return_counts=True)
     trained = [sum(map(sum, batches_of_steps(local, int(size)))) for size in distinct]
     per_update = float(np.dot(trained, counts)) / len(sizes)
     return phase.rounds * expected_cohort_size(phase, len(sizes)) * per_update / float(sizes.sum())

@@ -12,6 +12,7 @@ from rayfl.engine.initial_model import build_checked
 from rayfl.engine.job import Job
 from rayfl.engine.phase_checks import check_scenario
 from rayfl.engine.requirements import check_metrics, check_requirements
+from rayfl.fingerprint.users_code import code_digests
 from rayfl.models.flat import FlatModel
 from rayfl.planning.cohort import check_cohort
 from rayfl.planning.phase_plan import plan_phases
@@ -21,6 +22,7 @@ from rayfl.privacy.clients.planning import plan_client_privacy
 from rayfl.privacy.samples.network_checks import check_network
 from rayfl.privacy.samples.planning import plan_sample_privacy
 from rayfl.resolution import resolve
+from rayfl.start.chain import with_starts
 from rayfl.tasks.building import build_task
 
 
@@ -55,7 +57,13 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
     phases = len(scenario.phases)
     sample_plan = plan_sample_privacy(scenario, [workload.population] * phases)
     client_plan = plan_client_privacy(scenario, model, store.train_shards.sizes)
-    job = Job(scenario, [workload] * phases, sample_plan=sample_plan, client_plan=client_plan)
+    job = Job(
+        scenario,
+        [workload] * phases,
+        sample_plan=sample_plan,
+        client_plan=client_plan,
+        code=code_digests(with_starts(scenario)),
+    )
     check_client_statistics(workload, job.headline)
     check_metrics(workload, model)
     return job, model

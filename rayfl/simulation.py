@@ -34,7 +34,7 @@ from rayfl.report.progress import Progress
 from rayfl.report.records import Records, check_writable
 from rayfl.report.status import Status, Stop
 from rayfl.report.summary import Summary
-from rayfl.start.starting import find_source, start_from
+from rayfl.start.initial_weights import find_source, start_from
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -236,6 +236,8 @@ def _started(job: Job, model: FlatModel, launch: Launch, console: Console) -> Jo
 
     def run_first(first: Scenario, kept: Path) -> None:
         console.print(Text(f"start    scenario {first.name} is run first", style="bold"), soft_wrap=True)
+        folders = dict.fromkeys((*first.module_folders, *job.scenario.module_folders))  # its overrides are from ours
+        first = first.model_copy(update={"module_folders": tuple(folders)})
         carry_out(first, replace(launch, folder=kept, callbacks=(), centralise=False, for_itself=False), console)
 
     source = find_source(start, model, launch.starts, lambda first: prepare(first, launch.data_dir), run_first)

@@ -28,6 +28,7 @@ ABOVE = (
     "rayfl.cluster",
     "rayfl.command_line",
     "rayfl.data_report",
+    "rayfl.fingerprint",
     "rayfl.grid",
     "rayfl.preparation",
     "rayfl.report",

@@ -13,7 +13,7 @@ import rayfl
 from rayfl.config import load_scenario
 from rayfl.data.chosen_classes import chosen_numbers
 from rayfl.data.folders import cache_folder
-from rayfl.data.places import at_places
+from rayfl.data.random_order import at_places
 from rayfl.data.store import ShardStore, build_store
 
 

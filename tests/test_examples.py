@@ -84,9 +84,9 @@ def test_own_sampler_learns_the_spirals(tmp_path: Path) -> None:
 
 
 def rayfl_on(module: str, example: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command of rayfl's on an example's scenario, as its docstring says."""
+    """A command of rayfl's on an example's scenario, as its docstring says: its module is found beside it."""
     scenario = str(EXAMPLES / f"{example}.toml")
-    return python_in(folder, [EXAMPLES, EXAMPLES.parent], "-m", f"rayfl.{module}", scenario, *arguments)
+    return python_in(folder, [EXAMPLES.parent], "-m", f"rayfl.{module}", scenario, *arguments)
 
 
 def test_a_problem_of_ones_own_takes_less_than_sixty_lines(tmp_path: Path) -> None:

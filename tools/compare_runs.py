@@ -1,7 +1,7 @@
 """python -m tools.compare_runs OUT.png RUN [RUN ...]: the accuracy of several runs in one picture, and a table.
 
 A run is a folder that rayfl left. Runs of one scenario, or of one cell of a grid, share a colour; the table is
-Markdown, on stdout.
+Markdown, on stdout. Below it stands whether runs that name the same code or data of the user had another version of it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ TAIL = 5
 class Run:
     """name: of its scenario, or of its row and column in a grid; rounds [n]; accuracy [n] in percent."""
 
+    folder: Path
     name: str
     scenario: dict[str, Any]
     rounds: np.ndarray
@@ -39,6 +40,7 @@ def read_run(folder: Path) -> Run:
     lines.sort(key=lambda line: line["round"])
     row, column = folder.absolute().parts[-3:-1]
     return Run(
+        folder,
         f"{row}, {column}" if folder.name.startswith("seed_") else str(scenario["name"]),  # as grids lay out their runs
         scenario,
         np.array([line["round"] for line in lines]),
@@ -59,6 +61,34 @@ def table(runs: Sequence[Run]) -> str:
             f"{run.accuracy[-TAIL:].mean():.2f} % | {run.accuracy[-1]:.2f} % |"
         )
     return "\n".join(rows)
+
+
+def versions(runs: Sequence[Run]) -> list[str]:
+    """A sentence for every module and every data set of which the records name more than one version."""
+    found: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for run in runs:
+        for of, digest in _digests(run):
+            found.setdefault(of, {}).setdefault(digest, []).append(str(run.folder))
+    return [
+        f"Not the same {what}: {' | '.join(', '.join(folders) for folders in by_digest.values())}."
+        for (what, _), by_digest in found.items()
+        if len(by_digest) > 1
+    ]
+
+
+def _digests(run: Run) -> Iterator[tuple[tuple[str, str], str]]:
+    """(what, what was asked for) and the digest, of the user's modules and of the data; older records have none."""
+    records = run.folder / "environment.json"
+    environment = json.loads(records.read_text(encoding="utf-8")) if records.exists() else {}
+    for module, digest in environment.get("code", {}).items():
+        yield (f"code of `{module}`", ""), digest
+    data = environment.get("data", {})
+    if data.get("digest"):
+        # what a program makes may depend on all that it is given
+        keys = ("name", "source", "options") if data["files"] else sorted(run.scenario["data"])
+        asked = json.dumps([run.scenario["data"].get(key) for key in keys])
+        seed = "" if data["files"] else f" with seed {data['seed']}"
+        yield (f"data of `{data['name']}`{seed}", asked), data["digest"]
 
 
 def smoothed(values: np.ndarray, window: int) -> np.ndarray:
@@ -112,6 +142,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     runs = sorted(map(read_run, options.runs), key=lambda run: (run.name, run.scenario["seed"]))
     draw(runs, options.picture, options.smooth)
     print(table(runs))
+    for sentence in versions(runs):
+        print(f"\n{sentence}")
 
 
 if __name__ == "__main__":

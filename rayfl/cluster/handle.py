@@ -14,7 +14,7 @@ from rayfl.cluster.connection import connected
 from rayfl.cluster.run_actor import LOG, NAMESPACE
 from rayfl.errors import RayflError, ResourceError, ScenarioError
 from rayfl.registry import nearest
-from rayfl.report.status import MODEL, UNDER_WAY, read_status
+from rayfl.report.status import LOST, MODEL, UNDER_WAY, read_status
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +37,7 @@ class Handle:
         self._actor = actor
 
     def status(self) -> dict[str, Any]:
-        """What status.json says: whether the run waits for resources, runs or has ended, and why.
+        """What status.json says: whether the run waits for resources, runs, has ended or is lost, and why.
 
         Until the run has its data, only `{"status": "preparing"}`.
 
@@ -111,7 +111,7 @@ class Handle:
 
         self.wait()
         status = self._recorded()
-        if status["status"] in UNDER_WAY:
+        if status["status"] in (*UNDER_WAY, LOST):
             raise ResourceError(
                 f"run '{self.name}': its process was killed, or its node lost; what it recorded is in {self.folder}"
             )

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import ray
 
+from rayfl.cluster.deferred_failure import Started
 from rayfl.cluster.main_objects import install_main_objects
-from rayfl.cluster.starting import Started
 from rayfl.config.scenario import Scenario
+from rayfl.config.user_modules import make_importable
 from rayfl.engine.memory import keep_freed_memory
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class HostActor:
         main_objects: bytes,
     ) -> None:
         def make() -> Host:
+            make_importable(scenario.module_folders)
             install_main_objects(main_objects)
             from rayfl.engine.host import Host
 

@@ -15,6 +15,7 @@ from rich.console import Console
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.cluster.main_objects import install_main_objects
 from rayfl.config.scenario import Scenario
+from rayfl.config.user_modules import make_importable
 from rayfl.errors import RayflError
 from rayfl.interruption import StopRequested
 from rayfl.report.status import UNDER_WAY, Status, read_status
@@ -59,6 +60,7 @@ class RunActor:
     """
 
     def __init__(self, submission: Submission) -> None:
+        make_importable(submission.scenario.module_folders)
         install_main_objects(submission.main_objects)
         self._submission = submission
         self._stop, self._ended = threading.Event(), threading.Event()

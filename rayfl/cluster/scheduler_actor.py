@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from ray.util.metrics import Counter, Gauge
 
+from rayfl.cluster.deferred_failure import Started
 from rayfl.cluster.main_objects import install_main_objects
-from rayfl.cluster.starting import Started
 from rayfl.cluster.workers import RayBackend
 from rayfl.config.scenario import Scenario
+from rayfl.config.user_modules import make_importable
 from rayfl.engine.scheduler import Scheduler
 from rayfl.planning.events import Evaluated, Event, RoundDone, RoundSettled, Traffic
 from rayfl.planning.workload import Population
@@ -27,6 +28,7 @@ class SchedulerActor:
         main_objects: bytes,
     ) -> None:
         def make() -> Scheduler:
+            make_importable(scenario.module_folders)
             install_main_objects(main_objects)
             return Scheduler(scenario, backend, populations, settles)
 

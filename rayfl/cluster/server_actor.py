@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import ray
 
+from rayfl.cluster.deferred_failure import Started
 from rayfl.cluster.main_objects import install_main_objects
-from rayfl.cluster.starting import Started
 from rayfl.config.scenario import Scenario
+from rayfl.config.user_modules import make_importable
 from rayfl.engine.server import Server, ServerSnapshot
 from rayfl.planning.phase_plan import Protection
 from rayfl.planning.workload import InitialModel, Workload
@@ -39,6 +40,7 @@ class ServerActor:
         protection: Protection,
     ) -> None:
         def make() -> Server:
+            make_importable(scenario.module_folders)
             install_main_objects(main_objects)
             return Server(scenario, models, num_clients, protection)
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationInfo, field_validator, model_validator
 
 from rayfl.config.normalizations import NORMALIZATIONS
-from rayfl.config.places import Classes, Owners
 from rayfl.config.section import Named, Section, check_plain
+from rayfl.config.subsets import Classes, Owners
 from rayfl.registry import nearest
 
 
@@ -50,7 +50,7 @@ class Data(Section):
             falls back; `generated` never looks for files.
         seed: Of generated data, the choice of clients, the partition and the held-out parts; by default the scenario's
             `seed`. Scenarios that differ in `seed` alone share one split if this is set.
-        classes: Which classes are used (`rayfl.config.places`): `{ places = [[80, 100]], draw = 5 }` is five of the
+        classes: Which classes are used (`rayfl.config.subsets`): `{ places = [[80, 100]], draw = 5 }` is five of the
             last twenty in a random order, drawn with the data's seed. By default all.
         owners: Likewise which of the data's own clients, under a natural partition: `{ places = [[300, 385]] }`.
         clients: How many. A natural partition draws that many of its clients (default: all); the other partitions need
@@ -70,7 +70,8 @@ class Data(Section):
         augment: Applied to training batches in the order given; see `rayfl.data.augmentation.pipeline`.
         collate: Makes one batch of inputs that differ in length: "pad" (`value`), or a function of your own from the
             list of the samples' inputs to a tensor or a dictionary of tensors (keyword arguments of the network).
-        options: Keyword arguments of the source, such as `labels = "coarse"` of cifar100.
+        options: Keyword arguments of the source, such as `labels = "coarse"` of cifar100. A relative `path` (and `root`
+            of torchvision) lies beside the file that names it; the data folder is for data sets that rayfl knows.
     """
 
     name: str

@@ -57,6 +57,11 @@ def find(name: str | Path, folder: Path | None = None, kind: str = "scenario") -
     return known[str(name)]
 
 
+def is_shipped(path: Path) -> bool:
+    """Whether a scenario or grid comes with rayfl."""
+    return path.resolve().is_relative_to(_shipped().resolve())
+
+
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()

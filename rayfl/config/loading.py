@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rayfl.config.beside import absolute, absolute_value
 from rayfl.config.finding import find
 from rayfl.config.nesting import check_nesting, too_deep
 from rayfl.config.overrides import (
@@ -17,6 +18,7 @@ from rayfl.config.overrides import (
     table_overrides,
 )
 from rayfl.config.scenario import Scenario
+from rayfl.config.user_modules import add_own_folder, make_importable
 from rayfl.errors import ScenarioError
 
 Overrides = Mapping[str, Any] | Iterable[str | tuple[str, Any]]
@@ -33,6 +35,9 @@ def load_scenario(
     inherits the base's [quick] table unless it has its own, except for keys of phases that are gone or have no rounds,
     and for options of a choice (a model, say) that it replaced by another.
 
+    Paths in a file are relative to its folder, and modules that stand there can be imported; paths in overrides and
+    tables are relative to the working directory. In what is returned they are absolute.
+
     Args:
         scenario: A name, the path of a TOML file, a table, or a scenario.
         overrides: Values to replace, in order.
@@ -46,10 +51,10 @@ def load_scenario(
         1
     """
     if isinstance(scenario, Scenario):
-        tables, origin = scenario.model_dump(mode="json", exclude_none=True), scenario.name
+        tables, origin = absolute(scenario.model_dump(mode="json", exclude_none=True)), scenario.name
     elif isinstance(scenario, Mapping):
         check_nesting(scenario, "scenario")
-        tables, origin = _over_base(_plain(scenario), "scenario", None, ()), "scenario"
+        tables, origin = _over_base(absolute(_plain(scenario)), "scenario", None, ()), "scenario"
     else:
         path = find(scenario)
         tables, origin = _read_whole(path), path.stem
@@ -61,12 +66,14 @@ def load_scenario(
         for key, value in table_overrides(quick_values):
             apply_override(tables, key, value)
     for key, value in override_pairs(overrides):
-        apply_override(tables, key, value)
+        apply_override(tables, key, absolute_value(key, value))
     check_nesting(tables, f"scenario '{origin}'")
     try:
-        return Scenario.from_tables(tables)
+        loaded = Scenario.from_tables(tables)
+        make_importable(loaded.module_folders, tables)
     except ScenarioError as error:
         raise ScenarioError(f"scenario '{origin}':\n{error}") from None
+    return loaded
 
 
 def override_pairs(overrides: Overrides) -> list[tuple[str, Any]]:
@@ -111,7 +118,9 @@ def _read_whole(path: Path, derived: tuple[Path, ...] = ()) -> dict[str, Any]:
     chain = (*derived, path.resolve())
     if path.resolve() in derived:
         raise ScenarioError(f"a circle of bases: {' -> '.join(file.name for file in chain)}")
-    return _over_base(read_toml(path), str(path), path.parent, chain)
+    tables = absolute(read_toml(path), path.parent)
+    add_own_folder(tables, path.parent)
+    return _over_base(tables, str(path), path.parent, chain)
 
 
 def _over_base(tables: dict[str, Any], where: str, folder: Path | None, chain: tuple[Path, ...]) -> dict[str, Any]:
@@ -128,6 +137,8 @@ def _over_base(tables: dict[str, Any], where: str, folder: Path | None, chain: t
         before = _plain(whole)
         for key, value in table_overrides(tables):
             apply_override(whole, key, value)
+        if isinstance(folders := tables.get("module_folders"), list):
+            whole["module_folders"] = list(dict.fromkeys([*folders, *before.get("module_folders", [])]))
     except ScenarioError as error:
         raise ScenarioError(f"{where}: {error}") from None
     if quick is None and isinstance(inherited, dict):

@@ -15,7 +15,7 @@ from rayfl.config.start import Start
 from rayfl.config.validation import explain
 from rayfl.errors import ScenarioError
 
-CHANGES_NO_RESULT = frozenset({"name", "title", "resources"})
+CHANGES_NO_RESULT = frozenset({"name", "title", "resources", "module_folders"})
 """Keys that change no result, apart from the kind of device that `resources` asks for."""
 
 LONGEST_NAME = 200
@@ -34,6 +34,8 @@ class Scenario(Section):
         task: What is learned: a registered task or `package.module:object`, with its options.
         phases: Once validated, those that have rounds; `until` has become `rounds`.
         callbacks: What follows the run and may end it: registered ones or `package.module:object`, with their options.
+        module_folders: Where Python looks for modules of the user's own that it does not know. The folder of a file
+            that names a module beside itself is added when the file is loaded.
     """
 
     name: str = "scenario"
@@ -48,6 +50,7 @@ class Scenario(Section):
     callbacks: tuple[Named, ...] = ()
     numerics: Numerics = Numerics()
     resources: Resources = Resources()
+    module_folders: tuple[str, ...] = ()
 
     @classmethod
     def from_tables(cls, tables: dict[str, Any]) -> Scenario:

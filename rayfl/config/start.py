@@ -15,7 +15,8 @@ class Start(Section):
     """Where the initial weights come from; exactly one of `file`, `run`, `weights` and `scenario`.
 
     Weights are matched by parameter name, and every name must be on both sides with the same shape, except for what
-    `head` and `ignore` say.
+    `head` and `ignore` say. Relative paths are beside the file that names them; those of a command line or a program
+    are relative to the working directory.
 
     Attributes:
         file: A .safetensors file, or a file that torch.save wrote with nothing but tensors in it (a state dict).
@@ -24,7 +25,8 @@ class Start(Section):
             which torchvision downloads or finds in its cache.
         scenario: A name or path. That scenario is run first and its final model kept; it is run again only if something
             that it depends on has changed.
-        overrides: Of that scenario: tables like those of [quick].
+        overrides: Of that scenario: tables like those of [quick]. A `seed` among them also reaches what that scenario
+            itself starts from.
         quick: Whether that scenario is run in its quick form.
         head: `keep` takes the feature layer's weights from the start too, `fresh` leaves them as initialised.
         ignore: Shell patterns ("layer4.*") of names that stay as initialised, or are not used.

@@ -12,6 +12,7 @@ data_sources = Registry(
         "handwriting": "rayfl.data.generated.handwriting:load",
         "shakespeare": "rayfl.data.sources.shakespeare:load",
         "tiny_imagenet": "rayfl.data.sources.tiny_imagenet:load",
+        "imagenet": "rayfl.data.sources.imagenet:load",
         "pacs": "rayfl.data.sources.pacs:load",
         "image_folder": "rayfl.data.sources.image_folder:load",
         "arrow_file": "rayfl.data.sources.arrow_file:load",

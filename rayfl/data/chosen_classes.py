@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from rayfl.config.places import Classes
+from rayfl.config.subsets import Classes
 from rayfl.data.checking import are_class_labels
 from rayfl.data.dataset import Dataset, NaturalClients, Samples, Shards
 from rayfl.data.inputs import TextWindows
-from rayfl.data.places import at_places, listed
+from rayfl.data.random_order import at_places, listed
 from rayfl.errors import DataError, ScenarioError
 from rayfl.streams import stream
 

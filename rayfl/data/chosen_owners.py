@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from rayfl.config.places import Owners
+from rayfl.config.subsets import Owners
 from rayfl.data.dataset import Dataset, NaturalClients
-from rayfl.data.places import at_places
+from rayfl.data.random_order import at_places
 from rayfl.errors import DataError
 
 

@@ -77,12 +77,19 @@ class Shards:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where the data came from; printed at the start of a run and kept with its records."""
+    """Where the data came from; printed at the start of a run and kept with its records.
+
+    Attributes:
+        source: Files, arrays that a program holds, or a generator.
+        description: What it is, in words.
+        files: (path, SHA-256 in hexadecimal) of every file that was read.
+        digest: SHA-256 of the data before it is partitioned, by `rayfl.data.digest`; sources leave it out.
+    """
 
     source: Literal["files", "generated", "arrays"]
     description: str
     files: tuple[tuple[str, str], ...] = ()
-    """(path, sha256 in hexadecimal) of every file that was read."""
+    digest: str = ""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ from rayfl.config.data import Data, Normalization
 from rayfl.config.section import Named
 from rayfl.data.chosen_classes import check_every_class_is_held
 from rayfl.data.dataset import Provenance, Samples, Shards
+from rayfl.data.digest import data_digest
 from rayfl.data.held_out import CLIENT_TEST, VALIDATION, HeldOut, cut_clients, draw_for_server
 from rayfl.data.inputs import Fields, Ragged
 from rayfl.data.loading import load, select
@@ -168,7 +169,7 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
         test_shards=test_shards,
         normalize=config.normalize,
         augment=config.augment,
-        provenance=dataset.provenance,
+        provenance=replace(dataset.provenance, digest=data_digest(dataset)),
         held_out=held_out | {name: HeldOut(samples) for name, samples in dataset.tests.items()},
         server=server,
         collate=config.collate,

@@ -14,8 +14,8 @@ from rayfl.planning.headline import Headline
 from rayfl.planning.workload import Workload
 from rayfl.tasks.metrics.accuracy import Accuracy, TopK
 from rayfl.tasks.metrics.building import build_metrics
+from rayfl.tasks.metrics.common_pool import LocalClasses, pooled_accuracies
 from rayfl.tasks.metrics.over_clients import over_clients
-from rayfl.tasks.metrics.pooled import LocalClasses, pooled_accuracies
 
 if TYPE_CHECKING:
     from rayfl.data.store import ShardStore

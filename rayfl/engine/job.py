@@ -33,6 +33,7 @@ class Job:
         origin: Where the initial weights came from, and which were taken, for the records; None for random weights.
         sample_plan: The noise that hides samples (`local.dp`), and what it will cost; empty where no phase has it.
         client_plan: How phases hide their clients (`phases.N.dp`); None where none does.
+        code: Digests of the user's own code behind the scenario, by module.
 
     Raises:
         ScenarioError: A phase cannot take over the weights of the one before it.
@@ -44,6 +45,7 @@ class Job:
     origin: Mapping[str, Any] | None = None
     sample_plan: SamplePlan = field(default_factory=SamplePlan)
     client_plan: ClientPlan | None = None
+    code: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for (before, after), phase in zip(pairwise(self.workloads), self.scenario.phases[1:], strict=True):

@@ -16,8 +16,8 @@ from rayfl.errors import RayflError
 from rayfl.planning.events import ClientScore, Evaluated
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.slices import Slice
+from rayfl.tasks.metrics.common_pool import hits_by_class
 from rayfl.tasks.metrics.metric import Metric, State
-from rayfl.tasks.metrics.pooled import hits_by_class
 from rayfl.tasks.task import Task
 from rayfl.user_code import their_traceback
 

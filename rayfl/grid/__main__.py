@@ -17,11 +17,12 @@ from rayfl.command_line.listing import print_grids
 from rayfl.command_line.options import add_shared_options, command_parser
 from rayfl.config.scenario import CHANGES_NO_RESULT
 from rayfl.data.folders import data_folder
-from rayfl.errors import DataError, ScenarioError
+from rayfl.errors import ScenarioError
 from rayfl.grid.cells import Cell, cells_of
 from rayfl.grid.progress import GridProgress
 from rayfl.grid.results import CellRun, FailedRun, FinishedRun
 from rayfl.grid.running import LOG, Outcome, alone_in, planned, run_cells
+from rayfl.grid.same_data import check_data_unchanged, check_same_data
 from rayfl.grid.schema import Grid, load_grid
 from rayfl.grid.table import GridTable
 from rayfl.report.formatting import duration, percent
@@ -91,7 +92,7 @@ def _run_left(
 ) -> int:
     finished = {cell: _read(grid, cell) for cell in cells if cell.finished()}
     runs = {cell: run for cell in cells if (run := finished.get(cell) or _read_failure(cell))}
-    _check_same_data(finished)
+    check_same_data(finished)
     _announce(console, grid, cells, len(finished), folder)
     changes = _changes(options)
     failed: list[Outcome] = []
@@ -101,6 +102,7 @@ def _run_left(
         from rayfl.grid.checking import check_cells
 
         check_cells([cell for cell in cells if cell in left], data_dir)
+        check_data_unchanged(finished, left, data_dir)
     with GridProgress(len(left), sum(left.values()), console) as progress:
         _write_table(grid, cells, runs, changes, folder)
         for event in run_cells(list(left), options.backend, options.address, data_dir, folder) if left else ():
@@ -115,9 +117,10 @@ def _run_left(
                 if failure is not None:
                     runs[cell] = failure
             else:
+                cell.finished()  # raises where the user's code was changed meanwhile
                 runs[cell] = finished[cell] = run = _read(grid, cell)
                 progress.done(str(cell), work, f"best {percent(run.best / 100)}, {duration(run.seconds)}")
-                _check_same_data(finished)
+                check_same_data(finished)
             _write_table(grid, cells, runs, changes, folder)
     table = _write_table(grid, cells, runs, changes, folder)
     table.show(console)
@@ -168,25 +171,6 @@ def _changes(options: argparse.Namespace) -> list[str]:
     keys = [re.split("[.=]", text)[0].strip() for text in options.overrides]
     given = [text for text, key in zip(options.overrides, keys, strict=True) if key not in CHANGES_NO_RESULT]
     return ["--quick", *given] if options.quick else given
-
-
-def _check_same_data(runs: Mapping[Cell, FinishedRun]) -> None:
-    """Checks that runs that ask for the same data have found the same.
-
-    Raises:
-        DataError: Two of them have not.
-    """
-    first: dict[str, Cell] = {}
-    for cell, run in runs.items():
-        data = cell.scenario.data
-        other = first.setdefault(f"{data.name} {data.source} {data.options}", cell)
-        found, before = run.data_found(), runs[other].data_found()
-        if found != before:
-            raise DataError(
-                f"these did not run on the same data: {other} ({before}) and {cell} ({found}); remove the folder of "
-                f"one, '{other.folder}' or '{cell.folder}', to run it again with the other's --data-dir, or name "
-                "another folder with --out"
-            )
 
 
 def _write_table(

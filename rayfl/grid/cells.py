@@ -5,18 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rayfl.config.loading import Overrides, load_scenario
 from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario
 from rayfl.config.start import Start
 from rayfl.errors import ScenarioError
+from rayfl.fingerprint.recorded import changed_code, recorded
+from rayfl.fingerprint.users_code import code_digests
 from rayfl.grid.differences import differences
 from rayfl.grid.place import Place, with_place
 from rayfl.grid.schema import Grid, folder_name
 from rayfl.resolution import resolve
-from rayfl.start.chain import starts_of
+from rayfl.start.chain import starts_of, with_starts
 
 MARKER = "finished.json"
 
@@ -31,6 +34,7 @@ class Cell:
         folder: Its own.
         starts: Where models of scenarios that cells start from are kept.
         starts_digest: Of the scenarios that it starts from, as their files have them now; empty if it starts from none.
+        code: Digests of the user's own code behind it and behind those, as it is now; see `code_digests`.
     """
 
     place: Place
@@ -38,6 +42,7 @@ class Cell:
     folder: Path
     starts: Path
     starts_digest: str = ""
+    code: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return str(self.place)
@@ -66,8 +71,8 @@ class Cell:
         """Returns whether this very scenario has been run to its end here.
 
         Raises:
-            ScenarioError: Another scenario has, and the message says in what it differs; or this one has on another
-                kind of device, whose results are not the same to the bit.
+            ScenarioError: Another scenario has, and the message says in what it differs; or this one has with other
+                code of the user's, or on another kind of device, whose results are not the same to the bit.
         """
         marker = self.folder / MARKER
         if not marker.exists():
@@ -85,6 +90,12 @@ class Cell:
             raise ScenarioError(
                 f"{self}: '{self.folder}' holds a run that started from '{self.scenario.start.scenario}' before that "
                 "scenario was changed; name another folder with --out, or remove that one to run it again"
+            )
+        code = recorded(self.folder).code
+        if code is not None and (changed := changed_code(code, self.code)):
+            raise ScenarioError(
+                f"{self}: '{self.folder}' holds a run from before your code was changed: {', '.join(changed)}; undo "
+                "that, or name another folder with --out, or remove that one to run it again"
             )
         device = found.get("device") or device_of_hosts(self.folder)
         if device != self.device:
@@ -145,12 +156,14 @@ def cells_of(grid: Grid, out: Path, overrides: Overrides = (), quick: bool = Fal
     resolved: dict[tuple[str, str], Scenario] = {}
     starts: set[str] = set()
     digests: dict[str, str] = {}
+    code: dict[tuple[str, str], dict[str, str]] = {}
     for place, scenario in grid.scenarios(overrides, quick).items():
         row, column, seed, task = place
         try:
             if (row, column) not in resolved:
                 _resolve_starts(scenario, starts)
                 resolved[row, column] = resolve(scenario)
+                code[row, column] = code_digests(with_starts(resolved[row, column]))
         except ScenarioError as error:
             raise ScenarioError(f"grid '{grid.name}', {row} / {column}: {error}") from None
         folder = out / grid.name / folder_name(row) / folder_name(column) / f"seed_{seed}"
@@ -160,7 +173,7 @@ def cells_of(grid: Grid, out: Path, overrides: Overrides = (), quick: bool = Fal
         key = whole.start.model_dump_json() if whole.start else ""
         if key not in digests:
             digests[key] = _digest_of_starts(whole.start)
-        cells.append(Cell(place, whole, folder, out / grid.name / "starts", digests[key]))
+        cells.append(Cell(place, whole, folder, out / grid.name / "starts", digests[key], code[row, column]))
     return cells
 
 

@@ -17,7 +17,7 @@ from rayfl.models.flat import FlatModel
 from rayfl.planning.cohort import check_cohort
 from rayfl.preparation import prepare
 from rayfl.resolution import resolve
-from rayfl.start.starting import check_start
+from rayfl.start.initial_weights import check_start
 
 KEPT = 4
 """Data sets with networks that are held at once."""

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from rayfl.grid.results import FinishedRun
-from rayfl.grid.student_t import two_sided
 
 LEVEL = 0.95
 
@@ -57,8 +56,16 @@ def paired(runs: Iterable[FinishedRun], others: Iterable[FinishedRun], name: str
     if not values:
         return None
     count = len(values)
-    margin = two_sided(LEVEL, count - 1) * statistics.stdev(values) / math.sqrt(count) if count > 1 else None
+    margin = _half_width(values) if count > 1 else None
     return Interval(statistics.fmean(values), margin, count)
+
+
+def _half_width(values: list[float]) -> float:
+    """Of the t-interval around the mean of the values."""
+    from scipy.stats import t  # takes long to load, and most tables need none
+
+    quantile = float(t.ppf((1 + LEVEL) / 2, len(values) - 1))
+    return quantile * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def _means(values: Mapping[tuple[int | None, int], float]) -> list[float]:

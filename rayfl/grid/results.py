@@ -40,7 +40,8 @@ class FinishedRun:
         data: Name of the data set.
         data_source: Where it came from: `files`, `generated` or `arrays`.
         data_description: What it was.
-        data_digests: SHA-256 of the files that were read.
+        data_digests: SHA-256 of the files that were read, or else of all samples; empty in old records.
+        data_of_files: Whether any were.
         task: Which of the grid's tasks, None where it has none.
         figures: The grid's figures in the last evaluated round, by column, in the units of `unit_of`.
     """
@@ -60,6 +61,7 @@ class FinishedRun:
     data_source: str
     data_description: str
     data_digests: tuple[str, ...]
+    data_of_files: bool = True
     task: int | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
 
@@ -76,6 +78,7 @@ class FinishedRun:
         lines.sort(key=lambda line: line["round"])
         environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
         data, headline = environment["data"], Headline(**environment["headline"])
+        digests = [file["sha256"] for file in data["files"]]
         best = headline.best([_number(line[headline.column]) for line in lines])
         scores = [_number(line[headline.reported]) for line in lines]
         scale = 100 if headline.is_share else 1
@@ -94,7 +97,8 @@ class FinishedRun:
             data=data["name"],
             data_source=data["source"],
             data_description=data["description"],
-            data_digests=tuple(file["sha256"] for file in data["files"]),
+            data_digests=tuple(digests or filter(None, [data.get("digest")])),
+            data_of_files=bool(digests),
             task=task,
             figures={name: _figure(lines[-1], name, headline, folder) for name in figures},
         )

@@ -9,11 +9,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError, field_validator, model_validator
 
+from rayfl.config.beside import absolute
 from rayfl.config.finding import GRID, find
 from rayfl.config.loading import Overrides, load_scenario, override_pairs, read_toml
 from rayfl.config.overrides import table_overrides
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Section
+from rayfl.config.user_modules import add_own_folder, make_importable
 from rayfl.config.validation import explain
 from rayfl.errors import ScenarioError
 from rayfl.grid.place import Place, with_place
@@ -51,6 +53,9 @@ class Grid(Section):
             `published.best.FedAvg."β = 0.1" = 81.69`, or mean and deviation, `[81.69, 0.52]`.
         skip: Cells that are listed as not run: "row/column", with * for any.
         note: Stands under the tables: what a reader has to know about the published numbers.
+        module_folders: As of a scenario, for modules that rows and columns name.
+
+    Relative paths in overrides are beside the grid's file.
     """
 
     name: str = "grid"
@@ -68,6 +73,7 @@ class Grid(Section):
     published: dict[str, dict[str, dict[str, Published]]] = Field(default_factory=dict)
     skip: tuple[str, ...] = ()
     note: str = ""
+    module_folders: tuple[str, ...] = ()
 
     @model_validator(mode="before")
     @classmethod
@@ -170,13 +176,19 @@ class Grid(Section):
                 try:
                     self._check_keys([*common, *own, *last])
                     cell = load_scenario(Path(self.scenario), [*common, *own, *last], quick)
-                    loaded[row, column] = _with_starts(cell, of_starts, late_starts, quick)
+                    loaded[row, column] = _with_starts(self._with_modules(cell), of_starts, late_starts, quick)
                 except ScenarioError as error:
                     raise ScenarioError(f"grid '{self.name}', {row} / {column}: {error}") from None
             found[place] = with_place(loaded[row, column], place)
         if (of_starts or late_starts) and not any(cell.start and cell.start.scenario for cell in loaded.values()):
             raise ScenarioError(f"grid '{self.name}': start.overrides: no cell starts from a scenario; leave it out")
         return found
+
+    def _with_modules(self, cell: Scenario) -> Scenario:
+        """The cell with the folders of the grid's modules among its own."""
+        folders = tuple(dict.fromkeys([*cell.module_folders, *self.module_folders]))
+        make_importable(folders, cell.model_dump(mode="json"))
+        return cell.model_copy(update={"module_folders": folders})
 
     def _check_keys(self, pairs: Iterable[tuple[str, Any]]) -> None:
         """Checks that nothing sets what the grid sets itself."""
@@ -194,7 +206,8 @@ def load_grid(grid: str | Path) -> Grid:
         ScenarioError: there is no such grid, it cannot be read, or a key is wrong.
     """
     path = find(grid, kind="grid")
-    tables = read_toml(path)
+    tables = _with_absolute_paths(read_toml(path), path.parent)
+    add_own_folder(tables, path.parent)
     tables.setdefault("name", path.stem.removesuffix(GRID))
     try:
         loaded = Grid.model_validate(tables)
@@ -204,6 +217,23 @@ def load_grid(grid: str | Path) -> Grid:
         return loaded.model_copy(update={"scenario": str(find(loaded.scenario, path.parent))})
     except ScenarioError as error:
         raise ScenarioError(f"grid '{loaded.name}':\nscenario: {error}") from None
+
+
+def _with_absolute_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The grid's tables with absolute paths in all overrides."""
+    found = dict(tables)
+    for key in ("overrides", "quick"):
+        if isinstance(given := tables.get(key), dict):
+            found[key] = absolute(given, folder)
+    for key in ("rows", "columns"):
+        if isinstance(labelled := tables.get(key), dict):
+            found[key] = {
+                label: absolute(given, folder) if isinstance(given, dict) else given
+                for label, given in labelled.items()
+            }
+    if "module_folders" in tables:
+        found |= absolute({"module_folders": tables["module_folders"]}, folder)
+    return found
 
 
 def folder_name(label: str) -> str:

@@ -49,7 +49,7 @@ def _block(channels: int) -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(channels, 64, 3, padding=1),
         nn.BatchNorm2d(64, track_running_stats=False),
-        # The order of rayfl.models.pooled: it changes no bit, and ReLU sees a quarter of the values.
+        # The order of rayfl.models.pooling: it changes no bit, and ReLU sees a quarter of the values.
         nn.MaxPool2d(2),
         nn.ReLU(),
     )

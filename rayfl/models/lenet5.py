@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from rayfl.models.network import Network, after_convolutions, image_shape
-from rayfl.models.pooled import pooled
+from rayfl.models.pooling import pooled
 
 
 class LeNet5(Network):

@@ -12,11 +12,14 @@ from rayfl.durable import write_json
 from rayfl.errors import DivergenceError
 from rayfl.interruption import is_interrupt
 from rayfl.planning.events import BudgetSpent, Event, RoundDone
+from rayfl.report.liveness import Heartbeat, is_gone, this_process
 from rayfl.report.reason import one_line
 
 STATUS = "status.json"
 MODEL = "model.safetensors"
 UNDER_WAY = ("waiting", "running")
+LOST = "lost"
+"""What `read_status` says of a run whose process was killed, or died with its machine."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,13 @@ class Status:
 
     The file holds
 
-    - `status`: `waiting` (a submitted run, for a busy cluster), `running`, `finished`, `failed` or `interrupted`. A run
-      whose process was killed outright still says what it did then;
+    - `status`: `waiting` (a submitted run, for a busy cluster), `running`, `finished`, `failed` or `interrupted`. The
+      file of a run whose process was killed outright still has what it did then, and `read_status` says `lost`;
     - `reason`: why it waits, failed or was interrupted, in one line, else null;
     - `diverged`: whether it failed because training diverged;
     - `stopped`: which callback ended it before its last round, why, and after which round, else null;
     - `started`, `ended`: times in UTC;
+    - `process`: what carries the run out: its host, number, and when it began. The file's own time is its heartbeat;
     - `rounds`, `committed_rounds`: of the whole scenario; a round that was reported as done may be lost if the run ends
       before the server has committed it;
     - `model`: the file with the model and the round that it is of, null where there is none;
@@ -61,6 +65,7 @@ class Status:
         self._started = _now()
         self._committed = 0
         self._stopped: dict[str, Any] | None = None
+        self._heartbeat: Heartbeat | None = None
 
     def add(self, event: Event) -> None:
         """Takes in one event."""
@@ -111,6 +116,8 @@ class Status:
         diverged: bool = False,
         model_missing: str | None = None,
     ) -> None:
+        if status not in UNDER_WAY and self._heartbeat:
+            self._heartbeat.stop()
         write_json(
             self._path,
             {
@@ -120,12 +127,15 @@ class Status:
                 "stopped": self._stopped,
                 "started": self._started,
                 "ended": None if status in UNDER_WAY else _now(),
+                "process": this_process(),
                 "rounds": self.rounds,
                 "committed_rounds": self._committed if model_round is None else model_round,
                 "model": None if model_round is None else {"file": MODEL, "round": model_round},
                 "model_missing": model_missing,
             },
         )
+        if status in UNDER_WAY and not self._heartbeat:
+            self._heartbeat = Heartbeat(self._path)
 
 
 def diverged(error: BaseException) -> bool:
@@ -134,7 +144,27 @@ def diverged(error: BaseException) -> bool:
 
 
 def read_status(folder: Path) -> dict[str, Any] | None:
-    """The content of a run's status.json, None where there is none."""
+    """The content of a run's status.json, None where there is none.
+
+    Of a run that did not get to say how it ended, `status` is `lost`, and `reason` says what became of it.
+    """
+    content = _read(folder)
+    if content is None or content["status"] not in UNDER_WAY or "process" not in content:
+        return content
+    process = content["process"]
+    try:
+        gone = is_gone(process, folder / STATUS)
+    except FileNotFoundError:
+        return None
+    if not gone:
+        return content
+    if (now := _read(folder)) != content:  # it ended this very moment
+        return now
+    said = f"process {process['pid']} on {process['host']} is gone: it was killed, or its machine went down"
+    return content | {"status": LOST, "reason": said}
+
+
+def _read(folder: Path) -> dict[str, Any] | None:
     try:
         content: dict[str, Any] = json.loads((folder / STATUS).read_text(encoding="utf-8"))
     except FileNotFoundError:

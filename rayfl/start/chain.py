@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rayfl.config.loading import load_scenario
 from rayfl.config.overrides import table_overrides
@@ -37,6 +37,8 @@ def scenario_to_start_from(start: Start) -> Scenario | None:
 def starts_of(start: Start | None) -> Iterator[Starting]:
     """The scenario that a model starts from, then the one that this starts from itself, and so on.
 
+    A seed among a start's overrides reaches all of them, up to one whose own start has a seed among its overrides.
+
     Raises:
         ScenarioError: One of them is wrong, or starts from itself.
     """
@@ -51,5 +53,22 @@ def starts_of(start: Start | None) -> Iterator[Starting]:
             scenario = load_scenario(start.scenario, list(table_overrides(start.overrides)), start.quick)
         except ScenarioError as error:
             raise ScenarioError(f"start.scenario: {error}") from None
+        if scenario.start is not None and "seed" in start.overrides:
+            scenario = scenario.model_copy(update={"start": _with_seed(scenario.start, start.overrides["seed"])})
         yield Starting(key, scenario)
         start = scenario.start
+
+
+def _with_seed(start: Start, seed: Any) -> Start:
+    if start.scenario is None:
+        return start
+    return start.model_copy(update={"overrides": {"seed": seed, **start.overrides}})
+
+
+def with_starts(scenario: Scenario) -> list[Scenario]:
+    """A scenario, the one that it starts from, the one that this starts from itself, and so on.
+
+    Raises:
+        ScenarioError: One of them is wrong, or starts from itself.
+    """
+    return [scenario, *(link.scenario for link in starts_of(scenario.start))]

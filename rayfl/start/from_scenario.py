@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rayfl.config.scenario import Scenario
 from rayfl.errors import DivergenceError, ResourceError
+from rayfl.fingerprint.recorded import recorded
 from rayfl.report.status import read_status
 from rayfl.start.source import Source, from_run
 
@@ -41,7 +42,7 @@ def run_once(scenario: Scenario, digest: str, folder: Path, run: Callable[[Path]
             _clear(kept)
             run(kept)
     found = from_run(kept)
-    origin = {**found.origin, "kind": "scenario", "name": scenario.name, "digest": digest}
+    origin = {**found.origin, "kind": "scenario", "name": scenario.name, "digest": digest, "data": recorded(kept).data}
     return Source(found.state, origin, f"start.scenario '{scenario.name}'")
 
 

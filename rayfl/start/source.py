@@ -24,12 +24,12 @@ class Source:
 
     Attributes:
         state: A state dict, in PyTorch's names and layout.
-        origin: Where it came from, for the records: texts by name.
+        origin: Where it came from, for the records.
         where: What it is, for messages.
     """
 
     state: Mapping[str, Any]
-    origin: Mapping[str, str]
+    origin: Mapping[str, Any]
     where: str
 
 
@@ -107,7 +107,7 @@ def from_library(name: str) -> Source:
     return Source(state, {"kind": "weights", "name": name, "url": found.url}, where)
 
 
-def origin_digest(origin: Mapping[str, str]) -> str:
+def origin_digest(origin: Mapping[str, Any]) -> str:
     """A digest of where weights came from, for whoever depends on them."""
     kept = {name: value for name, value in origin.items() if name != "path"}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rayfl.config.data import Data
-from rayfl.config.places import Classes
+from rayfl.config.subsets import Classes
 from rayfl.data.chosen_classes import choose_classes, chosen_numbers
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
 from rayfl.data.inputs import TextWindows
-from rayfl.data.places import listed
+from rayfl.data.random_order import listed
 from rayfl.data.store import ShardStore, build_store
 from rayfl.errors import DataError, ScenarioError
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rayfl.config.data import Data
-from rayfl.config.places import Owners
+from rayfl.config.subsets import Owners
 from rayfl.data.chosen_owners import choose_owners
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
 from rayfl.data.store import ShardStore, build_store

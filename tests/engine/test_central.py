@@ -93,6 +93,16 @@ def test_the_counterpart_makes_as_many_passes_over_the_same_data() -> None:
     assert centralised(capped.scenario, sizes).phases[0].rounds == round(100 * 12 / sizes.sum())
 
 
+def test_samples_that_an_algorithm_keeps_for_queries_make_no_passes() -> None:
+    coprefl = {"name": "coprefl", "query_share": 0.5}
+    job, _ = made([FEDERATED | {"algorithm": coprefl, "rounds": 40}])
+    sizes = job.result.population.sizes
+    support = sum(int(size) - max(1, round(int(size) / 2)) for size in sizes)
+    # half of the twelve clients, two epochs each
+    expected = round(40 * 6 / 12 * 2 * support / int(sizes.sum()))
+    assert centralised(job.scenario, sizes).phases[0].rounds == expected < 40
+
+
 def test_a_counterpart_never_drops_the_privacy_of_clients() -> None:
     dp = {"level": "central", "noise_multiplier": 1.0, "clip_norm": 1.0, "delta": 0.01}
     job, _ = made([FEDERATED | {"algorithm": {"name": "fedavg", "weighting": "uniform"}, "dp": dp}])

@@ -10,7 +10,6 @@ import pytest
 
 from rayfl.grid.repetitions import by_repetition, paired
 from rayfl.grid.results import FinishedRun
-from rayfl.grid.student_t import two_sided, within
 from tests.report.evaluations import ACCURACY
 
 
@@ -36,26 +35,18 @@ def run(value: float, seed: int, task: int | None = None) -> FinishedRun:
     )
 
 
-def density(t: np.ndarray, degrees: int) -> np.ndarray:
-    log = math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2) - 0.5 * math.log(degrees * math.pi)
-    return np.exp(log - (degrees + 1) / 2 * np.log1p(t**2 / degrees))
-
-
-@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 8, 9, 29, 30, 200])
-@pytest.mark.parametrize("t", [0.3, 1.0, 2.5, 7.0])
-def test_the_t_distribution_is_the_integral_of_its_density(t: float, degrees: int) -> None:
-    # the midpoint rule; its error is far below what is asked for
-    edges = np.linspace(0, t, 200_001)
-    middles = (edges[1:] + edges[:-1]) / 2
-    assert within(t, degrees) == pytest.approx(2 * float(density(middles, degrees).mean()) * t, abs=1e-9)
-
-
 @pytest.mark.parametrize(
     ("degrees", "quantile"),
     [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262), (10, 2.228), (29, 2.045), (120, 1.980)],
 )
-def test_t_quantiles_are_those_of_printed_tables(degrees: int, quantile: float) -> None:
-    assert two_sided(0.95, degrees) == pytest.approx(quantile, abs=5e-4)
+def test_an_interval_is_as_wide_as_printed_tables_of_the_t_distribution_say(degrees: int, quantile: float) -> None:
+    values = [float(value) for value in np.random.default_rng(degrees).normal(70, 5, degrees + 1)]
+    ours = [run(value, 0, task) for task, value in enumerate(values)]
+    theirs = [run(0, 0, task) for task in range(degrees + 1)]
+    found = paired(ours, theirs, "best")
+    assert found is not None
+    standard_error = np.std(values, ddof=1) / math.sqrt(degrees + 1)
+    assert found.margin == pytest.approx(quantile * standard_error, abs=5e-4 * standard_error)
 
 
 def test_seeds_of_a_task_count_as_one_value() -> None:

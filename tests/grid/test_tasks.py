@@ -149,7 +149,8 @@ def test_cells_whose_start_was_changed_since_are_not_taken_for_finished(
     assert run(*only) == 1
     said = capsys.readouterr().err
     assert "FedAvg / points / seed 0 / task 0: '" in said
-    assert "holds a run that started from 'before' before that scenario was changed; name another folder" in said
+    before = folder / "scenarios" / "before.toml"
+    assert f"holds a run that started from '{before}' before that scenario was changed; name another folder" in said
 
 
 def test_one_task_and_one_seed_can_be_chosen(folder: Path) -> None:
@@ -186,13 +187,12 @@ def test_the_longest_start_comes_first_and_finished_ones_are_not_counted(folder:
     assert {updates for cell, updates in later.items() if cell.row == "Longer"} == {2 * 2}
 
 
-def test_a_start_that_starts_from_another_counts_both_and_only_itself_once_the_other_is_run(folder: Path) -> None:
+def test_a_start_that_starts_from_another_counts_both_once_for_every_seed(folder: Path) -> None:
     middle = BEFORE | {"start": {"scenario": "before"}}
     (folder / "scenarios" / "middle.toml").write_text(tomli_w.dumps(middle))
     rows = {"Twice": {"start": {"scenario": "middle"}}}
     cells = cells_of(load_grid(written(folder, rows=rows, reference="Twice", published={})), folder)
-    # the grid's seeds are those of `middle`; what that starts from has its own
-    assert list(planned(cells).values()) == [6 + 6 + 4, 6 + 4, 4, 4]
+    assert list(planned(cells).values()) == [6 + 6 + 4, 6 + 6 + 4, 4, 4]
 
 
 def test_a_wrong_name_in_a_start_is_found_before_anything_runs(folder: Path) -> None:
@@ -212,7 +212,8 @@ def test_a_start_whose_model_does_not_fit_is_found_before_anything_runs(
     written(folder, rows=GRID["rows"] | {"Wrong": wrong})
     assert run() == 1
     said = capsys.readouterr().err
-    assert said.startswith("error: Wrong / points / seed 0 / task 0: start.scenario 'before': ")
+    before = folder / "scenarios" / "before.toml"
+    assert said.startswith(f"error: Wrong / points / seed 0 / task 0: start.scenario '{before}': ")
     assert not list((folder / "runs").rglob("status.json"))
 
 
@@ -225,6 +226,19 @@ def test_a_figure_that_no_run_has_is_named_when_the_first_run_is_read(
     assert said.startswith("error: figures: no column 'client_test_acuracy' in ")
     assert "did you mean 'client_test_accuracy'" in said
     assert len(list((folder / "runs").rglob("finished.json"))) == 1
+
+
+def test_seeds_reach_the_start_of_a_start(folder: Path) -> None:
+    """Each seed of the grid is a pre-training of its own, from the first scenario of the chain on."""
+    (folder / "scenarios" / "first.toml").write_text(tomli_w.dumps(BEFORE))
+    written(folder, rows={"Chain": {"start": {"scenario": "before"}}}, reference="Chain", tasks=1, published={})
+    (folder / "scenarios" / "before.toml").write_text(tomli_w.dumps({**BEFORE, "start": {"scenario": "first"}}))
+    assert run() == 0
+    seeds = [
+        (path.parent.name.partition("-")[0], json.loads(path.read_text())["seed"])
+        for path in (folder / "runs" / "suite" / "starts").glob("*/environment.json")
+    ]
+    assert sorted(seeds) == [("before", 0), ("before", 1), ("first", 0), ("first", 1)]
 
 
 def test_quick_runs_the_starts_in_their_quick_form_too(folder: Path) -> None:

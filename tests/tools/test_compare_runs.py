@@ -33,6 +33,37 @@ def test_runs_of_a_grid_are_called_by_row_and_column(tmp_path: Path, capsys: pyt
     assert "| `MOON, with_P1` | 3 | 50.00 % | 5 | 50.00 % | 50.00 % |" in capsys.readouterr().out
 
 
+def records(code: dict[str, str], digest: str, files: bool = False, seed: int = 0) -> str:
+    read = [{"path": "x.npz", "sha256": digest}] if files else []
+    return json.dumps({"code": code, "data": {"name": "mine", "seed": seed, "files": read, "digest": digest}})
+
+
+def test_other_versions_of_the_same_code_and_data_are_told_below_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b, c = (a_run(tmp_path / name, "own", seed, [0.5]) for name, seed in (("a", 0), ("b", 0), ("c", 1)))
+    for folder in (a, b, c):
+        with (folder / "scenario.toml").open("a") as scenario:
+            scenario.write('[data]\nname = "mine"\n')
+    (a / "environment.json").write_text(records({"mine": "1", "net": "1"}, "1"))
+    (b / "environment.json").write_text(records({"mine": "2", "net": "1"}, "2"))
+    (c / "environment.json").write_text(records({"mine": "2"}, "3", seed=1))
+    command = [str(tmp_path / "all.png"), *map(str, (a, b, c))]
+    main(command)
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Not the same")]
+    assert told == [
+        f"Not the same code of `mine`: {a} | {b}, {c}.",
+        f"Not the same data of `mine` with seed 0: {a} | {b}.",
+    ]
+    for folder, digest, seed in ((a, "1", 0), (b, "1", 0), (c, "2", 1)):
+        (folder / "environment.json").write_text(records({}, digest, files=True, seed=seed))
+    main(command)
+    assert f"Not the same data of `mine`: {a}, {b} | {c}." in capsys.readouterr().out.splitlines()
+    (c / "environment.json").unlink()
+    main(command)
+    assert "Not the same" not in capsys.readouterr().out
+
+
 def test_smoothing_keeps_the_ends_and_straight_lines() -> None:
     line = np.arange(7.0)
     assert smoothed(line, 5) == pytest.approx(line)

@@ -21,7 +21,6 @@ _ROW = "__row"
 
 def load(
     source: Literal["auto", "files", "generated"],
-    data_dir: Path,
     seed: int,
     path: Path,
     inputs: Name,
@@ -36,7 +35,7 @@ def load(
     searched for values that are not finite. The file must lie at the same path on every node.
 
     Args:
-        path: Of the file; relative to `data_dir`.
+        path: Of the file.
         inputs: A column of numbers, or of lists of one length: [height, width, channels] uint8 are images.
         label: As of `parquet_folder`; likewise the others.
 
@@ -47,17 +46,16 @@ def load(
     if source == "generated":
         raise ScenarioError("data.source: 'arrow_file' has nothing to generate; choose 'auto' or 'files'")
     columns = Columns(_ROW, label, owner, split, test_share)
-    file = data_dir / path
     try:
-        with pa.memory_map(str(file)) as memory, file.open("rb") as content:
+        with pa.memory_map(str(path)) as memory, path.open("rb") as content:
             table = pa.ipc.open_file(memory).read_all()
             digest = hashlib.file_digest(content, "sha256").hexdigest()
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{file}: cannot be read as an Arrow file ({' '.join(str(error).split())})") from error
+        raise DataError(f"{path}: cannot be read as an Arrow file ({' '.join(str(error).split())})") from error
     if inputs not in table.column_names:
-        raise DataError(f"{file}: has no column '{inputs}'; {nearest(inputs, table.column_names)}")
+        raise DataError(f"{path}: has no column '{inputs}'; {nearest(inputs, table.column_names)}")
     table = table.append_column(_ROW, pa.array(np.arange(len(table))))
-    parts = samples_of(table, columns, seed, str(file))
-    mapped = {name: (MappedRows.of(file, inputs, part[0]), *part[1:]) for name, part in parts.items()}
-    provenance = Provenance("files", f"{len(table)} rows of {file}, inputs left on disk", ((str(file), digest),))
-    return dataset_of_arrays(f"arrow_file {path}", mapped, provenance)
+    parts = samples_of(table, columns, seed, str(path))
+    mapped = {name: (MappedRows.of(path, inputs, part[0]), *part[1:]) for name, part in parts.items()}
+    provenance = Provenance("files", f"{len(table)} rows of {path}, inputs left on disk", ((str(path), digest),))
+    return dataset_of_arrays(f"arrow_file {path.name}", mapped, provenance)

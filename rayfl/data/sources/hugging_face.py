@@ -23,7 +23,6 @@ _NO_TESTS: Mapping[str, str] = MappingProxyType({})
 
 def load(
     source: Literal["auto", "files", "generated"],
-    data_dir: Path,
     seed: int,
     inputs: InputColumns,
     label: LabelColumns,
@@ -43,7 +42,7 @@ def load(
         inputs: A column of images of one size, of numbers, or of lists; several of numbers, which make a vector; or a
             table from arguments of the network's `forward` to columns.
         label: A column, or several of numbers. Texts are classes, and so are single integers.
-        path: Of the folder that `save_to_disk` wrote; relative to `data_dir`.
+        path: Of the folder that `save_to_disk` wrote.
         hub: Name on the hub, instead of `path`; it is downloaded if it is not in the cache of `datasets`.
         config: Of a data set on the hub that has several configurations.
         revision: Of a data set on the hub; give the hash of a commit if later runs are to see the same data.
@@ -63,8 +62,8 @@ def load(
         raise ScenarioError("data.options: huggingface needs either path, of a folder, or hub, a name on the hub")
     if path is not None and (config or revision):
         raise ScenarioError("data.options: config and revision are for data from the hub; leave them out with path")
-    where = str(data_dir / path) if path is not None else f"hub data set {hub}"
-    found = _found(None if path is None else data_dir / path, hub, config, revision, where)
+    where = str(path) if path is not None else f"hub data set {hub}"
+    found = _found(path, hub, config, revision, where)
     if isinstance(found, dict):
         if test_share is not None:
             raise ScenarioError(f"data.options.test_share: {where} has splits; leave it out")
@@ -78,7 +77,7 @@ def load(
     read = samples_of(pa.concat_tables(tables), columns, seed, where)
     rows = sum(len(table) for table in tables)
     provenance = Provenance("files", f"{rows} rows of {where}", _digests(parts.values()))
-    dataset = dataset_of_arrays(f"huggingface {path or hub}", read, provenance)
+    dataset = dataset_of_arrays(f"huggingface {path.name if path else hub}", read, provenance)
     features = next(iter(parts.values())).features
     names = getattr(features.get(label), "names", None) if isinstance(label, str) else None
     return replace(dataset, num_classes=len(names)) if names and dataset.num_classes else dataset

@@ -24,7 +24,6 @@ _KEYS = ("files", "classes", "domains")
 
 def load(
     source: Literal["auto", "files", "generated"],
-    data_dir: Path,
     cache_dir: Path,
     seed: int,
     path: Path,
@@ -38,7 +37,7 @@ def load(
     are passed over. Grey, palette and RGBA images become RGB. Decoded images are kept in `cache_dir`.
 
     Args:
-        path: Of the folder; relative to `data_dir`.
+        path: Of the folder.
         size: Images are cut to a square in the middle and scaled to size x size pixels.
         test_share: Of the images of a class, or of a class in a domain, drawn with the scenario's seed: at least one
             where there are two; 0.1 by default. A folder that is split into train/ and test/ takes none.
@@ -54,8 +53,7 @@ def load(
     """
     if source == "generated":
         raise ScenarioError("data.source: 'image_folder' has nothing to generate; choose 'auto' or 'files'")
-    root = data_dir / path
-    parts = _parts(root, test_share is not None)
+    parts = _parts(path, test_share is not None)
     if domains is not None:
         parts = [_only(part, domains) for part in parts]
     files, classes, of_domain = ([entry for part in parts for entry in getattr(part, key)] for key in _KEYS)
@@ -68,14 +66,14 @@ def load(
         share = TEST_SHARE if test_share is None else test_share
         is_test = drawn_for_testing(domain * len(class_names) + label, share, stream(seed, "partition", 2))
         how = f"{share:g} drawn for testing"
-    every = decoded(root, files, size, cache_dir, "image_folder")
-    description = f"{len(files)} images of {root}, {len(class_names)} classes"
+    every = decoded(path, files, size, cache_dir, "image_folder")
+    description = f"{len(files)} images of {path}, {len(class_names)} classes"
     if any(domain_names):
         description += f", domains {', '.join(domain_names)}"
-    digest = (f"{root}: the sha256 of the sha256 of its images", every.sha256)
+    digest = (f"{path}: the sha256 of the sha256 of its images", every.sha256)
     provenance = Provenance("files", f"{description}; {size} x {size} pixels, {how}", (digest,))
     return dataset_of_images(
-        f"image_folder {path}",
+        f"image_folder {path.name}",
         every.images,
         label,
         domain,

@@ -17,11 +17,11 @@ from rayfl.errors import DataError, ScenarioError
 _KINDS = ("x", "y", "owner")
 
 
-def load(source: Literal["auto", "files", "generated"], data_dir: Path, path: Path) -> Dataset:
+def load(source: Literal["auto", "files", "generated"], path: Path) -> Dataset:
     """The arrays train_x, train_y, test_x and test_y of a file; train_owner and test_owner if there are any.
 
     Args:
-        path: Of the file; relative to `data_dir`. NAME_x and NAME_y are a further test set. Owners are integers or
+        path: Of the file. NAME_x and NAME_y are a further test set. Owners are integers or
             texts. Pickled objects are refused.
 
     Raises:
@@ -30,22 +30,21 @@ def load(source: Literal["auto", "files", "generated"], data_dir: Path, path: Pa
     """
     if source == "generated":
         raise ScenarioError("data.source: 'npz_file' has nothing to generate; choose 'auto' or 'files'")
-    file = data_dir / path
-    content, digest = read_file(file)
+    content, digest = read_file(path)
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             found = {name: arrays[name] for name in arrays.files}
     except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise DataError(f"{file}: cannot be read as .npz ({' '.join(str(error).split())})") from error
+        raise DataError(f"{path}: cannot be read as .npz ({' '.join(str(error).split())})") from error
     parts: dict[str, dict[str, np.ndarray]] = {}
     for name, array in found.items():
         part, _, kind = name.rpartition("_")
         if not part or kind not in _KINDS:
-            raise DataError(f"{file}: has an array '{name}'; names are train_x, train_y, train_owner, test_x, ...")
+            raise DataError(f"{path}: has an array '{name}'; names are train_x, train_y, train_owner, test_x, ...")
         parts.setdefault(part, {})[kind] = array
     for part in {"train": {}, "test": {}} | parts:
         for kind in ("x", "y"):
             if kind not in parts.get(part, {}):
-                raise DataError(f"{file}: has no array '{part}_{kind}'; it has {', '.join(found)}")
+                raise DataError(f"{path}: has no array '{part}_{kind}'; it has {', '.join(found)}")
     loaded = {part: tuple(arrays[kind] for kind in _KINDS if kind in arrays) for part, arrays in parts.items()}
-    return dataset_of_arrays(f"npz_file {path}", loaded, Provenance("files", f"arrays of {file}", (digest,)))
+    return dataset_of_arrays(f"npz_file {path.name}", loaded, Provenance("files", f"arrays of {path}", (digest,)))

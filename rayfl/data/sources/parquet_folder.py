@@ -18,7 +18,6 @@ from rayfl.errors import DataError, ScenarioError
 
 def load(
     source: Literal["auto", "files", "generated"],
-    data_dir: Path,
     seed: int,
     path: Path,
     inputs: InputColumns,
@@ -30,7 +29,7 @@ def load(
     """All Parquet files of a folder, in the order of their names, as one table.
 
     Args:
-        path: Of the folder, or of one file; relative to `data_dir`.
+        path: Of the folder, or of one file.
         inputs: A column of numbers or of lists; several of numbers, which make a vector; or a table from arguments of
             the network's `forward` to columns. Lists of different lengths need `data.collate`.
         label: A column, or several of numbers. Texts are classes, and so are single integers.
@@ -45,10 +44,9 @@ def load(
     if source == "generated":
         raise ScenarioError("data.source: 'parquet_folder' has nothing to generate; choose 'auto' or 'files'")
     columns = Columns(inputs, label, owner, split, test_share)
-    root = data_dir / path
-    files = sorted(root.glob("*.parquet")) if root.is_dir() else [root]
+    files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
-        raise DataError(f"data.options.path: {root} is no Parquet file and no folder with *.parquet")
+        raise DataError(f"data.options.path: {path} is no Parquet file and no folder with *.parquet")
     tables, digests = [], []
     for file in files:
         content, digest = read_file(file)
@@ -57,10 +55,10 @@ def load(
     for file, table in zip(files, tables, strict=True):
         if table.schema.names != tables[0].schema.names or table.schema.types != tables[0].schema.types:
             raise DataError(f"{file}: has other columns than {files[0].name}: {_in_words(table)}")
-    parts = samples_of(pa.concat_tables(tables), columns, seed, str(root))
+    parts = samples_of(pa.concat_tables(tables), columns, seed, str(path))
     rows = sum(len(table) for table in tables)
-    provenance = Provenance("files", f"{rows} rows of {len(files)} Parquet files in {root}", tuple(digests))
-    return dataset_of_arrays(f"parquet_folder {path}", parts, provenance)
+    provenance = Provenance("files", f"{rows} rows of {len(files)} Parquet files in {path}", tuple(digests))
+    return dataset_of_arrays(f"parquet_folder {path.name}", parts, provenance)
 
 
 def _read(file: Path, content: bytes) -> pa.Table:

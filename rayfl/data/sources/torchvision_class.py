@@ -21,7 +21,7 @@ def load(
     source: Literal["auto", "files", "generated"],
     data_dir: Path,
     dataset: str,
-    root: Path = Path(),
+    root: Path | None = None,
     size: int | None = None,
     arguments: dict[str, Any] | None = None,
 ) -> Dataset:
@@ -29,7 +29,7 @@ def load(
 
     Args:
         dataset: Name of the class: "CIFAR10", "SVHN", "EMNIST".
-        root: Where its files are; relative to `data_dir`, which is the default. Nothing is downloaded.
+        root: Where its files are, by default the data folder. Nothing is downloaded.
         size: Cuts images to a square in the middle and scales them to size x size pixels; needed where their sizes
             differ.
         arguments: Further arguments of the class, such as `{ split = "letters" }` of EMNIST.
@@ -49,10 +49,11 @@ def load(
     if dataset not in known:
         raise ScenarioError(f"data.options.dataset: torchvision has no data set '{dataset}'; {nearest(dataset, known)}")
     target, given = getattr(datasets, dataset), dict(arguments or {})
-    where = f"torchvision's {dataset} in {data_dir / root}"
+    folder = data_dir if root is None else root
+    where = f"torchvision's {dataset} in {folder}"
     parts = {}
     for part in ("train", "test"):
-        given_too = {"root": str(data_dir / root), **_which(target, part, given, dataset)}
+        given_too = {"root": str(folder), **_which(target, part, given, dataset)}
         check_options(target, given, given_too, "data.options.arguments")
         try:
             samples = target(**given_too, **given)

@@ -41,7 +41,7 @@ def write(file: Path, compression: str | None = None, rows: int = 16) -> None:
 
 
 def store(folder: Path, inputs: str = "image", **data: Any) -> ShardStore:
-    options = {"path": "big.arrow", "inputs": inputs, "label": "label", "split": "split"}
+    options = {"path": str(folder / "big.arrow"), "inputs": inputs, "label": "label", "split": "split"}
     tables = {"name": "arrow_file", "clients": 3, "partition": "shards", "options": options, **data}
     return build_store(Data.model_validate(tables), 0, folder, folder)
 

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from rayfl.config.beside import absolute
 from rayfl.config.data import Data
 from rayfl.data.defaults import with_data_defaults
 from rayfl.data.inputs import Fields, Ragged
@@ -59,6 +60,7 @@ def folder(tmp_path: Path) -> Path:
 def store(folder: Path, name: str = "parquet_folder", data: Any = None, **options: Any) -> ShardStore:
     path = {"path": "people"} if name == "parquet_folder" else {}
     tables = {"name": name, "options": path | options} | (data or {"clients": 2, "partition": "iid"})
+    tables = absolute({"data": tables}, folder)["data"]
     return build_store(with_data_defaults(Data.model_validate(tables)), 0, folder, folder)
 
 

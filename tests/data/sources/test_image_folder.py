@@ -38,8 +38,8 @@ def _by_domain(root: Path) -> None:
 
 
 def _load(tmp_path: Path, **options: Any) -> Dataset:
-    given = {"source": "auto", "data_dir": tmp_path, "cache_dir": tmp_path / "cache", "seed": options.pop("seed", 0)}
-    options = {"path": "pictures", "size": 8, **options}
+    given = {"source": "auto", "cache_dir": tmp_path / "cache", "seed": options.pop("seed", 0)}
+    options = {"path": str(tmp_path / "pictures"), "size": 8, **options}
     dataset: Dataset = call_with_options(image_folder.load, options, given, "data.options")
     return dataset
 
@@ -250,7 +250,7 @@ def test_domains_where_there_are_none_are_refused(tmp_path: Path) -> None:
 
 
 def test_path_and_size_are_needed_and_nothing_is_generated(tmp_path: Path) -> None:
-    given = {"source": "generated", "data_dir": tmp_path, "cache_dir": tmp_path, "seed": 0}
+    given = {"source": "generated", "cache_dir": tmp_path, "seed": 0}
     with pytest.raises(ScenarioError, match=r"data\.options: needs path, size"):
         call_with_options(image_folder.load, {}, given, "data.options")
     with pytest.raises(ScenarioError, match="'image_folder' has nothing to generate; choose 'auto' or 'files'"):

@@ -50,7 +50,7 @@ def test_a_class_that_is_told_train_or_test_is_read_image_by_image(tmp_path: Pat
 def test_further_arguments_go_to_the_class(tmp_path: Path) -> None:
     for part in ("train", "test"):
         write_idx(tmp_path / "there" / "EMNIST" / "raw", "emnist-letters-", part)
-    found = store(tmp_path, dataset="EMNIST", root="there", arguments={"split": "letters"})
+    found = store(tmp_path, dataset="EMNIST", root=str(tmp_path / "there"), arguments={"split": "letters"})
     assert np.array_equal(found.train.x, IMAGES["train"][..., None])
 
 

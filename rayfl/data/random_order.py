@@ -6,7 +6,7 @@ from itertools import groupby
 
 import numpy as np
 
-from rayfl.config.places import Places
+from rayfl.config.subsets import Places
 from rayfl.errors import DataError
 from rayfl.streams import stream
 

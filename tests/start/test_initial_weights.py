@@ -142,6 +142,24 @@ def test_starts_form_chains(tmp_path: Path, first: str) -> None:
     assert same(result.state_dict, state) == set(state)
 
 
+def test_a_seed_reaches_the_start_of_a_start_unless_that_has_one_of_its_own(tmp_path: Path, first: str) -> None:
+    own = {"free": "", "fixed": "overrides = { seed = 7 }\n"}
+    for name, overrides in own.items():
+        text = FIRST.replace('"first"', f'"{name}"') + f"[start]\nscenario = {json.dumps(first)}\n{overrides}"
+        (tmp_path / f"{name}.toml").write_text(text)
+        for seed in (3, 4):
+            start = {"scenario": str(tmp_path / f"{name}.toml"), "overrides": {"seed": seed}}
+            run(tmp_path / name, start=start)
+    seeds = {
+        name: sorted(
+            json.loads(path.read_text())["seed"]
+            for path in (tmp_path / name / "starts").glob("first-*/environment.json")
+        )
+        for name in own
+    }
+    assert seeds == {"free": [3, 4], "fixed": [7]}
+
+
 def test_two_that_start_at_once_run_it_once(tmp_path: Path, first: str) -> None:
     results: list[rayfl.Result] = []
     threads = [Thread(target=lambda: results.append(run(tmp_path, start={"scenario": first}))) for _ in range(2)]
@@ -194,10 +212,10 @@ def test_the_digest_covers_the_users_own_code(tmp_path: Path, monkeypatch: pytes
     [
         ({}, "give exactly one of file, run, weights, scenario .given: none"),
         ({"file": "a", "run": "b"}, "exactly one of .* .given: file, run"),
-        ({"file": "missing.safetensors"}, "start.file 'missing.safetensors': No such file"),
+        ({"file": "missing.safetensors"}, "start.file '/.*/missing.safetensors': No such file"),
         ({"file": __file__}, "neither a safetensors file .* nor a state dict"),
         ({"file": "x.pt", "quick": True}, "quick has no effect without a scenario"),
-        ({"run": "nowhere"}, "start.run 'nowhere': is not the folder of a run"),
+        ({"run": "nowhere"}, "start.run '/.*/nowhere': is not the folder of a run"),
         ({"weights": "timm:x"}, "write 'torchvision:ResNet18_Weights"),
         ({"weights": "torchvision:Nothing.V1"}, "start.weights 'torchvision:Nothing.V1'"),
         ({"scenario": "no_such_scenario"}, "start.scenario: .*no_such_scenario"),

@@ -1,4 +1,4 @@
-"""The user's own code behind a scenario: the modules that it names, and what these import."""
+"""The user's own code behind scenarios: the modules that they name, and what these import."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ import hashlib
 import sys
 import sysconfig
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+
+from rayfl.config.scenario import Scenario
+from rayfl.config.user_modules import import_paths
 
 
-def code_digests(tables: Any) -> dict[str, str]:
+def code_digests(scenarios: Iterable[Scenario]) -> dict[str, str]:
     """A digest of every module that a scenario names, and of those that they import, wherever they do.
 
-    Python's own modules and rayfl's are left out. Of an installed package, its version stands for its code. What a
-    notebook defines has no file, and never the same digest twice.
-
-    Args:
-        tables: The scenario as nested tables; texts of the form `package.module:object` name modules, if there are
-            such.
+    Texts of the form `package.module:object` name modules, if there are such. Python's own modules and rayfl's are left
+    out. Of an installed package, its version stands for its code. What a notebook defines has no file, and never the
+    same digest twice.
     """
     found: dict[str, str] = {}
-    waiting = [name.partition(":")[0] for name in _import_paths(tables)]
+    tables = [scenario.model_dump(mode="json") for scenario in scenarios]
+    waiting = [name.partition(":")[0] for name in import_paths(tables)]
     while waiting:
         name = waiting.pop()
         package = name.partition(".")[0]
@@ -38,27 +38,14 @@ def code_digests(tables: Any) -> dict[str, str]:
         if any(origin.is_relative_to(folder) for folder in _installed_folders()):
             for distribution in _distributions().get(package, []):
                 found[package] = f"{distribution} {version(distribution)}"
-        elif origin.suffix != ".py":
+        elif not origin.is_file():
             found[name] = uuid.uuid4().hex
         else:
             source = origin.read_bytes()
             found[name] = hashlib.sha256(source).hexdigest()
-            waiting += _imported(source, name, origin.name == "__init__.py")
-    return found
-
-
-def _import_paths(value: Any) -> Iterator[str]:
-    """Texts of nested tables that could name an object of a module."""
-    if isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _import_paths(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _import_paths(inner)
-    elif isinstance(value, str):
-        module, _, attribute = value.partition(":")
-        if attribute.isidentifier() and all(part.isidentifier() for part in module.split(".")):
-            yield value
+            if origin.suffix == ".py":
+                waiting += _imported(source, name, origin.name == "__init__.py")
+    return dict(sorted(found.items()))
 
 
 def _origin(module: str) -> Path | None:
@@ -74,7 +61,11 @@ def _origin(module: str) -> Path | None:
 
 def _imported(source: bytes, module: str, is_package: bool) -> Iterator[str]:
     """Names of modules that a module may import, some of which may be objects of modules instead."""
-    for node in ast.walk(ast.parse(source)):
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):  # whoever imports it will be told
+        return
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name

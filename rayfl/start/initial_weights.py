@@ -12,11 +12,11 @@ from rayfl.config.scenario import Scenario
 from rayfl.config.start import Start
 from rayfl.engine.job import Job
 from rayfl.errors import ScenarioError
+from rayfl.fingerprint.whole import fingerprint
 from rayfl.models.flat import FlatModel
 from rayfl.models.transfer import Transfer, transfer
 from rayfl.planning.workload import InitialModel
 from rayfl.start.chain import scenario_to_start_from
-from rayfl.start.fingerprint import fingerprint
 from rayfl.start.from_scenario import run_once
 from rayfl.start.source import Source, from_file, from_library, from_run, origin_digest
 
@@ -94,9 +94,9 @@ def start_from(job: Job, model: FlatModel, source: Source) -> tuple[Job, Transfe
 
 def _given(start: Start) -> Source:
     if start.file is not None:
-        return from_file(Path(start.file).expanduser())
+        return from_file(Path(start.file))
     if start.run is not None:
-        return from_run(Path(start.run).expanduser())
+        return from_run(Path(start.run))
     assert start.weights is not None
     return from_library(start.weights)
 
@@ -121,9 +121,9 @@ def _digest(job: Job, prepare: Prepare) -> str:
     if before is not None:
         return fingerprint(job, _digest(prepare(before)[0], prepare))
     if start.file is not None:
-        origin = from_file(Path(start.file).expanduser()).origin
+        origin = from_file(Path(start.file)).origin
     elif start.run is not None:
-        origin = from_run(Path(start.run).expanduser()).origin
+        origin = from_run(Path(start.run)).origin
     else:
         origin = {"name": start.weights or ""}
     return fingerprint(job, origin_digest(origin))

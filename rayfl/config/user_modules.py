@@ -1,0 +1,76 @@
+"""Modules of the user's own that stand beside the file that names them: importable without PYTHONPATH."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rayfl.errors import ScenarioError
+
+
+def import_paths(value: Any) -> Iterator[str]:
+    """Texts of nested tables that could name an object of a module, as `package.module:object`."""
+    if isinstance(value, Mapping):
+        for inner in value.values():
+            yield from import_paths(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from import_paths(inner)
+    elif isinstance(value, str):
+        module, _, attribute = value.partition(":")
+        if attribute.isidentifier() and all(part.isidentifier() for part in module.split(".")):
+            yield value
+
+
+def add_own_folder(tables: dict[str, Any], folder: Path) -> None:
+    """Puts the folder of a file first in its `module_folders`, if it names a module that stands beside it."""
+    given = tables.get("module_folders", [])
+    if isinstance(given, list) and any(_beside(path, folder) for path in import_paths(tables)):
+        tables["module_folders"] = [os.path.abspath(folder), *given]  # noqa: PTH100 - without ..
+
+
+def make_importable(folders: Iterable[str], tables: Mapping[str, Any] | None = None) -> None:
+    """Lets Python import modules from these folders, where it knows none of the same name elsewhere.
+
+    Args:
+        folders: The first that has a module of a name is where it has to come from.
+        tables: Those of the scenario whose modules are looked for.
+
+    Raises:
+        ScenarioError: Python finds another module of that name.
+    """
+    folders = list(folders)
+    if new := [folder for folder in folders if folder not in sys.path]:
+        sys.path.extend(new)
+        importlib.invalidate_caches()
+    for path in import_paths(tables or {}):
+        folder = next((Path(folder) for folder in folders if _beside(path, Path(folder))), None)
+        if folder is not None:
+            _check_is_found(path, folder)
+
+
+def _beside(path: str, folder: Path) -> bool:
+    top = path.partition(":")[0].partition(".")[0]
+    return (folder / f"{top}.py").is_file() or any((folder / top).glob("*.py"))
+
+
+def _check_is_found(path: str, folder: Path) -> None:
+    top = path.partition(":")[0].partition(".")[0]
+    try:
+        spec = find_spec(top)
+    except ValueError:  # a module that has none, such as a notebook's own
+        return
+    origins = (
+        [] if spec is None else [spec.origin] if spec.has_location else list(spec.submodule_search_locations or ())
+    )
+    if not any(origin and Path(origin).resolve().is_relative_to(folder.resolve()) for origin in origins):
+        raise ScenarioError(
+            f"'{path}': module '{top}' stands beside the scenario in '{folder}', but Python takes it from "
+            f"{', '.join(map(str, origins)) or 'elsewhere'}: rename one of the two, or use a new process if another "
+            "scenario has imported that"
+        )

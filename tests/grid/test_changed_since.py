@@ -1,0 +1,161 @@
+"""A grid that goes on: the user's code and data must be those of the runs that are finished."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rayfl.grid.__main__ import main
+
+pytestmark = pytest.mark.usefixtures("no_picture")
+
+DATA = """
+import numpy as np
+from my_helpers import SCALE
+
+def made(seed: int):
+    x = np.load("points.npy") * SCALE
+    y = x.argmax(axis=1)
+    return x, y, x, y
+"""
+SCENARIO = """
+model = "mlp"
+phases = [{ name = "training", rounds = 1, cohort = 2 }]
+[data]
+name = "my_data:made"
+clients = 3
+"""
+GRID = """
+scenario = "own.toml"
+seeds = [0, 1]
+rows = { plain = {}, slow = { phases.training.local.lr = 0.001 } }
+columns = { all = {} }
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's project, in the working directory."""
+    write(tmp_path, "my_data.py", DATA)
+    write(tmp_path, "my_helpers.py", "SCALE = 1\n")
+    (tmp_path / "own.toml").write_text(SCENARIO)
+    (tmp_path / "own.grid.toml").write_text(GRID)
+    points(tmp_path, 0)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def write(folder: Path, module: str, text: str) -> None:
+    """Writes a module, which whoever imports it next reads anew, as another command would."""
+    (folder / module).write_text(text)
+    for name in ("my_data", "my_helpers"):
+        sys.modules.pop(name, None)
+    for compiled in (folder / "__pycache__").glob("*"):
+        compiled.unlink()
+
+
+def points(folder: Path, seed: int) -> None:
+    np.save(folder / "points.npy", np.random.default_rng(seed).normal(size=(12, 2)).astype(np.float32))
+
+
+def run(*arguments: str) -> int:
+    return main(["own.grid.toml", "--backend", "inline", *arguments])
+
+
+def test_a_changed_module_is_refused_by_name_and_taken_again_once_it_is_restored(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--only", "plain/all") == 0
+    write(folder, "my_helpers.py", "SCALE = -1\n")
+    capsys.readouterr()
+    assert run() == 1
+    kept = folder / "runs" / "own" / "plain" / "all" / "seed_0"
+    assert capsys.readouterr().err == (
+        f"error: plain / all / seed 0: '{kept}' holds a run from before your code was changed: 'my_helpers'; undo "
+        "that, or name another folder with --out, or remove that one to run it again\n"
+    )
+    write(folder, "my_helpers.py", "SCALE = 1\n")
+    assert run() == 0
+
+
+def test_a_module_that_is_imported_since_is_named_as_such(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--only", "plain/all") == 0
+    write(folder, "my_helpers.py", "from my_other import SCALE\n")
+    write(folder, "my_other.py", "SCALE = 1\n")
+    assert run() == 1
+    assert "'my_helpers', 'my_other' (not used before); undo that" in capsys.readouterr().err
+
+
+def test_changed_data_is_refused_before_anything_is_run_whatever_the_seeds(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--seed", "0") == 0
+    points(folder, 1)
+    capsys.readouterr()
+    assert run("--seed", "1") == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: plain / all / seed 0: '")
+    assert "holds a run from before the data 'my_data:made' was changed (sha256 " in said
+    assert not list(folder.rglob("seed_1"))
+    points(folder, 0)
+    assert run("--seed", "1") == 0
+
+
+def test_data_that_changes_while_a_grid_runs_ends_it(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rayfl.grid import running
+
+    run_cell = running.run_cell
+
+    def meanwhile(*arguments: object) -> str | None:
+        error = run_cell(*arguments)  # type: ignore[arg-type]
+        points(folder, 1)
+        return error
+
+    monkeypatch.setattr(running, "run_cell", meanwhile)
+    assert run("--seed", "0") == 1
+    assert "error: these did not run on the same data: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("change", ["code", "data"])
+def test_code_and_data_of_the_scenario_that_cells_start_from_count_too(
+    change: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "first.toml").write_text(SCENARIO)
+    (folder / "own.toml").write_text(
+        SCENARIO.replace("my_data:made", "tests.user_code:vectors") + '[start]\nscenario = "first.toml"\n'
+    )
+    assert run("--only", "plain/all") == 0
+    if change == "code":
+        write(folder, "my_helpers.py", "SCALE = 1  # the same\n")
+    else:
+        points(folder, 1)
+    capsys.readouterr()
+    assert run() == 1
+    expected = {"code": "your code was changed: 'my_helpers'", "data": "the data 'my_data:made' was changed"}
+    assert expected[change] in capsys.readouterr().err
+
+
+def test_records_of_a_version_that_kept_no_digests_are_taken_as_they_are(folder: Path) -> None:
+    assert run("--only", "plain/all", "--seed", "0") == 0
+    environment = folder / "runs" / "own" / "plain" / "all" / "seed_0" / "environment.json"
+    facts = json.loads(environment.read_text())
+    del facts["code"], facts["data"]["digest"]
+    environment.write_text(json.dumps(facts))
+    assert run() == 0
+
+
+def test_every_run_records_the_digests_of_the_users_modules_and_of_arrays(folder: Path) -> None:
+    assert run("--only", "plain/all", "--seed", "0") == 0
+    facts = json.loads(next(folder.rglob("environment.json")).read_text())
+    assert list(facts["code"]) == ["my_data", "my_helpers", "numpy"]
+    assert facts["code"]["numpy"] == f"numpy {np.__version__}"
+    assert {len(facts["code"]["my_data"]), len(facts["data"]["digest"])} == {64}
+    assert os.fspath(folder) not in json.dumps(facts["code"])

@@ -1,0 +1,120 @@
+"""A user's modules beside the scenario that names them: found without PYTHONPATH, in this process and on Ray."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+import rayfl
+from rayfl.config.loading import load_scenario
+from rayfl.errors import ScenarioError
+from rayfl.grid.cells import cells_of
+from rayfl.grid.running import run_cell
+from rayfl.grid.schema import load_grid
+from rayfl.resolution import resolve
+
+pytestmark = pytest.mark.usefixtures("no_picture")
+
+SCENARIO = """
+model = "mlp"
+phases = [{{ name = "p", rounds = 1, cohort = 2, local = {{ batch_size = 4 }} }}]
+[data]
+name = "{module}:points"
+clients = 3
+"""
+DATA = """
+import numpy as np
+
+def points():
+    x = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32)
+    return x, x.argmax(axis=1), x, x.argmax(axis=1)
+"""
+
+
+def project(folder: Path, module: str, scenario: str = "") -> Path:
+    """A scenario and its module, somewhere else than in the working directory."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{module}.py").write_text(DATA)
+    (folder / "own.toml").write_text(SCENARIO.format(module=module) + scenario)
+    return folder / "own.toml"
+
+
+def ran(path: str | Path | dict[str, Any], out: Path, **how: Any) -> rayfl.Result:
+    return rayfl.run(path, out=out, starts=out / "starts", console=Console(quiet=True), **{"backend": "inline", **how})
+
+
+def test_a_module_beside_the_scenario_is_found_and_what_the_run_wrote_can_be_run_again(tmp_path: Path) -> None:
+    first = ran(project(tmp_path / "a", "beside_one"), tmp_path)
+    assert first.scenario.module_folders == (str(tmp_path / "a"),)
+    code = "import sys, rayfl; rayfl.run(sys.argv[1], backend='inline')"
+    python_path = str(Path(rayfl.__file__).parent.parent)
+    again = subprocess.run(
+        [sys.executable, "-c", code, str(first.directory / "scenario.toml")],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": python_path}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert again.returncode == 0, again.stderr
+
+
+def test_a_module_beside_the_base_and_a_package_beside_the_scenario_are_found(tmp_path: Path) -> None:
+    project(tmp_path / "base", "beside_base")
+    package = tmp_path / "own" / "beside_package"
+    package.mkdir(parents=True)
+    (package / "nets.py").write_text("from rayfl.models.mlp import MLP\nclass Own(MLP):\n    pass\n")
+    (tmp_path / "own" / "x.toml").write_text('base = "../base/own.toml"\nmodel = "beside_package.nets:Own"\n')
+    loaded = load_scenario(tmp_path / "own" / "x.toml")
+    assert loaded.module_folders == (str(tmp_path / "own"), str(tmp_path / "base"))
+    assert resolve(loaded).model.name == "beside_package.nets:Own"
+
+
+def test_folders_whose_modules_nobody_names_stay_out_of_the_import_path(tmp_path: Path) -> None:
+    path = project(tmp_path, "beside_unused")
+    path.write_text(SCENARIO.format(module="tests.user_code").replace("points", "vectors"))
+    before = sys.path[:]
+    assert load_scenario(path).module_folders == ()
+    assert sys.path == before
+
+
+@pytest.mark.parametrize("imported", [True, False])
+def test_a_module_that_another_one_hides_is_refused(imported: bool, tmp_path: Path) -> None:
+    name = f"beside_twice_{imported}".lower()
+    first, second = project(tmp_path / "a", name), project(tmp_path / "b", name)
+    loaded = load_scenario(first)
+    if imported:
+        resolve(loaded)
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario(second)
+    here, there = tmp_path / "b", tmp_path / "a" / f"{name}.py"
+    assert str(caught.value) == (
+        f"scenario 'own':\n'{name}:points': module '{name}' stands beside the scenario in '{here}', but Python takes "
+        f"it from {there}: rename one of the two, or use a new process if another scenario has imported that"
+    )
+
+
+def test_a_grids_rows_name_modules_beside_its_file(tmp_path: Path) -> None:
+    project(tmp_path / "scenarios", "beside_scenario")
+    project(tmp_path / "grids", "beside_grid")
+    (tmp_path / "grids" / "own.grid.toml").write_text(
+        'scenario = "../scenarios/own.toml"\nrows.a.data.name = "beside_grid:points"\ncolumns.b = {}\n'
+    )
+    (cell,) = cells_of(load_grid(tmp_path / "grids" / "own.grid.toml"), tmp_path)
+    assert cell.scenario.module_folders == (str(tmp_path / "scenarios"), str(tmp_path / "grids"))
+    assert run_cell(cell, tmp_path / "none") is None
+
+
+def test_the_console_script_sees_the_working_directory_as_python_does(tmp_path: Path) -> None:
+    project(tmp_path / "work", "beside_work")
+    project(tmp_path / "own", "beside_own")
+    script = "import sys; sys.path.pop(0); from rayfl.__main__ import main; sys.exit(main())"
+    environment = {**os.environ, "PYTHONPATH": str(Path(rayfl.__file__).parent.parent)}
+    for command in (["-m", "rayfl"], ["-c", script]):
+        done = subprocess.run(
+            [sys.executable, *command, "run", "../own/own.toml", "data.name=beside_work:points", "--show"],
+            cwd=tmp_path / "work", env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
