@@ -10,8 +10,7 @@ from typing import Literal
 import numpy as np
 
 from rayfl.privacy.clients.without_replacement import rdp_without_replacement
-from rayfl.privacy.prv import prv_epsilon
-from rayfl.privacy.renyi import WIDE_ORDERS, epsilon_of_rdp
+from rayfl.privacy.composition import WIDE_ORDERS, epsilon_of_rdp, prv_epsilon
 
 Sampling = Literal["poisson", "without_replacement", "none"]
 
@@ -39,7 +38,7 @@ class Release:
 
 
 History = tuple[tuple[Release, int], ...]
-"""How often each mechanism was used; see `rayfl.privacy.history`."""
+"""How often each mechanism was used; see `rayfl.privacy.composition`."""
 
 
 def accountants_of(samplings: set[Sampling]) -> tuple[str, ...]:

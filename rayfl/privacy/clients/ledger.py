@@ -13,7 +13,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.planning.cohort import cohort_of, expected_cohort_size
 from rayfl.planning.round_index import RoundIndex
 from rayfl.privacy.clients.accounting import History, Release, Sampling
-from rayfl.privacy.history import history
+from rayfl.privacy.composition import history
 
 Relation = Literal["one client more or less", "one client replaced by another"]
 

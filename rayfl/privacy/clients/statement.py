@@ -22,7 +22,7 @@ from rayfl.privacy.clients.ledger import (
     release_of,
     sampling_of,
 )
-from rayfl.privacy.history import history
+from rayfl.privacy.composition import history
 from rayfl.privacy.json_number import json_number
 
 PROJECTED = (10_000, 1_000_000)

@@ -18,8 +18,7 @@ from typing import Literal
 import numpy as np
 
 from rayfl.local.spending import Mechanism, Spending
-from rayfl.privacy.history import history
-from rayfl.privacy.prv import prv_epsilon
+from rayfl.privacy.composition import history, prv_epsilon
 from rayfl.privacy.samples.rdp import epsilons_by_rdp
 
 LARGEST_PRV = 64.0

@@ -8,7 +8,7 @@ import numpy as np
 
 from rayfl.data.pools import pool_number
 from rayfl.local.spending import Mechanism, PrivacyAccounts, Spending, SpendingByClient
-from rayfl.privacy.history import history
+from rayfl.privacy.composition import history
 from rayfl.privacy.samples.accounting import Accountant
 
 EXACT_AT_ONCE = 64

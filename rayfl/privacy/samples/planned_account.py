@@ -15,7 +15,7 @@ from rayfl.local.spending import Mechanism, Spending
 from rayfl.planning.cohort import cohort_sizes, drawn_in_secret, draws_hidden
 from rayfl.planning.phase_plan import PhasePlan
 from rayfl.planning.workload import Population
-from rayfl.privacy.history import history
+from rayfl.privacy.composition import history
 from rayfl.privacy.samples.accesses import Accesses, times, with_noise
 from rayfl.privacy.samples.accounting import Accountant
 from rayfl.privacy.samples.calibration import ImpossibleTargetError, Planned, noise_of_all, noise_of_each

@@ -17,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 
 from rayfl.local.spending import Mechanism, Spending
-from rayfl.privacy.renyi import OPACUS_ORDERS, epsilon_of_rdp
+from rayfl.privacy.composition import OPACUS_ORDERS, epsilon_of_rdp
 
 LEAST_SAMPLED_NOISE = 0.1
 """Below this noise multiplier the rate counts as 1, which gives an upper bound: nothing is private there anyway."""

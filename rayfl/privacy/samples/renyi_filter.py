@@ -11,7 +11,7 @@ to a second for every client of every cohort, where this takes a sum.
 from __future__ import annotations
 
 from rayfl.local.spending import Spending
-from rayfl.privacy.renyi import OPACUS_ORDERS, conversion
+from rayfl.privacy.composition import OPACUS_ORDERS, conversion
 from rayfl.privacy.samples.rdp import rdp_of
 
 

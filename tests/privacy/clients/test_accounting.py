@@ -10,7 +10,7 @@ from dp_accounting.rdp import RdpAccountant
 
 from rayfl.errors import ScenarioError
 from rayfl.privacy.clients.accounting import Release, epsilon_of, gaussian_epsilon
-from rayfl.privacy.history import history
+from rayfl.privacy.composition import history
 
 DELTA = 190**-1.1
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE

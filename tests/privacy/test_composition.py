@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from dp_accounting.rdp.rdp_privacy_accountant import compute_epsilon
 
-from rayfl.privacy.renyi import OPACUS_ORDERS, WIDE_ORDERS, epsilon_of_rdp
+from rayfl.privacy.composition import OPACUS_ORDERS, WIDE_ORDERS, epsilon_of_rdp
 
 
 @pytest.mark.parametrize("delta", [1e-7, 1e-3])
