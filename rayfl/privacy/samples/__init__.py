@@ -5,6 +5,6 @@ Before a run: `checks` and `network_checks` refuse what cannot be private; `plan
 `notes` warns. During it:
 `rayfl.engine.executors.private` trains with `poisson` batches and `per_sample` gradients, and the scheduler keeps the
 accounts (`spending`) and budgets (`renyi_filter`) in `rayfl.engine.privacy_budget`. For output and records:
-`accounting`, by Opacus for those that `dominance` leaves, or by `rdp`; for all clients at once in `client_epsilons`.
+`accounting`, by Opacus for those that no other dominates, or by `rdp`; for all clients at once in `client_epsilons`.
 `statement` words the guarantee.
 """

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Literal
@@ -19,7 +20,6 @@ import numpy as np
 from rayfl.local.spending import Mechanism, Spending
 from rayfl.privacy.history import history
 from rayfl.privacy.prv import prv_epsilon
-from rayfl.privacy.samples.dominance import Steps, dominates
 from rayfl.privacy.samples.rdp import epsilons_by_rdp
 
 LARGEST_PRV = 64.0
@@ -27,6 +27,9 @@ LARGEST_PRV = 64.0
 
 MOST_ASKED = 64
 """Histories after which `maximum` asks `prv` no more, and the largest RDP bound of the others stands for them."""
+
+Steps = tuple[tuple[float, float, int], ...]
+"""(noise multiplier, rate, steps), as Opacus' accountants keep them."""
 
 
 class Accountant:
@@ -93,6 +96,24 @@ class Accountant:
             asked += parts
             largest = max(largest, self.epsilon(spent))
         return largest
+
+
+def dominates(one: Steps, other: Steps) -> bool:
+    """Whether every step of the other can be paired with a step of this one, of the same noise and at least its rate.
+
+    Then this history costs at least as much, whatever accountant counts; where it is false nothing follows. A sample
+    that is drawn with a smaller rate is one that is drawn with the larger rate and then kept by chance, so a Gaussian
+    mechanism of a larger rate dominates one of a smaller rate and the same noise, at every delta; and so does a
+    composition of more of them (the hockey-stick divergence is jointly convex, and composition keeps its order).
+    """
+    spare: Counter[float] = Counter()
+    tagged = [(*step, True) for step in one] + [(*step, False) for step in other]
+    # down the rates, those of `one` first where both have one
+    for noise, _, number, available in sorted(tagged, key=lambda step: (-step[1], not step[3])):
+        spare[noise] += number if available else -number
+        if spare[noise] < 0:
+            return False
+    return True
 
 
 def _by_part(spending: Spending) -> list[Steps]:

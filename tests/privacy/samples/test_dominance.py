@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from dp_accounting import dp_event, pld
 
-from rayfl.privacy.samples.dominance import Steps, dominates
+from rayfl.privacy.samples.accounting import Steps, dominates
 
 
 def privacy_curve(steps: Steps) -> list[float]:
