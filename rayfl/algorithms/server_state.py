@@ -21,7 +21,7 @@ class RoundContext:
         round_in_phase: Number within the phase, from 1.
         lr: The round's local learning rate.
         stream: The round's own random generator.
-        asked: What the phase wants reported (`phases.N.report`).
+        reports: What the phase wants reported (`phases.N.report`).
         clip_norm: With `phases.N.dp`, the bound on the norm of an answer. The cohort stays hidden then: it is empty.
     """
 
@@ -30,7 +30,7 @@ class RoundContext:
     round_in_phase: int
     lr: float
     stream: np.random.Generator
-    asked: frozenset[str] = frozenset()
+    reports: frozenset[str] = frozenset()
     clip_norm: float | None = None
 
 

@@ -69,7 +69,7 @@ class ServerRound:
             round_in_phase=self.index.round_in_phase,
             lr=self.index.lr(self._scenario),
             stream=stream(self._scenario.seed, "server", self.index.phase, self.index.round),
-            asked=frozenset(plan.phase.report),
+            reports=frozenset(plan.phase.report),
             clip_norm=bound_of(self._hiding, state) if self._hiding else None,
         )
         if plan.algorithm.reads_first_model() and "first_model" not in state.state:
