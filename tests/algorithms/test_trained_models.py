@@ -1,4 +1,4 @@
-"""Which model an answer says was trained, where a client trains several: pFedMe, as a user would write it, in float64."""
+"""Which model an answer says was trained, where a client trains several: a user's pFedMe against float64."""
 
 from __future__ import annotations
 
@@ -114,7 +114,5 @@ def test_participants_are_evaluated_with_the_models_that_they_answer_with(name: 
 
 
 def test_a_trained_model_of_another_length_is_named() -> None:
-    with pytest.raises(
-        ClientError, match=r"answered with a trained model of shape \[\d+\]; the model that it was sent"
-    ):
+    with pytest.raises(ClientError, match="answered with a trained model of shape"):
         run_on_hosts(prepared(f"{__name__}:ShortModel", PLAIN, {"report": ["divergence"]})[0], 1)
