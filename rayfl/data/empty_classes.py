@@ -6,7 +6,7 @@ import numpy as np
 
 from rayfl.data.checking import are_class_labels
 from rayfl.data.inputs import TextWindows
-from rayfl.data.places import listed
+from rayfl.data.random_order import listed
 from rayfl.data.store import ShardStore
 
 
