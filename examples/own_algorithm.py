@@ -16,17 +16,12 @@ import numpy as np
 from pydantic import Field, PositiveFloat
 
 import rayfl
-from rayfl.algorithms.algorithm import Round
-from rayfl.algorithms.exchange import Answer, Exchange
-from rayfl.algorithms.local_training import LocalTrainingAlgorithm
-from rayfl.algorithms.server_state import RoundContext, ServerState
-from rayfl.algorithms.state import Declaration
+from rayfl.algorithms import Answer, Declaration, Exchange, LocalTrainingAlgorithm, Round, RoundContext, ServerState
 
 if TYPE_CHECKING:
     import torch
 
-    from rayfl.local.context import ClientContext
-    from rayfl.local.requests import ClientUpdate
+    from rayfl.local import ClientContext, ClientUpdate
 
 
 class ServerMomentum(LocalTrainingAlgorithm):

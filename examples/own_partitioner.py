@@ -25,7 +25,7 @@ def long_tail(
     """Every client has `ratio` times the samples of the one before it.
 
     Returns:
-        [num_samples] integers: the owner of every sample, from 0 to clients - 1. `rayfl.data.dataset.Shards` would do
+        [num_samples] integers: the owner of every sample, from 0 to clients - 1. `rayfl.data.Shards` would do
         as well, and may leave samples out.
     """
     weights = ratio ** np.arange(clients)

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import NonNegativeInt, PositiveInt
 
 import rayfl
-from rayfl.algorithms.sampler import CohortSampler, SamplingContext
+from rayfl.algorithms import CohortSampler, SamplingContext
 
 
 class HighLossAfterRest(CohortSampler):

@@ -1,4 +1,4 @@
-"""Your own data: a source is a function that returns arrays, or a rayfl.data.dataset.Dataset.
+"""Your own data: a source is a function that returns arrays, or a rayfl.data.Dataset.
 
     python -m rayfl.scenario examples/own_source.toml --backend inline
     python -m rayfl.data_report examples/own_source.toml
@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from pydantic import PositiveFloat, PositiveInt
 
-from rayfl.streams import stream
+from rayfl.data import stream
 
 
 def sensors(

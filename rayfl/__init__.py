@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rayfl.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from rayfl.callbacks.callback import Callback, RunSoFar
     from rayfl.cluster.handle import Handle, attach
     from rayfl.cluster.submission import submit
     from rayfl.config import Scenario, load_scenario
+    from rayfl.errors import DataError, DivergenceError, RayflError, ScenarioError
     from rayfl.simulation import Result, run
 
 __all__ = [
     "Callback",
+    "DataError",
+    "DivergenceError",
     "Handle",
+    "RayflError",
     "Result",
     "RunSoFar",
     "Scenario",
+    "ScenarioError",
     "__version__",
     "attach",
     "load_scenario",
@@ -30,19 +36,18 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Callback": "rayfl.callbacks.callback",
+    "DataError": "rayfl.errors",
+    "DivergenceError": "rayfl.errors",
     "Handle": "rayfl.cluster.handle",
+    "RayflError": "rayfl.errors",
     "Result": "rayfl.simulation",
     "RunSoFar": "rayfl.callbacks.callback",
     "Scenario": "rayfl.config",
+    "ScenarioError": "rayfl.errors",
     "attach": "rayfl.cluster.handle",
     "load_scenario": "rayfl.config",
     "run": "rayfl.simulation",
     "submit": "rayfl.cluster.submission",
 }
 
-
-def __getattr__(name: str) -> Any:
-    # imported on first use: the server and scheduler processes need no PyTorch, and start faster without it
-    if name not in _HOMES:
-        raise AttributeError(f"module 'rayfl' has no attribute '{name}'")
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__ = lazy_names(__name__, _HOMES)

@@ -42,6 +42,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.da
 
 def _carry_out(options: argparse.Namespace) -> int:
     from rayfl.config.loading import load_scenario
+    from rayfl.data.empty_classes import empty_classes
     from rayfl.data.folders import cache_folder, data_folder
     from rayfl.data.split_facts import split_facts
     from rayfl.data.store import build_store
@@ -52,11 +53,12 @@ def _carry_out(options: argparse.Namespace) -> int:
     scenario = resolve(load_scenario(options.name, options.overrides, options.quick))
     store = build_store(scenario.data, scenario.data_seed, data_folder(options.data_dir).absolute(), cache_folder())
     facts = split_facts(store)
-    console = Console()
+    console, said = Console(), empty_classes(store)
     for line in (
         f"{scenario.title or scenario.name} (data seed {scenario.data_seed})",
         f"data     {store.provenance.source}: {store.provenance.description}",
         f"         {store.summary()}",
+        *([f"note     {said}"] if said else []),
     ):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     measured = {"training samples": facts.sizes, **{f"{name} samples": s for name, s in facts.held_out.items()}}

@@ -21,7 +21,15 @@ from rayfl.tasks import tasks
 from rayfl.tasks.metrics import metrics
 
 PACKAGE = Path(rayfl.__file__).parent
-FOUNDATIONS = ("rayfl.durable", "rayfl.errors", "rayfl.registry", "rayfl.streams", "rayfl.user_code", "rayfl.wording")
+FOUNDATIONS = (
+    "rayfl.durable",
+    "rayfl.errors",
+    "rayfl.lazy_names",
+    "rayfl.registry",
+    "rayfl.streams",
+    "rayfl.user_code",
+    "rayfl.wording",
+)
 ABOVE = (
     "rayfl.callbacks",
     "rayfl.centralised",

@@ -1,6 +1,85 @@
 """One file per federated algorithm, which reads like its paper; presets name well-known combinations of their parts."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rayfl.lazy_names import lazy_names
 from rayfl.registry import Registry
+
+if TYPE_CHECKING:
+    from rayfl.algorithms.aggregation import Aggregation
+    from rayfl.algorithms.algorithm import Algorithm, Requirement, Round
+    from rayfl.algorithms.exchange import Answer, Answers, Exchange, Part, Released
+    from rayfl.algorithms.fedavg import FedAvg
+    from rayfl.algorithms.fedopt import ServerOptimizer
+    from rayfl.algorithms.local_training import LocalTrainingAlgorithm
+    from rayfl.algorithms.penalty import Penalty
+    from rayfl.algorithms.sample_request import SampleRequest
+    from rayfl.algorithms.sampler import CohortSampler, SamplingContext
+    from rayfl.algorithms.server_state import RoundContext, ServerState
+    from rayfl.algorithms.state import Declaration, merged
+    from rayfl.algorithms.support_query import SupportQuery
+    from rayfl.algorithms.transforms import AnswerTransform, BiasedTransform, Encoded
+    from rayfl.algorithms.updates import Updates
+
+__all__ = [
+    "Aggregation",
+    "Algorithm",
+    "Answer",
+    "AnswerTransform",
+    "Answers",
+    "BiasedTransform",
+    "CohortSampler",
+    "Declaration",
+    "Encoded",
+    "Exchange",
+    "FedAvg",
+    "LocalTrainingAlgorithm",
+    "Part",
+    "Penalty",
+    "Released",
+    "Requirement",
+    "Round",
+    "RoundContext",
+    "SampleRequest",
+    "SamplingContext",
+    "ServerOptimizer",
+    "ServerState",
+    "SupportQuery",
+    "Updates",
+    "merged",
+]
+
+_HOMES = {
+    "Aggregation": "rayfl.algorithms.aggregation",
+    "Algorithm": "rayfl.algorithms.algorithm",
+    "Answer": "rayfl.algorithms.exchange",
+    "AnswerTransform": "rayfl.algorithms.transforms",
+    "Answers": "rayfl.algorithms.exchange",
+    "BiasedTransform": "rayfl.algorithms.transforms",
+    "CohortSampler": "rayfl.algorithms.sampler",
+    "Declaration": "rayfl.algorithms.state",
+    "Encoded": "rayfl.algorithms.transforms",
+    "Exchange": "rayfl.algorithms.exchange",
+    "FedAvg": "rayfl.algorithms.fedavg",
+    "LocalTrainingAlgorithm": "rayfl.algorithms.local_training",
+    "Part": "rayfl.algorithms.exchange",
+    "Penalty": "rayfl.algorithms.penalty",
+    "Released": "rayfl.algorithms.exchange",
+    "Requirement": "rayfl.algorithms.algorithm",
+    "Round": "rayfl.algorithms.algorithm",
+    "RoundContext": "rayfl.algorithms.server_state",
+    "SampleRequest": "rayfl.algorithms.sample_request",
+    "SamplingContext": "rayfl.algorithms.sampler",
+    "ServerOptimizer": "rayfl.algorithms.fedopt",
+    "ServerState": "rayfl.algorithms.server_state",
+    "SupportQuery": "rayfl.algorithms.support_query",
+    "Updates": "rayfl.algorithms.updates",
+    "merged": "rayfl.algorithms.state",
+}
+
+__getattr__ = lazy_names(__name__, _HOMES)
 
 algorithms = Registry(
     "algorithm",

@@ -50,8 +50,8 @@ class Algorithm(BaseModel, ABC):
         only_eval_models: Those that have a meaning; None for all.
         no_relay: Why it cannot run as a relay; empty if it can.
         sent_vectors: Names of the answers' vectors that begin with all parameters; transforms apply to these.
-        reports: What it can report beside `step` and `divergence` where `phases.N.report` asks for it (`context.asked`,
-            `client.asked`).
+        reports: What it can report beside `step` and `divergence` where `phases.N.report` asks for it (read as
+            `context.reports` and `client.reports`).
         local_options: Names of the fields that affect local training and so have an effect in a relay; all others must
             keep their defaults there.
     """

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rayfl.algorithms.eval_model import NOBODY_TRAINED
 from rayfl.algorithms.exchange import Answers
 from rayfl.algorithms.server_state import ServerState
 from rayfl.errors import RayflError
@@ -38,17 +39,16 @@ class Diagnostics:
     def __init__(self, names: Collection[str]) -> None:
         self.reads_step, self.reads_trained = STEP in names, DIVERGENCE in names
 
-    def diagnose(self, num_params: int, received: torch.Tensor, trained: torch.Tensor) -> dict[str, torch.Tensor]:
+    def diagnose(self, num_params: int, change: torch.Tensor) -> dict[str, torch.Tensor]:
         """What a client adds to its answer.
 
         Args:
             num_params: Length of the parameters' part.
-            received: [length of the model], what it received.
-            trained: [length of the model], the last model that it trained.
+            change: [length of the model], the model that it trained less what it received.
         """
         if not self.reads_trained:
             return {}
-        change = trained[:num_params] - received[:num_params]
+        change = change[:num_params]
         square = change.double().square().sum()
         return {CHANGE: change, NORMS: square.new_tensor([float(square.sqrt()), float(square)])}
 
@@ -73,7 +73,7 @@ class Diagnostics:
         if not self.reads_trained:
             return
         if answers is None:
-            raise RayflError("report = ['divergence'] needs trained models, and no client trained in this round")
+            raise RayflError(f"report = ['divergence'] {NOBODY_TRAINED}")
         norm, square = answers.sums[NORMS] / answers.count
         mean = _norm(answers.sums[CHANGE] / answers.count) ** 2
         server.report(divergence=norm, divergence_ratio=square / mean if mean else math.nan)

@@ -46,8 +46,6 @@ class Ditto(FedAvg):
         pull = Affine(quadratic=self.mu, centre=model[: client.num_params])
         start = client.state.get("personal", model)
         client.state["personal"] = yield LocalTraining(start, gradient=(pull,))
-        if client.keeps_trained:
-            client.trained = trained.clone()
         return Answer(self.weight(client), delta=trained - model)
 
     def sample_requests(self) -> tuple[SampleRequest, ...]:

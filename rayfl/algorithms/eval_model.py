@@ -23,6 +23,12 @@ Trained = tuple[np.ndarray, Answers]
 """Of an exchange in which clients trained: the model that was sent, float32, and their answers."""
 
 
+NOBODY_TRAINED = (
+    "needs trained models, and no client trained in this round, or its answer names no trained model; return "
+    "Answer(..., trained=...)"
+)
+
+
 class EvaluatedModel:
     """The rule of one phase, on both sides.
 
@@ -57,7 +63,7 @@ class EvaluatedModel:
         client: ClientContext,
         answer: Answer,
         received: torch.Tensor,
-        trained: torch.Tensor,
+        change: torch.Tensor,
         summed: bool = True,
     ) -> dict[str, torch.Tensor]:
         """What the experimenter needs of a client; no protocol sends it.
@@ -66,17 +72,17 @@ class EvaluatedModel:
             client: The client.
             answer: What it answered.
             received: [length of the model], what it received.
-            trained: [length of the model], the last model that it trained.
+            change: [length of the model], the model that it trained less what it received.
             summed: Whether the answer's values are summed, not kept one by one.
         """
         if self.rule == "participants" and not (summed and "delta" in answer.values):
-            return {"returned": answer.weight * (trained - received)}
+            return {"returned": answer.weight * change}
         if self.rule != "all":
             return {}
-        delta, last = trained - received, client.state.get("last")
-        client.state["last"] = received + delta
-        change = delta if last is None else client.state["last"] - last
-        return {"change_since_last": change, "newcomers": trained.new_full((1,), float(last is None))}
+        last = client.state.get("last")
+        client.state["last"] = received + change
+        since_last = change if last is None else client.state["last"] - last
+        return {"change_since_last": since_last, "newcomers": change.new_full((1,), float(last is None))}
 
     def reads(self, answers: Answers) -> bool:
         """Whether these are answers of clients that trained."""
@@ -103,7 +109,7 @@ class EvaluatedModel:
             RayflError: No client trained.
         """
         if self.reads_trained and not trained:
-            raise RayflError(f"eval_model = '{self.rule}' needs trained models, and no client trained in this round")
+            raise RayflError(f"eval_model = '{self.rule}' {NOBODY_TRAINED}")
         if received is None:
             server.eval_model = None
         elif self.rule == "average":

@@ -98,6 +98,9 @@ class Answer:
         sums: Vectors to be summed, without weights.
         maxima: Vectors whose elementwise maximum is taken.
         diagnostics: Like `sums`, but for the experimenter only: not counted as the protocol's traffic.
+        trained: [length of the model] float32, the model that the client trained, which the experimenter's reports and
+            `phases.N.eval_model` are about; nobody sends it. Without it, that is what a value named `delta` leads to
+            from the model that was sent.
     """
 
     def __init__(
@@ -107,9 +110,10 @@ class Answer:
         sums: Mapping[str, torch.Tensor] | None = None,
         maxima: Mapping[str, torch.Tensor] | None = None,
         diagnostics: Mapping[str, torch.Tensor] | None = None,
+        trained: torch.Tensor | None = None,
         **values: torch.Tensor,
     ) -> None:
-        self.weight, self.values = weight, values
+        self.weight, self.values, self.trained = weight, values, trained
         self.sums, self.maxima, self.diagnostics = dict(sums or {}), dict(maxima or {}), dict(diagnostics or {})
 
 

@@ -56,7 +56,8 @@ class FedBN(FedAvg):
         own, weight = client.places_of(self.stays_local), self.weight(client)
         client.state["batch norm"] = trained[own]
         change = trained - model
-        return Answer(weight, diagnostics={"kept": weight * change * own}, shared=change * ~own)
+        kept = {"kept": weight * change * own}
+        return Answer(weight, diagnostics=kept, trained=trained, shared=change * ~own)
 
     def releases(self) -> Released:
         raise ScenarioError("batch norm's statistics cannot be clipped; use 'fedavg' and a network without batch norm")

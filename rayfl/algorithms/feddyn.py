@@ -63,7 +63,7 @@ class FedDyn(LocalTrainingAlgorithm):
         delta = answers.mean("delta")
         duals = server.get("duals", 0.0) + answers.count * delta[: server.num_params]
         server.keep("duals", duals)
-        if "norms" in context.asked:
+        if "norms" in context.reports:
             server.report(dual_norm=np.sqrt(np.square(duals / server.num_clients).sum()))
         server.apply_update(delta[: server.num_params] + duals / server.num_clients, delta[server.num_params :])
 
@@ -77,7 +77,7 @@ class FedDyn(LocalTrainingAlgorithm):
         trained = yield from self.train(client, model, gradient=(regularizer,), weight_decay=decay)
         delta = trained - model
         client.state["dual"] = new = dual + delta[: client.num_params]
-        if "norms" in client.asked:
+        if "norms" in client.reports:
             client.report(client_dual_norm=float(new.double().square().sum().sqrt()))
         return Answer(delta=delta)
 

@@ -69,6 +69,7 @@ class FedNova(FedAvg):
         steps = client.effective_steps(client.local.momentum)
         return Answer(
             self.weight(client),
+            trained=trained,
             change=delta[: client.num_params] / steps,
             steps=delta.new_full((1,), steps),
             buffer_change=delta[client.num_params :],

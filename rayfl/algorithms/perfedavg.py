@@ -89,8 +89,6 @@ class PerFedAvg(Algorithm):
                 "inner_lr may help"
             )
         client.add_losses(losses.tolist())
-        if client.keeps_trained:
-            client.trained = trained.clone()
         return trained
 
     def _meta_gradient(

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 SMALLEST_LOSS = 1e-10
 """Added to F before it is raised to a power, as in the authors' code."""
 
+Change = tuple["torch.Tensor", "torch.Tensor | None"]
+"""eta dw_k, [length of the model], and the model that the client trained, if it trains."""
+
 
 class _QFFL(Algorithm):
     """w <- w - sum_k D_k / sum_k h_k, with D_k = F_k^q dw_k and h_k = q F_k^(q-1) ||dw_k||^2 + L F_k^q.
@@ -80,11 +83,11 @@ class _QFFL(Algorithm):
         loss = client.state.get("loss")
         if loss is None:  # it went with its host
             loss = (yield Loss(model)) + SMALLEST_LOSS
-        change = yield from self.change(client, model)
+        change, trained = yield from self.change(client, model)
         relative = loss / largest
         squared = change[: client.num_params].square().sum() / client.lr
         curvature = self.q * relative ** (self.q - 1) / largest * squared + relative**self.q
-        return Answer(sums={"direction": relative**self.q * change, "curvature": curvature})
+        return Answer(sums={"direction": relative**self.q * change, "curvature": curvature}, trained=trained)
 
     def no_sample_dp(self) -> str:
         return "its weights are powers of clients' losses, which noise would swamp; use 'fedavg'"
@@ -98,8 +101,8 @@ class _QFFL(Algorithm):
         return super().requirements() | {"plain_objective"}
 
     @abstractmethod
-    def change(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[torch.Tensor]:
-        """eta dw_k, [length of the model]."""
+    def change(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Change]:
+        """What a client would change, and what it trained."""
 
     def client_state(self) -> Declaration:
         return {"loss": "round"}
@@ -115,8 +118,9 @@ class QFedAvg(_QFFL, LocalTrainingAlgorithm):
     def assumes_sgd(self) -> str:
         return "h_k takes 1 / lr for the gradient's Lipschitz constant, as SGD's rate is" if self.q else ""
 
-    def change(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[torch.Tensor]:
-        return model - (yield from self.train(client, model))
+    def change(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Change]:
+        trained = yield from self.train(client, model)
+        return model - trained, trained
 
     def client_state(self) -> Declaration:
         training = LocalTrainingAlgorithm.client_state(self)
@@ -133,7 +137,7 @@ class QFedSGD(_QFFL):
     trains: ClassVar[bool] = False
     answers_with: ClassVar[Part] = "params"
 
-    def change(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[torch.Tensor]:
+    def change(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Change]:
         change = model.new_zeros(model.shape)
         change[: client.num_params] = client.lr * (yield Gradient(model))
-        return change
+        return change, None

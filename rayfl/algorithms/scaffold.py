@@ -83,7 +83,7 @@ class SCAFFOLD(FedAvg):
         self.apply(server, self.aggregated(server, answers))
         new = control + answers.sums["control_delta"] / server.num_clients
         server.keep("control", new)
-        if "norms" in context.asked:
+        if "norms" in context.reports:
             server.report(control_norm=np.sqrt(np.square(new).sum()))
 
     def controlled_update(
@@ -103,7 +103,7 @@ class SCAFFOLD(FedAvg):
             steps = client.effective_steps(client.local.momentum if corrected else 0.0)
             new = own - control - delta[: client.num_params] / (steps * client.lr)
         client.state["control"] = new
-        if "norms" in client.asked:
+        if "norms" in client.reports:
             client.report(client_control_norm=float(new.double().square().sum().sqrt()))
         return Answer(self.weight(client), sums={"control_delta": new - own}, delta=delta)
 

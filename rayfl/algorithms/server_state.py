@@ -22,7 +22,7 @@ class RoundContext:
         lr: The round's local learning rate.
         decay_round: Number as `local.lr_decay_from` counts it, from 1: what decays beside `lr` is in step with it.
         stream: The round's own random generator.
-        asked: What the phase wants reported (`phases.N.report`).
+        reports: What the phase wants reported (`phases.N.report`).
         clip_norm: With `phases.N.dp`, the bound on the norm of an answer. The cohort stays hidden then: it is empty.
     """
 
@@ -32,7 +32,7 @@ class RoundContext:
     lr: float
     decay_round: int
     stream: np.random.Generator
-    asked: frozenset[str] = frozenset()
+    reports: frozenset[str] = frozenset()
     clip_norm: float | None = None
 
 

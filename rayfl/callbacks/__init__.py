@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from rayfl.lazy_names import lazy_names
 from rayfl.registry import Registry
+
+if TYPE_CHECKING:
+    from rayfl.callbacks.callback import Callback, RunSoFar
+
+__all__ = [
+    "Callback",
+    "RunSoFar",
+]
+
+_HOMES = {
+    "Callback": "rayfl.callbacks.callback",
+    "RunSoFar": "rayfl.callbacks.callback",
+}
+
+__getattr__ = lazy_names(__name__, _HOMES)
 
 callbacks = Registry(
     "callback",

@@ -1,6 +1,45 @@
 """Sources of data, partitioners, the shard store, batches and augmentation."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rayfl.lazy_names import lazy_names
 from rayfl.registry import Registry
+
+if TYPE_CHECKING:
+    from rayfl.data.augmentation.augmentation import Augmentation, Compose
+    from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
+    from rayfl.data.inputs import Fields, Ragged
+    from rayfl.streams import stream
+
+__all__ = [
+    "Augmentation",
+    "Compose",
+    "Dataset",
+    "Fields",
+    "NaturalClients",
+    "Provenance",
+    "Ragged",
+    "Samples",
+    "Shards",
+    "stream",
+]
+
+_HOMES = {
+    "Augmentation": "rayfl.data.augmentation.augmentation",
+    "Compose": "rayfl.data.augmentation.augmentation",
+    "Dataset": "rayfl.data.dataset",
+    "Fields": "rayfl.data.inputs",
+    "NaturalClients": "rayfl.data.dataset",
+    "Provenance": "rayfl.data.dataset",
+    "Ragged": "rayfl.data.inputs",
+    "Samples": "rayfl.data.dataset",
+    "Shards": "rayfl.data.dataset",
+    "stream": "rayfl.streams",
+}
+
+__getattr__ = lazy_names(__name__, _HOMES)
 
 data_sources = Registry(
     "data set",

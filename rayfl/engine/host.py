@@ -17,7 +17,7 @@ from rayfl.engine.client_states import ClientStates, Snapshot
 from rayfl.engine.device import choose_device
 from rayfl.engine.failed_update import told_as_client_error
 from rayfl.engine.host_evaluation import HostEvaluation
-from rayfl.engine.outgoing_answer import apply_transforms, check_lengths
+from rayfl.engine.outgoing_answer import add_diagnostics, apply_transforms, check_lengths
 from rayfl.engine.platform_facts import platform_facts, processor_name
 from rayfl.engine.reduction import HostAnswers, Reduction
 from rayfl.engine.resident import Resident
@@ -106,16 +106,7 @@ class Host:
             client.clip_norm = exchange.clip_norm
             answer = yield from _answer(exchange, client, send, shared)
             check_lengths(answer, plan.algorithm.sent_vectors, model)
-            if client.trained is not None:
-                if not send:
-                    wanted = "report = ['divergence']"
-                    if plan.evaluated.reads_trained:
-                        wanted = f"eval_model = '{plan.evaluated.rule}'"
-                    raise RayflError(f"{wanted} needs the model that clients train from; send it first")
-                answer.diagnostics |= plan.evaluated.diagnose(
-                    client, answer, send[0], client.trained, not exchange.each
-                )
-                answer.diagnostics |= plan.diagnostics.diagnose(client.num_params, send[0], client.trained)
+            add_diagnostics(plan, client, answer, send, not exchange.each)
             if exchange.up_if_summed is not None:
                 more = sizes.traffic((), exchange.up_if_summed).up_bytes - sizes.traffic((), exchange.up).up_bytes
                 answer.diagnostics[MORE_IF_SUMMED] = send[0].new_full((1,), more, dtype=torch.float64)
@@ -261,7 +252,6 @@ class Host:
                 state,
                 first_model,
                 self._sizes[phase].num_params,
-                plan.evaluated.reads_trained or plan.diagnostics.reads_trained,
                 plan.train,
                 frozenset(plan.phase.report),
                 plan.noise_multiplier(client_id) if local.dp else None,

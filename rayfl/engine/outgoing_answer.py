@@ -32,6 +32,41 @@ def check_lengths(answer: Answer, sent_vectors: Sequence[str], model: FlatModel)
             )
 
 
+def add_diagnostics(
+    plan: PhasePlan, client: ClientContext, answer: Answer, send: Sequence[torch.Tensor], summed: bool
+) -> None:
+    """Adds what the phase's evaluated model and reports need of the model that the client trained, in place.
+
+    Args:
+        plan: The phase.
+        client: The client.
+        answer: What it answered.
+        send: What it was sent, first the model that it trained from.
+        summed: Whether the answer's values are summed, not kept one by one.
+
+    Raises:
+        RayflError: The exchange sent no model, or the client trained one of another length.
+    """
+    if not (plan.evaluated.reads_trained or plan.diagnostics.reads_trained):
+        return
+    trained, delta = answer.trained, answer.values.get("delta")
+    if trained is None and delta is None:
+        return
+    if not send:
+        wanted = f"eval_model = '{plan.evaluated.rule}'" if plan.evaluated.reads_trained else "report = ['divergence']"
+        raise RayflError(f"{wanted} needs the model that clients train from; send it first")
+    if trained is not None and trained.shape != send[0].shape:
+        raise RayflError(
+            f"it answered with a trained model of shape {list(trained.shape)}; the model that it was sent has "
+            f"{list(send[0].shape)}"
+        )
+    change = delta if trained is None else trained - send[0]
+    if change is None or change.shape != send[0].shape:
+        return
+    answer.diagnostics |= plan.evaluated.diagnose(client, answer, send[0], change, summed)
+    answer.diagnostics |= plan.diagnostics.diagnose(client.num_params, change)
+
+
 def apply_transforms(plan: PhasePlan, client: ClientContext, answer: Answer) -> tuple[int, int]:
     """Applies the phase's transforms to an answer, in place; returns the values and bits that they save."""
     saved_values = saved_bits = 0

@@ -67,9 +67,8 @@ class Resident:
         state: ClientState | None = None,
         first_model: torch.Tensor | None = None,
         num_values: int | None = None,
-        keeps_trained: bool = False,
         train: tuple[Train, ...] = (),
-        asked: frozenset[str] = frozenset(),
+        reports: frozenset[str] = frozenset(),
         noise_multiplier: float | None = None,
     ) -> ClientContext:
         """A client's view of its update; see `ClientContext`."""
@@ -87,9 +86,8 @@ class Resident:
             initial_buffers=self._initial_buffers,
             first_model=first_model,
             num_values=self.model.num_params if num_values is None else num_values,
-            keeps_trained=keeps_trained,
             train=train,
-            asked=asked,
+            reports=reports,
             noise_multiplier=noise_multiplier,
         )
 

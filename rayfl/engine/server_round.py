@@ -70,7 +70,7 @@ class ServerRound:
             lr=self.index.lr(self._scenario),
             decay_round=self.index.decay_round(plan.phase.local),
             stream=stream(self._scenario.seed, "server", self.index.phase, self.index.round),
-            asked=frozenset(plan.phase.report),
+            reports=frozenset(plan.phase.report),
             clip_norm=bound_of(self._hiding, state) if self._hiding else None,
         )
         if plan.algorithm.reads_first_model() and "first_model" not in state.state:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rayfl.grid.repetitions import by_repetition, paired
 from rayfl.grid.results import CellRun, FailedRun, FinishedRun
 from rayfl.grid.schema import Grid, Published
-from rayfl.report.formatting import unit_of
+from rayfl.report.formatting import unit_of, words_of
 
 
 class Entries:
@@ -99,7 +99,7 @@ class Entries:
     def label(self, figure: str) -> str:
         """Returns a figure's name with its unit, `client test accuracy mean, %`."""
         symbols = {unit_of(figure, run.headline).symbol for run in self.finished} - {""}
-        return ", ".join([figure.replace("_", " "), *sorted(symbols)])
+        return ", ".join([words_of(figure), *sorted(symbols)])
 
 
 def _shown(value: float) -> str:

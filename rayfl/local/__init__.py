@@ -1,1 +1,56 @@
 """A client update: the context an algorithm sees, what it requests, and local training."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rayfl.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from rayfl.local.context import ClientContext, ClientState, ClientStreams
+    from rayfl.local.data_view import DataView
+    from rayfl.local.requests import (
+        Affine,
+        ClientUpdate,
+        Gradient,
+        HessianVectorProduct,
+        LocalTraining,
+        Loss,
+        LossAndGradient,
+        LossTerm,
+    )
+    from rayfl.local.training_batch import TrainingBatch
+
+__all__ = [
+    "Affine",
+    "ClientContext",
+    "ClientState",
+    "ClientStreams",
+    "ClientUpdate",
+    "DataView",
+    "Gradient",
+    "HessianVectorProduct",
+    "LocalTraining",
+    "Loss",
+    "LossAndGradient",
+    "LossTerm",
+    "TrainingBatch",
+]
+
+_HOMES = {
+    "Affine": "rayfl.local.requests",
+    "ClientContext": "rayfl.local.context",
+    "ClientState": "rayfl.local.context",
+    "ClientStreams": "rayfl.local.context",
+    "ClientUpdate": "rayfl.local.requests",
+    "DataView": "rayfl.local.data_view",
+    "Gradient": "rayfl.local.requests",
+    "HessianVectorProduct": "rayfl.local.requests",
+    "LocalTraining": "rayfl.local.requests",
+    "Loss": "rayfl.local.requests",
+    "LossAndGradient": "rayfl.local.requests",
+    "LossTerm": "rayfl.local.requests",
+    "TrainingBatch": "rayfl.local.training_batch",
+}
+
+__getattr__ = lazy_names(__name__, _HOMES)

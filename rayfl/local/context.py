@@ -110,14 +110,11 @@ class ClientContext:
         first_model: The phase's first global model, if the algorithm asked for it.
         initial_buffers: [length of the buffers] float32, the network's initial buffers.
         streams: Keys of the client's random streams.
-        asked: What the phase wants reported (`phases.N.report`).
+        reports: What the phase wants reported (`phases.N.report`).
         scalars: Reported scalars, by name.
         clip_norm: With `phases.N.dp`, the bound on the norm of its answer.
         spent: How often each mechanism has touched its samples in this update, by `local.dp`.
         noise_multiplier: Of `local.dp`, the client's own; None without it.
-        keeps_trained: Whether `trained` is wanted.
-        trained: A copy of the result of the last training request, where it is wanted. An algorithm that trains several
-            models sets it to the one that it answers with.
     """
 
     def __init__(
@@ -134,9 +131,8 @@ class ClientContext:
         initial_buffers: torch.Tensor,
         first_model: torch.Tensor | None,
         num_values: int,
-        keeps_trained: bool = False,
         train: tuple[Train, ...] = (),
-        asked: frozenset[str] = frozenset(),
+        reports: frozenset[str] = frozenset(),
         noise_multiplier: float | None = None,
     ) -> None:
         self.id, self.num_samples, self.relative_size = id, num_samples, relative_size
@@ -146,8 +142,7 @@ class ClientContext:
         self.initial_buffers, self.first_model = initial_buffers, first_model
         self.data = DataView(np.arange(num_samples))
         self.num_params, self.num_values = len(model.params), num_values
-        self.keeps_trained, self.asked = keeps_trained, asked
-        self.trained: torch.Tensor | None = None
+        self.reports = reports
         self.clip_norm: float | None = None
         self.scalars: dict[str, float] = {}
         self._losses: list[float] = []

@@ -10,6 +10,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rayfl.errors import ScenarioError
+
 if TYPE_CHECKING:
     import torch
 
@@ -46,6 +48,19 @@ class Affine:
         return self.linear.add(params, alpha=self.quadratic) if self.quadratic else self.linear
 
 
+def _check_has_samples(data: DataView | None) -> None:
+    """Checks that there is something to take the mean of.
+
+    Raises:
+        ScenarioError: The view is empty.
+    """
+    if data is not None and not len(data):
+        raise ScenarioError(
+            "a request on a DataView without samples has no result: leave the request out for such a client, or check "
+            "in the algorithm's check_clients that every client has enough samples"
+        )
+
+
 @dataclass(frozen=True)
 class LocalTraining:
     """Asks for local training from `start` with the phase's `local` options.
@@ -71,6 +86,9 @@ class LocalTraining:
     reads_features: bool = False
     data: DataView | None = None
 
+    def __post_init__(self) -> None:
+        _check_has_samples(self.data)
+
 
 @dataclass(frozen=True)
 class _AtModel:
@@ -83,6 +101,9 @@ class _AtModel:
 
     at: torch.Tensor
     data: DataView | None = None
+
+    def __post_init__(self) -> None:
+        _check_has_samples(self.data)
 
 
 class Loss(_AtModel):

@@ -1,6 +1,24 @@
 """The papers' networks, by name, and their flat parameters."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rayfl.lazy_names import lazy_names
 from rayfl.registry import Registry
+
+if TYPE_CHECKING:
+    from rayfl.models.network import Network
+
+__all__ = [
+    "Network",
+]
+
+_HOMES = {
+    "Network": "rayfl.models.network",
+}
+
+__getattr__ = lazy_names(__name__, _HOMES)
 
 models = Registry(
     "model",

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from rayfl.config.phase import CentralPhase
 from rayfl.config.scenario import Scenario
+from rayfl.data.empty_classes import empty_classes
 from rayfl.engine.job import Job, Session
 from rayfl.engine.platform_facts import differing_hosts
 from rayfl.models.flat import FlatModel
@@ -31,6 +32,8 @@ def announce(console: Console, job: Job, model: FlatModel) -> None:
     ]
     if job.client_plan:
         lines += [f"privacy  {line}" for line in planned_cost(scenario, job.client_plan, job.result.population.sizes)]
+    if said := empty_classes(store):
+        lines.append(f"note     {said}")
     if store.server is not None and not any(_reads_server(plan) for plan in plan_phases(scenario)):
         lines.append(f"note     no phase uses the {len(store.server):,} samples that the server holds")
     lines += privacy_lines(job)

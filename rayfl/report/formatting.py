@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from rayfl.planning.headline import Headline
@@ -18,6 +19,14 @@ def duration(seconds: float) -> str:
         return f"{whole // 60} min {whole % 60} s"
     minutes = round(seconds / 60)
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+def words_of(column: str) -> str:
+    """Returns the name of a column of the records as people read it.
+
+    `client_test_rmse_lowest_20` is `client test rmse worst 20 %`: of an error, the worst clients have the highest.
+    """
+    return re.sub(r"_lowest_(\d+)$", r" worst \1 %", column).replace("_", " ")
 
 
 def percent(share: float) -> str:

@@ -68,5 +68,5 @@ def is_gone(process: Mapping[str, Any], beats: Path) -> bool:
         except psutil.NoSuchProcess:
             return True
         if zombie or abs(began - process["began"]) < _CLOCK_MAY_SHIFT_S:
-            return zombie
+            return bool(zombie)
     return time.time() - beats.stat().st_mtime > SILENT_S

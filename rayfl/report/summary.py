@@ -14,7 +14,7 @@ from rich.text import Text
 
 from rayfl.planning.events import Evaluated, Event, RoundDone, Traffic
 from rayfl.planning.headline import Headline
-from rayfl.report.formatting import duration
+from rayfl.report.formatting import duration, words_of
 
 ABSENT = "–"
 
@@ -110,7 +110,7 @@ class Summary:
     def _other_scores(self, last: Evaluated | None) -> dict[str, str]:
         scores = {} if last is None else last.scores
         return {
-            name.replace("_", " "): self._headline.column_text(name, value)
+            words_of(name): self._headline.column_text(name, value)
             for name, value in scores.items()
             if name != self._headline.column
         }

@@ -37,6 +37,12 @@ class Classification(Task):
                 f"{list(labels.shape)}"
             )
         classes = count_classes(self.name, labels, num_classes)
+        if labels.min() == labels.max():
+            raise DataError(
+                f"task '{self.name}': all {len(labels):,} training labels are {labels[0]}, and of a single class there "
+                "is nothing to learn: give samples of two classes at least, choose more with data.classes, or another "
+                "task"
+            )
         if self.class_weights is not None and len(self.class_weights) != classes:
             raise DataError(
                 f"task.class_weights: {len(self.class_weights)} weights, but the data has {classes} classes"

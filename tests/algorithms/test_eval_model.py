@@ -159,11 +159,11 @@ class Reusing(FedAvg):
     def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
         trained = yield from self.train(client, model)
         trained -= model
-        return Answer(self.weight(client), change=trained)
+        return Answer(self.weight(client), delta=trained)
 
     def round(self, server: ServerState, context: RoundContext) -> Round:
         answers = yield Exchange(self.client_update, server.model)
-        self.apply(server, answers.mean("change"))
+        self.apply(server, answers.mean("delta"))
 
 
 @pytest.mark.parametrize("rule", ["participants", "all"])

@@ -13,12 +13,14 @@ import pytest
 import torch
 from torchvision import transforms
 
+import rayfl
 from rayfl.config.data import Data
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
 from rayfl.data.store import ShardStore, build_store
 from rayfl.errors import DataError, RayflError, ScenarioError
 
 HERE = "tests.data.test_user_code"
+RAYFL = Path(rayfl.__file__).parent  # a checkout may have the same name
 IMAGES = np.random.default_rng(0).integers(0, 256, (12, 4, 4, 3), np.uint8)
 LABELS = np.arange(12) % 3
 PARTITION: dict[str, Callable[[], Any]] = {}
@@ -108,7 +110,7 @@ def test_what_a_partitioner_raises_is_one_line_and_then_the_traceback_of_its_own
     first, *rest = failure(tmp_path, ScenarioError, partition=f"{HERE}:partitioner").splitlines()
     assert first == f"data.partition: '{HERE}:partitioner' raised KeyError: 'nothing'"
     assert "in partitioner" in rest[1]
-    assert not any("/rayfl/" in line for line in rest)
+    assert not any(f"{RAYFL}/" in line for line in rest)
 
 
 @pytest.mark.parametrize(("leave", "said"), [(raising, "raised KeyError: 'nothing'"), (sys.exit, "tried to exit")])
@@ -228,7 +230,7 @@ def test_an_augmentation_that_is_none_is_told_before_anything_is_trained(
     said = failure(tmp_path, ScenarioError, augment=["flip", f"{HERE}:{augmentation}"])
     first, *rest = said.splitlines()
     assert re.match(rf"data\.augment\.1: '{HERE}:{augmentation}' {message}", first), first
-    assert not any("/rayfl/data" in line for line in rest)
+    assert not any(f"{RAYFL}/data/" in line for line in rest)
 
 
 def raising_factory() -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from rayfl.errors import RayflError
+from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.local.data_view import DataView
 from rayfl.local.requests import (
@@ -213,3 +213,11 @@ def test_what_is_no_request_is_refused(bench: Bench) -> None:
         RayflError, match=r"its client update yielded a Tensor, not a request of rayfl\.local\.requests"
     ):
         bench.run(bench.client(CLIENT, BATCHES), update)
+
+
+@pytest.mark.parametrize("kind", [LocalTraining, Loss, Gradient, LossAndGradient, HessianVectorProduct])
+def test_a_request_on_no_samples_is_refused_instead_of_answered_with_zeros(kind: Any, bench: Bench) -> None:
+    nothing = DataView(np.empty(0, np.int64))
+    more = {"vector": bench.initial} if kind is HessianVectorProduct else {}
+    with pytest.raises(ScenarioError, match="on a DataView without samples has no result: leave the request out"):
+        kind(bench.initial, data=nothing, **more)

@@ -1,6 +1,6 @@
 import pytest
 
-from rayfl.report.formatting import duration
+from rayfl.report.formatting import duration, words_of
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,16 @@ from rayfl.report.formatting import duration
 )
 def test_duration_reads_as_people_say_it(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        ("client_test_rmse_lowest_20", "client test rmse worst 20 %"),
+        ("client_test_accuracy_lowest_10", "client test accuracy worst 10 %"),
+        ("test_macro_f1", "test macro f1"),
+        ("test_lowest_score", "test lowest score"),
+    ],
+)
+def test_columns_are_called_what_they_mean(column: str, words: str) -> None:
+    assert words_of(column) == words

@@ -91,8 +91,6 @@ class OneByOne:
         gradients = self._training_gradients(client, request, view, number)
         client.add_losses(train(self._model, gradients, plan, request, client.local, client.lr))
         self._model.check()
-        if client.keeps_trained:
-            client.trained = self._model.vector.clone()
         return self._model.vector.clone()
 
     def _training_gradients(
