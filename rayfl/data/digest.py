@@ -58,4 +58,4 @@ def _add(digest: hashlib._Hash, array: Array) -> None:
     row_bytes = array.dtype.itemsize * int(np.prod(array.shape[1:]))
     rows = max(1, _BYTES_AT_ONCE // max(1, row_bytes))
     for first in range(0, len(array), rows):
-        digest.update(np.ascontiguousarray(array[first : first + rows]))
+        digest.update(np.ascontiguousarray(array[first : first + rows]).data)

@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import rayfl
-from rayfl.report import liveness
 from rayfl.report.liveness import SILENT_S, Heartbeat
 from rayfl.report.status import LOST, STATUS, Status, read_status
 
@@ -69,7 +69,7 @@ def test_a_run_whose_process_was_killed_is_lost_and_says_which_process_it_was(tm
 
 def test_a_killed_process_whose_parent_has_not_looked_yet_is_gone_too(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    began = liveness.psutil.Process(process.pid).create_time()
+    began = psutil.Process(process.pid).create_time()
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # a zombie from here on
     Status(tmp_path, 3).running()
