@@ -64,7 +64,7 @@ def is_gone(process: Mapping[str, Any], beats: Path) -> bool:
     if process["host"] == platform.node():
         try:
             found = psutil.Process(process["pid"])
-            zombie, began = found.status() == psutil.STATUS_ZOMBIE, found.create_time()
+            zombie, began = bool(found.status() == psutil.STATUS_ZOMBIE), float(found.create_time())
         except psutil.NoSuchProcess:
             return True
         if zombie or abs(began - process["began"]) < _CLOCK_MAY_SHIFT_S:

@@ -55,6 +55,14 @@ def test_evaluations_out_of_order_do_not_change_which_is_last() -> None:
     assert "test loss 1" in lines
 
 
+def test_statistics_of_the_worst_clients_are_called_so_whatever_the_direction() -> None:
+    lines = shown(
+        RoundDone("federated", 1, 1, 2.0, 10, 100, Traffic(), 1.0),
+        evaluated("federated", 1, 1.0, 0.5, 100, client_test_rmse_lowest_20=2.5),
+    )
+    assert "client test rmse worst 20 % 2.5" in lines
+
+
 def test_a_phase_without_an_evaluation_shows_dashes() -> None:
     lines = shown(RoundDone("[b]", 1, 1, 2.0, 10, 100, Traffic(3, up_bytes=1), 1.0))
     assert {"[b]", "test accuracy –", "best test accuracy –", "traffic 1 byte"} <= set(lines)
