@@ -59,4 +59,4 @@ def data_dir() -> Path:
 @pytest.fixture
 def no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing the curves takes longer than a small run, and is tested elsewhere."""
-    monkeypatch.setattr("rayfl.report.ending.draw_curves", lambda *_: None)
+    monkeypatch.setattr("rayfl.report.curves.draw_curves", lambda *_: None)

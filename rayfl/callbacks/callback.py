@@ -118,11 +118,14 @@ class Callback(Component):
         """Called once the run has ended, well or not (`run.ended`), if `on_start` was called."""
 
     def state(self) -> Mapping[str, Any]:
-        """What it needs to go on later: text, numbers, truth values, and lists and tables of them."""
+        """What it needs to go on after the latest round: text, finite numbers, truth values, lists and tables."""
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Goes on from what `state` returned; called before `on_start`."""
+        """Goes on from what `state` returned; called before `on_start` where a run is reopened.
+
+        `on_start` is then shown the run after its latest round, with all rows of its metrics so far.
+        """
 
 
 Given = Sequence[Callback | type[Callback]]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from rayfl.callbacks.callback import Callback, Ending, RunSoFar
 from rayfl.config.scenario import Scenario
+from rayfl.config.section import check_plain
 from rayfl.errors import ClientError, RayflError
 from rayfl.planning.events import Evaluated, Event, RoundDone
 from rayfl.planning.headline import Headline
 from rayfl.report.metrics_row import metrics_row
+from rayfl.report.plain_events import plain_round, round_from
 from rayfl.report.status import Stop
 from rayfl.user_code import report_as_theirs
 
@@ -32,6 +35,7 @@ class Follower:
         folder: The run's own.
         console: Where progress is printed.
         read_model: Returns the model of the last committed round, in PyTorch's names.
+        rows: What metrics.jsonl holds already.
     """
 
     def __init__(
@@ -42,10 +46,46 @@ class Follower:
         folder: Path,
         console: Console,
         read_model: Callable[[], Mapping[str, Tensor]],
+        rows: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self._callbacks = callbacks
-        self._run = RunSoFar(scenario, headline, folder, console, read_model)
+        self._run = RunSoFar(scenario, headline, folder, console, read_model, metrics=list(rows))
         self._started = False
+
+    def state(self) -> dict[str, Any]:
+        """See `EventConsumer`.
+
+        Raises:
+            RayflError: A callback raised, or its state is no plain data; it is named.
+        """
+        kept = []
+        for callback in self._callbacks:
+            state = _called(callback, "state")
+            try:
+                check_plain(state)
+                kept.append({"callback": _name(callback), "state": json.loads(json.dumps(state, allow_nan=False))})
+            except ValueError as error:
+                raise RayflError(f"callback '{_name(callback)}': state: cannot be kept as JSON: {error}") from None
+        return {"round": self._run.round and plain_round(self._run.round), "callbacks": kept}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See `EventConsumer`. Callbacks that did not follow the run before begin anew.
+
+        Raises:
+            RayflError: A callback raised, or none is there any more for a state that was kept; it is named.
+        """
+        self._run.round = state["round"] and round_from(state["round"])
+        waiting = list(self._callbacks)
+        for kept in state["callbacks"]:
+            callback = next((callback for callback in waiting if _name(callback) == kept["callback"]), None)
+            if callback is not None:
+                waiting.remove(callback)
+                _called(callback, "load_state", kept["state"])
+            elif kept["state"]:
+                raise RayflError(
+                    f"callback '{kept['callback']}' has followed this run so far and kept a state, but is not there to "
+                    "go on: name it again"
+                )
 
     def start(self) -> None:
         """Calls `on_start`.
@@ -109,15 +149,19 @@ class Follower:
         self._run.logged = {}
         for callback in self._callbacks:
             self._run.caller = _name(callback)
-            try:
-                getattr(callback, hook)(self._run)
-            except ClientError:  # a model that was asked for was never made
-                raise
-            except RayflError as error:
-                raise type(error)(f"callback '{_name(callback)}': {error}") from None
-            except (Exception, SystemExit) as error:  # a user's own code may raise anything
-                raise RayflError(_theirs(callback, hook, error)) from None
+            _called(callback, hook, self._run)
         return self._run.logged
+
+
+def _called(callback: Callback, method: str, *arguments: Any) -> Any:
+    try:
+        return getattr(callback, method)(*arguments)
+    except ClientError:  # a model that was asked for was never made
+        raise
+    except RayflError as error:
+        raise type(error)(f"callback '{_name(callback)}': {error}") from None
+    except (Exception, SystemExit) as error:  # a user's own code may raise anything
+        raise RayflError(_theirs(callback, method, error)) from None
 
 
 def _theirs(callback: Callback, hook: str, error: BaseException) -> str:

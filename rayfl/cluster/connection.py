@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -15,6 +14,7 @@ import ray
 from ray._private.grpc_utils import init_grpc_channel
 from ray.exceptions import RayError
 
+from rayfl.cluster.early_connection import CONNECTION
 from rayfl.errors import ResourceError, ScenarioError
 from rayfl.interruption import sigterm_handler_kept
 
@@ -26,9 +26,6 @@ CLUSTER_ID = "/ray.rpc.NodeInfoGcsService/GetClusterId"
 
 NOT_RAY = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNIMPLEMENTED}
 """How something else answers it, or nobody does. Other failures, a wrong token among them, are Ray's to explain."""
-
-_CONNECTION = threading.RLock()
-"""Held while rayfl has a connection of its own."""
 
 TOKEN_HINT = "(a cluster that was started with RAY_AUTH_MODE=token wants the same setting, and its token, here)"
 
@@ -55,16 +52,14 @@ def attached(address: str | None, workers_print: bool = True, dashboard: bool = 
             the connection.
     """
     with ExitStack() as connecting:
-        connecting.enter_context(_CONNECTION)
+        connecting.enter_context(CONNECTION)
         if ray.is_initialized():
             _check_is_ours(address)
             check_dashboard(dashboard)
             connecting.close()
             yield None
             return
-        url = _connect(address, workers_print, dashboard)
-        # rayfl says itself what went wrong; Ray would repeat what an actor still raised while it was ended
-        os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"
+        url = connect(address, workers_print, dashboard)
         connecting.callback(ray.shutdown)
         yield url
 
@@ -78,7 +73,7 @@ def connected(address: str | None) -> None:
     Raises:
         ResourceError: As `attached`, or neither the program nor `address` nor RAY_ADDRESS says which cluster.
     """
-    with _CONNECTION:
+    with CONNECTION:
         if ray.is_initialized():
             _check_is_ours(address)
         elif address or os.environ.get("RAY_ADDRESS"):
@@ -96,8 +91,23 @@ def ends_with_this_program() -> bool:
     return node is not None and bool(node.is_head())
 
 
+def connect(address: str | None, workers_print: bool = True, dashboard: bool = False) -> str | None:
+    """Makes the connection that `attached` keeps.
+
+    Returns:
+        The address of the dashboard, if this starts one.
+
+    Raises:
+        ScenarioError: As `attached`.
+        ResourceError: As `attached`.
+    """
+    url = _connect(address, workers_print, dashboard)
+    # rayfl says itself what went wrong; Ray would repeat what an actor still raised while it was ended
+    os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"
+    return url
+
+
 def _connect(address: str | None, workers_print: bool, dashboard: bool = False) -> str | None:
-    """Returns the address of the dashboard, if this starts one."""
     address = address or os.environ.get("RAY_ADDRESS")
     if address:
         check_dashboard(dashboard)

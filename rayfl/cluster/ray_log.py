@@ -22,19 +22,37 @@ AUTOSCALER = "autoscaler"
 
 
 class RayLog:
-    """The file that receives what Ray says; it is created with the first line."""
+    """The file that receives what Ray says; it is created with the first line.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: The file; without one, text is held until `begin` names it.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
         self.path = path
+        self._held: list[str] = []
         self._lock = threading.Lock()
+
+    def begin(self, path: Path | None) -> None:
+        """Names the file, and writes to it what was held."""
+        with self._lock:
+            self.path = path
+            self._append([])
 
     def write(self, text: str, origin: str = "ray") -> None:
         """Appends text, every line with the time and where it came from. Called from threads of Ray's."""
         prefix = f"{datetime.now():%H:%M:%S} ({origin}) "
         lines = [prefix + line for line in text.splitlines() if line.strip()]
         if lines:
-            with self._lock, self.path.open("a", encoding="utf-8") as file:
-                file.write("\n".join(lines) + "\n")
+            with self._lock:
+                self._append(lines)
+
+    def _append(self, lines: list[str]) -> None:
+        self._held += lines
+        if self.path is not None and self._held:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write("\n".join(self._held) + "\n")
+            self._held = []
 
     def take(self, data: Mapping[str, Any]) -> None:
         """Appends a batch of lines as Ray hands them to the driver.

@@ -13,6 +13,7 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from rayfl.cluster.connection import attached
+from rayfl.cluster.early_connection import EarlyConnection
 from rayfl.cluster.failures import as_rayfl_error, take_ray_text
 from rayfl.cluster.host_actor import HostActor
 from rayfl.cluster.main_objects import pack_main_objects
@@ -24,6 +25,7 @@ from rayfl.cluster.server_actor import ServerActor
 from rayfl.cluster.workers import ActorWorker, RayBackend, names_of
 from rayfl.config.scenario import Scenario
 from rayfl.engine.job import Job, Session
+from rayfl.engine.scheduler import RunSnapshot
 from rayfl.planning.events import Event, RoundDone, RoundSettled
 
 
@@ -95,6 +97,14 @@ class RaySession:
     def stop(self) -> None:
         self._get(self._scheduler.call("stop"))
 
+    def snapshot(self, *store: Any) -> RunSnapshot:
+        # between two calls of `run`, since the scheduler's actor does one thing at a time
+        snapshot: RunSnapshot = self._get(self._scheduler.call("snapshot", *store))
+        return snapshot
+
+    def restore(self, snapshot: RunSnapshot, *store: Any) -> None:
+        self._get(self._scheduler.call("restore", snapshot, *store))
+
     def committed(self) -> tuple[int, np.ndarray]:
         round, model = self._get(self._server.call("committed", self._last_reported))
         return round, np.array(model)  # Ray's arrays are views of shared memory that lives no longer than the session
@@ -137,22 +147,31 @@ def _host_options(scenario: Scenario, place: PlacementGroupSchedulingStrategy) -
 
 @contextmanager
 def ray_session(
-    job: Job, address: str | None, log: RayLog, waiting: Callable[[str], None] | None = None
+    job: Job,
+    address: str | None,
+    log: RayLog,
+    waiting: Callable[[str], None] | None = None,
+    early: EarlyConnection | None = None,
 ) -> Iterator[Session]:
-    """Runs on the cluster at `address` (see `attached`).
+    """Runs on the cluster at `address` (see `attached`), or on that of a connection that is being made.
 
     Args:
         job: What to run.
         address: The cluster's, or None.
         log: Receives what Ray itself has to say.
         waiting: See `reserved`.
+        early: The connection to `address`, where it was begun before.
 
     Raises:
         ResourceError: No cluster answers, or the hosts do not fit it or cannot start.
     """
     with ExitStack() as stack:
-        url = stack.enter_context(attached(address, dashboard=job.scenario.resources.dashboard))
-        stack.enter_context(ray_text_in(log))
+        if early is None:
+            url = stack.enter_context(attached(address, dashboard=job.scenario.resources.dashboard))
+            stack.enter_context(ray_text_in(log))
+        else:
+            url, held = early.wait()
+            held.begin(log.path)
         places = stack.enter_context(reserved(job.scenario.resources, max(job.num_clients), waiting))
         try:
             session = RaySession(job, places, log)

@@ -96,7 +96,7 @@ class RunActor:
             ray.kill(this)
 
     def _carry_out(self, console: Console) -> None:
-        from rayfl.simulation import Launch, carry_out
+        from rayfl.lifecycle.launch import Launch, carry_out
 
         given, folder = self._submission, self._submission.folder
         callbacks = [*given.callbacks, _StopWhenAsked(name="handle.stop()").heeding(self._stop)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ray.util.metrics import Counter, Gauge
 
@@ -11,7 +12,7 @@ from rayfl.cluster.main_objects import install_main_objects
 from rayfl.cluster.workers import RayBackend
 from rayfl.config.scenario import Scenario
 from rayfl.config.user_modules import make_importable
-from rayfl.engine.scheduler import Scheduler
+from rayfl.engine.scheduler import RunSnapshot, Scheduler
 from rayfl.planning.events import Evaluated, Event, RoundDone, RoundSettled, Traffic
 from rayfl.planning.workload import Population
 
@@ -49,6 +50,13 @@ class SchedulerActor:
     def stop(self) -> None:
         self._scheduler.get().stop()
 
+    def snapshot(self, *store: Any) -> RunSnapshot:
+        return self._scheduler.get().snapshot(*store)
+
+    def restore(self, snapshot: RunSnapshot, *store: Any) -> None:
+        self._scheduler.get().restore(snapshot, *store)
+        self._metrics.restore(snapshot.traffic)
+
 
 class _Metrics:
     """Seen by Prometheus and on Ray's dashboard as `ray_rayfl_...`, by scenario and phase."""
@@ -63,6 +71,10 @@ class _Metrics:
         self._bytes = Counter("rayfl_protocol_bytes", "Bytes that the protocol would have moved", tags)
         self._train_loss = Gauge("rayfl_train_loss", "Mean training loss of the last round", tags)
         self._scores: dict[str, Gauge] = {}
+
+    def restore(self, traffic: Traffic) -> None:
+        """Counts only what is moved from here on, as the other counters do."""
+        self._traffic = traffic
 
     def update(self, event: Event) -> None:
         tags = {"scenario": self._scenario, "phase": event.phase}

@@ -24,7 +24,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.data.folders import cache_folder, data_folder
 from rayfl.engine.phase_checks import check_scenario
 from rayfl.errors import ScenarioError
-from rayfl.report.records import check_holds_no_run, new_folder
+from rayfl.report.folder import check_holds_no_run, new_folder
 from rayfl.resolution import resolve
 
 CALLS_AT_ONCE = 64

@@ -13,7 +13,7 @@ from rayfl.engine.device import settings_restored
 from rayfl.engine.host import Host
 from rayfl.engine.initial_model import TORCH_GLOBALS
 from rayfl.engine.job import Job, Session
-from rayfl.engine.scheduler import Scheduler
+from rayfl.engine.scheduler import RunSnapshot, Scheduler
 from rayfl.engine.server import Server
 from rayfl.planning.events import Event
 
@@ -89,6 +89,14 @@ class InlineSession:
     def stop(self) -> None:
         """Makes the round that was just settled the last one."""
         self._scheduler.stop()
+
+    def snapshot(self, *store: Any) -> RunSnapshot:
+        """Returns the state after the last committed round."""
+        return self._scheduler.snapshot(*store)
+
+    def restore(self, snapshot: RunSnapshot, *store: Any) -> None:
+        """Goes on after the round of a snapshot."""
+        self._scheduler.restore(snapshot, *store)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from rayfl.planning.phase_plan import Protection
 from rayfl.planning.workload import InitialModel, Population, Workload
 from rayfl.privacy.samples.planning import SamplePlan
 from rayfl.tasks.metrics.building import build_metrics
+
+if TYPE_CHECKING:
+    from rayfl.engine.scheduler import RunSnapshot
 
 
 @dataclass(frozen=True)
@@ -115,3 +118,21 @@ class Session(Protocol):
 
     def stop(self) -> None:
         """Makes the last committed round the last one; to be called while its `RoundSettled` is handled."""
+
+    def snapshot(self, *store: Any) -> RunSnapshot:
+        """The state after the last committed round, for `restore` of another session of the same job.
+
+        The scheduler must not be at work: to be called while a `RoundSettled` is handled (`Job.settles`), or after the
+        last event.
+
+        Args:
+            store: As for `Scheduler.snapshot`.
+        """
+
+    def restore(self, snapshot: RunSnapshot, *store: Any) -> None:
+        """Goes on after the round of a snapshot, on any number of hosts; to be called before `events`.
+
+        Args:
+            snapshot: Of a session of the same job.
+            store: As for `Scheduler.restore`.
+        """

@@ -25,6 +25,7 @@ from rayfl.grid.running import LOG, Outcome, alone_in, planned, run_cells
 from rayfl.grid.same_data import check_data_unchanged, check_same_data
 from rayfl.grid.schema import Grid, load_grid
 from rayfl.grid.table import GridTable
+from rayfl.report.folder import check_writable
 from rayfl.report.formatting import duration, percent
 
 EXAMPLES = """\
@@ -75,8 +76,6 @@ def _carry_out(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace, console: Console) -> int:
-    from rayfl.report.records import check_writable  # PyTorch is loaded only to run
-
     data_dir = data_folder(options.data_dir).absolute()
     grid = load_grid(options.name)
     # absolute paths, since a connection to Ray may change the working directory

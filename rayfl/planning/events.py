@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from rayfl.local.spending import SpendingByClient
 
@@ -187,5 +187,15 @@ Event = RoundDone | Evaluated | Waiting | RoundSettled | BudgetSpent
 class EventConsumer(Protocol):
     """Whatever follows a run: records, progress, the summary, callbacks."""
 
-    def add(self, event: Event) -> None:
-        """Takes in one event; events come in the order in which the scheduler reports them."""
+    def add(self, event: Event) -> Event | None:
+        """Takes in one event; events come in the order in which the scheduler reports them.
+
+        Returns:
+            The event as those that follow are to see it; None for the same.
+        """
+
+    def state(self) -> Mapping[str, Any]:
+        """What it needs to go on after the latest event: text, finite numbers, truth values, lists and tables."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from what `state` returned; called before the first event."""

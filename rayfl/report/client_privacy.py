@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +37,14 @@ class ClientPrivacy:
         if not isinstance(event, Evaluated):
             return event
         return replace(event, scores={**event.scores, COLUMN: self._account.epsilon(event.round)})
+
+    def state(self) -> dict[str, Any]:
+        """See `EventConsumer`."""
+        return {"round": self._round}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See `EventConsumer`."""
+        self._round = state["round"]
 
     def summary(self) -> str:
         """One line: epsilon, what it hides, and delta."""

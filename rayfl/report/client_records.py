@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rayfl.durable import atomic_write
-from rayfl.errors import RayflError
+from rayfl.errors import RayflError, ResourceError
 from rayfl.planning.events import Evaluated, RoundDone
 from rayfl.report.columns import CLIENTS, joined
 
@@ -40,6 +40,33 @@ class ClientRecords:
         self._kinds: dict[str, str] = {}
         self._parts: list[Path] = []
         self._writer: pq.ParquetWriter | None = None
+        self._added = 0
+
+    def state(self) -> dict[str, Any]:
+        """What it needs to go on later, as plain data. All rows so far are on disk afterwards."""
+        self._complete_part()
+        return {"rows": self._added, "kinds": dict(self._kinds), "parts": [part.name for part in self._parts]}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from what `state` returned, whether the file was completed since then or not.
+
+        Raises:
+            ResourceError: Rows that the state counts are gone.
+        """
+        self._added, self._kinds = state["rows"], dict(state["kinds"])
+        for name in self._kinds:
+            self._schema = self._schema.append(pa.field(name, pa.float64()))
+        before = [self._path.with_name(name) for name in state["parts"]]
+        for left in self._path.parent.glob(f".{self._path.name}.*"):
+            if left not in before:  # written later, by a run that was killed
+                left.unlink()
+        if all(part.exists() for part in before):
+            self._parts = before
+        elif self._path.exists():
+            self._parts = [self._next_part()]
+            self._take_rows(self._parts[0])
+        else:
+            raise ResourceError(f"'{self._path}' is gone, with {self._added} rows that the run had written")
 
     def add_scores(self, evaluated: Evaluated) -> None:
         """Adds a row for every client that was scored.
@@ -86,10 +113,7 @@ class ClientRecords:
     def close(self) -> None:
         """Writes what is left and completes the file."""
         try:
-            if self._rows:
-                self._write()
-            if self._writer is not None:
-                self._writer.close()
+            self._complete_part()
             if self._parts:
                 with atomic_write(self._path) as path:
                     self._put_together(path)
@@ -103,6 +127,7 @@ class ClientRecords:
             if self._kinds.setdefault(name, kind) != kind:
                 raise RayflError(f"reported scalar '{name}': the records have a score of this name; choose another")
         self._rows.append(row)
+        self._added += 1
         if len(self._rows) >= ROWS_HELD:
             self._write()
 
@@ -113,10 +138,31 @@ class ClientRecords:
                 self._writer.close()
             for name in new:
                 self._schema = self._schema.append(pa.field(name, pa.float64()))
-            self._parts.append(self._path.with_name(f"{self._stem}.{len(self._parts)}"))
+            self._parts.append(self._next_part())
             self._writer = pq.ParquetWriter(self._parts[-1], self._schema)
         self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
         self._rows = []
+
+    def _complete_part(self) -> None:
+        if self._rows:
+            self._write()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _next_part(self) -> Path:
+        return self._path.with_name(f"{self._stem}.{len(self._parts)}")
+
+    def _take_rows(self, part: Path) -> None:
+        """Copies the rows of the completed file, but for those that were added after the state was taken."""
+        left = self._added
+        with pq.ParquetFile(self._path) as file, pq.ParquetWriter(part, self._schema) as writer:
+            for number in range(file.num_row_groups):
+                group = file.read_row_group(number).select(self._schema.names).slice(0, left)
+                writer.write_table(group)
+                left -= len(group)
+        if left:
+            raise ResourceError(f"'{self._path}' lacks {left} of {self._added} rows that the run had written")
 
     def _put_together(self, path: Path) -> None:
         if len(self._parts) == 1:

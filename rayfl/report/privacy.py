@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from rayfl.durable import write_json
 from rayfl.engine.job import Job
-from rayfl.engine.privacy_budget import BudgetSnapshot
 from rayfl.errors import ResourceError
 from rayfl.planning.events import Evaluated, Event
 from rayfl.report.client_privacy import ClientPrivacy
@@ -32,10 +33,14 @@ class PrivacyRecords:
         self._samples = SamplePrivacy(job) if job.sample_plan.phases else None
         self._clients = ClientPrivacy(job) if job.client_plan else None
 
-    def restore(self, snapshot: BudgetSnapshot, round: int) -> None:
-        """Continues after a committed round."""
-        if self._samples:
-            self._samples.restore(snapshot, round)
+    def state(self) -> dict[str, Any]:
+        """See `EventConsumer`."""
+        return {name: followed.state() for name, followed in self._followed().items()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See `EventConsumer`."""
+        for name, followed in self._followed().items():
+            followed.restore(state[name])
 
     def add(self, event: Event) -> Event:
         """Takes in one event; an evaluation gets the scores `epsilon` and `client_epsilon`.
@@ -43,8 +48,8 @@ class PrivacyRecords:
         Raises:
             ResourceError: privacy.json cannot be written.
         """
-        for followed in (self._samples, self._clients):
-            event = followed.add(event) if followed else event
+        for followed in self._followed().values():
+            event = followed.add(event)
         if isinstance(event, Evaluated):
             self.write()
         return event
@@ -65,16 +70,19 @@ class PrivacyRecords:
 
     def summary(self) -> str:
         """A line on samples, and one on clients; empty without either."""
-        lines = [followed.summary() for followed in (self._samples, self._clients) if followed]
+        lines = [followed.summary() for followed in self._followed().values()]
         return "\n".join(f"{line}; details in {PRIVACY_FILE}" for line in lines)
 
     def write(self, model_round: int | None = None) -> None:
         """Writes privacy.json as it stands."""
-        named = {"samples": self._samples, "clients": self._clients}
-        content = {name: followed.content(model_round) for name, followed in named.items() if followed}
+        content = {name: followed.content(model_round) for name, followed in self._followed().items()}
         if not content:
             return
         try:
             write_json(self._path, content)
         except OSError as error:
             raise ResourceError(f"cannot write '{self._path}': {error.strerror or error}") from error
+
+    def _followed(self) -> dict[str, SamplePrivacy | ClientPrivacy]:
+        named = {"samples": self._samples, "clients": self._clients}
+        return {name: followed for name, followed in named.items() if followed}

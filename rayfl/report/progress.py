@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress as Bar
@@ -38,6 +39,16 @@ class Pace:
             self._marks = deque([self._marks[-1]], maxlen=self._marks.maxlen)
         self._client_updates += done.client_updates
         self._marks.append((done.seconds, self._client_updates))
+
+    def state(self) -> dict[str, Any]:
+        """What it needs to go on later, as plain data."""
+        return {"phase": self._phase, "client_updates": self._client_updates, "marks": [list(m) for m in self._marks]}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on from what `state` returned."""
+        self._phase, self._client_updates = state["phase"], state["client_updates"]
+        marks = [(seconds, updates) for seconds, updates in state["marks"]]
+        self._marks = deque(marks, maxlen=self._marks.maxlen)
 
     def describe(self, rounds_left: int) -> str:
         """Returns `42 client updates/s, 3 min 20 s left`.
@@ -93,7 +104,11 @@ class Progress:
         )
         if self._bar is not None:
             self._task = self._bar.add_task(
-                self._place(1), total=self._last_rounds[-1], score=self._score, pace="starting"
+                self._place(max(1, self._round)),
+                total=self._last_rounds[-1],
+                completed=self._round,
+                score=self._score,
+                pace="starting",
             )
             self._bar.start()
         return self
@@ -132,6 +147,15 @@ class Progress:
                 score=self._score,
                 pace=self._pace_now(),
             )
+
+    def state(self) -> dict[str, Any]:
+        """See `EventConsumer`."""
+        return {"round": self._round, "score": self._score, "pace": self._pace.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See `EventConsumer`."""
+        self._round, self._score = state["round"], state["score"]
+        self._pace.restore(state["pace"])
 
     def _place(self, round: int) -> str:
         index = bisect_left(self._last_rounds, round)

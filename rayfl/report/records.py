@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import tempfile
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -21,57 +21,23 @@ from rayfl.errors import ResourceError
 from rayfl.planning.events import Evaluated, Event, RoundDone
 from rayfl.report.client_records import ClientRecords
 from rayfl.report.columns import METRICS
+from rayfl.report.folder import METRICS_FILE, check_holds_no_run, new_folder
 from rayfl.report.metrics_row import metrics_row
 from rayfl.report.model_file import write_model
+from rayfl.report.plain_events import plain_round, round_from
 from rayfl.report.status import MODEL
 
-METRICS_FILE = "metrics.jsonl"
+CLIENTS_FILE = "clients.parquet"
 
 ROUNDS_HELD = 4096
 """Committed rounds that wait for their evaluation; more of them means that the scheduler lost one."""
 
 
-def check_writable(out: Path) -> None:
-    """Creates the folder `out`, and a file in it for a moment.
-
-    Raises:
-        ResourceError: Nothing can be written there.
-    """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=out).close()
-    except OSError as error:
-        raise ResourceError(
-            f"cannot write to the output folder '{out}': {error.strerror}; name another one with --out"
-        ) from error
-
-
-def check_holds_no_run(folder: Path) -> None:
-    """Creates the folder, and checks that records can be kept in it.
-
-    Raises:
-        ResourceError: Nothing can be written there, or a run's records are there already.
-    """
-    check_writable(folder)
-    if (folder / METRICS_FILE).exists():
-        raise ResourceError(f"'{folder}' holds a run's records already: remove them, or name another folder")
-
-
-def new_folder(out: Path, name: str, now: datetime) -> Path:
-    """Makes a new folder `<out>/<name>-<time>`; a second one of the same second ends in -2, and so on.
-
-    Raises:
-        ResourceError: Nothing can be written to `out`.
-    """
-    check_writable(out)
-    stem = f"{name}-{now:%Y%m%d-%H%M%S}"
-    for folder in itertools.chain([out / stem], (out / f"{stem}-{n}" for n in itertools.count(2))):
-        try:
-            folder.mkdir()
-        except FileExistsError:
-            continue
-        return folder
-    raise AssertionError("the names never end")
+def read_rows(folder: Path) -> list[dict[str, Any]]:
+    """Returns the rows of metrics.jsonl in a run's folder, so far."""
+    path = folder / METRICS_FILE
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]  # whole lines: a run may be writing
 
 
 def read_metrics(folder: Path) -> pa.Table:
@@ -80,9 +46,7 @@ def read_metrics(folder: Path) -> pa.Table:
     The columns are those of `METRICS`, and a float64 column for every score and every reported scalar, in the order
     of metrics.jsonl; null stands where a value was not finite or not reported.
     """
-    path = folder / METRICS_FILE
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    rows = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]  # whole lines: a run may be writing
+    rows = read_rows(folder)
     names = dict.fromkeys(name for row in rows for name in row) or METRICS.names
     known = {field.name: field.type for field in METRICS}
     schema = pa.schema([(name, known.get(name, pa.float64())) for name in names])
@@ -103,17 +67,19 @@ class Records:
     that names the file.
 
     Args:
-        folder: Exists, and holds no records yet.
+        folder: Exists. It holds no records yet, unless `restore` follows.
+        reopened: Whether it holds a run's records, to which more are added.
 
     Raises:
-        FileExistsError: The folder holds a run's records already.
+        FileExistsError: The folder holds a run's records already, and is not `reopened`.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, reopened: bool = False) -> None:
         self.folder = folder
         self._rounds: dict[int, RoundDone] = {}
-        self._metrics = (folder / METRICS_FILE).open("x", encoding="utf-8")
-        self._clients = ClientRecords(folder / "clients.parquet")
+        self._lines = self._last_evaluated = 0
+        self._metrics = (folder / METRICS_FILE).open("a" if reopened else "x", encoding="utf-8")
+        self._clients = ClientRecords(folder / CLIENTS_FILE)
 
     @classmethod
     def create(cls, out: Path, name: str, now: datetime) -> Records:
@@ -134,6 +100,48 @@ class Records:
         check_holds_no_run(folder)
         return cls(folder)
 
+    def state(self) -> dict[str, Any]:
+        """See `EventConsumer`. Everything up to here is on disk afterwards.
+
+        Raises:
+            ResourceError: The records cannot be written.
+        """
+        with self._writing(METRICS_FILE):
+            os.fsync(self._metrics.fileno())
+        with self._writing(CLIENTS_FILE):
+            clients = self._clients.state()
+        return {
+            "lines": self._lines,
+            "last_evaluated": self._last_evaluated,
+            "not_evaluated": [
+                plain_round(replace(done, client_scalars=(), spent={}, left_out=()))
+                for done in self._rounds.values()
+                if done.round > self._last_evaluated
+            ],
+            "clients": clients,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See `EventConsumer`. What was written later is taken out: it comes again.
+
+        Raises:
+            ResourceError: The records cannot be written, or lack something that the state counts.
+        """
+        self._lines, self._last_evaluated = state["lines"], state["last_evaluated"]
+        self._rounds = {done.round: done for done in map(round_from, state["not_evaluated"])}
+        path = self.folder / METRICS_FILE
+        with self._writing(METRICS_FILE):
+            text = path.read_text(encoding="utf-8")
+            kept = text[: text.rfind("\n") + 1].splitlines(keepends=True)[: self._lines]
+            if len(kept) < self._lines:
+                raise ResourceError(f"'{path}' has fewer than the {self._lines} lines that the run had written")
+            self._metrics.close()
+            with atomic_write(path) as temporary:
+                temporary.write_text("".join(kept), encoding="utf-8")
+            self._metrics = path.open("a", encoding="utf-8")
+        with self._writing(CLIENTS_FILE):
+            self._clients.restore(state["clients"])
+
     def __enter__(self) -> Records:
         return self
 
@@ -150,7 +158,7 @@ class Records:
         """
         with self._writing(METRICS_FILE):
             self._metrics.close()
-        with self._writing("clients.parquet"):
+        with self._writing(CLIENTS_FILE):
             self._clients.close()
 
     def write_scenario(self, toml: str) -> None:
@@ -179,11 +187,11 @@ class Records:
                 self._rounds[event.round] = event
                 if len(self._rounds) > ROUNDS_HELD:
                     del self._rounds[next(iter(self._rounds))]
-                with self._writing("clients.parquet"):
+                with self._writing(CLIENTS_FILE):
                     self._clients.add_reports(event)
             case Evaluated():
                 self._add_metrics(self._rounds.pop(event.round), event)
-                with self._writing("clients.parquet"):
+                with self._writing(CLIENTS_FILE):
                     self._clients.add_scores(event)
 
     def add_epsilons(self, phase: str, round: int, epsilons: np.ndarray) -> None:
@@ -194,7 +202,7 @@ class Records:
             round: After which.
             epsilons: [clients].
         """
-        with self._writing("clients.parquet"):
+        with self._writing(CLIENTS_FILE):
             self._clients.add_epsilons(phase, round, epsilons)
 
     def metrics_table(self) -> pa.Table:
@@ -206,6 +214,7 @@ class Records:
         with self._writing(METRICS_FILE):
             self._metrics.write(json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n")
             self._metrics.flush()
+        self._lines, self._last_evaluated = self._lines + 1, max(self._last_evaluated, done.round)
 
     @contextmanager
     def _writing(self, file: str) -> Iterator[None]:

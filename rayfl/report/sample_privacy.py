@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,13 +12,13 @@ import numpy as np
 
 from rayfl.config.privacy import SampleDP
 from rayfl.engine.job import Job
-from rayfl.engine.privacy_budget import BudgetSnapshot
 from rayfl.planning.events import BudgetSpent, Evaluated, Event, RoundDone
 from rayfl.privacy.json_number import json_number
 from rayfl.privacy.samples.accounting import Accountant
 from rayfl.privacy.samples.client_epsilons import ClientEpsilons
 from rayfl.privacy.samples.planning import PlannedPhase
 from rayfl.privacy.samples.statement import NOT_COVERED, sampling, statement
+from rayfl.report.plain_events import plain_round, plain_spending, round_from, spending_from
 from rayfl.report.records import Records
 
 BINS = 20
@@ -55,10 +55,23 @@ class SamplePrivacy:
         """Whether the accountant covers how batches are drawn."""
         return all(dp.sampling == "poisson" for dp in self._phases)
 
-    def restore(self, snapshot: BudgetSnapshot, round: int) -> None:
-        """Continues after a committed round."""
-        self._epsilons.restore(snapshot.spent)
-        self._left_out, self._round = set(snapshot.left_out), round
+    def state(self) -> dict[str, Any]:
+        """See `EventConsumer`."""
+        return {
+            "phase": self._phase,
+            "round": self._round,
+            "ended": self._ended,
+            "left_out": sorted(self._left_out),
+            "spent": plain_spending(self._epsilons.spent()),
+            "not_booked": [plain_round(replace(done, scalars={}, client_scalars=())) for done in self._rounds],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See `EventConsumer`."""
+        self._phase, self._round, self._ended = state["phase"], state["round"], state["ended"]
+        self._left_out = set(state["left_out"])
+        self._epsilons.restore(spending_from(state["spent"]))
+        self._rounds = deque(round_from(done) for done in state["not_booked"])
 
     def add(self, event: Event) -> Event:
         """Takes in one event; an evaluation gets the score `epsilon`, the largest of any client after its round."""

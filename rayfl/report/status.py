@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -73,6 +74,14 @@ class Status:
             self._committed = event.round
         if isinstance(event, BudgetSpent) and event.ends_run:
             self.stop(Stop("local.dp.max_epsilon", event.reason, self._committed))
+
+    def state(self) -> dict[str, Any]:
+        """See `EventConsumer`."""
+        return {"started": self._started, "committed": self._committed}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See `EventConsumer`."""
+        self._started, self._committed = state["started"], state["committed"]
 
     def running(self) -> None:
         """Says that the run has begun."""

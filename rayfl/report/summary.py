@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -15,6 +16,14 @@ from rich.text import Text
 from rayfl.planning.events import Evaluated, Event, RoundDone, Traffic
 from rayfl.planning.headline import Headline
 from rayfl.report.formatting import duration, words_of
+from rayfl.report.plain_events import (
+    evaluation_from,
+    numbers_from,
+    plain_evaluation,
+    plain_numbers,
+    plain_round,
+    round_from,
+)
 
 ABSENT = "–"
 
@@ -26,6 +35,24 @@ class _Phase:
     best: Evaluated | None = None
     scalars: dict[str, float] = field(default_factory=dict)
     """Reported scalars, each as it was reported last."""
+
+    def state(self) -> dict[str, Any]:
+        done = self.last_round and replace(self.last_round, client_scalars=(), spent={}, left_out=())
+        return {
+            "last_round": done and plain_round(done),
+            "last": self.last and plain_evaluation(self.last),
+            "best": self.best and plain_evaluation(self.best),
+            "scalars": plain_numbers(self.scalars),
+        }
+
+    @staticmethod
+    def restored(state: Mapping[str, Any]) -> _Phase:
+        return _Phase(
+            state["last_round"] and round_from(state["last_round"]),
+            state["last"] and evaluation_from(state["last"]),
+            state["best"] and evaluation_from(state["best"]),
+            numbers_from(state["scalars"]),
+        )
 
 
 class Summary:
@@ -52,6 +79,14 @@ class Summary:
                     phase.last = event
                 if phase.best is None or self._headline.best([self._ranked(phase.best), self._ranked(event)]):
                     phase.best = event
+
+    def state(self) -> dict[str, Any]:
+        """See `EventConsumer`."""
+        return {name: phase.state() for name, phase in self._phases.items()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See `EventConsumer`."""
+        self._phases = {name: _Phase.restored(phase) for name, phase in state.items()}
 
     def show(self, console: Console, folder: Path, privacy: str = "") -> None:
         """Prints a column for every phase that committed a round, and below them where the records are.

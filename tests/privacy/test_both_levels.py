@@ -45,7 +45,7 @@ Recorded = tuple[dict[str, Any], rayfl.Result, str]
 
 @pytest.fixture(autouse=True)
 def no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rayfl.report.ending.draw_curves", lambda *_: None)
+    monkeypatch.setattr("rayfl.report.curves.draw_curves", lambda *_: None)
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,10 @@ class ClientEpsilons:
         self._accounts.book([spent])
         self._stale.update(range(self._num_clients) if self._pool in spent else spent)
 
+    def spent(self) -> SpendingByClient:
+        """What every client has spent so far."""
+        return self._accounts.spent()
+
     def restore(self, spent: SpendingByClient) -> None:
         """Continues with what was spent before."""
         self._accounts.restore(spent)

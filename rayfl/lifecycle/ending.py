@@ -14,7 +14,6 @@ from rayfl.callbacks.follower import Follower
 from rayfl.engine.job import Job, Session
 from rayfl.models.flat import FlatModel
 from rayfl.report.announcement import title_of
-from rayfl.report.curves import PhaseSpan, draw_curves
 from rayfl.report.privacy import PRIVACY_FILE, PrivacyRecords
 from rayfl.report.reason import one_line
 from rayfl.report.records import Records
@@ -77,6 +76,9 @@ def end_early(
 
 def draw(metrics: pa.Table, job: Job, path: Path, console: Console) -> None:
     """Draws the curves; a run whose records are complete does not fail because drawing does."""
+    # matplotlib takes longer to load than Ray's first actor, and nobody needs it before
+    from rayfl.report.curves import PhaseSpan, draw_curves
+
     phases, provenance = job.scenario.phases, job.result.store.provenance
     ends = accumulate(phase.rounds for phase in phases)
     spans = [

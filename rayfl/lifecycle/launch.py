@@ -1,0 +1,154 @@
+"""From a scenario, and how it is to be run, to its result."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from rich.console import Console
+from rich.text import Text
+
+from rayfl.callbacks.building import build_callbacks, checked
+from rayfl.callbacks.callback import Callback, Given
+from rayfl.centralised import centralised
+from rayfl.config.scenario import Scenario
+from rayfl.engine.job import Job, Session
+from rayfl.errors import ScenarioError
+from rayfl.lifecycle.ending import draw
+from rayfl.lifecycle.run import Run
+from rayfl.models.flat import FlatModel
+from rayfl.preparation import prepare
+from rayfl.report.announcement import announce
+from rayfl.report.records import Records
+from rayfl.report.status import Status
+from rayfl.simulation import Result
+from rayfl.start.initial_weights import find_source, start_from
+
+if TYPE_CHECKING:
+    from rayfl.cluster.early_connection import EarlyConnection
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a scenario is run; the paths are absolute.
+
+    Attributes:
+        data_dir: Where the real data is.
+        out: Where the run's folder is created.
+        folder: The run's folder, if it is not to be created in `out`.
+        backend: `ray` or `inline`.
+        address: Of a Ray cluster; see `run`.
+        callbacks: Called after those that the scenario names.
+        starts: Where the models of scenarios that others start from are kept.
+        centralise: Whether the scenario's centralised counterpart is run instead.
+        for_itself: Whether the run is what was asked for, and not one that another starts from.
+        check_asked: Raises StopRequested if the run has been asked to stop. Called about every second while a busy
+            cluster has no room for the hosts (without it the run fails if there is none), and after each event of a
+            scenario that is run first.
+        connection: To Ray, where it was begun before the scenario was resolved.
+    """
+
+    data_dir: Path
+    out: Path
+    folder: Path | None
+    backend: Literal["ray", "inline"]
+    address: str | None
+    callbacks: Given
+    starts: Path
+    centralise: bool = False
+    for_itself: bool = True
+    check_asked: Callable[[], None] | None = None
+    connection: EarlyConnection | None = None
+
+
+def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
+    """Runs a scenario as `rayfl.run` does.
+
+    Args:
+        scenario: As loaded from files and overrides.
+        launch: How, and with what.
+        console: Where progress is printed.
+    """
+    if launch.backend == "inline" and scenario.resources.dashboard:
+        raise ScenarioError("resources.dashboard: has no effect without Ray (backend 'inline'); leave it out")
+    job, model = prepare(scenario, launch.data_dir)
+    if launch.centralise:
+        job, model = prepare(centralised(job.scenario, job.result.population.sizes), launch.data_dir)
+    if job.scenario.start:
+        job = _started(job, model, launch, console)
+    callbacks = [*build_callbacks(job.scenario), *checked(launch.callbacks, job.scenario)]
+    if launch.for_itself:
+        callbacks += _of_trial(job.scenario)
+    job = replace(job, settles=bool(callbacks))
+
+    def check() -> None:
+        if launch.check_asked and not launch.for_itself:
+            launch.check_asked()
+
+    with ExitStack() as stack:
+        announce(console, job, model)
+        records = stack.enter_context(
+            Records.within(launch.folder)
+            if launch.folder
+            else Records.create(launch.out, job.scenario.name, datetime.now())
+        )
+        run = stack.enter_context(Run(job, model, records, callbacks, console))
+        run.connect(_session(job, launch, records.folder, run.status), launch.backend)
+        for _ in run.follow(check):
+            pass
+        metrics, state = run.finish()
+    if stopped := run.stopped:
+        said = f"stopped after round {stopped.round} by {stopped.callback}: {stopped.reason}"
+        console.print(Text(said), soft_wrap=True)
+    draw(metrics, job, records.folder / "curves.png", console)
+    run.summarize()
+    return Result(job.scenario, metrics, state, records.folder)
+
+
+def _started(job: Job, model: FlatModel, launch: Launch, console: Console) -> Job:
+    """The same job with the weights that its scenario starts from."""
+    start = job.scenario.start
+    assert start is not None
+
+    def run_first(first: Scenario, kept: Path) -> None:
+        console.print(Text(f"start    scenario {first.name} is run first", style="bold"), soft_wrap=True)
+        folders = dict.fromkeys((*first.module_folders, *job.scenario.module_folders))  # its overrides are from ours
+        first = first.model_copy(update={"module_folders": tuple(folders)})
+        carry_out(first, replace(launch, folder=kept, callbacks=(), centralise=False, for_itself=False), console)
+
+    source = find_source(start, model, launch.starts, lambda first: prepare(first, launch.data_dir), run_first)
+    job, taken = start_from(job, model, source)
+    console.print(Text(f"start    {source.where}: {taken.summary()}"), soft_wrap=True)
+    return job
+
+
+def _session(job: Job, launch: Launch, folder: Path, status: Status) -> AbstractContextManager[Session]:
+    # imported only when chosen, so that `inline` works without Ray
+    if launch.backend == "inline":
+        from rayfl.engine.inline import inline_session
+
+        return inline_session(job)
+    from rayfl.cluster.ray_log import NAME, RayLog
+    from rayfl.cluster.ray_session import ray_session
+
+    def wait(why: str) -> None:
+        assert launch.check_asked is not None
+        status.waiting(why)
+        launch.check_asked()
+
+    waiting = wait if launch.check_asked else None
+    return ray_session(job, launch.address, RayLog(folder / NAME), waiting, launch.connection)
+
+
+def _of_trial(scenario: Scenario) -> list[Callback]:
+    """What reports to the trial of Ray Tune that this program is, if it is one."""
+    if "ray.tune" not in sys.modules or any(chosen.name == "ray_tune" for chosen in scenario.callbacks):
+        return []
+    from rayfl.cluster.ray_tune import RayTune, in_trial
+
+    return [RayTune(name="ray_tune")] if in_trial() else []

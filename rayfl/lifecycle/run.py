@@ -1,0 +1,262 @@
+"""A run: its folder is opened or reopened, its events are followed, and however it ends, its records are completed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from rayfl.callbacks.callback import Callback
+from rayfl.callbacks.follower import Follower
+from rayfl.durable import write_json
+from rayfl.engine.job import Job, Session
+from rayfl.errors import ResourceError
+from rayfl.interruption import interruptible, is_interrupt
+from rayfl.lifecycle.ending import committed_model, end_callbacks, end_early
+from rayfl.models.flat import FlatModel
+from rayfl.planning.events import BudgetSpent, Evaluated, Event, EventConsumer, RoundDone, RoundSettled
+from rayfl.report.announcement import announce_hosts
+from rayfl.report.environment import describe_environment
+from rayfl.report.privacy import PrivacyRecords
+from rayfl.report.progress import Progress
+from rayfl.report.records import Records, read_rows
+from rayfl.report.status import Status, Stop
+from rayfl.report.summary import Summary
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import torch
+
+STATE_FILE = "state.json"
+"""What a run needs to be reopened, beside its records and a snapshot of its session."""
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """What `Run.save` wrote to a run's folder.
+
+    Raises:
+        ResourceError: There is none, or it cannot be read.
+    """
+    try:
+        state: dict[str, Any] = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ResourceError(f"'{folder / STATE_FILE}': the run cannot be reopened without it: {error}") from error
+    return state
+
+
+class Run:
+    """A run that is followed on any backend; a context manager:
+
+        with Records.within(folder) as records, Run(job, model, records, callbacks, console) as run:
+            run.connect(ray_session(job, ...), "ray")
+            for settled in run.follow():
+                ...
+            metrics, state_dict = run.finish()
+
+    Between two rounds it is plain data: what `session.snapshot` and `state` return while a `RoundSettled` is handled.
+    A run that is made with `state`, on records that were opened again, and whose new session was restored from the
+    snapshot, goes on as if nothing had happened. The state may also be of a later round than the snapshot: events of
+    rounds that it has seen are dropped.
+
+    Args:
+        job: What runs.
+        model: The initial model; used to name the parts of later ones.
+        records: In the run's folder; `reopened` where `state` is given.
+        callbacks: In the order in which they are called. They want `job.settles`.
+        console: Where progress is printed.
+        state: Of the run that is reopened.
+
+    Attributes:
+        status: What status.json says.
+        stopped: Who ended the run before its last round, and why, once somebody has.
+
+    Raises:
+        RayflError: A callback cannot go on from its state.
+        ResourceError: The folder lacks records that the state counts.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        model: FlatModel,
+        records: Records,
+        callbacks: Sequence[Callback],
+        console: Console,
+        state: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._job, self._model, self._records, self._console = job, model, records, console
+        self.stopped: Stop | None = None
+        self.status = Status(records.folder, sum(phase.rounds for phase in job.scenario.phases))
+        self._session: Session | None = None
+        self._before = state or {}
+        self._done, self._evaluated = self._before.get("done", 0), self._before.get("evaluated", 0)
+        self._seconds: float = self._before.get("seconds", 0.0)
+        self._ended = False
+        self._stack, self._showing = ExitStack(), ExitStack()
+        if state is not None:
+            records.restore(state["consumers"]["records"])
+        self._privacy = PrivacyRecords(job, records.folder)
+        self._follower = Follower(
+            callbacks, job.scenario, job.headline, records.folder, console,
+            lambda: committed_model(self._session, model)[1], read_rows(records.folder) if callbacks else (),
+        )  # fmt: skip
+        self._summary = Summary(job.headline)
+        self._progress = Progress([(phase.name, phase.rounds) for phase in job.scenario.phases], console, job.headline)
+        self._consumers: dict[str, EventConsumer] = {
+            "privacy": self._privacy,  # evaluations get the epsilon of their round before anybody sees them
+            "callbacks": self._follower,
+            "status": self.status,
+            "records": records,
+            "summary": self._summary,
+            "progress": self._progress,
+        }
+        if state is not None:
+            for name, consumer in self._consumers.items():
+                if consumer is not records:
+                    consumer.restore(state["consumers"][name])
+
+    def __enter__(self) -> Run:
+        self._interrupts = self._stack.enter_context(interruptible())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._stack:
+            self._showing.close()
+            if error is None or self._ended:
+                return
+            cause = self._interrupts.cause_of(error)
+            end_early(cause, self._session, self._model, self._records, self.status, self._console, self._privacy)
+            end_callbacks(self._follower, "interrupted" if is_interrupt(error) else "failed", self._console)
+
+    def connect(self, session: AbstractContextManager[Session], backend: str) -> Session:
+        """Opens a session, which the run closes, and calls the callbacks' `on_start`.
+
+        Args:
+            session: Of the run's job.
+            backend: Its name, for the records.
+        """
+        self.status.running()
+        opened = self._session = self._stack.enter_context(session)
+        self.status.running()
+        announce_hosts(self._console, opened, backend, self._records.folder)
+        self._records.write_scenario(self._job.scenario.to_toml())
+        self._records.write_environment(describe_environment(self._job, backend, opened.hosts))
+        self._follower.start()
+        return opened
+
+    def follow(self, check: Callable[[], None] = lambda: None) -> Iterator[RoundSettled]:
+        """Runs the scenario and shows every event to all that follow it.
+
+        Args:
+            check: Called after each event; may raise what ends the run.
+
+        Yields:
+            Each round that was settled, once everybody has seen it; the run can be snapshot there.
+        """
+        assert self._session is not None
+        self._check_joins(self._session)
+        self._showing.enter_context(self._progress)
+        for event in self._session.events():
+            self._interrupts.check()
+            check()
+            if self._has_seen(event):
+                continue
+            event = self._since_the_beginning(event)
+            for consumer in self._consumers.values():
+                event = consumer.add(event) or event
+            self._remember(event)
+            if isinstance(event, RoundSettled):
+                if (stop := self._follower.stop) and stop.round < self.status.rounds:
+                    self.stopped = stop
+                    self.status.stop(stop)
+                    self._session.stop()
+                yield event
+        self._showing.close()
+
+    def state(self) -> dict[str, Any]:
+        """What a run needs to be reopened after the latest event: text, finite numbers, lists and tables.
+
+        The records up to there are on disk afterwards.
+
+        Raises:
+            RayflError: A callback's state is no plain data.
+            ResourceError: The records cannot be written.
+        """
+        return {
+            "done": self._done,
+            "evaluated": self._evaluated,
+            "seconds": self._seconds,
+            "consumers": {name: consumer.state() for name, consumer in self._consumers.items()},
+        }
+
+    def save(self) -> None:
+        """Writes the state to state.json in the run's folder, for `read_state`.
+
+        Raises:
+            RayflError: A callback's state is no plain data.
+            ResourceError: It cannot be written.
+        """
+        path = self._records.folder / STATE_FILE
+        state = self.state()
+        try:
+            write_json(path, state)
+        except OSError as error:
+            raise ResourceError(f"cannot write '{path}': {error.strerror or error}") from error
+
+    def finish(self) -> tuple[pa.Table, dict[str, torch.Tensor]]:
+        """Completes the records of a run that came to its end, then calls the callbacks' `on_end`.
+
+        Returns:
+            The metrics, and the final model in PyTorch's names.
+
+        Raises:
+            ResourceError: The records cannot be written.
+        """
+        _, state = committed_model(self._session, self._model)
+        self._records.write_model(state)
+        self._privacy.finish(self._records)
+        self._records.close()
+        metrics = self._records.metrics_table()
+        self.status.finished()
+        self._ended = True
+        end_callbacks(self._follower, "finished", self._console)
+        return metrics, state
+
+    def summarize(self) -> None:
+        """Prints what each phase reached and cost."""
+        self._summary.show(self._console, self._records.folder, self._privacy.summary())
+
+    def _check_joins(self, session: Session) -> None:
+        """Refuses a snapshot of a later round than the state: no record of the rounds between would ever be written."""
+        if self._before and (after := session.committed()[0]) > self._done:
+            raise ResourceError(
+                f"the run would go on after round {after}, but the state of its records ends with round {self._done}: "
+                "reopen it from a snapshot of that round or of an earlier one"
+            )
+
+    def _has_seen(self, event: Event) -> bool:
+        match event:
+            case RoundDone() | RoundSettled() | BudgetSpent():
+                return event.round <= self._before.get("done", 0)
+            case Evaluated():
+                return event.round <= self._before.get("evaluated", 0)
+        return False
+
+    def _since_the_beginning(self, event: Event) -> Event:
+        if isinstance(event, RoundDone):
+            return replace(event, seconds=self._before.get("seconds", 0.0) + event.seconds)
+        return event
+
+    def _remember(self, event: Event) -> None:
+        if isinstance(event, RoundDone):
+            self._done, self._seconds = event.round, event.seconds
+        elif isinstance(event, Evaluated):
+            self._evaluated = event.round

@@ -1,0 +1,90 @@
+"""Events as plain data that JSON can hold, for whoever follows a run to go on later."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from rayfl.local.spending import Mechanism, SpendingByClient
+from rayfl.planning.events import ClientScalars, Evaluated, RoundDone, Traffic
+
+Plain = Mapping[str, Any]
+"""Text, numbers that are finite, truth values, None, and lists and tables of them."""
+
+
+def plain_round(done: RoundDone) -> dict[str, Any]:
+    """A committed round, for `round_from`."""
+    return {
+        "phase": done.phase,
+        "round": done.round,
+        "round_in_phase": done.round_in_phase,
+        "train_loss": _plain_number(done.train_loss),
+        "client_updates": done.client_updates,
+        "steps": done.steps,
+        "traffic": asdict(done.traffic),
+        "seconds": done.seconds,
+        "scalars": plain_numbers(done.scalars),
+        "client_scalars": [[client.client, plain_numbers(client.values)] for client in done.client_scalars],
+        "spent": plain_spending(done.spent),
+        "left_out": list(done.left_out),
+    }
+
+
+def round_from(plain: Plain) -> RoundDone:
+    """The round that `plain_round` described."""
+    read = {
+        "train_loss": float(plain["train_loss"]),
+        "traffic": Traffic(**plain["traffic"]),
+        "scalars": numbers_from(plain["scalars"]),
+        "client_scalars": tuple(
+            ClientScalars(client, numbers_from(values)) for client, values in plain["client_scalars"]
+        ),
+        "spent": spending_from(plain["spent"]),
+        "left_out": tuple(plain["left_out"]),
+    }
+    return RoundDone(**{**plain, **read})
+
+
+def plain_evaluation(evaluated: Evaluated) -> dict[str, Any]:
+    """An evaluation without what it says of single clients, for `evaluation_from`."""
+    return {
+        "phase": evaluated.phase,
+        "round": evaluated.round,
+        "scores": plain_numbers(evaluated.scores),
+        "samples": evaluated.samples,
+    }
+
+
+def evaluation_from(plain: Plain) -> Evaluated:
+    """The evaluation that `plain_evaluation` described."""
+    return Evaluated(plain["phase"], plain["round"], numbers_from(plain["scores"]), plain["samples"])
+
+
+def plain_spending(spent: SpendingByClient) -> list[Any]:
+    """What clients spent, for `spending_from`."""
+    return [
+        [client, [[used.noise_multiplier, used.rate, used.part, times] for used, times in spending.items()]]
+        for client, spending in spent.items()
+    ]
+
+
+def spending_from(plain: list[Any]) -> dict[int, dict[Mechanism, int]]:
+    """What `plain_spending` described."""
+    return {client: {Mechanism(*used): times for *used, times in spending} for client, spending in plain}
+
+
+def plain_numbers(values: Mapping[str, float]) -> dict[str, float | str]:
+    """Numbers by name, for `numbers_from`."""
+    return {name: _plain_number(value) for name, value in values.items()}
+
+
+def numbers_from(plain: Mapping[str, float | str]) -> dict[str, float]:
+    """What `plain_numbers` described."""
+    return {name: float(value) for name, value in plain.items()}
+
+
+def _plain_number(value: float) -> float | str:
+    """JSON has no infinity and no NaN; Python reads both from text."""
+    return float(value) if math.isfinite(value) else str(float(value))

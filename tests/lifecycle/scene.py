@@ -1,0 +1,165 @@
+"""Runs that are left after some round and reopened later, and what they leave."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pydantic import PrivateAttr
+from rich.console import Console
+from safetensors import safe_open
+
+from rayfl.callbacks.best_model import BestModel
+from rayfl.callbacks.callback import Callback, RunSoFar
+from rayfl.callbacks.early_stopping import EarlyStopping
+from rayfl.config.scenario import Scenario
+from rayfl.engine.job import Job, Session
+from rayfl.lifecycle.run import Run
+from rayfl.models.flat import FlatModel
+from rayfl.planning.events import RoundSettled
+from rayfl.preparation import prepare
+from rayfl.report.records import Records, read_rows
+from tests.callbacks.scene import tables
+
+NOISE = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "accountant": "rdp"}
+LOCAL = {"lr": 0.1, "batch_size": 4, "epochs": 2, "dp": NOISE}
+SCENE: dict[str, Any] = {
+    "phases": [
+        {"name": "cyclic", "schedule": "relay", "rounds": 2, "cohort": 3, "local": LOCAL},
+        {"name": "stateful", "rounds": 4, "cohort": 5, "algorithm": "scaffold", "local": LOCAL},
+        {"name": "adaptive", "rounds": 3, "cohort": 5, "algorithm": "fedadam", "local": LOCAL},
+    ],
+    "evaluation": {"every": 2, "per_client": True},
+}
+"""Nine rounds: relays, states of clients and of the server, samples' privacy, clients' scores."""
+ROUNDS = 9
+
+Open = Callable[[Job], AbstractContextManager[Session]]
+
+
+class Memory(Callback):
+    """Keeps what it was shown, through a stop."""
+
+    _seen: list[Any] = PrivateAttr(default_factory=list)
+
+    def on_start(self, run: RunSoFar) -> None:
+        self._seen.append(["start", run.round.round if run.round else 0, len(run.metrics)])
+
+    def on_round(self, run: RunSoFar) -> None:
+        assert run.round is not None
+        self._seen.append(["round", run.round.round, run.round.train_loss, run.round.scalars, len(run.metrics)])
+        run.log(remembered=float(len([entry for entry in self._seen if entry[0] == "round"])))
+
+    def on_evaluation(self, run: RunSoFar) -> None:
+        self._seen.append(["evaluation", run.metrics[-1]["round"], run.metrics[-1]["test_loss"]])
+
+    def state(self) -> Mapping[str, Any]:
+        return {"seen": self._seen}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._seen = list(state["seen"])
+
+    def seen(self) -> list[Any]:
+        """Without starts, of which a run has one for each time it is opened."""
+        return [entry for entry in self._seen if entry[0] != "start"]
+
+
+def prepared(**changes: Any) -> tuple[Job, FlatModel]:
+    job, model = prepare(Scenario.from_tables(tables(**SCENE) | changes), Path("no-data-here"))
+    return replace(job, settles=True), model
+
+
+@dataclass
+class Followed:
+    """What a run leaves, but for the clock."""
+
+    folder: Path
+    memory: Memory
+    stopping: EarlyStopping
+
+    def left(self) -> dict[str, Any]:
+        rows = [{key: value for key, value in row.items() if key != "seconds"} for row in read_rows(self.folder)]
+        clients = pq.read_table(self.folder / "clients.parquet")
+        return {
+            "metrics": rows,
+            "clients": (clients.schema.names, clients.to_pylist()),
+            "model": _content(self.folder / "model.safetensors"),
+            "best": _content(self.folder / "best.safetensors"),
+            "privacy": json.loads((self.folder / "privacy.json").read_text()),
+            "callbacks": (self.memory.seen(), self.stopping.state()),
+            "rounds": json.loads((self.folder / "status.json").read_text())["committed_rounds"],
+        }
+
+
+def _content(path: Path) -> Any:
+    """Tensors and metadata; safetensors writes the latter in any order."""
+    with safe_open(path, "np") as file:
+        return file.metadata(), {name: file.get_tensor(name).tobytes() for name in file.keys()}  # noqa: SIM118
+
+
+def followed(
+    folder: Path,
+    job: Job,
+    model: FlatModel,
+    open: Open,
+    each: Callable[[Run, Session, RoundSettled], None] = lambda *_: None,
+    state: Mapping[str, Any] | None = None,
+    snapshot: Any = None,
+) -> Followed:
+    """Opens a folder, or reopens it where a state is given, and runs to the end.
+
+    Args:
+        folder: The run's own.
+        job: What runs.
+        model: Of the job.
+        open: Opens a session.
+        each: Called at every round that is settled.
+        state: Of the run that is reopened.
+        snapshot: Of its session.
+    """
+    memory, stopping = Memory(name="memory"), EarlyStopping(name="stopping", patience=100)
+    callbacks = [memory, stopping, BestModel(name="best")]
+    with (
+        Records.within(folder) if state is None else Records(folder, reopened=True) as records,
+        Run(job, model, records, callbacks, Console(quiet=True), state) as run,
+    ):
+        session = run.connect(open(job), "inline")
+        if snapshot is not None:
+            session.restore(snapshot)
+        for settled in run.follow():
+            each(run, session, settled)
+        run.finish()
+    return Followed(folder, memory, stopping)
+
+
+class LeftError(Exception):
+    """The run was left on purpose."""
+
+
+@dataclass
+class Leaving:
+    """Takes a snapshot after one round and a state after another, and leaves the run after a third.
+
+    Attributes:
+        snapshot_after: The round.
+        state_after: The round.
+        leave_after: The round.
+    """
+
+    snapshot_after: int
+    state_after: int
+    leave_after: int
+    snapshot: Any = None
+
+    def __call__(self, run: Run, session: Session, settled: RoundSettled) -> None:
+        if settled.round == self.snapshot_after:
+            self.snapshot = session.snapshot()
+        if settled.round == self.state_after:
+            run.save()
+        if settled.round == self.leave_after:
+            raise LeftError

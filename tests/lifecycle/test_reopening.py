@@ -1,0 +1,152 @@
+"""A run that is left and reopened ends as if nothing had happened: model, records, callbacks."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from rayfl.engine.inline import inline_session
+from rayfl.engine.job import Job, Session
+from rayfl.errors import ResourceError
+from rayfl.lifecycle.run import Run, read_state
+from rayfl.local.spending import Mechanism
+from rayfl.models.flat import FlatModel
+from rayfl.planning.events import ClientScalars, RoundDone, RoundSettled, Traffic
+from rayfl.report.plain_events import plain_round, round_from
+from rayfl.report.records import Records
+from tests.lifecycle.scene import ROUNDS, Followed, Leaving, LeftError, followed, prepared
+
+
+@pytest.fixture(scope="module")
+def job() -> tuple[Job, FlatModel]:
+    return prepared()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(job: tuple[Job, FlatModel], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return followed(tmp_path_factory.mktemp("undisturbed") / "run", *job, inline_session).left()
+
+
+def reopened(folder: Path, job: tuple[Job, FlatModel], snapshot: Any) -> Followed:
+    return followed(folder, *job, inline_session, state=read_state(folder), snapshot=snapshot)
+
+
+@pytest.mark.parametrize("round", [1, 2, 3, 6, 8])
+def test_a_run_that_was_interrupted_goes_on_as_if_it_had_not_been(
+    round: int, job: tuple[Job, FlatModel], undisturbed: dict[str, Any], tmp_path: Path
+) -> None:
+    leaving = Leaving(round, round, round)
+    with pytest.raises(LeftError):
+        followed(tmp_path / "run", *job, inline_session, leaving)
+    assert json.loads((tmp_path / "run" / "status.json").read_text())["status"] == "failed"
+    again = reopened(tmp_path / "run", job, leaving.snapshot)
+    assert again.left() == undisturbed
+    starts = [entry for entry in again.memory._seen if entry[0] == "start"]
+    evaluated = sum(row["round"] <= round for row in undisturbed["metrics"])
+    assert starts == [["start", 0, 0], ["start", round, evaluated]]
+
+
+@pytest.mark.parametrize(("state_after", "killed_after"), [(3, 7), (6, 7), (3, 3)])
+def test_records_that_a_killed_run_wrote_after_its_state_come_once(
+    state_after: int, killed_after: int, job: tuple[Job, FlatModel], undisturbed: dict[str, Any], tmp_path: Path
+) -> None:
+    """What a killed process leaves is what lies in its folder before it closes anything."""
+    leaving = Leaving(3, state_after, 0)
+
+    def copied(run: Run, session: Session, settled: RoundSettled) -> None:
+        leaving(run, session, settled)
+        if settled.round == killed_after:
+            shutil.copytree(tmp_path / "run", tmp_path / "killed")
+            with (tmp_path / "killed" / "metrics.jsonl").open("a") as file:
+                file.write('{"phase": "half a li')
+            raise LeftError
+
+    with pytest.raises(LeftError):
+        followed(tmp_path / "run", *job, inline_session, copied)
+    assert list((tmp_path / "killed").glob(".clients.parquet.*"))
+    assert reopened(tmp_path / "killed", job, leaving.snapshot).left() == undisturbed
+    assert not list((tmp_path / "killed").glob(".clients.parquet.*"))
+
+
+def test_rounds_that_the_state_has_seen_are_dropped_where_the_snapshot_is_older(
+    job: tuple[Job, FlatModel], undisturbed: dict[str, Any], tmp_path: Path
+) -> None:
+    leaving = Leaving(snapshot_after=2, state_after=5, leave_after=6)
+    with pytest.raises(LeftError):
+        followed(tmp_path / "run", *job, inline_session, leaving)
+    settled: list[int] = []
+    again = followed(
+        tmp_path / "run", *job, inline_session, lambda run, session, event: settled.append(event.round),
+        read_state(tmp_path / "run"), leaving.snapshot,
+    )  # fmt: skip
+    assert settled == list(range(6, ROUNDS + 1))
+    assert again.left() == undisturbed
+
+
+def test_a_run_may_be_reopened_more_than_once(
+    job: tuple[Job, FlatModel], undisturbed: dict[str, Any], tmp_path: Path
+) -> None:
+    first, second = Leaving(2, 2, 3), Leaving(5, 5, 6)
+    with pytest.raises(LeftError):
+        followed(tmp_path / "run", *job, inline_session, first)
+    state = read_state(tmp_path / "run")
+    with pytest.raises(LeftError):
+        followed(tmp_path / "run", *job, inline_session, second, state, first.snapshot)
+    assert reopened(tmp_path / "run", job, second.snapshot).left() == undisturbed
+
+
+def test_seconds_go_on_from_what_the_run_had_taken(job: tuple[Job, FlatModel], tmp_path: Path) -> None:
+    leaving = Leaving(4, 4, 4)
+    with pytest.raises(LeftError):
+        followed(tmp_path / "run", *job, inline_session, leaving)
+    state = read_state(tmp_path / "run")
+    followed(tmp_path / "run", *job, inline_session, state=state | {"seconds": 5000.0}, snapshot=leaving.snapshot)
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["seconds"] >= 5000.0 for row in rows] == [row["round"] > 4 for row in rows]
+
+
+def test_a_snapshot_of_a_later_round_than_the_state_is_refused(job: tuple[Job, FlatModel], tmp_path: Path) -> None:
+    leaving = Leaving(snapshot_after=4, state_after=2, leave_after=5)
+    with pytest.raises(LeftError):
+        followed(tmp_path / "run", *job, inline_session, leaving)
+    with pytest.raises(ResourceError, match=r"would go on after round 4, but the state .* ends with round 2"):
+        reopened(tmp_path / "run", job, leaving.snapshot)
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [("metrics.jsonl", "has fewer than the 2 lines"), ("clients.parquet", r"is gone, with \d+ rows")],
+)
+def test_records_that_are_gone_are_named(name: str, complaint: str, job: tuple[Job, FlatModel], tmp_path: Path) -> None:
+    leaving = Leaving(4, 4, 4)
+    with pytest.raises(LeftError):
+        followed(tmp_path / "run", *job, inline_session, leaving)
+    (tmp_path / "run" / name).unlink()
+    with pytest.raises(ResourceError, match=rf"{name}' {complaint}"):
+        reopened(tmp_path / "run", job, leaving.snapshot)
+
+
+def test_a_callbacks_state_needs_its_callback(job: tuple[Job, FlatModel], tmp_path: Path) -> None:
+    leaving = Leaving(1, 1, 1)
+    with pytest.raises(LeftError):
+        followed(tmp_path / "run", *job, inline_session, leaving)
+    state = read_state(tmp_path / "run")
+    with (
+        Records(tmp_path / "run", reopened=True) as records,
+        pytest.raises(Exception, match=r"^callback 'memory' has followed this run so far and kept a state"),
+    ):
+        Run(*job, records, [], Console(quiet=True), state)
+
+
+def test_the_state_of_a_round_survives_json_whatever_its_numbers() -> None:
+    done = RoundDone(
+        "p", 3, 2, math.inf, 4, 0, Traffic(1, 2, 3, 4, 5), 0.25, {"a": -math.inf, "b": 0.1},
+        (ClientScalars(7, {"c": 1e-300}),), {7: {Mechanism(1.0, 0.5, "query"): 3}}, (1, 2),
+    )  # fmt: skip
+    assert round_from(json.loads(json.dumps(plain_round(done), allow_nan=False))) == done
