@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from rayfl.config.phase import CentralPhase
 from rayfl.config.scenario import Scenario
 from rayfl.engine.job import Job, Session
 from rayfl.engine.platform_facts import differing_hosts
@@ -77,7 +76,7 @@ def announce_hosts(console: Console, session: Session, backend: str, folder: Pat
 
 
 def _reads_server(plan: PhasePlan) -> bool:
-    return "server" in plan.asked or (isinstance(plan.phase, CentralPhase) and plan.phase.data == "server")
+    return "server" in plan.asked or plan.phase.pool == "server"
 
 
 def title_of(scenario: Scenario) -> str:
