@@ -147,9 +147,12 @@ def test_own_schedule_learns_the_spirals_with_the_same_bits_on_any_number_of_hos
     scenario = tomllib.loads((records(tmp_path) / "scenario.toml").read_text())
     assert scenario["phases"][0]["rings"] == 2
     monkeypatch.syspath_prepend(EXAMPLES)
-    keeping = {"phases.0.algorithm": "moon", "model": {"name": "mlp", "hidden": [16]}}  # a model each, at home
+    keeping: dict[str, Any] = {
+        "phases.0.algorithm": "moon",
+        "model": {"name": "mlp", "hidden": [16]},
+    }  # a model each, at home
     for changes in ({}, keeping):
-        job, _ = prepare(load_scenario(EXAMPLES / "own_schedule.toml", FEW | changes), DATA)
+        job, _ = prepare(load_scenario(EXAMPLES / "own_schedule.toml", {**FEW, **changes}), DATA)
         models = [run_on_hosts(job, hosts)[0] for hosts in (1, 2, 3)]
         assert all(np.array_equal(models[0], model) for model in models[1:])
 

@@ -34,7 +34,7 @@ def explain(
         fields = [*_fields(schema, path[:-1]), *(also_known if len(path) == 1 else ())]
         if str(path[-1]) in fields:
             return "has no effect with this schedule; leave it out"
-        fields = _of_own_schedule(tables, path) or fields
+        fields = [*_of_own_schedule(tables, path)] or fields
         return f"unknown key; {nearest(str(path[-1]), fields)}" if fields else "unknown key"
 
     lines: list[str] = []

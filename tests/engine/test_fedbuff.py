@@ -50,7 +50,8 @@ def plain_fedbuff(job: Job) -> tuple[torch.Tensor, list[float]]:
     for step in range(1, ROUNDS + 1):
         order = cohort_of(phase, SEED, RoundIndex(0, step, step), sizes)
         free = [client for client in order if client not in {client for _, client, _ in under_way}]
-        buffer, ages = torch.zeros_like(models[1]), []
+        buffer = torch.zeros_like(models[1])
+        ages: list[int] = []
         while len(ages) < BUFFER:
             for client in free[: CONCURRENCY - len(under_way)]:
                 free.remove(client)
