@@ -31,7 +31,7 @@ def centralised(scenario: Scenario, sizes: np.ndarray) -> Scenario:
         ScenarioError: A phase hides its clients, of which the counterpart has none.
     """
     for phase in scenario.phases:
-        if phase.dp:
+        if phase.settings.dp:
             raise ScenarioError(
                 f"phases.{phase.name}.dp: there are no clients to hide in central training; run the centralised "
                 "counterpart of a scenario without it"

@@ -46,7 +46,7 @@ def with_local_defaults(scenario: Scenario) -> Scenario:
             update={
                 key: _with_defaults(local, f"phases.{phase.name}.{key}")
                 for key in ("local", "server_training")
-                if (local := getattr(phase, key)) is not None
+                if (local := getattr(phase, key, None)) is not None
             }
         )
         for phase in scenario.phases

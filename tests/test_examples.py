@@ -8,17 +8,26 @@ import math
 import os
 import subprocess
 import sys
+import tomllib
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 from safetensors.numpy import load_file
 
 import rayfl
+from rayfl.config.loading import load_scenario
+from rayfl.errors import ScenarioError
+from rayfl.preparation import prepare
+from tests.engine.scenes import run_on_hosts
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
+DATA = Path("no-data-here")
+FEW = {"phases.0.rounds": 2, "phases.0.local.epochs": 1}
+"""Enough to tell bits apart."""
 
 
 def ran(example: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -126,6 +135,56 @@ def test_own_augmentation_runs_beside_torchvisions_and_makes_a_difference(tmp_pa
         assert (done.returncode, done.stderr) == (0, "")
         losses.append(last_row(tmp_path / name)["train_loss"])
     assert losses[0] != losses[1]
+
+
+def test_own_schedule_learns_the_spirals_with_the_same_bits_on_any_number_of_hosts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = rayfl_on("scenario", "own_schedule", tmp_path, "--backend", "inline", "phases.0.rings=2")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert last_row(tmp_path)["test_accuracy"] > 0.7
+    assert "rings: 10 rounds, own_schedule:Rings, fedavg" in done.stdout
+    scenario = tomllib.loads((records(tmp_path) / "scenario.toml").read_text())
+    assert scenario["phases"][0]["rings"] == 2
+    monkeypatch.syspath_prepend(EXAMPLES)
+    keeping: dict[str, Any] = {
+        "phases.0.algorithm": "moon",
+        "model": {"name": "mlp", "hidden": [16]},
+    }  # a model each, at home
+    nothing: dict[str, Any] = {}
+    for changes in (nothing, keeping):
+        job, _ = prepare(load_scenario(EXAMPLES / "own_schedule.toml", FEW | changes), DATA)
+        models = [run_on_hosts(job, hosts)[0] for hosts in (1, 2, 3)]
+        assert all(np.array_equal(models[0], model) for model in models[1:])
+
+
+def test_one_ring_is_a_relay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    relay = {key: value for key, value in FEW.items() if "rings" not in key} | {"phases.0.schedule": "relay"}
+    tables = tomllib.loads((EXAMPLES / "own_schedule.toml").read_text())
+    del tables["phases"][0]["rings"]
+    ring, _ = prepare(load_scenario(tables, FEW | {"phases.0.rings": 1}), DATA)
+    assert np.array_equal(run_on_hosts(ring, 2)[0], run_on_hosts(prepare(load_scenario(tables, relay), DATA)[0], 1)[0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"phases.0.cohort": 2}, r"phases.rings.cohort: 3 rings need a client each, and a round may have 2; draw more"),
+        ({"phases.0.rings": 0}, r"phases.0.rings: must be greater than 0 \(got 0\)"),
+        ({"phases.0.ring": 4}, r"phases.0.ring: unknown key; did you mean 'rings'"),
+        ({"phases.0.report": ["step"]}, r"phases.0.report: has no effect with this schedule"),
+        ({"phases.0.algorithm": "scaffold"}, r"phases.rings: there is no ring of 'scaffold': its control variates"),
+        ({"phases.0.schedule": "own_schedule:Ring"}, r"schedule: module 'own_schedule' has no 'Ring'; did you mean"),
+        ({"phases.0.schedule": "own_schedule:RingsPhase"}, r"schedule: 'own_schedule:RingsPhase' names no keys; give"),
+    ],
+)
+def test_own_schedule_refuses_what_it_cannot_run(
+    changes: dict[str, Any], complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    with pytest.raises(ScenarioError, match=complaint):
+        prepare(load_scenario(EXAMPLES / "own_schedule.toml", changes), DATA)
 
 
 @pytest.mark.ray

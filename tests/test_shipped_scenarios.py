@@ -203,7 +203,7 @@ def test_fedbug_cells_are_what_their_labels_say(name: str) -> None:
     for cell in cells(name):
         percent, skew, method = re.split(" %, |, ", cell.row)
         (phase,) = cell.scenario.phases
-        assert phase.cohort == Bernoulli(bernoulli=int(percent) / 100)
+        assert phase.settings.cohort == Bernoulli(bernoulli=int(percent) / 100)
         assert cell.scenario.data.partition == fedbug_partition(cell.scenario.data.name, skew)
         options = phase.algorithm.options
         assert (phase.algorithm.name, options["buffers"]) == (method.lower(), "average")

@@ -104,7 +104,7 @@ def build_transforms(phase: Phase) -> list[AnswerTransform]:
         ScenarioError: As `build_algorithm`.
     """
     built = []
-    for index, chosen in enumerate(phase.transforms):
+    for index, chosen in enumerate(phase.settings.transforms):
         try:
             built.append(build_component(answer_transforms, AnswerTransform, chosen))
         except ScenarioError as error:
@@ -118,7 +118,7 @@ def build_sampler(phase: Phase) -> CohortSampler:
     Raises:
         ScenarioError: As `build_algorithm`.
     """
-    chosen, where = phase.cohort, f"phases.{phase.name}.cohort"
+    chosen, where = phase.settings.cohort, f"phases.{phase.name}.cohort"
     assert isinstance(chosen, BySampler)
     try:
         kind = samplers.resolve(chosen.sampler)
@@ -151,11 +151,11 @@ def with_algorithm_defaults(scenario: Scenario) -> Scenario:
 def _with_defaults(phase: Phase) -> Phase:
     algorithm = build_algorithm(phase)
     update: dict[str, Any] = {"algorithm": Named(name=phase.algorithm.name, **algorithm.model_dump(mode="json"))}
-    update["eval_model"] = phase.eval_model or algorithm.default_eval_model
+    update["eval_model"] = phase.settings.eval_model or algorithm.default_eval_model
     update["transforms"] = tuple(
         Named.model_validate(transform.model_dump(mode="json")) for transform in build_transforms(phase)
     )
-    if isinstance(phase.cohort, BySampler):
+    if isinstance(phase.settings.cohort, BySampler):
         options = build_sampler(phase).model_dump(mode="json", exclude={"name"})
-        update["cohort"] = BySampler(sampler=phase.cohort.sampler, **options)
+        update["cohort"] = BySampler(sampler=phase.settings.cohort.sampler, **options)
     return phase.model_copy(update={key: value for key, value in update.items() if key in type(phase).model_fields})

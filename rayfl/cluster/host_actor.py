@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,10 +16,10 @@ from rayfl.engine.memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from rayfl.algorithms.exchange import Exchange
-    from rayfl.engine.client_states import Snapshot
     from rayfl.engine.host import Host
     from rayfl.engine.reduction import HostAnswers
     from rayfl.engine.scoring import Score
+    from rayfl.engine.state_store import StateStore, StoredState
     from rayfl.planning.events import Evaluated
     from rayfl.planning.round_index import RoundIndex
     from rayfl.planning.slices import Slice
@@ -58,29 +58,43 @@ class HostActor:
         return self._host.get().describe() | {"node": ray.util.get_node_ip_address()}
 
     def answer(
-        self, round_index: RoundIndex, clients: Sequence[int], exchange: Exchange
+        self,
+        round_index: RoundIndex,
+        clients: Sequence[int],
+        exchange: Exchange,
+        committed: Mapping[int, int] | None,
     ) -> tuple[HostAnswers, UpdateReport]:
-        return self._host.get().answer(round_index, clients, exchange)
+        return self._host.get().answer(round_index, clients, exchange, committed)
 
     def answer_for_server(self, round_index: RoundIndex, exchange: Exchange) -> tuple[HostAnswers, UpdateReport]:
         return self._host.get().answer_for_server(round_index, exchange)
 
     def relay(
-        self, round_index: RoundIndex, clients: Sequence[int], model: np.ndarray
+        self,
+        round_index: RoundIndex,
+        clients: Sequence[int],
+        model: np.ndarray,
+        committed: Mapping[int, int] | None,
     ) -> tuple[np.ndarray, UpdateReport]:
-        return self._host.get().relay(round_index, clients, model)
+        return self._host.get().relay(round_index, clients, model, committed)
 
     def commit(self, round_index: RoundIndex, clients: Sequence[int]) -> None:
         self._host.get().commit(round_index, clients)
 
-    def snapshot(self, round_index: RoundIndex) -> Snapshot:
-        return self._host.get().snapshot(round_index)
+    def snapshot(self, round_index: RoundIndex, store: StateStore) -> list[StoredState]:
+        return self._host.get().snapshot(round_index, store)
 
-    def restore(self, round_index: RoundIndex, states: Snapshot) -> None:
-        self._host.get().restore(round_index, states)
+    def restore(self, round_index: RoundIndex, states: Sequence[StoredState], store: StateStore) -> None:
+        self._host.get().restore(round_index, states, store)
 
-    def evaluate(self, round_index: RoundIndex, model: np.ndarray, slices: Sequence[Slice]) -> list[Score]:
-        return self._host.get().evaluate(round_index, model, slices)
+    def evaluate(
+        self,
+        round_index: RoundIndex,
+        model: np.ndarray,
+        slices: Sequence[Slice],
+        committed: Mapping[int, int] | None,
+    ) -> list[Score]:
+        return self._host.get().evaluate(round_index, model, slices, committed)
 
     def summarize(self, round_index: RoundIndex, *scores: list[Score]) -> Evaluated:
         return self._host.get().summarize(round_index, *scores)

@@ -25,7 +25,8 @@ from rayfl.cluster.server_actor import ServerActor
 from rayfl.cluster.workers import ActorWorker, RayBackend, names_of
 from rayfl.config.scenario import Scenario
 from rayfl.engine.job import Job, Session
-from rayfl.engine.scheduler import RunSnapshot
+from rayfl.engine.run_snapshot import RunSnapshot
+from rayfl.engine.state_store import StateStore
 from rayfl.planning.events import Event, RoundDone, RoundSettled
 
 
@@ -97,13 +98,13 @@ class RaySession:
     def stop(self) -> None:
         self._get(self._scheduler.call("stop"))
 
-    def snapshot(self, *store: Any) -> RunSnapshot:
+    def snapshot(self, store: StateStore) -> RunSnapshot:
         # between two calls of `run`, since the scheduler's actor does one thing at a time
-        snapshot: RunSnapshot = self._get(self._scheduler.call("snapshot", *store))
+        snapshot: RunSnapshot = self._get(self._scheduler.call("snapshot", store))
         return snapshot
 
-    def restore(self, snapshot: RunSnapshot, *store: Any) -> None:
-        self._get(self._scheduler.call("restore", snapshot, *store))
+    def restore(self, snapshot: RunSnapshot, store: StateStore) -> None:
+        self._get(self._scheduler.call("restore", snapshot, store))
 
     def committed(self) -> tuple[int, np.ndarray]:
         round, model = self._get(self._server.call("committed", self._last_reported))

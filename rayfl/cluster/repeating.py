@@ -8,7 +8,7 @@ from rayfl.config.scenario import Scenario
 
 def repeatable(scenario: Scenario) -> bool:
     """Whether a repeated client update has the same bits; with `secure` it would release its samples once more."""
-    private = [dp for phase in scenario.phases for dp in (phase.dp, phase.local.dp) if dp is not None]
+    private = [dp for phase in scenario.phases for dp in (phase.settings.dp, phase.local.dp) if dp is not None]
     return not any(dp.secure for dp in private)
 
 

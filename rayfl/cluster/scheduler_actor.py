@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from ray.util.metrics import Counter, Gauge
 
@@ -12,7 +11,9 @@ from rayfl.cluster.main_objects import install_main_objects
 from rayfl.cluster.workers import RayBackend
 from rayfl.config.scenario import Scenario
 from rayfl.config.user_modules import make_importable
-from rayfl.engine.scheduler import RunSnapshot, Scheduler
+from rayfl.engine.run_snapshot import RunSnapshot
+from rayfl.engine.scheduler import Scheduler
+from rayfl.engine.state_store import StateStore
 from rayfl.planning.events import Evaluated, Event, RoundDone, RoundSettled, Traffic
 from rayfl.planning.workload import Population
 
@@ -50,11 +51,11 @@ class SchedulerActor:
     def stop(self) -> None:
         self._scheduler.get().stop()
 
-    def snapshot(self, *store: Any) -> RunSnapshot:
-        return self._scheduler.get().snapshot(*store)
+    def snapshot(self, store: StateStore) -> RunSnapshot:
+        return self._scheduler.get().snapshot(store)
 
-    def restore(self, snapshot: RunSnapshot, *store: Any) -> None:
-        self._scheduler.get().restore(snapshot, *store)
+    def restore(self, snapshot: RunSnapshot, store: StateStore) -> None:
+        self._scheduler.get().restore(snapshot, store)
         self._metrics.restore(snapshot.traffic)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,7 @@ from rayfl.planning.workload import InitialModel, Workload
 if TYPE_CHECKING:
     from rayfl.algorithms.exchange import Exchange
     from rayfl.engine.reduction import HostAnswers
+    from rayfl.engine.state_store import StateStore, Stored
     from rayfl.planning.round_index import RoundIndex
 
 WorkloadsBox = list["ray.ObjectRef[tuple[Sequence[Workload], Protection]]"]
@@ -50,14 +51,16 @@ class ServerActor:
     def begin(self, round_index: RoundIndex, cohort: Sequence[int]) -> Exchange:
         return self._server.get().begin(round_index, cohort)
 
-    def receive(self, *parts: HostAnswers) -> tuple[Mapping[str, float], Exchange | None]:
-        return self._server.get().receive(*parts)
+    def receive(
+        self, round_index: RoundIndex, discounts: Sequence[float] | None, *parts: HostAnswers
+    ) -> tuple[Mapping[str, float], Exchange | None]:
+        return self._server.get().receive(round_index, discounts, *parts)
 
-    def adopt(self, round_index: RoundIndex, model: np.ndarray) -> None:
-        self._server.get().adopt(round_index, model)
+    def adopt(self, round_index: RoundIndex, weights: Sequence[float], *models: np.ndarray) -> None:
+        self._server.get().adopt(round_index, weights, *models)
 
-    def commit(self, round_index: RoundIndex) -> None:
-        self._server.get().commit(round_index)
+    def commit(self, round_index: RoundIndex, open_rounds: Collection[int]) -> None:
+        self._server.get().commit(round_index, open_rounds)
 
     def committed(self, last: int | None) -> tuple[int, np.ndarray]:
         return self._server.get().committed(last)
@@ -68,11 +71,17 @@ class ServerActor:
     def model_for(self, phase: int) -> np.ndarray:
         return self._server.get().model_for(phase)
 
-    def snapshot(self) -> ServerSnapshot:
-        return self._server.get().snapshot()
+    def snapshot(self, store: StateStore) -> ServerSnapshot:
+        return self._server.get().snapshot(store)
 
-    def restore(self, snapshot: ServerSnapshot) -> None:
-        self._server.get().restore(snapshot)
+    def restore(self, snapshot: ServerSnapshot, store: StateStore) -> None:
+        self._server.get().restore(snapshot, store)
+
+    def store_model(self, store: StateStore, model: np.ndarray) -> Stored:
+        return self._server.get().store_model(store, model)
+
+    def stored_model(self, store: StateStore, stored: Stored) -> np.ndarray:
+        return self._server.get().stored_model(store, stored)
 
     def workloads(self) -> WorkloadsBox:
         """What the phases train and how they are protected, whether or not the server itself could start."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     ConfigDict,
-    Discriminator,
     Field,
     NonNegativeInt,
+    PlainValidator,
     PositiveInt,
-    Tag,
+    SerializeAsAny,
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
@@ -21,7 +23,9 @@ from pydantic_core import PydanticCustomError
 
 from rayfl.config.local import Local, ServerTraining, Train
 from rayfl.config.privacy import ClientDP
+from rayfl.config.schedules import schedules
 from rayfl.config.section import Named, Section, check_idle, check_plain
+from rayfl.errors import ScenarioError
 
 
 class Bernoulli(Section):
@@ -112,10 +116,40 @@ with the phase's first model. `ema`: an exponential moving average of the global
 """
 
 
-class _Phase(Section):
-    """Keys that phases of every schedule share.
+@dataclass(frozen=True)
+class PhaseSettings:
+    """What any part of rayfl may ask of a phase, whether or not its schedule has the key.
 
     Attributes:
+        cohort: Which clients take part; all of them where the schedule has no such key.
+        order: Of the cohort.
+        eval_model: Which model is evaluated; None for the algorithm's own choice.
+        ema_decay: See `ParallelPhase`.
+        transforms: See `ParallelPhase`.
+        report: See `ParallelPhase`.
+        server_training: See `ParallelPhase`.
+        dp: Privacy of whole clients.
+    """
+
+    cohort: Cohort | Pooled = 1.0
+    order: str = "sampled"
+    eval_model: EvalModel | None = None
+    ema_decay: float = 0.99
+    transforms: tuple[Named, ...] = ()
+    report: tuple[str, ...] = ()
+    server_training: Local | None = None
+    dp: ClientDP | None = None
+
+
+class BasePhase(Section):
+    """Keys that phases of every schedule share; the keys of a schedule of your own derive from it.
+
+    A schedule supports what it has keys for: one with `eval_model` runs the algorithm's rounds on a server, and others
+    use its local objective alone; what `transforms`, `report`, `server_training` and `dp` ask for is refused without
+    them.
+
+    Attributes:
+        schedule: How its rounds run: a registered schedule or `package.module:object`.
         name: Unique in the scenario.
         algorithm: A registered algorithm or `package.module:object`, with its options.
         rounds: Number of rounds; 0 leaves the phase out.
@@ -123,21 +157,38 @@ class _Phase(Section):
         train: What of the network trains; see `Train`. The rest stays as it is, batch norm's statistics included, and
             is neither sent nor counted as traffic.
         local: How clients train.
-        local_objective_only: Of the schedule: whether only the algorithm's local objective is used, not its server.
-        messages: Of the schedule: what the protocol moves to and from a client in a relay.
-        noun: The schedule, for messages.
     """
 
-    local_objective_only: ClassVar[bool] = True
-    messages: ClassVar[tuple[Literal["model"], ...]] = ("model",)
-    noun: ClassVar[str]
-
+    schedule: str
     name: str
     algorithm: Named = Named(name="fedavg")
     rounds: NonNegativeInt = 0
     until: PositiveInt | None = None
     train: Train = "all"
     local: Local = Local()
+
+    @property
+    def settings(self) -> PhaseSettings:
+        """What was set, and defaults for keys that the schedule does not have."""
+        known = {field.name: getattr(self, field.name) for field in fields(PhaseSettings) if hasattr(self, field.name)}
+        return PhaseSettings(**known)
+
+    @property
+    def has_server(self) -> bool:
+        """Whether the algorithm's rounds run on a server; without one, only its local objective is used."""
+        return "eval_model" in type(self).model_fields
+
+    @property
+    def hides_cohort(self) -> bool:
+        """Whether who takes part stays hidden."""
+        dp = self.settings.dp
+        return dp is not None and dp.level == "central"
+
+    @property
+    def pool(self) -> Literal["clients", "server"] | None:
+        """Whose pooled samples train in place of clients; None where clients train."""
+        cohort = self.settings.cohort
+        return cohort.pool if isinstance(cohort, Pooled) else None
 
     @field_validator("algorithm", mode="before")
     @classmethod
@@ -146,13 +197,13 @@ class _Phase(Section):
         return {"name": "fedavg", **value} if isinstance(value, dict) else value
 
     @model_validator(mode="after")
-    def _rounds_or_until(self) -> _Phase:
+    def _rounds_or_until(self) -> BasePhase:
         if ("rounds" in self.model_fields_set) == (self.until is not None):
             raise ValueError("give either rounds, how many, or until, the last round counted through all phases")
         return self
 
 
-class ParallelPhase(_Phase):
+class ParallelPhase(BasePhase):
     """The whole cohort trains at once from one model, and the server aggregates.
 
     Attributes:
@@ -168,10 +219,6 @@ class ParallelPhase(_Phase):
         dp: Privacy of whole clients; see `ClientDP`.
     """
 
-    local_objective_only: ClassVar[bool] = False
-    noun: ClassVar[str] = "parallel phase"
-    order: ClassVar[str] = "sampled"
-
     schedule: Literal["parallel"] = "parallel"
     cohort: Cohort
     eval_model: EvalModel | None = None
@@ -180,11 +227,6 @@ class ParallelPhase(_Phase):
     report: tuple[str, ...] = ()
     server_training: ServerTraining | None = None
     dp: ClientDP | None = None
-
-    @property
-    def hides_cohort(self) -> bool:
-        """Whether who takes part stays hidden."""
-        return self.dp is not None and self.dp.level == "central"
 
     @field_validator("report")
     @classmethod
@@ -199,7 +241,7 @@ class ParallelPhase(_Phase):
         return self
 
 
-class RelayPhase(_Phase):
+class RelayPhase(BasePhase):
     """The model passes from client to client, each starting from what the previous one produced (CyclicFL's P1).
 
     Only the algorithm's local objective is used.
@@ -211,18 +253,10 @@ class RelayPhase(_Phase):
         dp: Privacy of whole clients, with `level = "local"`: each noises the change that it makes to the model.
     """
 
-    eval_model: ClassVar[EvalModel | None] = "global"
-    ema_decay: ClassVar[float] = 0.99
-    transforms: ClassVar[tuple[Named, ...]] = ()
-    report: ClassVar[tuple[str, ...]] = ()
-    server_training: ClassVar[ServerTraining | None] = None
-    noun: ClassVar[str] = "relay"
-
-    schedule: Literal["relay"]
+    schedule: str
     cohort: Cohort
     order: Literal["sampled", "fixed", "no_repeat"] = "sampled"
     dp: ClientDP | None = None
-    hides_cohort: ClassVar[bool] = False
 
     @field_validator("dp")
     @classmethod
@@ -234,7 +268,7 @@ class RelayPhase(_Phase):
         return dp
 
 
-class CentralPhase(_Phase):
+class CentralPhase(BasePhase):
     """Training on pooled samples, on one host, with the clients' own training code; only the local objective is used.
 
     Attributes:
@@ -242,38 +276,48 @@ class CentralPhase(_Phase):
             (`data.server_share`).
     """
 
-    eval_model: ClassVar[EvalModel | None] = "global"
-    ema_decay: ClassVar[float] = 0.99
-    transforms: ClassVar[tuple[Named, ...]] = ()
-    report: ClassVar[tuple[str, ...]] = ()
-    server_training: ClassVar[ServerTraining | None] = None
-    order: ClassVar[str] = "sampled"
-    dp: ClassVar[ClientDP | None] = None
-    hides_cohort: ClassVar[bool] = False
-    messages: ClassVar[tuple[Literal["model"], ...]] = ()
-    noun: ClassVar[str] = "central training"
-
     schedule: Literal["central"]
     data: Literal["clients", "server"] = "clients"
 
     @property
     def cohort(self) -> Pooled:
+        """What trains in place of clients."""
         return Pooled(pool=self.data)
 
 
-def _schedule(value: Any) -> Any:
-    given = value.get("schedule", "parallel") if isinstance(value, dict) else getattr(value, "schedule", None)
-    return given if isinstance(given, str) else None
+def config_of(schedule: str) -> type[BasePhase]:
+    """The keys of the phases of a schedule.
+
+    Args:
+        schedule: Its registered name, or `package.module:object`.
+
+    Raises:
+        ScenarioError: There is no such schedule, or it does not say what its keys are.
+    """
+    config = getattr(schedules.resolve(schedule), "config", None)
+    if not (isinstance(config, type) and issubclass(config, BasePhase)):
+        raise ScenarioError(
+            f"'{schedule}' names no keys; give it `config`, a class derived from {__name__}.{BasePhase.__name__}"
+        )
+    return config
+
+
+def _of_its_schedule(value: Any) -> BasePhase:
+    if isinstance(value, BasePhase):
+        return value
+    name = value.get("schedule", "parallel") if isinstance(value, Mapping) else None
+    if not isinstance(name, str) or (name not in schedules and ":" not in name):
+        shipped = "'parallel', 'relay' or 'central'"
+        raise PydanticCustomError(
+            "schedule", "schedule must be {shipped}, or 'package.module:object'", {"shipped": shipped}
+        )
+    try:
+        return config_of(name).model_validate(value)
+    except ScenarioError as error:
+        raise ValueError(f"schedule: {error}") from None
 
 
 Phase = Annotated[
-    Annotated[ParallelPhase, Tag("parallel")]
-    | Annotated[RelayPhase, Tag("relay")]
-    | Annotated[CentralPhase, Tag("central")],
-    Discriminator(
-        _schedule,
-        custom_error_type="schedule",
-        custom_error_message="schedule must be 'parallel', 'relay' or 'central'",
-    ),
+    SerializeAsAny[ParallelPhase | RelayPhase | CentralPhase | BasePhase], PlainValidator(_of_its_schedule)
 ]
-"""An ordered part of a scenario."""
+"""An ordered part of a scenario, with the keys of its schedule."""

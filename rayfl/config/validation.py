@@ -8,6 +8,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from rayfl.config.phase import config_of
 from rayfl.config.renamed import new_name
 from rayfl.registry import nearest
 from rayfl.wording import KeyPath, in_words
@@ -33,6 +34,7 @@ def explain(
         fields = [*_fields(schema, path[:-1]), *(also_known if len(path) == 1 else ())]
         if str(path[-1]) in fields:
             return "has no effect with this schedule; leave it out"
+        fields = [*_of_own_schedule(tables, path)] or fields
         return f"unknown key; {nearest(str(path[-1]), fields)}" if fields else "unknown key"
 
     lines: list[str] = []
@@ -94,6 +96,13 @@ def without_none(annotation: Any) -> Any:
     """`X` of `X | None`; anything else as it is."""
     members = [member for member in get_args(annotation) if member is not type(None)]
     return members[0] if len(members) == 1 and type(None) in get_args(annotation) else annotation
+
+
+def _of_own_schedule(tables: Any, path: KeyPath) -> Sequence[str]:
+    """The keys of a phase whose schedule is the user's own, where the path is that of one of its keys."""
+    phase = _at(tables, path[:-1]) if path[0] == "phases" and len(path) == 3 else None
+    schedule = phase.get("schedule") if isinstance(phase, Mapping) else None
+    return list(config_of(schedule).model_fields) if isinstance(schedule, str) and ":" in schedule else ()
 
 
 def _fields(schema: type[BaseModel], path: KeyPath) -> Sequence[str]:

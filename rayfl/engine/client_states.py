@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 
-import numpy as np
 import torch
 
 from rayfl.algorithms.state import Scope
+from rayfl.engine.committed_rounds import KEPT, CommittedRounds
+from rayfl.engine.state_store import StateStore, StoredState
 from rayfl.errors import RayflError
 from rayfl.planning.round_index import RoundIndex
 
 State = dict[str, torch.Tensor]
-Snapshot = dict[int, dict[str, np.ndarray]]
-"""Every client's state by its number, then by scope and name: `phase/control`."""
 
 
 class ClientStates:
@@ -21,112 +21,161 @@ class ClientStates:
 
     A client update works on a copy. What it leaves is staged: later exchanges of the same round see it, and it replaces
     the client's state only when the round is committed. A repeated update therefore never applies twice.
+
+    Every call says which round left the client's state (`CommittedRounds`), None where there is none yet, so that a
+    host that was restarted, or whose calls came out of order, trains no client from a wrong state.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[str, dict[int, State]] = {"phase": {}, "run": {}}
-        self._staged: dict[int, State] = {}
-        self._phase = self._round = self._commits = 0
+        self._rounds = CommittedRounds()
+        self._kept: dict[Scope, dict[int, State]] = {scope: {} for scope in KEPT}
+        self._staged: defaultdict[int, dict[int, State]] = defaultdict(dict)
+        self._written: dict[tuple[int, Scope], StoredState] = {}
 
     def open(
-        self, client: int, round_index: RoundIndex, exchange: int, commits: int | None, device: torch.device
+        self,
+        client: int,
+        round_index: RoundIndex,
+        exchange: int,
+        committed: Mapping[int, int] | None,
+        device: torch.device,
     ) -> State:
         """Returns a copy of the client's state on a device.
 
         Args:
             client: The client's number.
-            round_index: The current round; what an earlier phase or round was to keep no longer is dropped.
+            round_index: The current round.
             exchange: Number of the exchange in its round.
-            commits: Number of rounds that must have been committed here; None where the phase keeps nothing beyond its
-                rounds, so that nothing is missed on a host that was restarted.
+            committed: By client, the round that left its state; None where the phase keeps nothing beyond its rounds,
+                so that nothing is missed on a host that was restarted.
             device: Where the copy goes.
 
         Raises:
-            RayflError: The host was restarted and has lost the states.
+            RayflError: The state is lost, or of another round.
         """
-        if round_index.phase != self._phase:
-            self._phase, self._kept["phase"] = round_index.phase, {}
-        if round_index.round != self._round:
-            self._round, self._staged = round_index.round, {}
-        if commits is not None and (commits != self._commits or (exchange and client not in self._staged)):
-            raise _lost(commits)
-        kept = {**self._kept["run"].get(client, {}), **self._kept["phase"].get(client, {})}
-        state = self._staged.get(client, kept) if exchange else kept
-        return {name: tensor.to(device, copy=True) for name, tensor in state.items()}
+        self._enter(round_index.phase)
+        if committed is None:
+            for round in [round for round in self._staged if round < round_index.round]:
+                del self._staged[round]
+        else:
+            self._check(client, committed.get(client), round_index.phase)
+        staged = self._staged[round_index.round]
+        if committed is not None and exchange and client not in staged:
+            raise _lost(client, f"exchange {exchange - 1} of round {round_index.round}")
+        state = staged.get(client) if exchange else None
+        return _copy(self._all(client) if state is None else state, device)
 
-    def kept(self, client: int, phase: int, commits: int | None, device: torch.device) -> State:
-        """Returns a copy of what a client keeps between two rounds, on a device.
-
-        Args:
-            client: The client's number.
-            phase: The current phase.
-            commits: As for `open`.
-            device: Where the copy goes.
+    def kept(self, client: int, phase: int, committed: Mapping[int, int] | None, device: torch.device) -> State:
+        """Returns a copy of what a client keeps between two rounds, on a device; arguments as for `open`.
 
         Raises:
-            RayflError: The host was restarted and has lost the states.
+            RayflError: The state is lost, or of another round.
         """
-        if commits is not None and commits != self._commits:
-            raise _lost(commits)
-        of_phase = self._kept["phase"].get(client, {}) if phase == self._phase else {}
-        kept = {**self._kept["run"].get(client, {}), **of_phase}
-        return {name: tensor.to(device, copy=True) for name, tensor in kept.items()}
+        self._enter(phase)
+        if committed is not None:
+            self._check(client, committed.get(client), phase)
+        return _copy(self._all(client), device)
 
-    def stage(self, client: int, state: Mapping[str, torch.Tensor]) -> None:
+    def stage(self, client: int, round: int, state: Mapping[str, torch.Tensor]) -> None:
         """Stages a copy of the state that a client update left."""
         # a copy: what an algorithm keeps may be a view of the resident model, which the next update overwrites; in main
         # memory, since a GPU's would fill up with clients
-        self._staged[client] = {name: tensor.detach().to("cpu", copy=True) for name, tensor in state.items()}
+        self._staged[round][client] = _copy(state, torch.device("cpu"))
 
-    def commit(self, clients: Collection[int], scopes: Mapping[str, Scope]) -> None:
-        """Replaces the kept states of this host's clients by those that the round staged.
+    def commit(self, round_index: RoundIndex, clients: Collection[int], scopes: Mapping[str, Scope]) -> None:
+        """Replaces the kept states of this host's clients by those that a round staged.
 
         Args:
+            round_index: The round.
             clients: The host's clients that took part.
             scopes: The scope of every name that the phase declares; state of scope `round` is dropped.
 
         Raises:
             RayflError: One of them has staged nothing, so this host was restarted.
         """
-        if not self._staged.keys() >= set(clients):
-            raise _lost(self._commits)
-        for client, state in self._staged.items():
+        self._enter(round_index.phase)
+        staged = self._staged[round_index.round]
+        for client in clients:
+            if client not in staged:
+                raise _lost(client, f"round {round_index.round}")
+        declared = set(scopes.values())
+        self._rounds.commit(round_index, clients, declared)
+        for client in clients:
             for scope, kept in self._kept.items():
                 # what this phase does not declare, an earlier one keeps through the run
-                own = {name: tensor for name, tensor in state.items() if scopes.get(name, "run") == scope}
-                if own:
+                own = {name: tensor for name, tensor in staged[client].items() if scopes.get(name, "run") == scope}
+                if own or scope in declared:
                     kept[client] = own
-                else:
-                    kept.pop(client, None)
-        self._staged = {}
-        self._commits += 1
+        for round in [round for round in self._staged if round <= round_index.round]:
+            del self._staged[round]
 
-    def snapshot(self, phase: int) -> Snapshot:
-        """The committed states of a phase, as plain data."""
-        result: Snapshot = {}
-        for scope, kept in self._kept.items():
-            if scope == "phase" and phase != self._phase:  # they are an earlier phase's
-                continue
-            for client, state in kept.items():
-                named = {f"{scope}/{name}": tensor.numpy().copy() for name, tensor in state.items()}
-                result.setdefault(client, {}).update(named)
-        return result
+    def snapshot(self, phase: int, store: StateStore) -> list[StoredState]:
+        """Writes the states that clients keep in a phase to a store.
 
-    def restore(self, states: Snapshot, phase: int, commits: int) -> None:
+        A state that is there already, from an earlier snapshot, is not written again.
+
+        Returns:
+            What was written where, by client and scope.
+        """
+        before, self._written = self._written, {}
+        for client, scope, round in self._rounds.items(phase):
+            entry = before.get((client, scope))
+            if entry is None or entry.round != round or not store.holds(entry.stored):
+                arrays = {name: tensor.numpy() for name, tensor in self._kept[scope][client].items()}
+                entry = StoredState(client, round, scope, store.write(arrays))
+            self._written[client, scope] = entry
+        return list(self._written.values())
+
+    def restore(self, states: Sequence[StoredState], phase: int, store: StateStore) -> None:
         """Replaces everything by a snapshot's states.
 
         Args:
-            states: The states of this host's clients.
-            phase: The phase that they are from.
-            commits: Number of rounds that had been committed.
+            states: Those of this host's clients.
+            phase: The phase of the snapshot's round.
+            store: Where they are.
+
+        Raises:
+            RayflError: A state is missing or damaged.
         """
-        self._kept, self._staged = {"phase": {}, "run": {}}, {}
-        self._phase, self._commits = phase, commits
-        for client, state in states.items():
-            for key, values in state.items():
-                scope, _, name = key.partition("/")
-                self._kept[scope].setdefault(client, {})[name] = torch.from_numpy(np.array(values))
+        self._kept, self._written = {scope: {} for scope in KEPT}, {}
+        self._staged.clear()
+        self._rounds.restore(phase, ((state.client, state.scope, state.round) for state in states))
+        for state in states:
+            arrays = store.read(state.stored)
+            self._kept[state.scope][state.client] = {name: torch.from_numpy(array) for name, array in arrays.items()}
+            self._written[state.client, state.scope] = state
+
+    def _enter(self, phase: int) -> None:
+        if self._rounds.enter(phase):
+            self._kept["phase"] = {}
+
+    def _all(self, client: int) -> State:
+        return {**self._kept["run"].get(client, {}), **self._kept["phase"].get(client, {})}
+
+    def _check(self, client: int, committed: int | None, phase: int) -> None:
+        held = self._rounds.of(client, phase)
+        if held == committed:
+            return
+        if held is None:
+            raise _lost(client, f"round {committed}")
+        if committed is not None and held < committed:
+            raise RayflError(
+                f"the state of client {client} is lost: its host has that of round {held}, and round {committed} left "
+                "another; run the scenario again"
+            )
+        follows = "finds none" if committed is None else f"follows round {committed}"
+        raise RayflError(
+            f"the state of client {client} is out of order: its host has that of round {held} already, and this call "
+            f"{follows}; a schedule must commit a client's rounds in their order"
+        )
 
 
-def _lost(commits: int) -> RayflError:
-    return RayflError(f"the states of this host's clients are lost: it was restarted after {commits} committed rounds")
+def _copy(state: Mapping[str, torch.Tensor], device: torch.device) -> State:
+    return {name: tensor.detach().to(device, copy=True) for name, tensor in state.items()}
+
+
+def _lost(client: int, left_by: str) -> RayflError:
+    return RayflError(
+        f"the state of client {client} is lost: {left_by} left one, and its host, which was restarted, has none; run "
+        "the scenario again"
+    )

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
 import torch
 
-from rayfl.algorithms.exchange import MORE_IF_SUMMED, Answer, Exchange
+from rayfl.algorithms.exchange import MORE_IF_SUMMED, Answer, Exchange, Part
 from rayfl.config.scenario import Scenario
 from rayfl.data.device_copy import to_tensor
 from rayfl.data.pools import pool_number
-from rayfl.engine.client_states import ClientStates, Snapshot
+from rayfl.engine.client_states import ClientStates
 from rayfl.engine.device import choose_device
 from rayfl.engine.failed_update import told_as_client_error
 from rayfl.engine.host_evaluation import HostEvaluation
@@ -22,12 +22,13 @@ from rayfl.engine.platform_facts import platform_facts, processor_name
 from rayfl.engine.reduction import HostAnswers, Reduction
 from rayfl.engine.resident import Resident
 from rayfl.engine.scoring import Score
+from rayfl.engine.state_store import StateStore, StoredState
 from rayfl.engine.threads import use_threads
 from rayfl.errors import RayflError
 from rayfl.local.context import ClientContext, ClientState, ClientStreams
 from rayfl.local.requests import ClientUpdate
 from rayfl.planning.events import Evaluated
-from rayfl.planning.phase_plan import Protection, commits_before, plan_phases
+from rayfl.planning.phase_plan import Protection, plan_phases
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.slices import Slice
 from rayfl.planning.update_report import ReportBuilder, UpdateReport
@@ -79,7 +80,11 @@ class Host:
         return where | platform_facts(self._device)
 
     def answer(
-        self, round_index: RoundIndex, clients: Sequence[int], exchange: Exchange
+        self,
+        round_index: RoundIndex,
+        clients: Sequence[int],
+        exchange: Exchange,
+        committed: Mapping[int, int] | None = None,
     ) -> tuple[HostAnswers, UpdateReport]:
         """Runs one exchange of a parallel round for some clients.
 
@@ -87,6 +92,7 @@ class Host:
             round_index: Position of the round within the scenario.
             clients: This host's part of the cohort.
             exchange: What the server sends.
+            committed: By client, the last committed round that left it a state; clients without one are left out.
 
         Returns:
             The clients' answers, reduced, and a report on their updates.
@@ -119,7 +125,7 @@ class Host:
             return answer
 
         for client in clients:
-            self._update(round_index, client, update, exchange.number, shared)
+            self._update(round_index, client, update, exchange.number, shared, committed)
         return reduction.result(), report.result()
 
     def answer_for_server(self, round_index: RoundIndex, exchange: Exchange) -> tuple[HostAnswers, UpdateReport]:
@@ -149,7 +155,11 @@ class Host:
         return reduction.result(), report.result()
 
     def relay(
-        self, round_index: RoundIndex, clients: Sequence[int], model: np.ndarray
+        self,
+        round_index: RoundIndex,
+        clients: Sequence[int],
+        model: np.ndarray,
+        committed: Mapping[int, int] | None = None,
     ) -> tuple[np.ndarray, UpdateReport]:
         """Runs a segment of a relay: each client trains from what the previous one produced.
 
@@ -157,6 +167,7 @@ class Host:
             round_index: Position of the round within the scenario.
             clients: The segment, in order.
             model: float32 [length of the model], what the first client starts from.
+            committed: As for `answer`.
 
         Returns:
             The last client's model vector, and a report on the updates.
@@ -165,7 +176,8 @@ class Host:
             ClientError: The first client update that failed.
         """
         plan, report = self._plans[round_index.phase], ReportBuilder()
-        algorithm, messages = plan.algorithm, plan.phase.messages
+        algorithm = plan.algorithm
+        messages: tuple[Part, ...] = () if plan.phase.pool else ("model",)  # pooled samples are no client's
         traffic = self._sizes[round_index.phase].traffic(messages, messages)
         hiding = plan.hiding
 
@@ -178,30 +190,35 @@ class Host:
 
         vector = to_tensor(model, slice(None), self._device)
         for client in clients:
-            vector = self._update(round_index, client, update)
+            vector = self._update(round_index, client, update, committed=committed)
         return vector.cpu().numpy(), report.result()
 
     def commit(self, round_index: RoundIndex, clients: Sequence[int]) -> None:
         """Keeps the states that these clients' updates left, now that the round is over."""
-        self._states.commit(clients, self._plans[round_index.phase].client_state)
+        self._states.commit(round_index, clients, self._plans[round_index.phase].client_state)
 
-    def snapshot(self, round_index: RoundIndex) -> Snapshot:
-        """The states of this host's clients, after a committed round."""
-        return self._states.snapshot(round_index.phase)
+    def snapshot(self, round_index: RoundIndex, store: StateStore) -> list[StoredState]:
+        """Writes the states of this host's clients, after a committed round, to a store; returns where they are."""
+        return self._states.snapshot(round_index.phase, store)
 
-    def restore(self, round_index: RoundIndex, states: Snapshot) -> None:
-        """Continues after a committed round with the given states of this host's clients."""
-        number = RoundIndex(round_index.phase, round_index.round + 1, round_index.round_in_phase + 1)
-        commits = commits_before(self._plans, number.phase, number.round_in_phase)
-        self._states.restore(states, round_index.phase, commits)
+    def restore(self, round_index: RoundIndex, states: Sequence[StoredState], store: StateStore) -> None:
+        """Continues after a committed round with the states of this host's clients, read from a store."""
+        self._states.restore(states, round_index.phase, store)
 
-    def evaluate(self, round_index: RoundIndex, model: np.ndarray, slices: Sequence[Slice]) -> list[Score]:
+    def evaluate(
+        self,
+        round_index: RoundIndex,
+        model: np.ndarray,
+        slices: Sequence[Slice],
+        committed: Mapping[int, int] | None = None,
+    ) -> list[Score]:
         """Scores a model vector on slices of what nobody trains on.
 
         Args:
             round_index: The round that the model is from.
             model: float32 [length of the model].
             slices: What to score.
+            committed: As for `answer`.
 
         Returns:
             One score per slice.
@@ -209,7 +226,7 @@ class Host:
         Raises:
             ClientError: Personalisation of a client failed.
         """
-        return self._evaluation.scores(round_index, model, slices)
+        return self._evaluation.scores(round_index, model, slices, committed)
 
     def summarize(self, round_index: RoundIndex, *scores: Sequence[Score]) -> Evaluated:
         """Combines what hosts scored of a round's model.
@@ -231,6 +248,7 @@ class Host:
         update: Callable[[ClientContext], ClientUpdate[T]],
         exchange: int = 0,
         first_model: torch.Tensor | None = None,
+        committed: Mapping[int, int] | None = None,
     ) -> T:
         """Runs one client update in isolation; whatever goes wrong in it becomes a ClientError."""
         plan, phase, seed = self._plans[round_index.phase], round_index.phase, self._scenario.seed
@@ -239,8 +257,8 @@ class Host:
         with told_as_client_error(client_id, self._index, plan.phase.name, round_index.round, who):
             declared, kept = {} if at_server else plan.client_state, {}
             if declared:
-                keeps, before = plan.keeps_client_state, commits_before(self._plans, phase, round_index.round_in_phase)
-                kept = self._states.open(client_id, round_index, exchange, before if keeps else None, self._device)
+                expected = (committed or {}) if plan.keeps_client_state else None
+                kept = self._states.open(client_id, round_index, exchange, expected, self._device)
             state = ClientState(kept, frozenset(declared))
             streams = ClientStreams(seed, phase, round_index.round, exchange, client_id)
             resident, local = self._residents[phase], plan.local(exchange)
@@ -253,12 +271,12 @@ class Host:
                 first_model,
                 self._sizes[phase].num_params,
                 plan.train,
-                frozenset(plan.phase.report),
+                frozenset(plan.phase.settings.report),
                 plan.noise_multiplier(client_id) if local.dp else None,
             )
             result = resident.run(client, update)
             if declared:
-                self._states.stage(client_id, state)
+                self._states.stage(client_id, round_index.round, state)
             return result
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -18,7 +18,7 @@ from rayfl.engine.scoring import Score
 from rayfl.errors import RayflError
 from rayfl.local.context import ClientContext, ClientState, ClientStreams
 from rayfl.local.requests import ClientUpdate, LocalTraining
-from rayfl.planning.phase_plan import PhasePlan, commits_before, scores_personal_models
+from rayfl.planning.phase_plan import PhasePlan, scores_personal_models
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.slices import Slice
 from rayfl.user_code import their_traceback
@@ -48,12 +48,15 @@ class HostEvaluation:
         self._host, self._scenario, self._device = host, scenario, device
         self._plans, self._residents, self._states = plans, residents, states
 
-    def scores(self, round_index: RoundIndex, model: np.ndarray, slices: Sequence[Slice]) -> list[Score]:
+    def scores(
+        self, round_index: RoundIndex, model: np.ndarray, slices: Sequence[Slice], committed: Mapping[int, int] | None
+    ) -> list[Score]:
         """Scores a model vector on slices; see `Host.evaluate`."""
         vector = to_tensor(model, slice(None), self._device)
         personal: list[Score] = []
         if scores_personal_models(self._scenario, self._plans[round_index.phase]):
-            personal = self._of_personal_models(round_index, vector, [part for part in slices if part.client >= 0])
+            own = [part for part in slices if part.client >= 0]
+            personal = self._of_personal_models(round_index, vector, own, committed)
             slices = [part for part in slices if part.client < 0]
         shared = self._of_global_model(round_index, vector, [part for part in slices if not part.personalized])
         return (
@@ -72,17 +75,19 @@ class HostEvaluation:
             raise RayflError(f"the evaluation on host {self._host} raised\n{their_traceback(error)}") from None
 
     def _of_personal_models(
-        self, round_index: RoundIndex, vector: torch.Tensor, slices: Sequence[Slice]
+        self,
+        round_index: RoundIndex,
+        vector: torch.Tensor,
+        slices: Sequence[Slice],
+        committed: Mapping[int, int] | None,
     ) -> list[Score]:
         """Scores every client's own model on its slices, from what it keeps after the round."""
         plan, resident = self._plans[round_index.phase], self._residents[round_index.phase]
-        commits = commits_before(self._plans, plan.number, round_index.round_in_phase + 1)
         scores = []
         for client_id, parts in groupby(slices, key=lambda part: part.client):
             with told_as_client_error(client_id, self._host, plan.phase.name, round_index.round):
-                kept = self._states.kept(
-                    client_id, plan.number, commits if plan.keeps_client_state else None, self._device
-                )
+                expected = (committed or {}) if plan.keeps_client_state else None
+                kept = self._states.kept(client_id, plan.number, expected, self._device)
                 client = resident.context(
                     client_id,
                     plan.phase.local,

@@ -13,8 +13,10 @@ from rayfl.engine.device import settings_restored
 from rayfl.engine.host import Host
 from rayfl.engine.initial_model import TORCH_GLOBALS
 from rayfl.engine.job import Job, Session
-from rayfl.engine.scheduler import RunSnapshot, Scheduler
+from rayfl.engine.run_snapshot import RunSnapshot
+from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
+from rayfl.engine.state_store import StateStore
 from rayfl.planning.events import Event
 
 
@@ -90,13 +92,13 @@ class InlineSession:
         """Makes the round that was just settled the last one."""
         self._scheduler.stop()
 
-    def snapshot(self, *store: Any) -> RunSnapshot:
+    def snapshot(self, store: StateStore) -> RunSnapshot:
         """Returns the state after the last committed round."""
-        return self._scheduler.snapshot(*store)
+        return self._scheduler.snapshot(store)
 
-    def restore(self, snapshot: RunSnapshot, *store: Any) -> None:
+    def restore(self, snapshot: RunSnapshot, store: StateStore) -> None:
         """Goes on after the round of a snapshot."""
-        self._scheduler.restore(snapshot, *store)
+        self._scheduler.restore(snapshot, store)
 
 
 @contextmanager

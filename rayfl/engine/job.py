@@ -20,7 +20,8 @@ from rayfl.privacy.samples.planning import SamplePlan
 from rayfl.tasks.metrics.building import build_metrics
 
 if TYPE_CHECKING:
-    from rayfl.engine.scheduler import RunSnapshot
+    from rayfl.engine.run_snapshot import RunSnapshot
+    from rayfl.engine.state_store import StateStore
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class Session(Protocol):
     def stop(self) -> None:
         """Makes the last committed round the last one; to be called while its `RoundSettled` is handled."""
 
-    def snapshot(self, *store: Any) -> RunSnapshot:
+    def snapshot(self, store: StateStore) -> RunSnapshot:
         """The state after the last committed round, for `restore` of another session of the same job.
 
         The scheduler must not be at work: to be called while a `RoundSettled` is handled (`Job.settles`), or after the
@@ -129,7 +130,7 @@ class Session(Protocol):
             store: As for `Scheduler.snapshot`.
         """
 
-    def restore(self, snapshot: RunSnapshot, *store: Any) -> None:
+    def restore(self, snapshot: RunSnapshot, store: StateStore) -> None:
         """Goes on after the round of a snapshot, on any number of hosts; to be called before `events`.
 
         Args:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Sequence
-
-import numpy as np
+from collections.abc import Generator, Mapping, Sequence
 
 from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import home
@@ -34,7 +32,13 @@ class PendingEvaluations:
         return last or index.round % self._scenario.evaluation.every == 0
 
     def submit(
-        self, index: RoundIndex, model: Ref, hosts: Sequence[int], slices: Sequence[Slice], at_home: bool = False
+        self,
+        index: RoundIndex,
+        model: Ref,
+        hosts: Sequence[int],
+        slices: Sequence[Slice],
+        at_home: bool = False,
+        committed: Mapping[int, int] | None = None,
     ) -> None:
         """Spreads the evaluation of a round's model on slices over some hosts.
 
@@ -44,6 +48,7 @@ class PendingEvaluations:
             hosts: The hosts; all of them where `at_home`.
             slices: What to score.
             at_home: Whether every slice goes to the host that keeps its client's state.
+            committed: By client, the round that left that state.
         """
         scores = []
         for position, host in enumerate(hosts):
@@ -52,16 +57,15 @@ class PendingEvaluations:
                 part = [cut for cut in part if cut.client < 0]
                 part += [cut for cut in slices if cut.client >= 0 and home(cut.client, len(hosts)) == host]
             if part:
-                scores.append(self._backend.hosts[host].call("evaluate", index, model, part))
+                scores.append(self._backend.hosts[host].call("evaluate", index, model, part, committed))
         # put together on a host too: the states of metrics may be large, and metrics may need PyTorch
         summary = self._backend.hosts[hosts[0]].call("summarize", index, *scores)
         named = ", ".join(map(str, hosts))
         self._under_way.append((index, model, Call(summary, f"hosts {named}: evaluation")))
 
-    def outstanding(self, committed: RoundIndex) -> list[tuple[RoundIndex, np.ndarray]]:
-        """Rounds up to the last committed one whose evaluation was not reported yet, and their models."""
-        waiting = [(index, model) for index, model, _ in self._under_way if index.round <= committed.round]
-        return [(index, np.array(self._backend.get(model))) for index, model in waiting]
+    def outstanding(self, committed: RoundIndex) -> list[tuple[RoundIndex, Ref]]:
+        """Rounds up to the last committed one whose evaluation was not reported yet, and references to their models."""
+        return [(index, model) for index, model, _ in self._under_way if index.round <= committed.round]
 
     def collect(self, left: int) -> Generator[Event, None, None]:
         """Reports evaluations, oldest first, until at most `left` are under way."""

@@ -7,6 +7,7 @@ from rayfl.algorithms.diagnostics import ALWAYS_KNOWN, DIVERGENCE
 from rayfl.algorithms.power_of_choice import PowerOfChoice
 from rayfl.config.local import RATE_KEYS, Local
 from rayfl.config.scenario import Scenario
+from rayfl.engine.schedules.building import schedule_of
 from rayfl.errors import ScenarioError
 from rayfl.planning.phase_plan import PhasePlan, plan_phases, scores_personal_models
 from rayfl.privacy.clients.checks import check_hides_clients
@@ -42,10 +43,15 @@ def check_scenario(scenario: Scenario) -> None:
         )
     for plan in plans:
         where = f"phases.{plan.phase.name}"
-        if plan.phase.local_objective_only:
-            _check_local_objective(plan, where)
-        else:
+        schedule = schedule_of(plan.phase)
+        if plan.phase.has_server:
             _check_optimizer(plan, where)
+        else:
+            _check_local_objective(plan, schedule.noun, where)
+        try:
+            schedule.check(plan, scenario)
+        except ScenarioError as error:
+            raise ScenarioError(f"{where}.{error}") from None
         _check_local_keys(plan, where)
         _check_eval_model(plan, where)
         _check_report(plan, where)
@@ -67,8 +73,8 @@ def _check_cpu(scenario: Scenario) -> None:
                 raise ScenarioError(f"{section}.{key}: has no effect on the CPU, on which this runs; leave it out")
 
 
-def _check_local_objective(plan: PhasePlan, where: str) -> None:
-    name, algorithm, noun = plan.phase.algorithm.name, plan.algorithm, plan.phase.noun
+def _check_local_objective(plan: PhasePlan, noun: str, where: str) -> None:
+    name, algorithm = plan.phase.algorithm.name, plan.algorithm
     if algorithm.no_relay:
         raise ScenarioError(
             f"{where}: there is no {noun} of '{name}': {algorithm.no_relay}; use it in a parallel phase"
@@ -102,7 +108,7 @@ def _check_optimizer(plan: PhasePlan, where: str) -> None:
 
 def _check_report(plan: PhasePlan, where: str) -> None:
     known = (*ALWAYS_KNOWN, *plan.algorithm.reports)
-    for name in plan.phase.report:
+    for name in plan.phase.settings.report:
         if name not in known:
             raise ScenarioError(
                 f"{where}.report: '{plan.phase.algorithm.name}' reports no '{name}'; {nearest(name, known)}"
@@ -134,8 +140,8 @@ def _check_eval_model(plan: PhasePlan, where: str) -> None:
             f"{where}.eval_model: '{rule}' leaves out what the server of '{name}' does after its clients have trained; "
             f"use {' or '.join(map(repr, allowed))}"
         )
-    if plan.phase.server_training and rule not in ("global", "ema"):
-        default = "" if plan.phase.eval_model else f", the default of '{name}',"
+    if plan.phase.settings.server_training and rule not in ("global", "ema"):
+        default = "" if plan.phase.settings.eval_model else f", the default of '{name}',"
         raise ScenarioError(
             f"{where}.server_training: trains the global model, and eval_model = '{rule}'{default} evaluates another; "
             "use eval_model = 'global'"

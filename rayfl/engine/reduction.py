@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -160,6 +160,30 @@ def reduce_hosts(parts: Sequence[HostAnswers], fraction_bits: int) -> Answers:
         maxima={name: combine_maxima(name, [part.maxima[name] for part in parts]) for name in parts[0].maxima},
         each=_one_by_one(singles) if singles else {},
     )
+
+
+def reduce_discounted(parts: Sequence[HostAnswers], discounts: Sequence[float], fraction_bits: int) -> Answers:
+    """The same where the values of some parts count less; their weights, plain sums and maxima count as they are.
+
+    Parts of equal discount are summed exactly before it is applied, so that results depend on no number of hosts.
+
+    Args:
+        parts: Of the hosts, in any order.
+        discounts: One per part.
+        fraction_bits: See `ExactSum`.
+
+    Raises:
+        RayflError: As `reduce_hosts`, or answers are wanted one by one.
+    """
+    if any(part.each for part in parts):
+        raise RayflError("answers that are wanted one by one (each=True) cannot be discounted")
+    whole = reduce_hosts(parts, fraction_bits)
+    totals: dict[str, np.ndarray] = {name: np.zeros_like(total) for name, total in whole.totals.items()}
+    for discount in sorted(set(discounts), reverse=True):
+        own = [part for part, its in zip(parts, discounts, strict=True) if its == discount]
+        for name, total in totals.items():
+            total += discount * combine(name, [part.totals[name] for part in own], fraction_bits)
+    return replace(whole, totals=totals)
 
 
 def _one_by_one(singles: Sequence[OneAnswer]) -> dict[str, Updates]:

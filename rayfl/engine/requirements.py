@@ -8,12 +8,12 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from rayfl.config.local import Local, Train
-from rayfl.config.phase import CentralPhase
 from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
 from rayfl.data.checking import are_class_labels
 from rayfl.data.pools import pool_number
 from rayfl.data.store import ShardStore
+from rayfl.engine.schedules.building import schedule_of
 from rayfl.engine.scoring import Scorer
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.draws import smallest
@@ -117,6 +117,10 @@ def _check_cohorts(plan: PhasePlan, store: ShardStore) -> None:
         plan.algorithm.check_cohort(*sizes)
     except ScenarioError as error:
         raise ScenarioError(f"phases.{plan.phase.name}.algorithm.{error}") from None
+    try:
+        schedule_of(plan.phase).check_cohort(plan, *sizes)
+    except ScenarioError as error:
+        raise ScenarioError(f"phases.{plan.phase.name}.{error}") from None
 
 
 def _running_statistics(network: nn.Module) -> str:
@@ -130,11 +134,11 @@ def _check_server(plan: PhasePlan, scenario: Scenario, network: nn.Module, store
     where = f"phases.{plan.phase.name}"
     if store.server is None:
         wanted = ""
-        if isinstance(plan.phase, CentralPhase) and plan.phase.data == "server":
+        if plan.phase.pool == "server":
             wanted = f"{where}.data"
         elif "server" in plan.algorithm.asks():
             wanted = f"{where}.algorithm"
-        elif plan.phase.server_training:
+        elif plan.phase.settings.server_training:
             wanted = f"{where}.server_training"
         if wanted:
             raise ScenarioError(f"{wanted}: the server holds no samples; give it some with data.server_share")
@@ -143,7 +147,7 @@ def _check_server(plan: PhasePlan, scenario: Scenario, network: nn.Module, store
         plan.algorithm.check_server(len(store.server), cohort_sizes(plan.phase, store.num_clients)[1])
     except ScenarioError as error:
         raise ScenarioError(f"{where}.algorithm: {error}") from None
-    if training := plan.phase.server_training:
+    if training := plan.phase.settings.server_training:
         where = f"{where}.server_training"
         _check_plan(training, plan.train, network, np.array([len(store.server)]), where)
         pool = pool_number("server", store.num_clients)
@@ -153,10 +157,11 @@ def _check_server(plan: PhasePlan, scenario: Scenario, network: nn.Module, store
 
 def _update_sizes(plan: PhasePlan, store: ShardStore) -> np.ndarray:
     """The numbers of samples of the phase's client updates."""
-    if not isinstance(plan.phase, CentralPhase):
+    pool = plan.phase.pool
+    if pool is None:
         return plan.algorithm.training_sizes(store.train_shards.sizes)
     source = BatchSource(store, torch.device("cpu"))
-    return np.array([source.num_samples(pool_number(plan.phase.data, store.num_clients))])
+    return np.array([source.num_samples(pool_number(pool, store.num_clients))])
 
 
 def _check_plan(local: Local, train: tuple[Train, ...], network: nn.Module, sizes: np.ndarray, where: str) -> None:

@@ -6,54 +6,53 @@ import math
 import time
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
 
 from rayfl.config.scenario import Scenario
+from rayfl.config.section import check_plain
 from rayfl.engine.assignment import home
 from rayfl.engine.backend import Backend, Ref
 from rayfl.engine.calls import Call, wait_for
+from rayfl.engine.committed_rounds import CommittedRounds
 from rayfl.engine.pending_evaluations import PendingEvaluations
-from rayfl.engine.privacy_budget import Admission, BudgetSnapshot, PrivacyBudget
-from rayfl.engine.schedules import SCHEDULES
-from rayfl.engine.schedules.schedule import SubmittedRound
-from rayfl.engine.server import BEFORE, ServerSnapshot
+from rayfl.engine.privacy_budget import Admission, PrivacyBudget
+from rayfl.engine.run_snapshot import RunSnapshot
+from rayfl.engine.schedules.building import schedule_of
+from rayfl.engine.schedules.schedule import Schedule, ScheduleContext, SubmittedRound
+from rayfl.engine.server import BEFORE
+from rayfl.engine.state_store import StateStore
+from rayfl.errors import RayflError
 from rayfl.local.spending import SpendingByClient
 from rayfl.planning.events import BudgetSpent, ClientScalars, Event, RoundDone, RoundSettled, Traffic
-from rayfl.planning.phase_plan import plan_phases, scores_personal_models
+from rayfl.planning.phase_plan import PhasePlan, plan_phases, scores_personal_models
 from rayfl.planning.round_index import RoundIndex
-from rayfl.planning.sampling import Sampling, SamplingSnapshot, reported_scalars
+from rayfl.planning.sampling import Sampling, reported_scalars
 from rayfl.planning.slices import slices_of_round
 from rayfl.planning.update_report import UpdateReport
 from rayfl.planning.workload import Population
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from rayfl.engine.client_states import Snapshot
+from rayfl.user_code import report_as_theirs
 
 
 @dataclass(frozen=True)
-class RunSnapshot:
-    """The whole truth between two rounds, as plain data: with it a run goes on, on any number of hosts.
+class _UnderWay:
+    """A round that was submitted, and what its schedule had in flight then."""
 
-    Attributes:
-        index: The last committed round.
-        sampling: What later cohorts depend on.
-        traffic: Since the start of the run.
-        server: The server's part.
-        clients: What clients keep, by client.
-        evaluations: Rounds and models whose evaluation has yet to be reported.
-        privacy: What was spent of clients' privacy.
-    """
+    round: SubmittedRound
+    in_flight: dict[str, Any]
 
-    index: RoundIndex
-    sampling: SamplingSnapshot
-    traffic: Traffic
-    server: ServerSnapshot
-    clients: Snapshot
-    evaluations: Sequence[tuple[RoundIndex, np.ndarray]]
-    privacy: BudgetSnapshot = field(default_factory=BudgetSnapshot)
+
+class _NobodyLeftError(Exception):
+    """A round's cohort was drawn, and its privacy budget admits nobody."""
+
+    def __init__(self, admission: Admission) -> None:
+        super().__init__(admission)
+        self.admission = admission
+
+
+class _StoppedError(Exception):
+    """The run was stopped while a schedule waited for earlier rounds."""
 
 
 class Scheduler:
@@ -75,6 +74,8 @@ class Scheduler:
         self._committed, self._traffic = BEFORE, Traffic()
         self._sampling = Sampling(scenario, self._plans, populations)
         self._budget = PrivacyBudget(scenario.seed, self._plans, populations)
+        self._client_rounds = CommittedRounds()
+        self._in_flight: dict[str, Any] = {}
         self._start = 0.0
         self._settles, self._stopped = settles, False
 
@@ -101,66 +102,123 @@ class Scheduler:
         """
         self._stopped = True
 
-    def snapshot(self) -> RunSnapshot:
-        """Returns the state after the last round that was reported as done."""
-        server = self._backend.get(self._backend.server.call("snapshot"))
-        states = [self._backend.get(host.call("snapshot", self._committed)) for host in self._backend.hosts]
-        clients = {client: state for part in states for client, state in part.items()}
-        evaluations = self._evaluations.outstanding(self._committed)
-        return RunSnapshot(
-            self._committed, self._sampling.snapshot(), self._traffic, server, clients, evaluations,
-            self._budget.snapshot(),
-        )  # fmt: skip
+    def snapshot(self, store: StateStore) -> RunSnapshot:
+        """Returns the state after the last round that was reported as done.
 
-    def restore(self, snapshot: RunSnapshot) -> None:
-        """Makes new hosts and a new server go on after the round of a snapshot."""
+        Args:
+            store: Where hosts and server write their states.
+
+        Raises:
+            RayflError: A state could not be written.
+        """
+        try:
+            check_plain(self._in_flight)
+        except ValueError as error:
+            name = self._committed.config(self._scenario).schedule
+            raise RayflError(f"schedule '{name}': what it has in flight is no plain data: {error}") from None
+        server = self._backend.server.call("snapshot", store)
+        states = [host.call("snapshot", self._committed, store) for host in self._backend.hosts]
+        evaluations = [
+            (index, self._backend.server.call("store_model", store, model))
+            for index, model in self._evaluations.outstanding(self._committed)
+        ]
+        return RunSnapshot(
+            index=self._committed,
+            sampling=self._sampling.snapshot(),
+            traffic=self._traffic,
+            server=self._backend.get(server),
+            clients=sorted(
+                (state for part in states for state in self._backend.get(part)),
+                key=lambda state: (state.client, state.scope),
+            ),
+            evaluations=[(index, self._backend.get(stored)) for index, stored in evaluations],
+            privacy=self._budget.snapshot(),
+            in_flight=deepcopy(self._in_flight),
+        )
+
+    def restore(self, snapshot: RunSnapshot, store: StateStore) -> None:
+        """Makes new hosts and a new server go on after the round of a snapshot.
+
+        Args:
+            snapshot: What `snapshot` returned.
+            store: Where the states are.
+
+        Raises:
+            RayflError: A state is missing or damaged.
+        """
         self._committed, self._traffic = snapshot.index, snapshot.traffic
         self._sampling.restore(snapshot.sampling)
         self._budget.restore(snapshot.privacy)
+        self._in_flight = deepcopy(dict(snapshot.in_flight))
+        kept = [(state.client, state.scope, state.round) for state in snapshot.clients]
+        self._client_rounds.restore(snapshot.index.phase, kept)
         hosts = self._backend.hosts
-        refs = [self._backend.server.call("restore", snapshot.server)]
+        refs = [self._backend.server.call("restore", snapshot.server, store)]
         for number, host in enumerate(hosts):
-            own = {client: state for client, state in snapshot.clients.items() if home(client, len(hosts)) == number}
-            refs.append(host.call("restore", snapshot.index, own))
+            own = [state for state in snapshot.clients if home(state.client, len(hosts)) == number]
+            refs.append(host.call("restore", snapshot.index, own, store))
         for ref in refs:
             self._backend.get(ref)
-        for index, model in snapshot.evaluations:
-            self._evaluate(index, model, range(len(hosts)))
+        for index, stored in snapshot.evaluations:
+            self._evaluate(index, self._backend.server.call("stored_model", store, stored), range(len(hosts)))
 
     def _phase(self, number: int) -> Generator[Event, None, None]:
         plan = self._plans[number]
         done_before = self._committed.round_in_phase if self._committed.phase == number else 0
         # clients' states, and scalars that a sampler reads, must be committed before the next round begins
         one_by_one = plan.keeps_client_state or (plan.sampler is not None and plan.sampler.reads_scalars)
-        schedule = SCHEDULES[plan.phase.schedule](plan, self._scenario, self._backend, self._populations[number].sizes)
-        under_way = deque[SubmittedRound]()
+        under_way = deque[_UnderWay]()
+        schedule = self._schedule(plan, under_way)
+        if done_before:
+            schedule.restore(deepcopy(self._in_flight))
         for round_in_phase in range(done_before + 1, plan.phase.rounds + 1):
-            index = RoundIndex(number, plan.first_round + round_in_phase - 1, round_in_phase)
-            admission = self._budget.admit(index, self._sampling.draw(index))
-            if admission.ends_phase:
-                yield from self._finish(under_way, left=0)
-                if not self._stopped:
-                    yield from self._cut_short(index, admission)
-                return
-            cohort = admission.cohort
-            if self._settles and schedule.waits_for(cohort):
-                yield from self._finish(under_way, left=0)  # a stop must come before anything that goes wrong later
             if self._stopped:
                 return
-            submitted = yield from schedule.submit(index, cohort)
+            index = RoundIndex(number, plan.first_round + round_in_phase - 1, round_in_phase)
+            try:
+                submitted = yield from _submitted(schedule, index)
+            except _NobodyLeftError as nobody:
+                yield from self._finish(under_way, left=0)
+                if not self._stopped:
+                    yield from self._cut_short(index, nobody.admission)
+                return
+            except _StoppedError:
+                return
             if not self._at_home(index) and self._evaluations.wanted(index):
                 self._evaluate(index, submitted.model, submitted.evaluators)
-            under_way.append(submitted)
+            under_way.append(_UnderWay(submitted, deepcopy(schedule.snapshot())))
             alone = round_in_phase == plan.phase.rounds or one_by_one
             yield from self._finish(under_way, left=0 if alone else self._backend.rounds_ahead)
 
-    def _finish(self, under_way: deque[SubmittedRound], left: int) -> Generator[Event, None, None]:
+    def _schedule(self, plan: PhasePlan, under_way: deque[_UnderWay]) -> Schedule:
+        def draw(index: RoundIndex) -> Sequence[int]:
+            admission = self._budget.admit(index, self._sampling.draw(index))
+            if admission.ends_phase:
+                raise _NobodyLeftError(admission)
+            return admission.cohort
+
+        def committed(clients: Sequence[int]) -> Mapping[int, int]:
+            return self._client_rounds.among(clients, plan.number)
+
+        def settled() -> Generator[Event, None, None]:
+            if self._settles:
+                yield from self._finish(under_way, left=0)  # a stop must come before anything that goes wrong later
+            if self._stopped:
+                raise _StoppedError
+
+        sizes = self._populations[plan.number].sizes
+        context = ScheduleContext(plan, self._scenario, self._backend, sizes, draw, committed, settled)
+        return schedule_of(plan.phase)(context)
+
+    def _finish(self, under_way: deque[_UnderWay], left: int) -> Generator[Event, None, None]:
         """Waits for rounds, commits and reports them, oldest first, until at most `left` are under way."""
         while len(under_way) > left and not self._stopped:
-            done = under_way.popleft()
+            oldest = under_way.popleft()
+            done = oldest.round
             values = yield from self._wait([*done.reports, *done.server_calls], done.index)
             reports, server = values[: len(done.reports)], values[len(done.reports) :]
             spent = yield from self._commit(done, reports)
+            self._in_flight = oldest.in_flight
             if self._at_home(done.index) and self._evaluations.wanted(done.index):
                 self._evaluate(done.index, done.model, range(len(self._backend.hosts)))
             yield self._round_done(done, reports, server, spent)
@@ -189,7 +247,10 @@ class Scheduler:
     def _evaluate(self, index: RoundIndex, model: Ref, hosts: Sequence[int]) -> None:
         evaluation, slices = self._scenario.evaluation, self._populations[index.phase].slices
         slices = slices_of_round(slices, evaluation, self._scenario.seed, index)
-        self._evaluations.submit(index, model, hosts, slices, self._at_home(index))
+        at_home = self._at_home(index)
+        clients = sorted({part.client for part in slices if part.client >= 0}) if at_home else []
+        committed = self._client_rounds.among(clients, index.phase)
+        self._evaluations.submit(index, model, hosts, slices, at_home, committed)
 
     def _cut_short(self, index: RoundIndex, admission: Admission) -> Generator[Event, None, None]:
         """Ends a phase before a round in which nobody can take part, or the run before one that exceeds a budget."""
@@ -202,21 +263,23 @@ class Scheduler:
         left_out = () if self._stopped else self._budget.leave_out(admission.left_out)
         reason = admission.stops or "no client of the next cohort has budget left (local.dp.max_epsilon)"
         yield BudgetSpent(plan.phase.name, index.round, reason, self._stopped, left_out)
-        if plan.keeps_client_state and not self._stopped:
-            hosts = list(self._backend.hosts) * (plan.phase.rounds - index.round_in_phase + 1)
-            # hosts count the rounds that nobody takes part in too
-            yield from self._wait([Call(host.call("commit", index, []), "a host: commit") for host in hosts], index)
 
     def _commit(
         self, done: SubmittedRound, reports: Sequence[UpdateReport]
     ) -> Generator[Event, None, SpendingByClient]:
         plan = self._plans[done.index.phase]
-        calls = [Call(self._backend.server.call("commit", done.index), "server: commit")]
+        open_rounds = list(done.open_rounds) if done.index.round_in_phase < plan.phase.rounds else []
+        calls = [Call(self._backend.server.call("commit", done.index, open_rounds), "server: commit")]
         if plan.keeps_client_state:
-            for number, host in enumerate(self._backend.hosts):
-                clients = [client for at, updated in done.assignments if at == number for client in updated]
+            by_host: dict[int, list[int]] = {}
+            for number, updated in done.assignments:
+                by_host.setdefault(number, []).extend(updated)
+            for number, clients in by_host.items():
+                host = self._backend.hosts[number]
                 calls.append(Call(host.call("commit", done.index, clients), f"host {number}: commit"))
             yield from self._wait(calls, done.index)
+            updated_clients = [client for _, updated in done.assignments for client in updated]
+            self._client_rounds.commit(done.index, updated_clients, set(plan.client_state.values()))
         # elsewhere there is nothing to wait for: the server, which has the round's model, only drops the one before
         self._committed = done.index
         self._sampling.commit(done.index, reports)
@@ -242,6 +305,7 @@ class Scheduler:
         left_out = self._budget.left_out_of(done.index)
         if left_out is not None:
             reported |= {"left_out": float(len(left_out))}
+        reported |= done.scalars
         return RoundDone(
             phase=done.index.config(self._scenario).name,
             round=done.index.round,
@@ -260,3 +324,14 @@ class Scheduler:
     def _wait(self, calls: Sequence[Call], index: RoundIndex) -> Generator[Event, None, list[Any]]:
         phase, watchdog_s = index.config(self._scenario).name, self._scenario.resources.watchdog_s
         return (yield from wait_for(self._backend, calls, watchdog_s, phase, index.round))
+
+
+def _submitted(schedule: Schedule, index: RoundIndex) -> Generator[Event, None, SubmittedRound]:
+    try:
+        return (yield from schedule.submit(index))
+    except (RayflError, _NobodyLeftError, _StoppedError):
+        raise
+    except Exception as error:
+        if type(schedule).__module__.startswith("rayfl."):
+            raise
+        raise RayflError(report_as_theirs(error, f"schedule '{type(schedule).__name__}': submit()")) from None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from rayfl.algorithms.server_state import ServerState
 from rayfl.config.scenario import Scenario
 from rayfl.engine.reduction import HostAnswers
 from rayfl.engine.server_round import ServerRound
+from rayfl.engine.state_store import StateStore, Stored
 from rayfl.planning.phase_plan import Protection, plan_phases
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.workload import InitialModel
@@ -21,27 +22,36 @@ BEFORE = RoundIndex(0, 0, 0)
 
 
 @dataclass(frozen=True)
+class StoredServerState:
+    """The server's state after a round, as a snapshot has it.
+
+    Attributes:
+        index: The round.
+        stored: In the store: `model`; `eval_model`, if not the global one; and what the algorithm keeps, `state/name`.
+    """
+
+    index: RoundIndex
+    stored: Stored
+
+
+@dataclass(frozen=True)
 class ServerSnapshot:
     """The server after a committed round, as plain data.
 
     Attributes:
-        index: The round.
-        model: The global model.
-        eval_model: The model to evaluate, if not the global one.
-        state: The algorithm's state, by name.
+        latest: What the round left.
+        open: From what rounds began whose exchange clients still answer, by the round's number.
     """
 
-    index: RoundIndex
-    model: np.ndarray
-    eval_model: np.ndarray | None
-    state: dict[str, np.ndarray] = field(default_factory=dict)
+    latest: StoredServerState
+    open: dict[int, StoredServerState]
 
 
 class Server:
     """Runs the rounds of the phases' algorithms, exchange by exchange.
 
     A round works on a copy of the latest state, which replaces the kept state when the round is committed. Rounds may
-    begin before earlier ones are committed.
+    begin before earlier ones are committed, and several may be open at once.
 
     Args:
         scenario: The scenario.
@@ -61,10 +71,11 @@ class Server:
         self._plans = plan_phases(scenario, protection)
         self._kept = (BEFORE, ServerState(np.array(models[0].vector), models[0].num_params, num_clients[0]))
         self._waiting: dict[int, tuple[RoundIndex, ServerState]] = {}
-        self._round: ServerRound
+        self._rounds: dict[int, ServerRound] = {}
+        self._began_from: dict[int, tuple[RoundIndex, ServerState]] = {}
 
     def begin(self, round_index: RoundIndex, cohort: Sequence[int]) -> Exchange:
-        """Starts a parallel round.
+        """Starts a round of exchanges, or one that is still open again, from the same state.
 
         Args:
             round_index: Position of the round within the scenario.
@@ -76,15 +87,22 @@ class Server:
         Raises:
             RayflError: The algorithm raised, or yielded no exchange.
         """
-        state = self._staged(round_index)
-        self._round = ServerRound(self._scenario, self._plans[round_index.phase], round_index, state)
-        return self._round.begin(cohort)
+        origin = self._began_from.setdefault(round_index.round, self._latest())
+        state = self._staged(round_index, *origin)
+        opened = ServerRound(self._scenario, self._plans[round_index.phase], round_index, state)
+        self._rounds[round_index.round] = opened
+        return opened.begin(cohort)
 
-    def receive(self, *parts: HostAnswers) -> tuple[Mapping[str, float], Exchange | None]:
-        """Passes the hosts' answers to the round.
+    def receive(
+        self, round_index: RoundIndex, discounts: Sequence[float] | None, *parts: HostAnswers
+    ) -> tuple[Mapping[str, float], Exchange | None]:
+        """Passes the hosts' answers to a round.
 
         Args:
-            parts: The answers to the latest exchange, one part per host.
+            round_index: The round, which is open.
+            discounts: What the values of each part's answers are multiplied by, their weights aside; None for 1.
+            parts: The answers to the round's latest exchange, one part per host; or, in an asynchronous schedule, the
+                answers to exchanges of several rounds.
 
         Returns:
             The scalars that the round has reported so far, and its next exchange; None at its end.
@@ -93,21 +111,36 @@ class Server:
             RayflError: The answers do not match each other or the model, or the algorithm raised.
             DivergenceError: The server's step left values that are not finite.
         """
-        running = self._round
-        following = running.receive(parts)
+        opened = self._rounds[round_index.round]
+        following = opened.receive(parts, discounts)
         if following is None:
-            self._waiting[running.index.round] = (running.index, running.state)
-        return dict(running.state.scalars), following
+            self._waiting[round_index.round] = (opened.index, opened.state)
+            del self._rounds[round_index.round]
+        return dict(opened.state.scalars), following
 
-    def adopt(self, round_index: RoundIndex, model: np.ndarray) -> None:
-        """Makes a relay round's model the global one, once the round is committed."""
-        state = self._staged(round_index)
-        state.model, state.eval_model = np.array(model), None
+    def adopt(self, round_index: RoundIndex, weights: Sequence[float], *models: np.ndarray) -> None:
+        """Makes the weighted mean of models that relays left the global model, once the round is committed.
+
+        Args:
+            round_index: The round.
+            weights: Of the models; they add up to more than 0.
+            models: float32 [length of the model] each; the only one, in most relays.
+        """
+        state = self._staged(round_index, *self._latest())
+        state.model, state.eval_model = weighted_mean(weights, models), None
         self._waiting[round_index.round] = (round_index, state)
 
-    def commit(self, round_index: RoundIndex) -> None:
-        """Keeps the state that the round left, now that it is over."""
+    def commit(self, round_index: RoundIndex, open_rounds: Collection[int] = ()) -> None:
+        """Keeps the state that the round left, now that it is over.
+
+        Args:
+            round_index: The round.
+            open_rounds: Numbers of rounds, up to this one, whose exchange clients still answer.
+        """
         self._kept = self._waiting.pop(round_index.round)
+        for held in (self._rounds, self._began_from):
+            for number in [number for number in held if number <= round_index.round and number not in open_rounds]:
+                del held[number]
 
     def committed(self, last: int | None = None) -> tuple[int, np.ndarray]:
         """Returns the number of the last committed round and its model to evaluate, float32 [length of the model].
@@ -135,20 +168,33 @@ class Server:
         before, latest = self._latest()
         return self._taken_over(latest.evaluated(), before.phase, phase)
 
-    def snapshot(self) -> ServerSnapshot:
-        """The state after the last committed round."""
-        index, state = self._kept
-        eval_model = None if state.eval_model is None else state.eval_model.copy()
-        return ServerSnapshot(index, state.model.copy(), eval_model, dict(state.state))
+    def snapshot(self, store: StateStore) -> ServerSnapshot:
+        """Writes the state after the last committed round to a store."""
+        began = {number: origin for number, origin in self._began_from.items() if number <= self._kept[0].round}
+        return ServerSnapshot(
+            _stored(store, *self._kept), {number: _stored(store, *origin) for number, origin in began.items()}
+        )
 
-    def restore(self, snapshot: ServerSnapshot) -> None:
+    def restore(self, snapshot: ServerSnapshot, store: StateStore) -> None:
         """Continues after the round of a snapshot."""
-        phase = snapshot.index.phase
-        kept = ServerState(
-            np.array(snapshot.model), self._models[phase].num_params, self._num_clients[phase], dict(snapshot.state),
-            dict(self._plans[phase].server_state), snapshot.eval_model,
-        )  # fmt: skip
-        self._kept, self._waiting = (snapshot.index, kept), {}
+        self._kept, self._waiting, self._rounds = self._read(snapshot.latest, store), {}, {}
+        self._began_from = {number: self._read(origin, store) for number, origin in snapshot.open.items()}
+
+    def store_model(self, store: StateStore, model: np.ndarray) -> Stored:
+        """Writes a model that is to be evaluated to a store."""
+        return store.write({"model": model})
+
+    def stored_model(self, store: StateStore, stored: Stored) -> np.ndarray:
+        """Reads what `store_model` wrote."""
+        return store.read(stored)["model"]
+
+    def _read(self, entry: StoredServerState, store: StateStore) -> tuple[RoundIndex, ServerState]:
+        phase, arrays = entry.index.phase, store.read(entry.stored)
+        model, eval_model = arrays.pop("model"), arrays.pop("eval_model", None)
+        kept = {name.removeprefix("state/"): array for name, array in arrays.items()}
+        declared = dict(self._plans[phase].server_state)
+        state = ServerState(model, self._models[phase].num_params, self._num_clients[phase], kept, declared, eval_model)
+        return entry.index, state
 
     def _taken_over(self, vector: np.ndarray, before: int, phase: int) -> np.ndarray:
         """A copy of a model vector of one phase, laid out as another's."""
@@ -161,9 +207,8 @@ class Server:
     def _state_after(self, round: int) -> ServerState:
         return self._waiting[round][1] if round in self._waiting else self._kept[1]
 
-    def _staged(self, round_index: RoundIndex) -> ServerState:
-        """A working copy of the latest state; a phase begins with the previous phase's evaluated model."""
-        before, latest = self._latest()
+    def _staged(self, round_index: RoundIndex, before: RoundIndex, latest: ServerState) -> ServerState:
+        """A working copy of the state after a round; a phase begins with the previous phase's evaluated model."""
         state, plan = latest.staged(), self._plans[round_index.phase]
         if before.phase != round_index.phase:
             state.model = self._taken_over(latest.evaluated(), before.phase, round_index.phase)
@@ -173,3 +218,20 @@ class Server:
             state.state = {name: value for name, value in state.state.items() if declared.get(name, "run") == "run"}
         state.declared = dict(plan.server_state)
         return state
+
+
+def weighted_mean(weights: Sequence[float], vectors: Sequence[np.ndarray]) -> np.ndarray:
+    """The mean of some vectors in the given order, float64 rounded once to float32; a copy of the only one."""
+    if len(vectors) == 1:
+        return np.array(vectors[0])
+    total = np.zeros(len(vectors[0]))
+    for weight, vector in zip(weights, vectors, strict=True):
+        total += weight * vector.astype(np.float64)
+    return (total / sum(weights)).astype(np.float32)
+
+
+def _stored(store: StateStore, index: RoundIndex, state: ServerState) -> StoredServerState:
+    arrays = {"model": state.model, **{f"state/{name}": array for name, array in state.state.items()}}
+    if state.eval_model is not None:
+        arrays["eval_model"] = state.eval_model
+    return StoredServerState(index, store.write(arrays))

@@ -14,7 +14,7 @@ from rayfl.algorithms.exchange import MORE_IF_SUMMED, Answers, Exchange
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.server_training import followed_by_training
 from rayfl.config.scenario import Scenario
-from rayfl.engine.reduction import HostAnswers, reduce_hosts
+from rayfl.engine.reduction import HostAnswers, reduce_discounted, reduce_hosts
 from rayfl.errors import DivergenceError, RayflError
 from rayfl.planning.phase_plan import PhasePlan
 from rayfl.planning.round_index import RoundIndex
@@ -70,7 +70,7 @@ class ServerRound:
             lr=self.index.lr(self._scenario),
             decay_round=self.index.decay_round(plan.phase.local),
             stream=stream(self._scenario.seed, "server", self.index.phase, self.index.round),
-            reports=frozenset(plan.phase.report),
+            reports=frozenset(plan.phase.settings.report),
             clip_norm=bound_of(self._hiding, state) if self._hiding else None,
         )
         if plan.algorithm.reads_first_model() and "first_model" not in state.state:
@@ -78,7 +78,7 @@ class ServerRound:
         self._before = plan.evaluated.before_round(state)
         with _errors_of(plan):
             steps = plan.algorithm.round(state, context)
-            if plan.phase.server_training and isinstance(steps, Generator):
+            if plan.phase.settings.server_training and isinstance(steps, Generator):
                 steps = followed_by_training(steps, state)
         if not isinstance(steps, Generator):  # an algorithm of a user's own may return anything
             raise RayflError(
@@ -92,11 +92,12 @@ class ServerRound:
         assert first is not None
         return first
 
-    def receive(self, parts: Sequence[HostAnswers]) -> Exchange | None:
+    def receive(self, parts: Sequence[HostAnswers], discounts: Sequence[float] | None = None) -> Exchange | None:
         """Passes the hosts' answers to the algorithm.
 
         Args:
             parts: The answers to the latest exchange, one part per host.
+            discounts: What the values of each part's answers are multiplied by; None for 1.
 
         Returns:
             The next exchange; None at the round's end.
@@ -107,7 +108,9 @@ class ServerRound:
         """
         plan, asked = self._plan, self._plan.asked[self._received]
         nobody = plan.phase.hides_cohort and not parts
-        exact = None if nobody else reduce_hosts(parts, self._scenario.numerics.fraction_bits)
+        exact, bits = None, self._scenario.numerics.fraction_bits
+        if not nobody:
+            exact = reduce_hosts(parts, bits) if discounts is None else reduce_discounted(parts, discounts, bits)
         if self._hiding and plan.phase.hides_cohort and asked == "cohort":
             noise = stream(self._scenario.seed, "dp noise", self.index.phase, self.index.round)
             answers = noised(self._hiding, self.state, exact, noise)
@@ -142,9 +145,9 @@ class ServerRound:
             raise RayflError(
                 f"algorithm {_name(plan)}: its round must yield an Exchange, not a {type(following).__name__}"
             )
-        # a copy, since the algorithm steps the model in place when the answers are in
-        reads = plan.evaluated.reads_trained and following.send
-        self._sent = np.array(following.send[0]) if reads else None
+        # copies, since the algorithm steps the model in place when the answers are in, which may be before all are
+        following.send = tuple(np.array(vector) for vector in following.send)
+        self._sent = following.send[0] if plan.evaluated.reads_trained and following.send else None
         if following.with_first_model:
             following.first_model = self.state.state.get("first_model")
         if self._hiding:

@@ -42,7 +42,7 @@ def in_order(scenarios: Sequence[Scenario], made: Iterable[Scenario] = ()) -> li
 def client_updates(scenario: Scenario) -> float:
     """Returns about how many client updates a run has: what it takes, compared with others of its kind."""
     clients = scenario.data.clients or 1
-    return sum(phase.rounds * _cohort_size(phase.cohort, clients) for phase in scenario.phases)
+    return sum(phase.rounds * _cohort_size(phase.settings.cohort, clients) for phase in scenario.phases)
 
 
 def _chain(scenario: Scenario, known: dict[str, list[Starting]]) -> list[Starting]:

@@ -30,9 +30,9 @@ def check_cohort(phase: Phase, where: str, num_clients: int) -> None:
         ScenarioError: The phase asks for more clients than there are, names one that does not exist or one twice, or
             asks for an order that its cohorts cannot have; or its sampler's options do not fit.
     """
-    cohort = phase.cohort
+    cohort = phase.settings.cohort
     if isinstance(cohort, BySampler):
-        if phase.order == "no_repeat":
+        if phase.settings.order == "no_repeat":
             raise ScenarioError(f"{where}.order: 'no_repeat' would change what the sampler drew; use 'sampled'")
         try:
             cohort_sizes(phase, num_clients)
@@ -48,19 +48,19 @@ def check_cohort(phase: Phase, where: str, num_clients: int) -> None:
                 raise ScenarioError(
                     f"{where}.cohort: list {index} names client {unknown[0]}; they are 0 to {num_clients - 1}"
                 )
-            if len(clients) == 1 and phase.order == "no_repeat":
+            if len(clients) == 1 and phase.settings.order == "no_repeat":
                 raise ScenarioError(
                     f"{where}.order: 'no_repeat' may replace the only client of list {index}; use 'sampled'"
                 )
             if len(set(clients)) != len(clients):
                 raise ScenarioError(f"{where}.cohort: list {index} names a client twice")
-    if phase.order == "no_repeat" and num_clients == 1:
+    if phase.settings.order == "no_repeat" and num_clients == 1:
         raise ScenarioError(f"{where}.order: 'no_repeat' needs at least two clients")
 
 
 def cohort_sizes(phase: Phase, num_clients: int) -> tuple[int, int]:
     """The smallest and the largest number of clients that a round of a phase can have."""
-    cohort = phase.cohort
+    cohort = phase.settings.cohort
     if isinstance(cohort, Explicit):
         lengths = [len(clients) for clients in cohort.explicit]
         return min(lengths), max(lengths)
@@ -79,7 +79,7 @@ def cohort_sizes(phase: Phase, num_clients: int) -> tuple[int, int]:
 
 def expected_cohort_size(phase: Phase, num_clients: int) -> float:
     """The mean number of clients of a phase's rounds."""
-    cohort = phase.cohort
+    cohort = phase.settings.cohort
     if isinstance(cohort, Explicit):
         return sum(map(len, cohort.explicit)) / len(cohort.explicit)
     if isinstance(cohort, Bernoulli):
@@ -89,12 +89,12 @@ def expected_cohort_size(phase: Phase, num_clients: int) -> float:
 
 def drawn_in_secret(phase: Phase, num_clients: int) -> bool:
     """Whether the operating system draws who takes part, so that nobody knows it before the round."""
-    return phase.dp is not None and phase.dp.secure and draws_hidden(phase, num_clients)
+    return phase.settings.dp is not None and phase.settings.dp.secure and draws_hidden(phase, num_clients)
 
 
 def draws_hidden(phase: Phase, num_clients: int) -> bool:
     """Whether `dp` hides who takes part, in cohorts that are drawn: neither listed nor all clients."""
-    if not phase.hides_cohort or isinstance(phase.cohort, Explicit):
+    if not phase.hides_cohort or isinstance(phase.settings.cohort, Explicit):
         return False
     return expected_cohort_size(phase, num_clients) < num_clients
 
@@ -125,24 +125,24 @@ def cohort_of(
             np.random.Philox(key=secrets.randbits(128))
         )  # a public seed would tell who takes part
     clients = in_order(phase, _drawn(phase, rng, round_index, sizes))
-    if phase.order == "no_repeat" and clients[0] == previous:
+    if phase.settings.order == "no_repeat" and clients[0] == previous:
         if len(clients) > 1:
             other = int(rng.integers(1, len(clients)))
             clients[0], clients[other] = clients[other], clients[0]
         else:
             others = np.delete(np.arange(len(sizes)), previous)
-            weights = _shares(sizes[others]) if isinstance(phase.cohort, BySize) else None
+            weights = _shares(sizes[others]) if isinstance(phase.settings.cohort, BySize) else None
             clients = [int(rng.choice(others, p=weights))]
     return clients
 
 
 def in_order(phase: Phase, clients: list[int]) -> list[int]:
     """Drawn clients in the order that the phase asks for, whoever came before them."""
-    return sorted(clients) if phase.order == "fixed" else clients
+    return sorted(clients) if phase.settings.order == "fixed" else clients
 
 
 def _drawn(phase: Phase, rng: np.random.Generator, round_index: RoundIndex, sizes: np.ndarray) -> list[int]:
-    cohort, num_clients = phase.cohort, len(sizes)
+    cohort, num_clients = phase.settings.cohort, len(sizes)
     if isinstance(cohort, Pooled):
         return [pool_number(cohort.pool, num_clients)]
     if isinstance(cohort, Explicit):

@@ -70,13 +70,13 @@ class PhasePlan:
     @cached_property
     def asked(self) -> tuple[Asked, ...]:
         """Who answers each of a round's exchanges."""
-        training: tuple[Asked, ...] = ("server",) if self.phase.server_training else ()
+        training: tuple[Asked, ...] = ("server",) if self.phase.settings.server_training else ()
         return (*self.algorithm.asks(), *training)
 
     def local(self, exchange: int) -> Local:
         """How an exchange's training requests are carried out."""
         last = exchange == len(self.asked) - 1
-        return self.phase.server_training if last and self.phase.server_training else self.phase.local
+        return self.phase.settings.server_training if last and self.phase.settings.server_training else self.phase.local
 
     def noise_multiplier(self, client: int) -> float | None:
         """The noise multiplier of a client's `local.dp`, or of a pool of samples, which takes the largest of any."""
@@ -87,17 +87,19 @@ class PhasePlan:
     @cached_property
     def evaluated(self) -> EvaluatedModel:
         """Which model is evaluated."""
-        return EvaluatedModel(self.phase.eval_model or self.algorithm.default_eval_model, self.phase.ema_decay)
+        settings = self.phase.settings
+        rule = settings.eval_model or self.algorithm.default_eval_model
+        return EvaluatedModel(rule if self.phase.has_server else "global", settings.ema_decay)
 
     @cached_property
     def diagnostics(self) -> Diagnostics:
         """What is reported of any algorithm's rounds."""
-        return Diagnostics(self.phase.report)
+        return Diagnostics(self.phase.settings.report)
 
     @cached_property
     def sampler(self) -> CohortSampler | None:
         """What draws its cohorts, if a class does."""
-        return build_sampler(self.phase) if isinstance(self.phase.cohort, BySampler) else None
+        return build_sampler(self.phase) if isinstance(self.phase.settings.cohort, BySampler) else None
 
     @cached_property
     def client_state(self) -> dict[str, Scope]:
@@ -132,7 +134,7 @@ class PhasePlan:
             ScenarioError: As `client_state`.
         """
         first: dict[str, Scope] = {"first_model": "phase"} if self.algorithm.reads_first_model() else {}
-        dp = self.phase.dp
+        dp = self.phase.settings.dp
         adaptive: dict[str, Scope] = {CLIP_NORM: "phase"} if dp and isinstance(dp.clip_norm, Quantile) else {}
         try:
             return merged(
@@ -170,9 +172,3 @@ def plan_phases(scenario: Scenario, protection: Protection | None = None) -> lis
         plans.append(plan)
         first += phase.rounds
     return plans
-
-
-def commits_before(plans: list[PhasePlan], phase: int, round_in_phase: int) -> int:
-    """How many rounds of phases whose clients keep state lie before a round: what a host must have committed."""
-    earlier = sum(plan.phase.rounds for plan in plans[:phase] if plan.keeps_client_state)
-    return earlier + (round_in_phase - 1 if plans[phase].keeps_client_state else 0)

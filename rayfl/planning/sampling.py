@@ -81,19 +81,20 @@ class Sampling:
 
     def commit(self, index: RoundIndex, reports: Iterable[UpdateReport]) -> None:
         """Keeps what a round left, now that it is over."""
-        left = self._drawn[index.round]
+        left = self._drawn[max(round for round in self._drawn if round <= index.round)]
         scalars = self._scalars_before(index)
         if (sampler := self._plans[index.phase].sampler) and sampler.reads_scalars:
             for client, reported in reported_scalars(reports, with_loss=True).items():
                 scalars[client] = scalars.get(client, {}) | reported
         self._kept = SamplingSnapshot(left.phase, left.last_client, left.state, scalars)
-        self._drawn = {round: drawn for round, drawn in self._drawn.items() if round >= index.round}
+        later = {round: drawn for round, drawn in self._drawn.items() if round > index.round}
+        self._drawn = {index.round: left} | later
 
     def _scalars_before(self, index: RoundIndex) -> dict[int, dict[str, float]]:
         return dict(self._kept.scalars) if self._kept.phase == index.phase else {}
 
     def _asked(self, sampler: CohortSampler, index: RoundIndex, sizes: np.ndarray, state: dict[str, Any]) -> list[int]:
-        chosen = index.config(self._scenario).cohort
+        chosen = index.config(self._scenario).settings.cohort
         assert isinstance(chosen, BySampler)
         who, shown = f"sampler '{chosen.sampler}'", sizes.view()
         shown.setflags(write=False)

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from rayfl.config.phase import CentralPhase
 from rayfl.config.scenario import Scenario
 from rayfl.data.empty_classes import empty_classes
 from rayfl.engine.job import Job, Session
@@ -80,7 +79,7 @@ def announce_hosts(console: Console, session: Session, backend: str, folder: Pat
 
 
 def _reads_server(plan: PhasePlan) -> bool:
-    return "server" in plan.asked or (isinstance(plan.phase, CentralPhase) and plan.phase.data == "server")
+    return "server" in plan.asked or plan.phase.pool == "server"
 
 
 def title_of(scenario: Scenario) -> str:

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.planning.events import RoundDone
 from tests.algorithms.reference import mean, rounds, sizes
 from tests.algorithms.scene import PLAIN, RATE, Setting, prepared
-from tests.engine.scenes import cast, run_on_hosts
+from tests.engine.scenes import cast, kept_by_clients, run_on_hosts
 
 
 def scalars(algorithm: Any, *report: str, hosts: int = 2, setting: Setting = PLAIN, **phase: Any) -> list[Any]:
@@ -52,9 +53,10 @@ def test_norms_are_those_of_what_clients_and_server_keep(name: str, kept: str, t
     for event in scheduler.run():
         if not isinstance(event, RoundDone):
             continue
+        store = MemoryStore()
         states = {
             client: torch.from_numpy(state[f"phase/{kept}"]).double()
-            for client, state in scheduler.snapshot().clients.items()
+            for client, state in kept_by_clients(scheduler.snapshot(store), store).items()
         }
         cohort = PLAIN.cohorts[event.round - 1]
         assert event.scalars[own] == pytest.approx(np.mean([float(states[c].norm()) for c in cohort]), rel=1e-5)

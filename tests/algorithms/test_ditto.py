@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import ScenarioError
 from rayfl.planning.events import RoundDone
 from rayfl.streams import client_stream
 from tests.algorithms.reference import PlainUpdate, Vector, assert_equal, distance, linear, mean, rounds, sizes
 from tests.algorithms.scene import EVERYTHING, PLAIN, SEED, Setting, prepared
-from tests.engine.scenes import cast, run_on_hosts
+from tests.engine.scenes import cast, kept_by_clients, run_on_hosts
 
 MU = 0.4
 
@@ -23,7 +24,9 @@ def personal_models(setting: Setting, hosts: int = 2, **options: Any) -> dict[in
     job, model = prepared({"name": "ditto", "mu": MU, **options}, setting)
     scheduler, _ = cast(job, hosts)
     list(scheduler.run())
-    kept = {client: state["phase/personal"] for client, state in scheduler.snapshot().clients.items()}
+    store = MemoryStore()
+    states = kept_by_clients(scheduler.snapshot(store), store)
+    kept = {client: state["phase/personal"] for client, state in states.items()}
     return {
         client: torch.cat([part.flatten() for part in model.state_dict(torch.from_numpy(vector)).values()]).double()
         for client, vector in kept.items()

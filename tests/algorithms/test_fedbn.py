@@ -9,12 +9,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import ScenarioError
 from rayfl.planning.events import RoundDone
 from tests.algorithms.reference import PlainUpdate
 from tests.algorithms.scene import PLAIN, Setting, prepared
 from tests.algorithms.test_buffers import LOCAL, NormNet, _network
-from tests.engine.scenes import cast, run_on_hosts
+from tests.engine.scenes import cast, kept_by_clients, run_on_hosts
 
 COHORTS = ((0, 4, 9), (4, 9, 11), (0, 4, 11))
 SETTING = Setting(COHORTS, 3, LOCAL)
@@ -59,7 +60,8 @@ def test_batch_norm_stays_with_the_clients_and_everything_else_is_averaged() -> 
     job, model = prepared("fedbn", SETTING, model=NETWORK)
     scheduler, server = cast(job, 2)
     list(scheduler.run())
-    clients = scheduler.snapshot().clients
+    store = MemoryStore()
+    clients = kept_by_clients(scheduler.snapshot(store), store)
     assert clients.keys() == {0, 4, 9, 11}
     expected, own = plain_fedbn()
     ours = model.state_dict(torch.from_numpy(server.committed()[1]))

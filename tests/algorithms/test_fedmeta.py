@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from rayfl.engine.state_store import MemoryStore
 from rayfl.planning.events import RoundDone
 from rayfl.streams import client_stream
 from tests.algorithms.reference import (
@@ -108,7 +109,8 @@ def test_the_servers_rates_are_learned_by_their_exact_gradient(order: str) -> No
     job, model = prepared(algorithm, replace(PLAIN, local={"lr": PLAIN.local["lr"]}))
     scheduler, _ = cast(job, 2)
     list(scheduler.run())
-    kept = scheduler.snapshot().server.state["rates"]
+    store = MemoryStore()
+    kept = store.read(scheduler.snapshot(store).server.latest.stored)["state/rates"]
     assert kept.dtype == np.float64
     assert len(kept) == len(model.vector), "there are no buffers"
     state = model.state_dict(torch.from_numpy(kept.astype(np.float32)))

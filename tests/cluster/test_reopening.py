@@ -12,6 +12,7 @@ from rayfl.cluster.ray_log import RayLog
 from rayfl.cluster.ray_session import ray_session
 from rayfl.engine.inline import inline_session
 from rayfl.engine.job import Job, Session
+from rayfl.engine.state_store import FolderStore
 from rayfl.lifecycle.run import read_state
 from tests.lifecycle.scene import Leaving, LeftError, followed, prepared
 
@@ -25,7 +26,8 @@ def on_ray(job: Job) -> AbstractContextManager[Session]:
 def test_a_run_goes_on_from_a_snapshot_on_ray_and_inline_as_if_it_had_not_been_left(tmp_path: Path) -> None:
     job, model = prepared()
     undisturbed = followed(tmp_path / "undisturbed", job, model, inline_session).left()
-    first, second = Leaving(4, 4, 5), Leaving(6, 6, 6)
+    store = FolderStore(tmp_path / "states")
+    first, second = Leaving(4, 4, 5, store), Leaving(6, 6, 6, store)
     with pytest.raises(LeftError):
         followed(tmp_path / "run", job, model, on_ray, first)
     state = read_state(tmp_path / "run")

@@ -73,7 +73,7 @@ def test_tables_change_single_keys_and_lists_replace(folder: Path) -> None:
 
 def test_a_phase_is_changed_by_its_name(folder: Path) -> None:
     mine = load_scenario(over(folder, "[phases.cyclic]\ncohort = 5\nlocal = { lr = 0.25 }\n"))
-    assert mine.phases[0].cohort == 5
+    assert mine.phases[0].settings.cohort == 5
     assert (mine.phases[0].local.lr, mine.phases[0].local.epochs) == (0.25, 7)
     assert rounds(mine) == {"cyclic": 2, "federated": 8}
 
@@ -103,7 +103,7 @@ def test_a_list_of_phases_replaces_the_bases(folder: Path) -> None:
 def test_a_base_may_have_a_base(folder: Path) -> None:
     over(folder, "seed = 2\nphases.cyclic.rounds = 4\n", name="middle")
     mine = load_scenario(over(folder, "phases.cyclic.cohort = 1\n", base="middle"))
-    assert (mine.seed, rounds(mine), mine.phases[0].cohort) == (2, {"cyclic": 4, "federated": 6}, 1)
+    assert (mine.seed, rounds(mine), mine.phases[0].settings.cohort) == (2, {"cyclic": 4, "federated": 6}, 1)
 
 
 def test_a_base_is_found_beside_the_file_by_path_from_it_or_among_all_scenarios(folder: Path) -> None:

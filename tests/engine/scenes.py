@@ -12,8 +12,10 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.host import Host
 from rayfl.engine.inline import InlineBackend
 from rayfl.engine.job import Job
+from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
+from rayfl.engine.state_store import StateStore
 from rayfl.planning.events import Event
 from rayfl.preparation import prepare
 
@@ -37,6 +39,15 @@ def tables(**changes: Any) -> dict[str, Any]:
 def prepared(**changes: Any) -> Job:
     job, _ = prepare(Scenario.from_tables(tables(**changes)), Path("no-data-here"))
     return job
+
+
+def kept_by_clients(snapshot: RunSnapshot, store: StateStore) -> dict[int, dict[str, np.ndarray]]:
+    """What clients keep, by client, and then by scope and name: `phase/control`."""
+    kept: dict[int, dict[str, np.ndarray]] = {}
+    for entry in snapshot.clients:
+        arrays = store.read(entry.stored)
+        kept.setdefault(entry.client, {}).update({f"{entry.scope}/{name}": array for name, array in arrays.items()})
+    return kept
 
 
 def cast(job: Job, hosts: int, settles: bool = False) -> tuple[Scheduler, Server]:

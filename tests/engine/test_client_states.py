@@ -5,70 +5,147 @@ import torch
 
 from rayfl.algorithms.state import Scope
 from rayfl.engine.client_states import ClientStates
+from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import RayflError
 from rayfl.planning.round_index import RoundIndex
 
 CPU = torch.device("cpu")
-ROUND = RoundIndex(0, 1, 1)
+FIRST, SECOND, THIRD = (RoundIndex(0, round, round) for round in (1, 2, 3))
+NEXT_PHASE = RoundIndex(1, 4, 1)
 IN_PHASE: dict[str, Scope] = {"drift": "phase", "previous": "phase"}
+NEW: dict[int, int] = {}
+
+
+def after(*rounds: RoundIndex, client: int = 3) -> ClientStates:
+    """States of one client that took part in these rounds."""
+    states = ClientStates()
+    for number, index in enumerate(rounds):
+        states.open(client, index, 0, {client: rounds[number - 1].round} if number else NEW, CPU)
+        states.stage(client, index.round, {"drift": torch.full((2,), float(index.round))})
+        states.commit(index, [client], IN_PHASE)
+    return states
 
 
 def test_a_state_is_kept_only_when_its_round_is_committed() -> None:
     states = ClientStates()
-    states.open(3, ROUND, 0, 0, CPU)
-    states.stage(3, {"drift": torch.ones(2)})
-    assert torch.equal(states.open(3, ROUND, 1, 0, CPU)["drift"], torch.ones(2)), (
-        "a later exchange of the round sees it"
-    )
-    states.commit([3], IN_PHASE)
-    assert torch.equal(states.open(3, ROUND, 0, 1, CPU)["drift"], torch.ones(2))
-    assert states.open(4, ROUND, 0, 1, CPU) == {}
+    states.open(3, FIRST, 0, NEW, CPU)
+    states.stage(3, 1, {"drift": torch.ones(2)})
+    assert torch.equal(states.open(3, FIRST, 1, NEW, CPU)["drift"], torch.ones(2)), "a later exchange sees it"
+    states.commit(FIRST, [3], IN_PHASE)
+    assert torch.equal(states.open(3, SECOND, 0, {3: 1}, CPU)["drift"], torch.ones(2))
+    assert states.open(4, SECOND, 0, {3: 1}, CPU) == {}
 
 
 def test_a_repeated_client_update_starts_from_the_committed_state() -> None:
     states = ClientStates()
-    states.open(0, ROUND, 0, 0, CPU)["drift"] = torch.ones(2)
-    assert states.open(0, ROUND, 0, 0, CPU) == {}
-    states.stage(0, {"drift": torch.zeros(2)})
-    states.commit([0], IN_PHASE)
-    states.open(0, ROUND, 0, 1, CPU)["drift"].add_(1)
-    assert torch.equal(states.open(0, ROUND, 0, 1, CPU)["drift"], torch.zeros(2))
+    states.open(0, FIRST, 0, NEW, CPU)["drift"] = torch.ones(2)
+    assert states.open(0, FIRST, 0, NEW, CPU) == {}
+    states.stage(0, 1, {"drift": torch.zeros(2)})
+    states.commit(FIRST, [0], IN_PHASE)
+    states.open(0, SECOND, 0, {0: 1}, CPU)["drift"].add_(1)
+    assert torch.equal(states.open(0, SECOND, 0, {0: 1}, CPU)["drift"], torch.zeros(2))
 
 
-def test_a_host_that_lost_its_states_says_so() -> None:
-    with pytest.raises(RayflError, match="restarted after 2 committed rounds"):
-        ClientStates().open(0, ROUND, 0, 2, CPU)
+@pytest.mark.parametrize(
+    ("held", "committed", "complaint"),
+    [
+        ((), {3: 2}, "is lost: round 2 left one, and its host, which was restarted, has none; run the scenario again"),
+        ((FIRST,), {3: 2}, "is lost: its host has that of round 1, and round 2 left another; run the scenario again"),
+        (
+            (FIRST, SECOND),
+            {3: 1},
+            "is out of order: its host has that of round 2 already, and this call follows round 1",
+        ),
+        ((FIRST,), {}, "is out of order: its host has that of round 1 already, and this call finds none"),
+    ],
+    ids=["missing", "older", "newer", "one too many"],
+)
+def test_a_state_of_another_round_than_expected_is_refused(
+    held: tuple[RoundIndex, ...], committed: dict[int, int], complaint: str
+) -> None:
+    states = after(*held)
+    with pytest.raises(RayflError, match=f"the state of client 3 {complaint}"):
+        states.open(3, THIRD, 0, committed, CPU)
+    with pytest.raises(RayflError, match=f"the state of client 3 {complaint}"):
+        states.kept(3, 0, committed, CPU)
+
+
+def test_a_state_of_the_expected_round_and_none_of_a_new_client_are_good() -> None:
+    states = after(FIRST, SECOND)
+    assert torch.equal(states.kept(3, 0, {3: 2}, CPU)["drift"], torch.full((2,), 2.0))
+    assert states.kept(4, 0, {3: 2}, CPU) == {}
+
+
+def test_rounds_in_which_a_client_takes_no_part_do_not_matter() -> None:
+    """A phase that is cut short has rounds of which no host hears."""
+    states = after(FIRST)
+    assert states.open(3, RoundIndex(0, 90, 90), 0, {3: 1}, CPU).keys() == {"drift"}
 
 
 def test_a_state_that_is_a_view_of_the_resident_model_is_copied() -> None:
     states, resident = ClientStates(), torch.ones(2)
-    states.open(0, ROUND, 0, 0, CPU)
-    states.stage(0, {"previous": resident})
+    states.open(0, FIRST, 0, NEW, CPU)
+    states.stage(0, 1, {"previous": resident})
     resident.zero_()
-    assert torch.equal(states.open(0, ROUND, 1, 0, CPU)["previous"], torch.ones(2))
+    assert torch.equal(states.open(0, FIRST, 1, NEW, CPU)["previous"], torch.ones(2))
 
 
 def test_a_host_that_lost_what_was_staged_does_not_commit_or_go_on() -> None:
-    with pytest.raises(RayflError, match="lost"):
-        ClientStates().commit([4], IN_PHASE)
-    with pytest.raises(RayflError, match="lost"):
-        ClientStates().open(4, ROUND, 1, 0, CPU)
+    with pytest.raises(RayflError, match="client 4 is lost: round 1 left one"):
+        ClientStates().commit(FIRST, [4], IN_PHASE)
+    with pytest.raises(RayflError, match="client 4 is lost: exchange 0 of round 1 left one"):
+        ClientStates().open(4, FIRST, 1, NEW, CPU)
 
 
 def test_what_only_its_round_needs_may_be_lost_with_the_host_and_does_not_pile_up() -> None:
     states = ClientStates()
-    states.open(1, ROUND, 0, None, CPU)
-    states.stage(1, {"loss": torch.ones(1)})
-    assert torch.equal(states.open(1, ROUND, 1, None, CPU)["loss"], torch.ones(1))
-    assert ClientStates().open(1, ROUND, 1, None, CPU) == {}
-    assert states.open(2, RoundIndex(0, 2, 2), 0, None, CPU) == {}
-    assert states.open(1, RoundIndex(0, 2, 2), 1, None, CPU) == {}
+    states.open(1, FIRST, 0, None, CPU)
+    states.stage(1, 1, {"loss": torch.ones(1)})
+    assert torch.equal(states.open(1, FIRST, 1, None, CPU)["loss"], torch.ones(1))
+    assert ClientStates().open(1, FIRST, 1, None, CPU) == {}
+    assert states.open(2, SECOND, 0, None, CPU) == {}
+    assert states.open(1, SECOND, 1, None, CPU) == {}
+    assert 1 not in states._staged
+
+
+def test_what_rounds_that_are_open_at_once_stage_is_kept_apart() -> None:
+    states = ClientStates()
+    for index, client in ((FIRST, 1), (SECOND, 2)):
+        states.open(client, index, 0, NEW, CPU)
+        states.stage(client, index.round, {"drift": torch.full((1,), float(client))})
+    states.commit(FIRST, [1], IN_PHASE)
+    states.commit(SECOND, [2], IN_PHASE)
+    assert [float(states.kept(client, 0, {1: 1, 2: 2}, CPU)["drift"]) for client in (1, 2)] == [1.0, 2.0]
 
 
 def test_a_snapshot_has_nothing_of_an_earlier_phase() -> None:
     """A host that no client of the new phase has reached yet still holds it."""
+    states, store = ClientStates(), MemoryStore()
+    states.stage(3, 1, {"previous": torch.ones(2), "account": torch.ones(1)})
+    states.commit(FIRST, [3], {"previous": "phase", "account": "run"})
+    assert {(entry.scope, entry.round) for entry in states.snapshot(0, store)} == {("phase", 1), ("run", 1)}
+    (entry,) = states.snapshot(1, store)
+    assert (entry.client, entry.scope) == (3, "run")
+    assert store.read(entry.stored).keys() == {"account"}
+
+
+def test_what_is_kept_through_the_run_is_of_the_round_that_last_carried_it_on() -> None:
     states = ClientStates()
-    states.stage(3, {"previous": torch.ones(2), "account": torch.ones(1)})
-    states.commit([3], {"previous": "phase", "account": "run"})
-    assert states.snapshot(0)[3].keys() == {"phase/previous", "run/account"}
-    assert states.snapshot(1)[3].keys() == {"run/account"}
+    states.stage(3, 1, {"previous": torch.ones(2), "account": torch.ones(1)})
+    states.commit(FIRST, [3], {"previous": "phase", "account": "run"})
+    kept = states.open(3, NEXT_PHASE, 0, {3: 1}, CPU)
+    assert kept.keys() == {"account"}
+    states.stage(3, 4, kept | {"drift": torch.ones(1)})
+    states.commit(NEXT_PHASE, [3], {"drift": "phase"})
+    assert states.kept(3, 1, {3: 4}, CPU).keys() == {"account", "drift"}
+    assert states.kept(3, 2, {3: 4}, CPU).keys() == {"account"}
+
+
+def test_states_that_were_restored_are_of_their_rounds() -> None:
+    store = MemoryStore()
+    manifest = after(FIRST, SECOND).snapshot(0, store)
+    states = ClientStates()
+    states.restore(manifest, 0, store)
+    assert torch.equal(states.open(3, THIRD, 0, {3: 2}, CPU)["drift"], torch.full((2,), 2.0))
+    with pytest.raises(RayflError, match="is lost: its host has that of round 2, and round 3 left another"):
+        states.open(3, RoundIndex(0, 4, 4), 0, {3: 3}, CPU)

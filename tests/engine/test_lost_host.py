@@ -24,7 +24,7 @@ def second_answers(phase: dict[str, Any], host_dies: bool) -> dict[str, np.ndarr
     job = prepared(phases=[FEDERATED | phase])
     server, host = Server(job.scenario, job.initial_models, job.num_clients), Host(0, job.scenario, job.workloads)
     first = server.begin(ROUND, COHORT)
-    _, second = server.receive(host.answer(ROUND, COHORT, first)[0])
+    _, second = server.receive(ROUND, None, host.answer(ROUND, COHORT, first)[0])
     assert isinstance(second, Exchange)
     if host_dies:
         host = Host(0, job.scenario, job.workloads)
@@ -41,5 +41,5 @@ def test_what_was_kept_between_exchanges_is_computed_again_with_the_same_bits(ph
 
 def test_what_was_kept_from_round_to_round_is_not() -> None:
     phase = {"algorithm": {"name": "qfedavg", "penalties": ["contrastive"]}}
-    with pytest.raises(ClientError, match="the states of this host's clients are lost"):
+    with pytest.raises(ClientError, match="the state of client 0 is lost: exchange 0 of round 1 left one"):
         second_answers(phase, host_dies=True)

@@ -14,15 +14,16 @@ from rayfl.algorithms.ditto import Ditto
 from rayfl.engine.host import Host
 from rayfl.engine.inline import InlineBackend
 from rayfl.engine.job import Job
-from rayfl.engine.scheduler import RunSnapshot, Scheduler
+from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
+from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import ClientError, ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.models.flat import FlatModel
 from rayfl.planning.events import Evaluated, RoundDone
 from tests.algorithms.scene import CLASSES, PLAIN, SIZES, TanhNet, people, prepared
 from tests.algorithms.test_buffers import NormNet
-from tests.engine.scenes import cast, run_on_hosts, without_clock
+from tests.engine.scenes import cast, kept_by_clients, run_on_hosts, without_clock
 
 PERSONAL: dict[str, Any] = {"evaluation": {"every": 1, "client_model": "personal", "batch_size": 3}}
 FULL_BATCH = PLAIN.with_local(batch_size="full")
@@ -38,13 +39,14 @@ def made(name: str, **changes: Any) -> tuple[Job, FlatModel]:
     return prepared(algorithm, FULL_BATCH, model=NETWORKS[name][0], **PERSONAL | changes)
 
 
-def finished(job: Job, hosts: int, ahead: int = 0) -> tuple[list[Any], np.ndarray, RunSnapshot]:
+def finished(job: Job, hosts: int, ahead: int = 0) -> tuple[list[Any], np.ndarray, dict[int, dict[str, np.ndarray]]]:
     server = Server(job.scenario, job.initial_models, job.num_clients)
     backend = InlineBackend([Host(index, job.scenario, job.workloads) for index in range(hosts)], server)
     backend.rounds_ahead = ahead
     scheduler = Scheduler(job.scenario, backend, job.populations)
     events = list(scheduler.run())
-    return events, server.committed()[1], scheduler.snapshot()
+    store = MemoryStore()
+    return events, server.committed()[1], kept_by_clients(scheduler.snapshot(store), store)
 
 
 def own_vector(name: str, model: FlatModel, vector: np.ndarray, kept: dict[str, np.ndarray]) -> np.ndarray:
@@ -66,16 +68,16 @@ def own_vector(name: str, model: FlatModel, vector: np.ndarray, kept: dict[str, 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_client_is_scored_with_its_own_model(name: str) -> None:
     job, model = made(name)
-    events, vector, snapshot = finished(job, 2)
+    events, vector, clients = finished(job, 2)
     *_, last = [event for event in events if isinstance(event, Evaluated)]
     data = people().test
     x, y = torch.from_numpy(np.asarray(data.x)), torch.from_numpy(data.y)
-    never = set(range(len(SIZES))) - snapshot.clients.keys()
+    never = set(range(len(SIZES))) - clients.keys()
     assert never, "one that never took part has the global model"
     assert [score.client for score in last.clients] == list(range(len(SIZES)))
     correct = 0
     for score in last.clients:
-        kept = snapshot.clients.get(score.client, {})
+        kept = clients.get(score.client, {})
         network = NETWORKS[name][1](CLASSES)
         state = model.state_dict(torch.from_numpy(own_vector(name, model, vector, kept)))
         network.load_state_dict(state)
@@ -105,9 +107,10 @@ def test_a_run_that_goes_on_from_a_snapshot_gives_the_same_scores(round: int) ->
     whole, _, _ = finished(job, 1)
     scheduler, _ = cast(job, 3)
     next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == round)
-    snapshot = scheduler.snapshot()
+    store = MemoryStore()
+    snapshot = scheduler.snapshot(store)
     scheduler, _ = cast(job, 2)
-    scheduler.restore(snapshot)
+    scheduler.restore(snapshot, store)
     later = without_clock(list(scheduler.run()))
     assert later == without_clock(whole)[-len(later) :]
     assert [event["round"] for event in later if "scores" in event] == list(range(round, 5))

@@ -16,6 +16,7 @@ from rayfl.engine.job import Job
 from rayfl.engine.privacy_budget import PrivacyBudget
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
+from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import RayflError
 from rayfl.local.spending import Mechanism, SpendingByClient
 from rayfl.planning.events import BudgetSpent, Evaluated, Event, RoundDone
@@ -142,13 +143,14 @@ def test_a_run_that_goes_on_from_a_snapshot_spends_and_leaves_out_as_if_never_in
     model, events = run_on_hosts(leaving_out, 1)
     scheduler, _ = cast(leaving_out, 2)
     next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == round)
-    snapshot = scheduler.snapshot()
+    store = MemoryStore()
+    snapshot = scheduler.snapshot(store)
     before = spent_in([event for event in rounds(events) if event.round <= round])
     assert {client: dict(spent) for client, spent in snapshot.privacy.spent.items()} == before
     earlier = (event.left_out for event in rounds(events) if event.round <= round)
     assert set(snapshot.privacy.left_out) == {client for left_out in earlier for client in left_out}
     scheduler, server = cast(leaving_out, 3)
-    scheduler.restore(snapshot)
+    scheduler.restore(snapshot, store)
     later = list(scheduler.run())
     assert np.array_equal(server.committed()[1], model)
     done = [event for event in rounds(events) if event.round > round]
@@ -167,7 +169,8 @@ def test_clients_that_keep_state_go_on_after_a_phase_that_ended_early(hosts: int
     scheduler, _ = cast(given, hosts)
     next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == ended.round - 1)
     resumed, server = cast(given, 2)
-    resumed.restore(scheduler.snapshot())
+    store = MemoryStore()
+    resumed.restore(scheduler.snapshot(store), store)
     list(resumed.run())
     assert np.array_equal(server.committed()[1], model)
 
@@ -233,6 +236,6 @@ def test_an_update_that_a_host_repeats_is_booked_once() -> None:
         backend = InlineBackend([RepeatingHost(host) if repeats else host], server)  # type: ignore[list-item]
         scheduler = Scheduler(given.scenario, backend, given.populations)
         list(scheduler.run())
-        return scheduler.snapshot().privacy.spent
+        return scheduler.snapshot(MemoryStore()).privacy.spent
 
     assert spent(repeats=True) == spent(repeats=False) != {}

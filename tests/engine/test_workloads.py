@@ -13,6 +13,7 @@ import torch
 
 from rayfl.config.scenario import Scenario
 from rayfl.engine.job import Job
+from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import ScenarioError
 from rayfl.models.flat import FlatModel
 from rayfl.planning.events import Evaluated
@@ -113,10 +114,11 @@ def test_it_goes_on_from_a_snapshot_on_other_hosts(stop: int) -> None:
     scheduler, _ = cast(job, 2)
     for event in scheduler.run():
         if getattr(event, "round_in_phase", None) and event.round == stop:
-            snapshot = scheduler.snapshot()
+            store = MemoryStore()
+            snapshot = scheduler.snapshot(store)
             break
     scheduler, server = cast(job, 3)
-    scheduler.restore(snapshot)
+    scheduler.restore(snapshot, store)
     list(scheduler.run())
     assert np.array_equal(server.committed()[1], whole)
 

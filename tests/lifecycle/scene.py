@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.callbacks.early_stopping import EarlyStopping
 from rayfl.config.scenario import Scenario
 from rayfl.engine.job import Job, Session
+from rayfl.engine.run_snapshot import RunSnapshot
+from rayfl.engine.state_store import MemoryStore, StateStore
 from rayfl.lifecycle.run import Run
 from rayfl.models.flat import FlatModel
 from rayfl.planning.events import RoundSettled
@@ -109,7 +111,7 @@ def followed(
     open: Open,
     each: Callable[[Run, Session, RoundSettled], None] = lambda *_: None,
     state: Mapping[str, Any] | None = None,
-    snapshot: Any = None,
+    snapshot: tuple[RunSnapshot, StateStore] | None = None,
 ) -> Followed:
     """Opens a folder, or reopens it where a state is given, and runs to the end.
 
@@ -120,7 +122,7 @@ def followed(
         open: Opens a session.
         each: Called at every round that is settled.
         state: Of the run that is reopened.
-        snapshot: Of its session.
+        snapshot: Of its session, and the store that has its states.
     """
     memory, stopping = Memory(name="memory"), EarlyStopping(name="stopping", patience=100)
     callbacks = [memory, stopping, BestModel(name="best")]
@@ -130,7 +132,7 @@ def followed(
     ):
         session = run.connect(open(job), "inline")
         if snapshot is not None:
-            session.restore(snapshot)
+            session.restore(*snapshot)
         for settled in run.follow():
             each(run, session, settled)
         run.finish()
@@ -149,16 +151,18 @@ class Leaving:
         snapshot_after: The round.
         state_after: The round.
         leave_after: The round.
+        store: For the snapshot's states.
     """
 
     snapshot_after: int
     state_after: int
     leave_after: int
-    snapshot: Any = None
+    store: StateStore = field(default_factory=MemoryStore)
+    snapshot: tuple[RunSnapshot, StateStore] | None = None
 
     def __call__(self, run: Run, session: Session, settled: RoundSettled) -> None:
         if settled.round == self.snapshot_after:
-            self.snapshot = session.snapshot()
+            self.snapshot = RunSnapshot.from_json(session.snapshot(self.store).to_json()), self.store
         if settled.round == self.state_after:
             run.save()
         if settled.round == self.leave_after:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rayfl.config.execution import Evaluation
+from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import ScenarioError
 from rayfl.planning.events import Evaluated, RoundDone
 from rayfl.planning.round_index import RoundIndex
@@ -65,9 +66,10 @@ def test_hosts_and_snapshots_do_not_change_who_is_drawn() -> None:
     assert without_clock(events) == without_clock(whole)
     scheduler, _ = cast(job, 2)
     next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == 2)
-    snapshot = scheduler.snapshot()
+    store = MemoryStore()
+    snapshot = scheduler.snapshot(store)
     scheduler, _ = cast(job, 3)
-    scheduler.restore(snapshot)
+    scheduler.restore(snapshot, store)
     later = without_clock(list(scheduler.run()))
     assert later == without_clock(whole)[-len(later) :]
 

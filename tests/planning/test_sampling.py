@@ -20,6 +20,7 @@ from rayfl.engine.inline import InlineBackend
 from rayfl.engine.job import Job
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
+from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate
@@ -127,9 +128,10 @@ def test_a_snapshot_holds_what_later_cohorts_depend_on(sampler: str, round: int)
     whole_model, whole = run_on_hosts(job(sampler), 1)
     scheduler, _ = cast(job(sampler), 2)
     next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == round)
-    snapshot = scheduler.snapshot()
+    store = MemoryStore()
+    snapshot = scheduler.snapshot(store)
     scheduler, server = cast(job(sampler), 3)
-    scheduler.restore(snapshot)
+    scheduler.restore(snapshot, store)
     later = list(scheduler.run())
     assert np.array_equal(server.committed()[1], whole_model)
     assert repr(without_clock(later)) == repr(without_clock(whole[len(whole) - len(later) :]))
@@ -142,7 +144,10 @@ def test_power_of_choice_takes_the_candidates_with_the_highest_losses() -> None:
     scheduler, _ = cast(job("power_of_choice", rounds=6, options={"clients": 4, "candidates": 12}), 1)
     for event in scheduler.run():
         if isinstance(event, RoundDone) and 3 <= event.round < 6:
-            known = {client: values["train_loss"] for client, values in scheduler.snapshot().sampling.scalars.items()}
+            known = {
+                client: values["train_loss"]
+                for client, values in scheduler.snapshot(MemoryStore()).sampling.scalars.items()
+            }
             assert set(COHORTS[event.round]) == set(sorted(known, key=lambda client: -known[client])[:4])
 
 

@@ -15,7 +15,6 @@ import pytest
 from rich.console import Console
 
 import rayfl
-from rayfl.engine.privacy_budget import BudgetSnapshot
 from rayfl.local.spending import Mechanism, Spending
 from rayfl.planning.events import BudgetSpent, Evaluated, RoundDone, Traffic
 from rayfl.privacy.samples.statement import statement
@@ -202,10 +201,13 @@ def test_an_evaluation_gets_the_epsilon_of_its_own_round_though_later_ones_are_o
     assert (content["rounds"], content["left_out"]["clients"]) == (2, [4])
 
 
-def test_records_go_on_from_a_snapshot(tmp_path: Path) -> None:
-    step = Mechanism(1.0, 0.5)
-    records = PrivacyRecords(job(phase("p", 3, local={"dp": dp(accountant="rdp")})), tmp_path)
-    records.restore(BudgetSnapshot({0: {step: 5}}, (3,)), 2)
+def test_records_go_on_from_the_state_of_others(tmp_path: Path) -> None:
+    step, made = Mechanism(1.0, 0.5), job(phase("p", 3, local={"dp": dp(accountant="rdp")}))
+    before = PrivacyRecords(made, tmp_path)
+    for event in (done(1, {0: {step: 3}}), done(2, {0: {step: 2}}, (3,)), Evaluated("p", 2, {}, 10)):
+        before.add(event)
+    records = PrivacyRecords(made, tmp_path)
+    records.restore(json.loads(json.dumps(before.state())))
     records.add(done(3, {0: {step: 1}}))
     records.add(BudgetSpent("p", 4, "why", False, (1,)))
     found = records.add(Evaluated("p", 3, {}, 10))

@@ -70,7 +70,7 @@ def test_the_scenarios_say_what_they_are_compared_with() -> None:
     load = naive.Load(100, 500, phase.local.model_dump()["batch_size"], phase.local.lr)
     assert load == parallel.LOAD
     assert (scenario.data.clients, scenario.data.options["train"]) == (100, 100 * 500)
-    assert (phase.cohort, phase.local.epochs, scenario.resources.hosts) == (10, 1, 2)
+    assert (phase.settings.cohort, phase.local.epochs, scenario.resources.hosts) == (10, 1, 2)
 
 
 def test_few_and_many_clients_share_the_same_samples() -> None:

@@ -1,9 +1,28 @@
-"""How a phase's rounds run on the hosts: one file per schedule."""
+"""How a phase's rounds run on the hosts: one file per schedule; a user's own derives from `Schedule`."""
 
-from rayfl.engine.schedules.central import Central
-from rayfl.engine.schedules.parallel import Parallel
-from rayfl.engine.schedules.relay import Relay
-from rayfl.engine.schedules.schedule import Schedule
+from rayfl.config.phase import BasePhase, Cohort
+from rayfl.engine.assignment import at_home, longest_first, segments
+from rayfl.engine.calls import Call
+from rayfl.engine.schedules.schedule import Schedule, ScheduleContext, SubmittedRound
+from rayfl.planning.events import Event
+from rayfl.planning.participation import Everybody, Participant, Participation
+from rayfl.planning.phase_plan import PhasePlan
+from rayfl.planning.round_index import RoundIndex
 
-SCHEDULES: dict[str, type[Schedule]] = {"parallel": Parallel, "relay": Relay, "central": Central}
-"""By the value of `phases.N.schedule`."""
+__all__ = [
+    "BasePhase",
+    "Call",
+    "Cohort",
+    "Event",
+    "Everybody",
+    "Participant",
+    "Participation",
+    "PhasePlan",
+    "RoundIndex",
+    "Schedule",
+    "ScheduleContext",
+    "SubmittedRound",
+    "at_home",
+    "longest_first",
+    "segments",
+]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rayfl.config.phase import CentralPhase
 from rayfl.engine.schedules.relay import Relay
 
 
 class Central(Relay):
     """A relay of one, whose only member holds the pooled samples."""
 
+    config = CentralPhase
+    noun = "central training"
+
     def names(self, clients: Sequence[int]) -> str:
-        """See `Relay.names`."""
+        """See `Schedule.names`."""
         return "central training"

@@ -6,8 +6,9 @@ from collections.abc import Generator, Sequence
 
 import numpy as np
 
+from rayfl.config.phase import ParallelPhase
 from rayfl.engine.assignment import at_home, longest_first
-from rayfl.engine.calls import Call, client_names
+from rayfl.engine.calls import Call
 from rayfl.engine.schedules.schedule import Schedule, SubmittedRound
 from rayfl.local.draws import typical
 from rayfl.local.steps import update_steps
@@ -18,8 +19,12 @@ from rayfl.planning.round_index import RoundIndex
 class Parallel(Schedule):
     """The cohort trains at once from one model; every host returns one sum."""
 
-    def submit(self, index: RoundIndex, cohort: Sequence[int]) -> Generator[Event, None, SubmittedRound]:
+    config = ParallelPhase
+    noun = "parallel phase"
+
+    def submit(self, index: RoundIndex) -> Generator[Event, None, SubmittedRound]:
         """See `Schedule.submit`."""
+        cohort = [participant.client for participant in self.draw(index)]
         server, hosts = self.backend.server, self.backend.hosts
         assignments = self._assign(cohort)
         exchange, reports, server_calls = server.call("begin", index, cohort), [], []
@@ -31,10 +36,10 @@ class Parallel(Schedule):
                 parts.append(part)
                 reports.append(Call(report, f"host {host}: the server's samples"))
             for host, clients in assignments if asked == "cohort" else ():
-                part, report = hosts[host].call("answer", index, clients, exchange, returns=2)
+                part, call = self.answer(host, index, clients, exchange)
                 parts.append(part)
-                reports.append(Call(report, f"host {host}: {client_names(clients)}"))
-            scalars, exchange = server.call("receive", *parts, returns=2)
+                reports.append(call)
+            scalars, exchange = server.call("receive", index, None, *parts, returns=2)
             server_calls.append(Call(scalars, "server: aggregation"))
         model = server.call("model_after", index)
         yield from ()

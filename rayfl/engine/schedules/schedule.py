@@ -1,17 +1,20 @@
-"""The interface of a schedule: submit a round to the hosts, and say what to wait for."""
+"""The interface of a schedule: submit a round to the hosts, say what to wait for, and own what is in flight."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 
+from rayfl.config.phase import BasePhase
 from rayfl.config.scenario import Scenario
 from rayfl.engine.backend import Backend, Ref
-from rayfl.engine.calls import Call
+from rayfl.engine.calls import Call, client_names, wait_for
 from rayfl.planning.events import Event
+from rayfl.planning.participation import Everybody, Participant, Participation
 from rayfl.planning.phase_plan import PhasePlan
 from rayfl.planning.round_index import RoundIndex
 
@@ -22,11 +25,13 @@ class SubmittedRound:
 
     Attributes:
         index: Which round.
-        assignments: (host, clients) of all client updates.
+        assignments: (host, clients) of all client updates that it waits for.
         reports: Calls that return an `UpdateReport` each.
         server_calls: Calls that return the scalars that the round reported on the server.
         model: Reference to the model to evaluate.
         evaluators: The hosts that are free to evaluate it.
+        open_rounds: Numbers of rounds, this one or earlier, whose exchange clients will answer in a later round.
+        scalars: What the schedule itself reports of the round, by name.
     """
 
     index: RoundIndex
@@ -35,32 +40,79 @@ class SubmittedRound:
     model: Ref
     evaluators: Sequence[int]
     server_calls: Sequence[Call] = field(default_factory=tuple)
+    open_rounds: Sequence[int] = ()
+    scalars: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ScheduleContext:
+    """What a schedule runs a phase with.
+
+    Attributes:
+        plan: The phase.
+        scenario: What runs.
+        backend: Hosts and server.
+        sizes: [clients] training samples of each client.
+        draw: Draws the cohort of a round, without those whose privacy budget is spent; once a round, in order.
+        committed: For those of some clients that keep a state, the last committed round that left it.
+        settled: Where rounds settle one by one, waits for the earlier ones; to be called before any waiting.
+    """
+
+    plan: PhasePlan
+    scenario: Scenario
+    backend: Backend
+    sizes: np.ndarray
+    draw: Callable[[RoundIndex], Sequence[int]]
+    committed: Callable[[Sequence[int]], Mapping[int, int]]
+    settled: Callable[[], Generator[Event, None, None]]
 
 
 class Schedule(ABC):
     """Runs the rounds of one phase.
 
+    Rounds are submitted in order, each possibly before those ahead of it are over, and committed in order. Nothing may
+    depend on which host has finished first.
+
+    Attributes:
+        config: The keys of a phase that is run so.
+        noun: What such a phase is called: "there is no relay of 'scaffold'".
+        participation: Who of a cohort takes part, and when.
+
     Args:
-        plan: The phase.
-        scenario: What runs.
-        backend: Hosts and server.
-        sizes: [clients] training samples of each client.
+        context: What it runs with.
     """
 
-    def __init__(self, plan: PhasePlan, scenario: Scenario, backend: Backend, sizes: np.ndarray) -> None:
-        self.plan, self.scenario, self.backend, self.sizes = plan, scenario, backend, sizes
+    config: ClassVar[type[BasePhase]]
+    noun: ClassVar[str]
+    participation: Participation = Everybody()
 
-    def waits_for(self, cohort: Sequence[int]) -> bool:
-        """Whether submitting a round of this cohort has to wait for earlier client updates."""
-        return False
+    def __init__(self, context: ScheduleContext) -> None:
+        self._context = context
+        self.plan, self.scenario = context.plan, context.scenario
+        self.backend, self.sizes = context.backend, context.sizes
+
+    @classmethod  # noqa: B027 - most need none
+    def check(cls, plan: PhasePlan, scenario: Scenario) -> None:
+        """Checks, before anything starts, that a phase can be run so: its algorithm, its options, the hosts.
+
+        Raises:
+            ScenarioError: It cannot; the text begins with a key of the phase: "algorithm: ...".
+        """
+
+    @classmethod  # noqa: B027 - most need none
+    def check_cohort(cls, plan: PhasePlan, smallest: int, largest: int) -> None:
+        """Checks the size of cohorts, once it is known how many clients there are.
+
+        Raises:
+            ScenarioError: As `check`.
+        """
 
     @abstractmethod
-    def submit(self, index: RoundIndex, cohort: Sequence[int]) -> Generator[Event, None, SubmittedRound]:
+    def submit(self, index: RoundIndex) -> Generator[Event, None, SubmittedRound]:
         """Submits a whole round.
 
         Args:
             index: Position of the round within the scenario.
-            cohort: The clients that take part, in the order drawn.
 
         Yields:
             Events, only if it has to wait.
@@ -68,3 +120,39 @@ class Schedule(ABC):
         Returns:
             The round, under way.
         """
+
+    def snapshot(self) -> dict[str, Any]:
+        """What is in flight after the round that was submitted last, as plain data that JSON can hold.
+
+        Empty where every round waits for all of its updates.
+        """
+        return {}
+
+    def restore(self, in_flight: Mapping[str, Any]) -> None:  # noqa: B027 - most have nothing
+        """Goes on from a snapshot, with a server that was restored and before any round is submitted."""
+
+    def draw(self, index: RoundIndex) -> Sequence[Participant]:
+        """Draws who takes part in a round; to be called once a round, in order."""
+        return self.participation.of(index, self._context.draw(index))
+
+    def answer(self, host: int, index: RoundIndex, clients: Sequence[int], exchange: Ref) -> tuple[Ref, Call]:
+        """Submits clients' answers to an exchange; returns their sum, and the call that reports on them."""
+        committed = self._context.committed(clients)
+        part, report = self.backend.hosts[host].call("answer", index, clients, exchange, committed, returns=2)
+        return part, Call(report, f"host {host}: {client_names(clients)}")
+
+    def relay(self, host: int, index: RoundIndex, clients: Sequence[int], model: Ref) -> tuple[Ref, Call]:
+        """Submits a segment of a relay; returns the model that its last client leaves, and the call that reports."""
+        committed = self._context.committed(clients)
+        left, report = self.backend.hosts[host].call("relay", index, clients, model, committed, returns=2)
+        return left, Call(report, f"host {host}: {self.names(clients)}")
+
+    def names(self, clients: Sequence[int]) -> str:
+        """Who trains, for the watchdog."""
+        return client_names(clients)
+
+    def wait(self, calls: Sequence[Call], index: RoundIndex) -> Generator[Event, None, list[Any]]:
+        """Waits for calls within a round, under the watchdog; returns their values."""
+        yield from self._context.settled()
+        watchdog_s = self.scenario.resources.watchdog_s
+        return (yield from wait_for(self.backend, calls, watchdog_s, self.plan.phase.name, index.round))

@@ -26,35 +26,36 @@ def check_hides_clients(plan: PhasePlan, where: str) -> None:
     Raises:
         ScenarioError: The algorithm releases what noise does not hide, or an option of the phase does.
     """
-    phase, dp = plan.phase, plan.phase.dp
+    phase, settings = plan.phase, plan.phase.settings
+    dp = settings.dp
     if dp is None:
         return
-    if isinstance(phase.cohort, BySampler):
+    if isinstance(settings.cohort, BySampler):
         raise ScenarioError(
-            f"{where}.cohort: no account covers clients that the sampler '{phase.cohort.sampler}' chooses; use "
+            f"{where}.cohort: no account covers clients that the sampler '{settings.cohort.sampler}' chooses; use "
             "{ bernoulli = probability } or a number of clients"
         )
-    if isinstance(phase.cohort, BySize):
+    if isinstance(settings.cohort, BySize):
         raise ScenarioError(
             f"{where}.cohort: by_size draws clients by what dp is to hide; use {{ bernoulli = probability }} or a "
             "number of clients"
         )
-    if phase.order == "no_repeat":
+    if settings.order == "no_repeat":
         raise ScenarioError(
             f"{where}.order: with 'no_repeat' who takes part depends on the round before, which dp does not count; use "
             "'sampled'"
         )
-    if phase.transforms and dp.level == "local":
+    if settings.transforms and dp.level == "local":
         raise ScenarioError(
-            f"{where}.transforms: noise that clients add makes every value of '{phase.transforms[0].name}' differ, so "
-            "that it saves nothing; leave them out, or use dp.level = 'central', which clips what they leave"
+            f"{where}.transforms: noise that clients add makes every value of '{settings.transforms[0].name}' differ, "
+            "so that it saves nothing; leave them out, or use dp.level = 'central', which clips what they leave"
         )
     if phase.local.dp and phase.local.dp.max_epsilon is not None:
         raise ScenarioError(
             f"{where}.local.dp.max_epsilon: whom it leaves out, or when it stops, follows from clients' sizes and past "
             f"rounds, which phases.{phase.name}.dp hides; leave it out, or give target_epsilon instead"
         )
-    if not phase.local_objective_only:
+    if phase.has_server:
         _check_released(plan, dp, where)
     if dp.level == "local" and dp.accountant:
         raise ScenarioError(
@@ -74,7 +75,7 @@ def _check_released(plan: PhasePlan, dp: ClientDP, where: str) -> None:
         raise ScenarioError(
             f"{where}.eval_model: '{plan.evaluated.rule}' is a mean of models that dp hides; use eval_model = 'global'"
         )
-    if plan.diagnostics.reads_trained and plan.phase.hides_cohort and isinstance(plan.phase.cohort, Bernoulli):
+    if plan.diagnostics.reads_trained and plan.phase.hides_cohort and isinstance(plan.phase.settings.cohort, Bernoulli):
         raise ScenarioError(
             f"{where}.report: 'divergence' needs participants, and with dp a Bernoulli cohort may have none; leave it "
             "out"
@@ -91,7 +92,7 @@ def check_account(plans: Sequence[PhasePlan], num_clients: int) -> tuple[float, 
         ScenarioError: Phases differ in delta or in how neighbours differ, delta is too large, or its default is, or an
             accountant does not know a phase's sampling.
     """
-    private = [(plan.phase, plan.phase.dp) for plan in plans if plan.phase.dp]
+    private = [(plan.phase, plan.phase.settings.dp) for plan in plans if plan.phase.settings.dp]
     largest = largest_delta(num_clients)
     for phase, dp in private:
         if dp.delta is None and largest > LARGEST_DEFAULT_DELTA:

@@ -20,7 +20,7 @@ Relation = Literal["one client more or less", "one client replaced by another"]
 
 def relation_of(phase: Phase) -> Relation:
     """How neighbouring sets of clients differ: by one client more only where the size of cohorts is random too."""
-    added = phase.hides_cohort and isinstance(phase.cohort, Bernoulli)
+    added = phase.hides_cohort and isinstance(phase.settings.cohort, Bernoulli)
     return "one client more or less" if added else "one client replaced by another"
 
 
@@ -41,16 +41,16 @@ def release_of(phase: Phase, noise_multiplier: float, num_clients: int) -> Relea
 
 def sampling_of(phase: Phase, num_clients: int) -> tuple[float, Sampling]:
     """The rate at which a round samples hidden cohorts, and how; 1 and `none` where who takes part is not hidden."""
-    if not phase.hides_cohort or isinstance(phase.cohort, Explicit):
+    if not phase.hides_cohort or isinstance(phase.settings.cohort, Explicit):
         return 1.0, "none"
-    poisson = isinstance(phase.cohort, Bernoulli)
+    poisson = isinstance(phase.settings.cohort, Bernoulli)
     rate = expected_cohort_size(phase, num_clients) / num_clients
     return (1.0, "none") if rate == 1 else (rate, "poisson" if poisson else "without_replacement")
 
 
 def knows_participants(phase: Phase) -> bool:
     """Whether a client is charged only for the rounds in which it takes part, since these are known."""
-    return not phase.hides_cohort or isinstance(phase.cohort, Explicit)
+    return not phase.hides_cohort or isinstance(phase.settings.cohort, Explicit)
 
 
 class ClientLedger:

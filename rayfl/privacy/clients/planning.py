@@ -38,13 +38,13 @@ def plan_client_privacy(scenario: Scenario, model: FlatModel, sizes: np.ndarray)
         ScenarioError: No account covers the run, the network has buffers, or a target cannot be met.
     """
     plans = plan_phases(scenario)
-    if not any(plan.phase.dp for plan in plans):
+    if not any(plan.phase.settings.dp for plan in plans):
         return None
     delta, accountant = check_account(plans, len(sizes))
     mechanisms: list[ClientMechanism | None] = []
     noise: list[float | None] = [None] * len(plans)
     for plan in plans:
-        dp = plan.phase.dp
+        dp = plan.phase.settings.dp
         if dp is None:
             mechanisms.append(None)
             continue
@@ -66,7 +66,7 @@ def _mechanism(
     num_clients: int,
 ) -> ClientMechanism:
     adaptive = dp.clip_norm if isinstance(dp.clip_norm, Quantile) else None
-    cohort = plan.phase.cohort
+    cohort = plan.phase.settings.cohort
     denominator = None
     if plan.phase.hides_cohort and isinstance(cohort, Bernoulli):
         denominator = cohort.bernoulli * num_clients
@@ -77,7 +77,7 @@ def _mechanism(
         quantile=adaptive,
         denominator=denominator,
         changing=changing,
-        released=Released() if plan.phase.local_objective_only else plan.algorithm.releases(),
+        released=plan.algorithm.releases() if plan.phase.has_server else Released(),
         secure=dp.secure,
         fraction_bits=scenario.numerics.fraction_bits,
     )
@@ -91,7 +91,7 @@ def _calibrated(
     account: tuple[float, str],
 ) -> float:
     """The least noise multiplier of a phase, to four digits, with which its target holds at its end."""
-    dp, where = plan.phase.dp, f"phases.{plan.phase.name}.dp.target_epsilon"
+    dp, where = plan.phase.settings.dp, f"phases.{plan.phase.name}.dp.target_epsilon"
     assert dp is not None
     assert dp.target_epsilon is not None
     target, last = dp.target_epsilon, plan.first_round + plan.phase.rounds - 1

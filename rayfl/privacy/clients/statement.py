@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rayfl.config.phase import CentralPhase, Phase
+from rayfl.config.phase import Phase
 from rayfl.config.scenario import Scenario
 from rayfl.planning.client_mechanism import ClientPlan
 from rayfl.planning.cohort import expected_cohort_size
@@ -57,7 +57,7 @@ class ClientAccount:
     @property
     def relation(self) -> Relation:
         """How neighbouring sets of clients differ."""
-        return relation_of(next(phase for phase in self._scenario.phases if phase.dp))
+        return relation_of(next(phase for phase in self._scenario.phases if phase.settings.dp))
 
     def epsilon(self, round: int) -> float:
         """Epsilon after so many rounds of the scenario; infinite once a phase without `dp` has used clients' data."""
@@ -71,7 +71,7 @@ class ClientAccount:
         """Names of the phases, up to a round, that use clients' data without `dp`."""
         found, first = [], 1
         for phase, mechanism in zip(self._scenario.phases, self._plan.mechanisms, strict=True):
-            at_server = isinstance(phase, CentralPhase) and phase.data == "server"
+            at_server = phase.pool == "server"
             if mechanism is None and not at_server and phase.rounds and first <= round:
                 found.append(phase.name)
             first += phase.rounds

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from rayfl.algorithms.support_query import SupportQuery
 from rayfl.config.local import Local
-from rayfl.config.phase import ParallelPhase
 from rayfl.config.privacy import SampleDP
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
@@ -36,7 +35,7 @@ def check_sample_dp(scenario: Scenario, plans: Sequence[PhasePlan]) -> None:
         )
     for plan in plans:
         where = f"phases.{plan.phase.name}"
-        if isinstance(plan.phase, ParallelPhase) and plan.phase.server_training and plan.phase.server_training.dp:
+        if (training := plan.phase.settings.server_training) and training.dp:
             raise ScenarioError(
                 f"{where}.server_training.dp: samples are private at clients (local.dp), not the server's own; leave "
                 "it out"

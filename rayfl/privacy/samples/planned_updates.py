@@ -9,7 +9,6 @@ from functools import cache
 import numpy as np
 
 from rayfl.config.local import Local
-from rayfl.config.phase import CentralPhase
 from rayfl.config.scenario import Scenario
 from rayfl.data.pools import pool_number
 from rayfl.local.draws import drawn, largest, smallest
@@ -62,7 +61,7 @@ class PlannedUpdates:
 
     def _accesses(self, samples: int, epochs: int, steps: int | None) -> Accesses:
         local = self._largest.model_copy(update={"epochs": epochs, "steps": steps})
-        central = isinstance(self._plan.phase, CentralPhase)
+        central = self._plan.phase.pool is not None
         algorithm, accesses = self._plan.algorithm, Counter[Access]()
         trained = samples if central else int(algorithm.training_sizes(np.array([samples]))[0])
         for request in algorithm.sample_requests():
@@ -76,7 +75,7 @@ class PlannedUpdates:
 
 def touches_clients(plan: PhasePlan) -> bool:
     """Whether a phase reads any client's training samples."""
-    return not (isinstance(plan.phase, CentralPhase) and plan.phase.data == "server")
+    return plan.phase.pool != "server"
 
 
 def participations(

@@ -19,6 +19,7 @@ from rayfl.config.privacy import Quantile
 from rayfl.config.scenario import Scenario
 from rayfl.engine.exact_sum import ExactSum, combine
 from rayfl.engine.job import Job
+from rayfl.engine.state_store import MemoryStore
 from rayfl.local.context import ClientStreams
 from rayfl.planning.client_mechanism import BELOW, CLIP_NORM, ClientMechanism
 from rayfl.planning.events import RoundDone
@@ -301,11 +302,12 @@ def test_a_run_goes_on_from_a_snapshot_with_the_same_bits() -> None:
     scheduler, _ = cast(hidden, 2)
     for event in scheduler.run():
         if isinstance(event, RoundDone) and event.round == 3:
-            kept = scheduler.snapshot()
+            store = MemoryStore()
+            kept = scheduler.snapshot(store)
             break
     going_on, going_server = cast(hidden, 3)
-    going_on.restore(kept)
-    assert CLIP_NORM in kept.server.state
+    going_on.restore(kept, store)
+    assert f"state/{CLIP_NORM}" in store.read(kept.server.latest.stored)
     list(going_on.run())
     assert going_server.committed()[1].tobytes() == whole.tobytes()
 

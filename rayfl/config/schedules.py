@@ -1,0 +1,14 @@
+"""The schedules by name. Each is a class that names the keys of its phases: its `config`."""
+
+from __future__ import annotations
+
+from rayfl.registry import Registry
+
+schedules = Registry(
+    "schedule",
+    {
+        "parallel": "rayfl.engine.schedules.parallel:Parallel",
+        "relay": "rayfl.engine.schedules.relay:Relay",
+        "central": "rayfl.engine.schedules.central:Central",
+    },
+)

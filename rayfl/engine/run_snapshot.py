@@ -1,0 +1,70 @@
+"""A run between two rounds: plain data, beside the states that it names by digest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from rayfl.engine.privacy_budget import BudgetSnapshot
+from rayfl.engine.server import ServerSnapshot
+from rayfl.engine.state_store import Stored, StoredState
+from rayfl.local.spending import Mechanism
+from rayfl.planning.events import Traffic
+from rayfl.planning.round_index import RoundIndex
+from rayfl.planning.sampling import SamplingSnapshot
+
+
+@dataclass(frozen=True)
+class RunSnapshot:
+    """With its states, the whole truth between two rounds: a run goes on from it, on any number of hosts.
+
+    Attributes:
+        index: The last committed round.
+        sampling: What later cohorts depend on.
+        traffic: Since the start of the run.
+        server: The server's part.
+        clients: The manifest of what clients keep.
+        evaluations: Rounds whose evaluation has yet to be reported, and where their models are.
+        privacy: What was spent of clients' privacy.
+        in_flight: What the phase's schedule has submitted and not committed.
+    """
+
+    index: RoundIndex
+    sampling: SamplingSnapshot
+    traffic: Traffic
+    server: ServerSnapshot
+    clients: Sequence[StoredState]
+    evaluations: Sequence[tuple[RoundIndex, Stored]]
+    privacy: BudgetSnapshot = field(default_factory=BudgetSnapshot)
+    in_flight: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """The snapshot as JSON."""
+        plain = _SCHEMA.dump_python(replace(self, privacy=BudgetSnapshot()), mode="json")
+        spent = [
+            [client, [[step.noise_multiplier, step.rate, step.part, times] for step, times in spending.items()]]
+            for client, spending in self.privacy.spent.items()
+        ]
+        return json.dumps(plain | {"privacy": {"spent": spent, "left_out": list(self.privacy.left_out)}})
+
+    @classmethod
+    def from_json(cls, text: str) -> RunSnapshot:
+        """What `to_json` wrote.
+
+        Raises:
+            ValueError: The text is no snapshot.
+        """
+        plain = json.loads(text)
+        privacy = plain.pop("privacy")
+        spent = {
+            client: {Mechanism(noise, rate, part): times for noise, rate, part, times in spending}
+            for client, spending in privacy["spent"]
+        }
+        return replace(_SCHEMA.validate_python(plain), privacy=BudgetSnapshot(spent, tuple(privacy["left_out"])))
+
+
+_SCHEMA: TypeAdapter[RunSnapshot] = TypeAdapter(RunSnapshot)

@@ -1,0 +1,27 @@
+"""From the schedule that a phase names to its class."""
+
+from __future__ import annotations
+
+from inspect import isabstract
+
+from rayfl.config.phase import BasePhase
+from rayfl.config.schedules import schedules
+from rayfl.engine.schedules.schedule import Schedule
+from rayfl.errors import ScenarioError
+
+
+def schedule_of(phase: BasePhase) -> type[Schedule]:
+    """The schedule of a phase.
+
+    Raises:
+        ScenarioError: What the phase names is no schedule.
+    """
+    kind, where = schedules.resolve(phase.schedule), f"phases.{phase.name}.schedule"
+    if not (isinstance(kind, type) and issubclass(kind, Schedule)):
+        raise ScenarioError(
+            f"{where}: '{phase.schedule}' is not a class derived from {Schedule.__module__}.{Schedule.__name__}"
+        )
+    if isabstract(kind):
+        missing = ", ".join(sorted(kind.__abstractmethods__))
+        raise ScenarioError(f"{where}: '{phase.schedule}' must define what its base class leaves open: {missing}")
+    return kind

@@ -1,0 +1,152 @@
+"""Where the states of a snapshot are kept: arrays under their digest, written by whoever holds them."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+from rayfl.algorithms.state import Scope
+from rayfl.durable import atomic_write
+from rayfl.errors import RayflError
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Arrays in a store.
+
+    Attributes:
+        digest: SHA-256 of what was written, in hexadecimal digits.
+        place: Where in the store it is.
+    """
+
+    digest: str
+    place: str
+
+
+@dataclass(frozen=True)
+class StoredState:
+    """An entry of a snapshot's manifest: what one client keeps in one scope.
+
+    Attributes:
+        client: The client's number.
+        round: The round that left it.
+        scope: How long it lives.
+        stored: Its digest and its place in the store.
+    """
+
+    client: int
+    round: int
+    scope: Scope
+    stored: Stored
+
+
+class StateStore(ABC):
+    """Keeps named arrays. What is equal is kept once, and nothing that is kept is ever changed."""
+
+    def write(self, arrays: Mapping[str, np.ndarray]) -> Stored:
+        """Keeps a copy of some arrays.
+
+        Args:
+            arrays: By name.
+
+        Returns:
+            By what they are found again.
+        """
+        content = safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+        digest = hashlib.sha256(content).hexdigest()
+        stored = Stored(digest, f"{digest[:2]}/{digest}.safetensors")
+        self._put(stored.place, content)
+        return stored
+
+    def read(self, stored: Stored) -> dict[str, np.ndarray]:
+        """Returns arrays that were kept, by name; they are the caller's own.
+
+        Raises:
+            RayflError: They are missing, or not what was written.
+        """
+        content = self._take(stored.place)
+        if hashlib.sha256(content).hexdigest() != stored.digest:
+            raise RayflError(f"{self.name(stored.place)} is damaged: its digest is not that of the state that was kept")
+        return {name: np.array(array) for name, array in safetensors.numpy.load(content).items()}
+
+    @abstractmethod
+    def holds(self, stored: Stored) -> bool:
+        """Whether something is kept at this place; it may have been damaged."""
+
+    @abstractmethod
+    def name(self, place: str) -> str:
+        """What a person would call a place."""
+
+    @abstractmethod
+    def _put(self, place: str, content: bytes) -> None: ...
+
+    @abstractmethod
+    def _take(self, place: str) -> bytes: ...
+
+
+class MemoryStore(StateStore):
+    """Keeps arrays in this process: for runs whose hosts are in it too."""
+
+    def __init__(self) -> None:
+        self._contents: dict[str, bytes] = {}
+
+    def holds(self, stored: Stored) -> bool:
+        """See `StateStore.holds`."""
+        return stored.place in self._contents
+
+    def name(self, place: str) -> str:
+        """See `StateStore.name`."""
+        return f"the state at {place}"
+
+    def _put(self, place: str, content: bytes) -> None:
+        self._contents[place] = content
+
+    def _take(self, place: str) -> bytes:
+        if place not in self._contents:
+            raise RayflError(f"{self.name(place)} is missing from this store")
+        return self._contents[place]
+
+    def __reduce__(self) -> Any:
+        raise RayflError("a MemoryStore is of one process; give hosts in other processes a FolderStore")
+
+
+class FolderStore(StateStore):
+    """Keeps arrays as files of safetensors in a folder, which every host must reach under the same path.
+
+    Args:
+        folder: It is created where it does not exist.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.absolute()
+
+    def holds(self, stored: Stored) -> bool:
+        """See `StateStore.holds`."""
+        return (self._folder / stored.place).is_file()
+
+    def name(self, place: str) -> str:
+        """See `StateStore.name`."""
+        return str(self._folder / place)
+
+    def _put(self, place: str, content: bytes) -> None:
+        path = self._folder / place
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_write(path) as temporary:
+                temporary.write_bytes(content)
+        except OSError as error:
+            raise RayflError(f"cannot write the state {path}: {error}") from None
+
+    def _take(self, place: str) -> bytes:
+        path = self._folder / place
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise RayflError(f"cannot read the state {path}: {error}; was the snapshot moved without it?") from None

@@ -1,0 +1,47 @@
+"""Who of a drawn cohort takes part in a round, and when by a virtual clock: a step before every schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rayfl.planning.round_index import RoundIndex
+
+
+@dataclass(frozen=True)
+class Participant:
+    """A client that takes part in a round.
+
+    Attributes:
+        client: The client's number.
+        begins: Virtual seconds from the start of the round until its update begins.
+        ends: The same until its answer is in.
+    """
+
+    client: int
+    begins: float = 0.0
+    ends: float = 0.0
+
+
+class Participation(Protocol):
+    """Decides from the scenario alone, so that results depend on no machine's real speed."""
+
+    def of(self, index: RoundIndex, cohort: Sequence[int]) -> Sequence[Participant]:
+        """Who takes part.
+
+        Args:
+            index: Position of the round within the scenario.
+            cohort: The clients that were drawn, in order.
+
+        Returns:
+            Some or all of them, in the order in which they were drawn.
+        """
+
+
+class Everybody:
+    """The whole cohort takes part, at once."""
+
+    def of(self, index: RoundIndex, cohort: Sequence[int]) -> Sequence[Participant]:
+        """See `Participation.of`."""
+        return [Participant(client) for client in cohort]
