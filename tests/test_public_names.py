@@ -30,8 +30,8 @@ PUBLIC = {
         Augmentation Compose Dataset Fields NaturalClients Provenance Ragged Samples Shards stream
     """,
     "rayfl.local": """
-        Affine ClientContext ClientState ClientStreams ClientUpdate DataView Gradient HessianVectorProduct LocalTraining
-        Loss LossAndGradient LossTerm TrainingBatch
+        Affine ClientContext ClientState ClientStreams ClientUpdate DataView Features Gradient HessianVectorProduct
+        LocalTraining Loss LossAndGradient LossTerm Outputs TrainingBatch features_and_outputs
     """,
     "rayfl.models": "Network",
     "rayfl.tasks": """

@@ -81,7 +81,7 @@ class Algorithm(BaseModel, ABC):
         """
 
     def asks(self) -> tuple[Asked, ...]:
-        """Returns who answers each of a round's exchanges: the cohort, unless an exchange is `at_server`."""
+        """Returns who answers each of a round's exchanges: the cohort, unless an `Exchange` says otherwise."""
         asked: tuple[Asked, ...] = ("cohort",)
         return asked * self.exchanges
 

@@ -95,7 +95,7 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
         centre = server.state.get("query_loss", np.zeros(1)).astype(np.float32)
         if self.queries == "server":
             queries = partial(self.server_queries, parts=len(context.cohort))
-            answers = yield Exchange(queries, server.model, centre, at_server=True)
+            answers = yield Exchange(queries, server.model, centre, at="server")
         else:
             answers = yield Exchange(
                 self.query_update,

@@ -41,7 +41,7 @@ def check_requirements(scenario: Scenario, network: nn.Module, store: ShardStore
     for plan in plan_phases(scenario):
         where = f"phase '{plan.phase.name}' ({plan.phase.algorithm.name})"
         requirements = plan.algorithm.requirements()
-        if "features" in requirements:
+        if "features" in requirements or build_task(scenario).reads_features:
             _check_features(network, store, where)
         if "no_running_statistics" in requirements and (name := _running_statistics(network)):
             raise ScenarioError(

@@ -12,6 +12,7 @@ from torch import nn
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.perfedavg import PerFedAvg
 from rayfl.errors import ScenarioError
+from rayfl.local import TrainingBatch
 from rayfl.tasks.classification import Classification
 from tests.algorithms.scene import PLAIN, RATE, Setting, prepared
 
@@ -268,8 +269,8 @@ class Regularised(Classification):
 
     name: str = "regularised"
 
-    def objective(self, module: nn.Module, x: Any, outputs: torch.Tensor, y: torch.Tensor, others: Any) -> torch.Tensor:
-        return self.loss(outputs, y) + outputs.square().mean()
+    def objective(self, batch: TrainingBatch) -> torch.Tensor:
+        return self.loss(batch.outputs, batch.y) + batch.outputs.square().mean()
 
 
 @pytest.mark.parametrize("name", ["fedmeta", "perfedavg", "qfedsgd", "qfedavg", "coprefl"])
