@@ -70,8 +70,8 @@ def _check_declarations(algorithm: Algorithm, where: str) -> None:
     asked = _said(algorithm, "asks", where)
     if not (isinstance(asked, tuple) and asked and set(asked) <= set(get_args(Asked))):
         raise ScenarioError(
-            f"{where}: {type(algorithm).__name__}.asks() must return, for each exchange of a round, "
-            f"{' or '.join(map(repr, get_args(Asked)))}, not {asked!r}"
+            f"{where}: {type(algorithm).__name__}.asks() must return, for each exchange of a round, one of "
+            f"{', '.join(map(repr, get_args(Asked)))}, not {asked!r}"
         )
     keys = _said(algorithm, "local_keys", where)
     if not (keys is None or (isinstance(keys, frozenset) and keys <= Local.model_fields.keys())):

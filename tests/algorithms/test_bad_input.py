@@ -250,8 +250,8 @@ def lopsided() -> dict[str, tuple[np.ndarray, ...]]:
 def test_who_answers_must_be_said_in_words_that_rayfl_knows(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FedAvg, "asks", lambda _: asked)
     assert failure("fedavg") == (
-        "phases.federated.algorithm: FedAvg.asks() must return, for each exchange of a round, 'cohort' or 'server', "
-        f"not {asked!r}"
+        "phases.federated.algorithm: FedAvg.asks() must return, for each exchange of a round, one of 'cohort', 'server', "
+        f"'host', not {asked!r}"
     )
 
 

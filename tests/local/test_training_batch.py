@@ -126,7 +126,7 @@ def test_simsiam_trains_as_in_plain_pytorch() -> None:
         ({"views": [{}, {"augment": [{"name": "flip", "p": 1}]}]}, r"data\.views\.1\.augment\.0\.p: not an option"),
         (
             {"views": [{}, {"augment": ["feddecorr_cifar10"]}]},
-            r"data\.views\.1\.augment\.0: 'feddecorr_cifar10' fills with",
+            r"data\.views\.1\.augment\.0: .* fills with",
         ),
     ],
 )
