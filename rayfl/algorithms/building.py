@@ -7,8 +7,9 @@ from inspect import isabstract
 from typing import Any, get_args
 
 from rayfl.algorithms import algorithms
-from rayfl.algorithms.algorithm import Algorithm, Requirement
+from rayfl.algorithms.algorithm import Algorithm
 from rayfl.algorithms.exchange import Asked
+from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.presets import PRESETS
 from rayfl.algorithms.sampler import CohortSampler, samplers
 from rayfl.algorithms.state import Scope
