@@ -33,9 +33,7 @@ def build_algorithm(phase: Phase) -> Algorithm:
     chosen, where = phase.algorithm, f"phases.{phase.name}.algorithm"
     kind = algorithms.resolve(chosen.name)
     if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
-        raise ScenarioError(
-            f"{where}: '{chosen.name}' is not a class derived from rayfl.algorithms.algorithm.Algorithm"
-        )
+        raise ScenarioError(f"{where}: '{chosen.name}' is not a class derived from rayfl.algorithms.Algorithm")
     if isabstract(kind):
         missing = ", ".join(sorted(kind.__abstractmethods__))
         raise ScenarioError(f"{where}: '{chosen.name}' must define what its base class leaves open: {missing}")
@@ -127,7 +125,7 @@ def build_sampler(phase: Phase) -> CohortSampler:
         raise ScenarioError(f"{where}.sampler: {error}") from None
     if not (isinstance(kind, type) and issubclass(kind, CohortSampler)):
         raise ScenarioError(
-            f"{where}.sampler: '{chosen.sampler}' is not a class derived from rayfl.algorithms.sampler.CohortSampler"
+            f"{where}.sampler: '{chosen.sampler}' is not a class derived from rayfl.algorithms.CohortSampler"
         )
     if isabstract(kind):
         missing = ", ".join(sorted(kind.__abstractmethods__))

@@ -55,7 +55,7 @@ class Data(Section):
 
     Attributes:
         name: A registered source, or `package.module:object` of your own: a callable that returns a
-            `rayfl.data.dataset.Dataset` or arrays (train_x, train_y, test_x, test_y), or such a value itself.
+            `rayfl.data.Dataset` or arrays (train_x, train_y, test_x, test_y), or such a value itself.
         source: `auto` reads files where they are and otherwise generates a stand-in, and says which; `files` never
             falls back; `generated` never looks for files.
         seed: Of generated data, the choice of clients, the partition and the held-out parts; by default the scenario's

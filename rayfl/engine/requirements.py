@@ -95,7 +95,7 @@ def _check_features(network: nn.Module, store: ShardStore, where: str) -> None:
     if not hasattr(network, "feature_layer"):
         raise ScenarioError(
             f"{where} reads the network's features, and model {type(network).__name__} does not say which they are; "
-            "derive it from rayfl.models.network.Network and declare feature_layer"
+            "derive it from rayfl.models.Network and declare feature_layer"
         )
     x, y = BatchSource(store, torch.device("cpu")).test_batch(slice(0, 2))
     network.eval()

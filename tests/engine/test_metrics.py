@@ -186,7 +186,7 @@ def test_what_a_users_metric_raises_is_told_as_its_own(tmp_path: Path) -> None:
         ({"task": {"label_smoothing": 1.5}}, "task: label_smoothing: must be less than 1"),
         ({"task": {"name": "regression", "delta": 2.0}}, "delta has no effect without distance = 'huber'"),
         ({"task": "multilabel"}, "task 'multilabel' needs labels .* zeros and ones"),
-        ({"task": f"{HERE}:confidence"}, "does not derive from rayfl.tasks.task.Task"),
+        ({"task": f"{HERE}:confidence"}, "does not derive from rayfl.tasks.Task"),
         (
             {"evaluation": {"metrics": ["rmse"]}},
             "metric 'rmse' .*: needs a task with real-valued targets",
