@@ -46,7 +46,7 @@ def build_component(registry: Registry, base: Any, chosen: Any, default: str = "
     named = chosen if isinstance(chosen, Named) else Named.model_validate(chosen)
     kind = registry.resolve(named.name)
     if not (isinstance(kind, type) and issubclass(kind, Component) and issubclass(kind, base)):
-        raise ScenarioError(f"{registry.kind} '{named.name}' does not derive from {base.__module__}.{base.__name__}")
+        raise ScenarioError(f"{registry.kind} '{named.name}' does not derive from {_public_name(base)}")
     return with_options(kind, {"name": named.name, **named.options})
 
 
@@ -84,3 +84,8 @@ def component_field(registry: Registry, base: Any, default: str = "") -> Any:
             raise ValueError(str(error)) from None
 
     return Annotated[Any, PlainValidator(validate)]
+
+
+def _public_name(kind: type) -> str:
+    """Rooms export the bases of their parts: `rayfl.tasks.Task` is of the module `rayfl.tasks.task`."""
+    return f"{kind.__module__.rpartition('.')[0]}.{kind.__name__}"

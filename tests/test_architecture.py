@@ -47,9 +47,9 @@ ABOVE = (
 STOREYS = (
     ("rayfl.config",),
     ("rayfl.component",),
-    ("rayfl.data", "rayfl.models", "rayfl.tasks"),
+    ("rayfl.data", "rayfl.models"),
     ("rayfl.local",),
-    ("rayfl.algorithms",),
+    ("rayfl.algorithms", "rayfl.tasks"),
     ("rayfl.planning",),
     ("rayfl.privacy",),
     ("rayfl.engine",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -30,8 +31,8 @@ PUBLIC = {
         Augmentation Compose Dataset Fields NaturalClients Provenance Ragged Samples Shards stream
     """,
     "rayfl.local": """
-        Affine ClientContext ClientState ClientStreams ClientUpdate DataView Gradient HessianVectorProduct LocalTraining
-        Loss LossAndGradient LossTerm TrainingBatch
+        Affine ClientContext ClientState ClientStreams ClientUpdate DataView Features Gradient HessianVectorProduct
+        LocalTraining Loss LossAndGradient LossTerm Outputs TrainingBatch features_and_outputs
     """,
     "rayfl.models": "Network",
     "rayfl.tasks": """
@@ -79,6 +80,17 @@ def test_the_examples_import_public_names_alone() -> None:
             assert not name or name in PUBLIC[module].split(), f"{path.name} imports {name} from {module}"
             seen.add(module)
     assert {"rayfl", "rayfl.algorithms", "rayfl.data", "rayfl.local"} <= seen
+
+
+def test_messages_and_docstrings_send_users_to_public_names() -> None:
+    deeper = re.compile(r"(rayfl\.[a-z]+)((?:\.[a-z_]+)*)\.([A-Z][A-Za-z]+)")
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        for room, modules, name in deeper.findall(path.read_text()):
+            if room in PUBLIC and name in PUBLIC[room].split():
+                assert not modules, f"{path.name} sends users to {room}{modules}.{name}; {room}.{name} is kept"
+                found.add(f"{room}.{name}")
+    assert {"rayfl.algorithms.Algorithm", "rayfl.models.Network", "rayfl.data.Dataset"} <= found
 
 
 def test_a_room_loads_neither_its_names_nor_pytorch_before_they_are_used() -> None:

@@ -9,10 +9,11 @@ from rayfl.registry import Registry
 
 if TYPE_CHECKING:
     from rayfl.algorithms.aggregation import Aggregation
-    from rayfl.algorithms.algorithm import Algorithm, Requirement, Round
+    from rayfl.algorithms.algorithm import Algorithm, Round
     from rayfl.algorithms.exchange import Answer, Answers, Exchange, Part, Released
     from rayfl.algorithms.fedavg import FedAvg
     from rayfl.algorithms.fedopt import ServerOptimizer
+    from rayfl.algorithms.limits import Requirement
     from rayfl.algorithms.local_training import LocalTrainingAlgorithm
     from rayfl.algorithms.penalty import Penalty
     from rayfl.algorithms.sample_request import SampleRequest
@@ -67,7 +68,7 @@ _HOMES = {
     "Part": "rayfl.algorithms.exchange",
     "Penalty": "rayfl.algorithms.penalty",
     "Released": "rayfl.algorithms.exchange",
-    "Requirement": "rayfl.algorithms.algorithm",
+    "Requirement": "rayfl.algorithms.limits",
     "Round": "rayfl.algorithms.algorithm",
     "RoundContext": "rayfl.algorithms.server_state",
     "SampleRequest": "rayfl.algorithms.sample_request",

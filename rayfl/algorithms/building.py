@@ -7,8 +7,9 @@ from inspect import isabstract
 from typing import Any, get_args
 
 from rayfl.algorithms import algorithms
-from rayfl.algorithms.algorithm import Algorithm, Requirement
+from rayfl.algorithms.algorithm import Algorithm
 from rayfl.algorithms.exchange import Asked
+from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.presets import PRESETS
 from rayfl.algorithms.sampler import CohortSampler, samplers
 from rayfl.algorithms.state import Scope
@@ -32,9 +33,7 @@ def build_algorithm(phase: Phase) -> Algorithm:
     chosen, where = phase.algorithm, f"phases.{phase.name}.algorithm"
     kind = algorithms.resolve(chosen.name)
     if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
-        raise ScenarioError(
-            f"{where}: '{chosen.name}' is not a class derived from rayfl.algorithms.algorithm.Algorithm"
-        )
+        raise ScenarioError(f"{where}: '{chosen.name}' is not a class derived from rayfl.algorithms.Algorithm")
     if isabstract(kind):
         missing = ", ".join(sorted(kind.__abstractmethods__))
         raise ScenarioError(f"{where}: '{chosen.name}' must define what its base class leaves open: {missing}")
@@ -70,8 +69,8 @@ def _check_declarations(algorithm: Algorithm, where: str) -> None:
     asked = _said(algorithm, "asks", where)
     if not (isinstance(asked, tuple) and asked and set(asked) <= set(get_args(Asked))):
         raise ScenarioError(
-            f"{where}: {type(algorithm).__name__}.asks() must return, for each exchange of a round, "
-            f"{' or '.join(map(repr, get_args(Asked)))}, not {asked!r}"
+            f"{where}: {type(algorithm).__name__}.asks() must return, for each exchange of a round, one of "
+            f"{', '.join(map(repr, get_args(Asked)))}, not {asked!r}"
         )
     keys = _said(algorithm, "local_keys", where)
     if not (keys is None or (isinstance(keys, frozenset) and keys <= Local.model_fields.keys())):
@@ -126,7 +125,7 @@ def build_sampler(phase: Phase) -> CohortSampler:
         raise ScenarioError(f"{where}.sampler: {error}") from None
     if not (isinstance(kind, type) and issubclass(kind, CohortSampler)):
         raise ScenarioError(
-            f"{where}.sampler: '{chosen.sampler}' is not a class derived from rayfl.algorithms.sampler.CohortSampler"
+            f"{where}.sampler: '{chosen.sampler}' is not a class derived from rayfl.algorithms.CohortSampler"
         )
     if isabstract(kind):
         missing = ", ".join(sorted(kind.__abstractmethods__))

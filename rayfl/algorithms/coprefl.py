@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field, NonNegativeFloat, model_validator
 
-from rayfl.algorithms.algorithm import Requirement, Round
+from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.exchange import Answer, Answers, Asked, Exchange, Released
+from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.local_training import LocalTrainingAlgorithm
 from rayfl.algorithms.sample_request import SampleRequest
 from rayfl.algorithms.server_state import RoundContext, ServerState
@@ -95,7 +96,7 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
         centre = server.state.get("query_loss", np.zeros(1)).astype(np.float32)
         if self.queries == "server":
             queries = partial(self.server_queries, parts=len(context.cohort))
-            answers = yield Exchange(queries, server.model, centre, at_server=True)
+            answers = yield Exchange(queries, server.model, centre, at="server")
         else:
             answers = yield Exchange(
                 self.query_update,

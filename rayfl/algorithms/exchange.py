@@ -26,8 +26,8 @@ Modules that a phase never trains are in nobody's message; padding of the flat v
 MORE_IF_SUMMED = "bytes more if summed"
 """Under which diagnostic hosts tell the server; see `Exchange.up_if_summed`."""
 
-Asked = Literal["cohort", "server"]
-"""Who answers an exchange: every client of the cohort, or the server's own samples, once."""
+Asked = Literal["cohort", "server", "host"]
+"""Who answers an exchange: every client of the cohort; the server's own samples, once; or a host, once, without any."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,9 @@ class Exchange:
         up_if_summed: What the protocol would get back if the server were to see sums alone, where that is more than
             `up`. By how many bytes it is more, for the whole cohort, is reported as `up_bytes_more_if_summed`.
         with_first_model: Whether the phase's first model goes with it, if the algorithm asks for that at all.
-        at_server: Whether the server's samples (`data.server_share`) answer instead of the cohort. `update` then runs
-            once, on a host, as that of one more client which holds them; nothing travels.
+        at: Who answers. With "server" it is the server's samples (`data.server_share`): `update` runs once, on a host,
+            as that of one more client which holds them; nothing travels. With "host" that client has no samples: it is
+            work for the server that needs PyTorch.
         number: Which exchange of its round this is, from 0; the server counts.
         first_model: The phase's first global model, which the server adds if the algorithm asks for it.
         clip_norm: With `phases.N.dp`, the bound on the norm of an answer, which the server adds.
@@ -79,11 +80,11 @@ class Exchange:
         up: tuple[Part, ...] = ("model",),
         each: bool = False,
         up_if_summed: tuple[Part, ...] | None = None,
-        at_server: bool = False,
+        at: Asked = "cohort",
         with_first_model: bool = True,
     ) -> None:
         self.update, self.send, self.down, self.up, self.each = update, send, down, up, each
-        self.up_if_summed, self.at_server, self.with_first_model = up_if_summed, at_server, with_first_model
+        self.up_if_summed, self.at, self.with_first_model = up_if_summed, at, with_first_model
         self.number = 0
         self.first_model: np.ndarray | None = None
         self.clip_norm: float | None = None

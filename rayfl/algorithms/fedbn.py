@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import model_validator
 
-from rayfl.algorithms.algorithm import Requirement, Round
+from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.exchange import Answer, Exchange, Released
 from rayfl.algorithms.fedavg import FedAvg
+from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration, merged
 from rayfl.config.section import check_idle

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from rayfl.algorithms.algorithm import Algorithm, Requirement
+from rayfl.algorithms.algorithm import Algorithm
+from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.penalty import Penalty, PenaltyField
 from rayfl.algorithms.state import Declaration, merged
 from rayfl.local.requests import Affine, ClientUpdate, LocalTraining

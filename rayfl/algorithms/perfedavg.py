@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import PositiveFloat, model_validator
 
-from rayfl.algorithms.algorithm import Algorithm, Requirement, Round
+from rayfl.algorithms.algorithm import Algorithm, Round
 from rayfl.algorithms.exchange import Answer, Exchange, Released
 from rayfl.algorithms.fedavg import check_uniform
+from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.sample_request import SampleRequest
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.config.local import RATE_KEYS

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from pydantic import NonNegativeFloat
 
-from rayfl.algorithms.algorithm import Algorithm, Requirement, Round
+from rayfl.algorithms.algorithm import Algorithm, Round
 from rayfl.algorithms.exchange import Answer, Exchange, Part, Released
+from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.local_training import LocalTrainingAlgorithm
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.state import Declaration, merged

@@ -27,7 +27,7 @@ def followed_by_training(steps: Round, server: ServerState) -> Round:
         server: The working copy that it steps.
     """
     yield from steps
-    answers = yield Exchange(train_at_server, server.model, at_server=True)
+    answers = yield Exchange(train_at_server, server.model, at="server")
     change = answers.mean("delta")
     server.apply_update(change[: server.num_params], change[server.num_params :])
     server.report(server_train_loss=answers.mean("loss")[0], server_steps=answers.mean("steps")[0])

@@ -35,6 +35,16 @@ class Normalization(Section):
         return self
 
 
+class View(Section):
+    """One of the versions of a training batch that a task compares.
+
+    Attributes:
+        augment: As `data.augment`, of this view alone.
+    """
+
+    augment: tuple[Named, ...] = ()
+
+
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 RENAMED_PARTITIONS = {"feddyn": "dirichlet_per_client", "fedexp_unequal": "dirichlet_per_client_unequal"}
@@ -45,7 +55,7 @@ class Data(Section):
 
     Attributes:
         name: A registered source, or `package.module:object` of your own: a callable that returns a
-            `rayfl.data.dataset.Dataset` or arrays (train_x, train_y, test_x, test_y), or such a value itself.
+            `rayfl.data.Dataset` or arrays (train_x, train_y, test_x, test_y), or such a value itself.
         source: `auto` reads files where they are and otherwise generates a stand-in, and says which; `files` never
             falls back; `generated` never looks for files.
         seed: Of generated data, the choice of clients, the partition and the held-out parts; by default the scenario's
@@ -68,6 +78,8 @@ class Data(Section):
             Natural clients give up those of their samples that were drawn.
         normalize: A name of `rayfl.config.normalizations`, or mean and std; by default none (images in [0, 1]).
         augment: Applied to training batches in the order given; see `rayfl.data.augmentation.pipeline`.
+        views: The same for each view by itself, where the task compares several: `[{ augment = [...] }, ...]`. What
+            else is augmented, such as a loss that an algorithm asks for, is augmented as the first view.
         collate: Makes one batch of inputs that differ in length: "pad" (`value`), or a function of your own from the
             list of the samples' inputs to a tensor or a dictionary of tensors (keyword arguments of the network).
         options: Keyword arguments of the source, such as `labels = "coarse"` of cifar100. A relative `path` (and `root`
@@ -87,6 +99,7 @@ class Data(Section):
     server_share: Share | None = None
     normalize: Normalization | None = None
     augment: tuple[Named, ...] = ()
+    views: tuple[View, ...] = ()
     collate: Named | None = None
     options: dict[str, Any] = Field(default_factory=dict)
 
@@ -104,6 +117,13 @@ class Data(Section):
         if owners and partition and partition.name != "natural":
             raise ValueError(f"has no effect with partition '{partition.name}', whose clients are not the data's own")
         return owners
+
+    @field_validator("views")
+    @classmethod
+    def _views_or_all_alike(cls, views: tuple[View, ...], info: ValidationInfo) -> tuple[View, ...]:
+        if views and info.data.get("augment"):
+            raise ValueError("gives each view its own augmentations, and data.augment all the same; leave one of them")
+        return views
 
     @field_validator("validation_share")
     @classmethod

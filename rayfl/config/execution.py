@@ -39,7 +39,7 @@ class Evaluation(Section):
     Attributes:
         metrics: What is reported beside the loss: registered metrics, or `package.module:object` of your own: a
             function (outputs, targets) of all test samples, or a class derived from torchmetrics.Metric or
-            rayfl.tasks.metrics.metric.Metric. By default the task's.
+            rayfl.tasks.Metric. By default the task's.
         headline: The metric that ranks rounds and runs, by its label, or "loss"; by default the first.
         every: Evaluates after every so many rounds of the scenario, and after the last round of each phase.
         samples: Evaluates on at most this many of the data's test samples, drawn once from the data's seed and the same

@@ -98,7 +98,7 @@ def _samples(x: Any, y: Any) -> Samples:
 def _no_data(name: str, loaded: Any, error: Exception) -> DataError:
     return DataError(
         f"data.name: '{name}' gave an object of type {type(loaded).__name__}, which is neither a "
-        f"rayfl.data.dataset.Dataset nor {_FORMS} ({' '.join(str(error).split())})"
+        f"rayfl.data.Dataset nor {_FORMS} ({' '.join(str(error).split())})"
     )
 
 

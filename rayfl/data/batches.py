@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rayfl.data.augmentation.pipeline import Pipeline
+from rayfl.data.augmentation.pipeline import pipelines
 from rayfl.data.collation import Input, build_collation
 from rayfl.data.device_copy import to_device
 from rayfl.data.inputs import are_images
@@ -46,7 +46,7 @@ class BatchSource:
     def __init__(self, store: ShardStore, device: torch.device, cache_bytes: int = 0) -> None:
         self._store, self._device = store, device
         self._images = are_images(store.train.x) and not store.collate
-        self._pipeline = Pipeline(store.augment)
+        self._pipelines = pipelines(store.augmentations)
         self._collate = build_collation(store.collate) if store.collate else None
         self._budget = 0 if device.type == "cpu" else cache_bytes
         self._readers: dict[str, SampleReader] = {}
@@ -69,6 +69,8 @@ class BatchSource:
         store = self._store
         if client < store.num_clients:
             return store.train_shards[client]
+        if client == pool_number("nobody", store.num_clients):
+            return np.arange(0)
         if self.set_of(client) == "train":
             return np.sort(store.train_shards.rows)
         return np.arange(len(store.samples("server")))
@@ -114,7 +116,13 @@ class BatchSource:
             yield self.batch(name, rows[start : start + batch_size])
 
     def training_batches(
-        self, rows: np.ndarray, batch_size: int, rng: np.random.Generator, augment: bool = True, name: str = "train"
+        self,
+        rows: np.ndarray,
+        batch_size: int,
+        rng: np.random.Generator,
+        augment: bool = True,
+        name: str = "train",
+        view: int = 0,
     ) -> Iterator[Batch]:
         """One pass over samples in the given order.
 
@@ -128,6 +136,7 @@ class BatchSource:
             rng: Where the augmentation draws from, batch after batch.
             augment: Whether to apply the scenario's augmentation.
             name: Of the set: "train", or "server" for what the server trains on.
+            view: Whose augmentation, where the views of a batch differ in that.
 
         Yields:
             Inputs and labels of one batch.
@@ -136,20 +145,21 @@ class BatchSource:
             yield from self.plain_batches(rows, batch_size, name)
             return
         x, y = self._reader(name).fetch(rows)
-        if isinstance(x, dict) or not (augment and self._pipeline.steps):
+        pipeline = self._pipelines[view] if len(self._pipelines) > 1 else self._pipelines[0]
+        if isinstance(x, dict) or not (augment and pipeline.steps):
             for start in range(0, len(rows), batch_size):
                 part = slice(start, start + batch_size)
                 inputs = {key: tensor[part] for key, tensor in x.items()} if isinstance(x, dict) else x[part]
                 yield self._finished(inputs), y[part]
             return
         _, height, width, channels = x.shape
-        drawn = self._pipeline.draw(len(rows), batch_size, (height, width, channels), rng)
+        drawn = pipeline.draw(len(rows), batch_size, (height, width, channels), rng)
         draws = None if drawn is None else to_device(drawn, self._device)
         for start in range(0, len(rows), batch_size):
             part = slice(start, start + batch_size)
             of_batch = None if draws is None else draws[:, part]
-            batch = self._scaled(self._pipeline.on_pixels(x[part], of_batch, rng))
-            yield self._model_layout(self._pipeline.on_values(batch, of_batch, rng)), y[part]
+            batch = self._scaled(pipeline.on_pixels(x[part], of_batch, rng))
+            yield self._model_layout(pipeline.on_values(batch, of_batch, rng)), y[part]
 
     def _reader(self, name: str) -> SampleReader:
         if name not in self._readers:

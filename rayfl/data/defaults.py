@@ -40,8 +40,12 @@ def with_data_defaults(config: Data) -> Data:
             kind = type(partitioner).__name__
             raise ScenarioError(f"data.partition: '{partition.name}' is an object of type {kind}, not a partitioner")
         partition = with_defaults(partition, partitioner, GIVEN, "data.partition")
-    augment = tuple(_with_defaults(chosen, f"data.augment.{index}") for index, chosen in enumerate(config.augment))
-    found = {"options": options, "partition": partition, "augment": augment}
+    augment = _all_with_defaults(config.augment, "data.augment")
+    views = tuple(
+        view.model_copy(update={"augment": _all_with_defaults(view.augment, f"data.views.{index}.augment")})
+        for index, view in enumerate(config.views)
+    )
+    found = {"options": options, "partition": partition, "augment": augment, "views": views}
     for key, registry in (("labels_by", labelings), ("collate", collations)):
         chosen = getattr(config, key)
         if chosen:
@@ -54,6 +58,10 @@ def _of_one_argument(chosen: Named, registry: Registry, where: str) -> Named:
     if not callable(target):
         raise ScenarioError(f"{where}: '{chosen.name}' is an object of type {type(target).__name__}, not a function")
     return with_defaults(chosen, target, first_parameter(target, where), where)
+
+
+def _all_with_defaults(augment: tuple[Named, ...], where: str) -> tuple[Named, ...]:
+    return tuple(_with_defaults(chosen, f"{where}.{index}") for index, chosen in enumerate(augment))
 
 
 def _with_defaults(chosen: Named, where: str) -> Named:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-Pool = Literal["clients", "server"]
-"""`clients`: all training samples of all clients; `server`: what only the server holds."""
+Pool = Literal["clients", "server", "nobody"]
+"""`clients`: all training samples of all clients; `server`: what only the server holds; `nobody`: no samples."""
 
-POOLS: tuple[Pool, ...] = ("clients", "server")
+POOLS: tuple[Pool, ...] = ("clients", "server", "nobody")
 
 
 def pool_number(pool: Pool, num_clients: int) -> int:

@@ -39,6 +39,7 @@ class ShardStore:
             `shards`, where a client tests on the classes that it trains on; else None.
         normalize: Mean and standard deviation of the pixels, if they are normalised.
         augment: The augmentations of training batches, by name.
+        views: Those of each view of a batch, where the task compares several that differ in them.
         provenance: Where the data came from.
         held_out: Further sets of samples that nobody trains on: "validation" and "client_test", which were cut from
             each client's training samples, and the data's further test sets under their own names.
@@ -65,6 +66,12 @@ class ShardStore:
     collate: Named | None = None
     made_classes: np.ndarray | None = None
     chosen: tuple[str, ...] = ()
+    views: tuple[tuple[Named, ...], ...] = ()
+
+    @property
+    def augmentations(self) -> tuple[tuple[Named, ...], ...]:
+        """Of each view of a training batch; one for all where they do not differ."""
+        return self.views or (self.augment,)
 
     @property
     def num_test_samples(self) -> int:
@@ -169,6 +176,7 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
         test_shards=test_shards,
         normalize=config.normalize,
         augment=config.augment,
+        views=tuple(view.augment for view in config.views),
         provenance=replace(dataset.provenance, digest=data_digest(dataset)),
         held_out=held_out | {name: HeldOut(samples) for name, samples in dataset.tests.items()},
         server=server,

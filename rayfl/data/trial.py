@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from rayfl.config.data import Normalization
-from rayfl.data.augmentation.pipeline import Pipeline
+from rayfl.data.augmentation.pipeline import pipeline_keys, pipelines
 from rayfl.data.batches import BatchSource
 from rayfl.data.inputs import are_images, are_ragged, kind_of
 from rayfl.errors import ScenarioError
@@ -39,18 +39,19 @@ def try_batches(store: ShardStore) -> None:
         raise ScenarioError(
             f"data.normalize: {len(normalize.mean)} values, but inputs have {train.x.shape[-1]} channels"
         )
-    steps = Pipeline(store.augment).steps
-    for index, (chosen, step) in enumerate(zip(store.augment, steps, strict=True)):
-        where = f"data.augment.{index}"
-        if not images:
-            raise ScenarioError(f"{where}: '{chosen.name}' {_IMAGES} ({why})")
-        needed = getattr(step, "normalization", None)
-        if needed and normalize != Normalization.model_validate(needed):
-            raise ScenarioError(
-                f"{where}: '{chosen.name}' fills with the black of data.normalize = \"{needed}\"; set that, or "
-                "choose another augmentation"
-            )
-    if steps or store.collate:
-        source = BatchSource(store, torch.device("cpu"))
-        for _ in source.training_batches(np.arange(min(2, len(train))), 2, np.random.default_rng(0)):
-            pass
+    views = pipelines(store.augmentations)
+    for augment, key, pipeline in zip(store.augmentations, pipeline_keys(len(views)), views, strict=True):
+        for index, (chosen, step) in enumerate(zip(augment, pipeline.steps, strict=True)):
+            if not images:
+                raise ScenarioError(f"{key}.{index}: '{chosen.name}' {_IMAGES} ({why})")
+            needed = getattr(step, "normalization", None)
+            if needed and normalize != Normalization.model_validate(needed):
+                raise ScenarioError(
+                    f"{key}.{index}: '{chosen.name}' fills with the black of data.normalize = \"{needed}\"; set that, "
+                    "or choose another augmentation"
+                )
+    if any(pipeline.steps for pipeline in views) or store.collate:
+        source, rows = BatchSource(store, torch.device("cpu")), np.arange(min(2, len(train)))
+        for view in range(len(views)):
+            for _ in source.training_batches(rows, 2, np.random.default_rng(0), view=view):
+                pass

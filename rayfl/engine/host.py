@@ -9,10 +9,10 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from rayfl.algorithms.exchange import MORE_IF_SUMMED, Answer, Exchange, Part
+from rayfl.algorithms.exchange import MORE_IF_SUMMED, Answer, Asked, Exchange, Part
 from rayfl.config.scenario import Scenario
 from rayfl.data.device_copy import to_tensor
-from rayfl.data.pools import pool_number
+from rayfl.data.pools import Pool, pool_number
 from rayfl.engine.client_states import ClientStates
 from rayfl.engine.device import choose_device
 from rayfl.engine.failed_update import told_as_client_error
@@ -36,6 +36,13 @@ from rayfl.planning.workload import Workload
 from rayfl.privacy.clients.answers import hidden_model, hide_answer
 
 T = TypeVar("T")
+
+_NO_CLIENT: dict[Asked, str] = {
+    "cohort": "central training",
+    "server": "the server's samples",
+    "host": "the server's work on a host",
+}
+"""What errors call an update that is no client's, by who answers."""
 
 
 class Host:
@@ -109,7 +116,7 @@ class Host:
         report, hiding = ReportBuilder(), plan.hiding
 
         def update(client: ClientContext) -> ClientUpdate[Answer]:
-            client.clip_norm = exchange.clip_norm
+            client.clip_norm, client.sent = exchange.clip_norm, tuple(send)
             answer = yield from _answer(exchange, client, send, shared)
             check_lengths(answer, plan.algorithm.sent_vectors, model)
             add_diagnostics(plan, client, answer, send, not exchange.each)
@@ -129,14 +136,15 @@ class Host:
         return reduction.result(), report.result()
 
     def answer_for_server(self, round_index: RoundIndex, exchange: Exchange) -> tuple[HostAnswers, UpdateReport]:
-        """Runs an exchange on the server's samples, as the update of one more client; it moves nothing.
+        """Runs an exchange that the cohort does not answer, as the update of one more client; it moves nothing.
 
         Args:
             round_index: Position of the round within the scenario.
             exchange: What the server asks.
 
         Returns:
-            The answer, and a report on no client, but for what was spent of the privacy of the server's samples.
+            The answer, and a report on no client, but for what was spent of the privacy of the server's samples. An
+            exchange for a host has none.
 
         Raises:
             ClientError: It failed.
@@ -145,13 +153,15 @@ class Host:
         reduction, report = Reduction(self._scenario.numerics.fraction_bits, exchange.each), ReportBuilder()
 
         def update(client: ClientContext) -> ClientUpdate[None]:
+            client.sent = tuple(send)
             reduction.add(client.id, (yield from _answer(exchange, client, send)))
             if client.scalars:
                 raise RayflError("it reports scalars of a client, and there is none; put them into its Answer")
             report.charge(client)
 
         store = self._residents[round_index.phase].workload.store
-        self._update(round_index, pool_number("server", store.num_clients), update, exchange.number)
+        pool: Pool = "server" if exchange.at == "server" else "nobody"
+        self._update(round_index, pool_number(pool, store.num_clients), update, exchange.number)
         return reduction.result(), report.result()
 
     def relay(
@@ -182,6 +192,7 @@ class Host:
         hiding = plan.hiding
 
         def update(client: ClientContext) -> ClientUpdate[torch.Tensor]:
+            client.sent = (vector,)
             left = yield from algorithm.relay(client, vector)
             if left.shape != vector.shape or not bool(torch.isfinite(left).all()):
                 raise RayflError("its update left no model: another length, or values that are not finite")
@@ -252,10 +263,10 @@ class Host:
     ) -> T:
         """Runs one client update in isolation; whatever goes wrong in it becomes a ClientError."""
         plan, phase, seed = self._plans[round_index.phase], round_index.phase, self._scenario.seed
-        at_server = plan.asked[exchange] == "server"
-        who = "" if client_id < self._num_clients else "the server's samples" if at_server else "central training"
+        of_client = plan.asked[exchange] == "cohort"
+        who = "" if client_id < self._num_clients else _NO_CLIENT[plan.asked[exchange]]
         with told_as_client_error(client_id, self._index, plan.phase.name, round_index.round, who):
-            declared, kept = {} if at_server else plan.client_state, {}
+            declared, kept = plan.client_state if of_client else {}, {}
             if declared:
                 expected = (committed or {}) if plan.keeps_client_state else None
                 kept = self._states.open(client_id, round_index, exchange, expected, self._device)

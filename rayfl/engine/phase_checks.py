@@ -27,7 +27,13 @@ def check_scenario(scenario: Scenario) -> None:
     """
     if not scenario.resources.uses_cuda:
         _check_cpu(scenario)
-    if (views := build_task(scenario).views) > 1 and not scenario.data.augment:
+    views, given = build_task(scenario).views, len(scenario.data.views)
+    if given and (given != views or views == 1):
+        raise ScenarioError(
+            f"data.views: there are {given}, and task '{scenario.task.name}' "
+            + (f"compares {views}; give as many" if views > 1 else "compares none; use data.augment")
+        )
+    if views > 1 and not (scenario.data.augment or any(view.augment for view in scenario.data.views)):
         raise ScenarioError(
             f"task: '{scenario.task.name}' compares {views} augmented views of every batch, and without data.augment "
             "they are the same; name augmentations"

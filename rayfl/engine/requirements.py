@@ -42,7 +42,7 @@ def check_requirements(scenario: Scenario, network: nn.Module, store: ShardStore
     for plan in plan_phases(scenario):
         where = f"phase '{plan.phase.name}' ({plan.phase.algorithm.name})"
         requirements = plan.algorithm.requirements()
-        if "features" in requirements:
+        if "features" in requirements or build_task(scenario).reads_features:
             _check_features(network, store, where)
         if "no_running_statistics" in requirements and (name := _running_statistics(network)):
             raise ScenarioError(
@@ -98,7 +98,7 @@ def _check_features(network: nn.Module, store: ShardStore, where: str) -> None:
     if not hasattr(network, "feature_layer"):
         raise ScenarioError(
             f"{where} reads the network's features, and model {type(network).__name__} does not say which they are; "
-            "derive it from rayfl.models.network.Network and declare feature_layer"
+            "derive it from rayfl.models.Network and declare feature_layer"
         )
     x, y = BatchSource(store, torch.device("cpu")).test_batch(slice(0, 2))
     network.eval()

@@ -165,10 +165,10 @@ class ServerRound:
                 f"algorithm {_name(plan)}: a round must yield {declared} exchanges (its `exchanges`), "
                 f"this one yields {'more' if following else f'only {received}'}"
             )
-        if following is not None and following.at_server != (plan.asked[received] == "server"):
+        if following is not None and following.at != plan.asked[received]:
             raise RayflError(
-                f"algorithm {_name(plan)}: exchange {received} is for the "
-                f"{'server' if following.at_server else 'cohort'}, and its `asks()` says otherwise"
+                f"algorithm {_name(plan)}: exchange {received} is for the {following.at}, and its `asks()` says "
+                "otherwise"
             )
 
     def _finish(self) -> None:

@@ -9,15 +9,18 @@ from rayfl.lazy_names import lazy_names
 if TYPE_CHECKING:
     from rayfl.local.context import ClientContext, ClientState, ClientStreams
     from rayfl.local.data_view import DataView
+    from rayfl.local.features import features_and_outputs
     from rayfl.local.requests import (
         Affine,
         ClientUpdate,
+        Features,
         Gradient,
         HessianVectorProduct,
         LocalTraining,
         Loss,
         LossAndGradient,
         LossTerm,
+        Outputs,
     )
     from rayfl.local.training_batch import TrainingBatch
 
@@ -28,13 +31,16 @@ __all__ = [
     "ClientStreams",
     "ClientUpdate",
     "DataView",
+    "Features",
     "Gradient",
     "HessianVectorProduct",
     "LocalTraining",
     "Loss",
     "LossAndGradient",
     "LossTerm",
+    "Outputs",
     "TrainingBatch",
+    "features_and_outputs",
 ]
 
 _HOMES = {
@@ -44,13 +50,16 @@ _HOMES = {
     "ClientStreams": "rayfl.local.context",
     "ClientUpdate": "rayfl.local.requests",
     "DataView": "rayfl.local.data_view",
+    "Features": "rayfl.local.requests",
     "Gradient": "rayfl.local.requests",
     "HessianVectorProduct": "rayfl.local.requests",
     "LocalTraining": "rayfl.local.requests",
     "Loss": "rayfl.local.requests",
     "LossAndGradient": "rayfl.local.requests",
     "LossTerm": "rayfl.local.requests",
+    "Outputs": "rayfl.local.requests",
     "TrainingBatch": "rayfl.local.training_batch",
+    "features_and_outputs": "rayfl.local.features",
 }
 
 __getattr__ = lazy_names(__name__, _HOMES)

@@ -112,6 +112,8 @@ class ClientContext:
         streams: Keys of the client's random streams.
         reports: What the phase wants reported (`phases.N.report`).
         scalars: Reported scalars, by name.
+        sent: The vectors that the exchange brought, the same for every client, or the model that a hop starts from; not
+            to be changed.
         clip_norm: With `phases.N.dp`, the bound on the norm of its answer.
         spent: How often each mechanism has touched its samples in this update, by `local.dp`.
         noise_multiplier: Of `local.dp`, the client's own; None without it.
@@ -143,6 +145,7 @@ class ClientContext:
         self.data = DataView(np.arange(num_samples))
         self.num_params, self.num_values = len(model.params), num_values
         self.reports = reports
+        self.sent: tuple[torch.Tensor, ...] = ()
         self.clip_norm: float | None = None
         self.scalars: dict[str, float] = {}
         self._losses: list[float] = []

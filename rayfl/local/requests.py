@@ -92,7 +92,7 @@ class LocalTraining:
 
 @dataclass(frozen=True)
 class _AtModel:
-    """A request about the mean loss of a model that is not trained; samples are not augmented unless the view says so.
+    """A request about a model that is not trained; samples are not augmented unless the view says so.
 
     Attributes:
         at: [length of the model] float32, the model.
@@ -132,7 +132,19 @@ class HessianVectorProduct(_AtModel):
     vector: torch.Tensor = field(kw_only=True)
 
 
-Request = LocalTraining | Loss | Gradient | LossAndGradient | HessianVectorProduct
+class Features(_AtModel):
+    """Asks for what enters the network's feature layer in evaluation mode, [n, d], in the order of the samples.
+
+    Name `features` among the algorithm's `requirements()`, so that a network without a feature layer is refused at the
+    start. Features of single samples are not for `local.dp`.
+    """
+
+
+class Outputs(_AtModel):
+    """Asks for what the network returns in evaluation mode, [n, ...], in the order of the samples; see `Features`."""
+
+
+Request = LocalTraining | Loss | Gradient | LossAndGradient | HessianVectorProduct | Features | Outputs
 
 ClientUpdate = Generator[Request, Any, T]
 """A client's part in an exchange, which returns an `Answer`, or in a relay, which returns the model to pass on."""

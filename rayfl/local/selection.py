@@ -65,7 +65,7 @@ def _chosen(train: Train, network: nn.Module, held: Sequence[str]) -> set[str]:
         return set().union(*(_within(module, network, held) for module in train))
     if not isinstance(network, Network):
         raise ScenarioError(
-            f"train: model {kind} does not say what its head is; derive it from rayfl.models.network.Network and "
+            f"train: model {kind} does not say what its head is; derive it from rayfl.models.Network and "
             "declare feature_layer, or give names of modules"
         )
     head = {name for name in held if name.startswith(f"{network.feature_layer}.")}

@@ -9,11 +9,11 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch import nn
 
 from rayfl.config.local import Local
 from rayfl.errors import DivergenceError
-from rayfl.local.features import features_and_outputs
+from rayfl.local.context import ClientContext
+from rayfl.local.objective import Objective, nonzero
 from rayfl.local.peekable_iterator import PeekableIterator
 from rayfl.local.requests import LocalTraining
 from rayfl.local.stepping import Stepping, stepping
@@ -21,7 +21,6 @@ from rayfl.local.training_batch import TrainingBatch
 from rayfl.local.training_plan import TrainingPlan
 from rayfl.models.flat import FlatModel
 from rayfl.models.modes import evaluation_mode
-from rayfl.tasks.task import Task, nonzero
 
 Batches = PeekableIterator[tuple[Any, ...]]
 """Inputs, labels, and further views of the inputs, of one batch after the other."""
@@ -82,7 +81,7 @@ class BatchGradients:
         model: The resident model.
         batches: All the batches (x, y) of the client update.
         request: What to add to the loss.
-        local: The precision.
+        client: Whose update it is.
         task: What is learned.
         weights: Of the samples of every batch, [n] each; None if all count alike.
     """
@@ -92,24 +91,25 @@ class BatchGradients:
         model: FlatModel,
         batches: Batches,
         request: LocalTraining,
-        local: Local,
-        task: Task,
+        client: ClientContext,
+        task: Objective,
         weights: Iterator[torch.Tensor] | None = None,
     ) -> None:
         self._model, self._batches, self._request = model, batches, request
-        self._local, self._task, self._weights = local, task, weights
+        self._client, self._task, self._weights = client, task, weights
+        self._reads_features = request.reads_features or task.reads_features
 
     def __call__(self, number: int) -> torch.Tensor:
         """See `StepGradient`."""
-        model, batches, task = self._model, self._batches, self._task
+        model, batches, task, client = self._model, self._batches, self._task, self._client
         model.zero_gradient()
         # as the mean over the large batch weighs its parts: by samples, unless the task counts otherwise
         totals = [task.total(y) for _, y, *_ in batches.peek(number)] if number > 1 else []
         mean: torch.Tensor | None = None
         for index, (x, y, *others) in enumerate(islice(batches, number)):
-            of_batch = None if self._weights is None else next(self._weights)
-            with _precision(self._local, model.params.device):
-                loss = _loss(model.module, x, y, others, batches, self._request, task, of_batch).float()
+            batch = TrainingBatch(model.module, client, (x, *others), y, self._upcoming, self._reads_features)
+            with _precision(client.local, model.params.device):
+                loss = self._loss(batch).float()
             if totals:
                 loss = loss * (totals[index] / nonzero(sum(totals)))
             loss.backward()  # type: ignore[no-untyped-call]
@@ -117,43 +117,22 @@ class BatchGradients:
         assert mean is not None
         return mean
 
+    def _loss(self, batch: TrainingBatch) -> torch.Tensor:
+        task = self._task
+        if self._weights is None:
+            loss = task.objective(batch)
+        else:
+            loss = (next(self._weights) * task.loss(batch.outputs, batch.y, "none")).sum() / task.divisor(batch.y)
+        for term in self._request.terms:
+            loss = loss + term(batch)
+        return loss
+
+    def _upcoming(self, number: int) -> list[Any]:
+        return [inputs for inputs, *_ in self._batches.peek(number)]
+
 
 def _precision(local: Local, device: torch.device) -> AbstractContextManager[Any]:
     return torch.autocast(device.type, torch.bfloat16) if local.precision == "bf16" else nullcontext()
-
-
-def _loss(
-    module: nn.Module,
-    x: Any,
-    y: torch.Tensor,
-    others: Sequence[Any],
-    batches: Batches,
-    request: LocalTraining,
-    task: Task,
-    weights: torch.Tensor | None,
-) -> torch.Tensor:
-    if not request.terms:
-        return _objective(module, x, module(x), y, others, task, weights)
-    features, outputs = features_and_outputs(module, x) if request.reads_features else (None, module(x))
-    batch = TrainingBatch(x, y, outputs, lambda number: [inputs for inputs, *_ in batches.peek(number)], features)
-    loss = _objective(module, x, outputs, y, others, task, weights)
-    for term in request.terms:
-        loss = loss + term(batch)
-    return loss
-
-
-def _objective(
-    module: nn.Module,
-    x: Any,
-    outputs: torch.Tensor,
-    y: torch.Tensor,
-    others: Sequence[Any],
-    task: Task,
-    weights: torch.Tensor | None,
-) -> torch.Tensor:
-    if weights is None:
-        return task.objective(module, x, outputs, y, others)
-    return (weights * task.loss(outputs, y, "none")).sum() / task.divisor(y)
 
 
 def _step(

@@ -93,7 +93,7 @@ def trained_units(unfreeze: Unfreezing, selection: Selection | None, network: nn
     kind = type(network).__name__
     if not isinstance(network, Network):
         raise ScenarioError(
-            f"model {kind}: unfreezing modules needs their order; derive it from rayfl.models.network.Network and "
+            f"model {kind}: unfreezing modules needs their order; derive it from rayfl.models.Network and "
             "declare ordered_modules"
         )
     if unfreeze.units == "modules":

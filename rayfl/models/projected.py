@@ -49,7 +49,7 @@ def projected(
     if not isinstance(module, Network):
         raise ScenarioError(
             f"model.network: '{name}' made a {type(module).__name__}, which declares no feature layer to project; "
-            "make it a rayfl.models.network.Network"
+            "make it a rayfl.models.Network"
         )
     module.check_declaration()
     replaced = module.feature_layer

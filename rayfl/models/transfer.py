@@ -105,7 +105,7 @@ def _covered(names: Sequence[str], target: FlatModel, head: Head, ignore: Sequen
         if not isinstance(target.module, Network):
             raise ScenarioError(
                 f"head = 'fresh': model {type(target.module).__name__} declares no feature layer; derive it from "
-                "rayfl.models.network.Network, or name its last layer's parameters in ignore"
+                "rayfl.models.Network, or name its last layer's parameters in ignore"
             )
         layer = target.module.feature_layer
         covered |= {name for name in names if name.startswith(f"{layer}.")}

@@ -8,13 +8,14 @@ from rayfl.lazy_names import lazy_names
 from rayfl.registry import Registry
 
 if TYPE_CHECKING:
+    from rayfl.local.objective import Reduction
     from rayfl.tasks.classification import Classification
     from rayfl.tasks.metrics.metric import Metric
     from rayfl.tasks.multilabel import Multilabel
     from rayfl.tasks.next_symbol import NextSymbol
     from rayfl.tasks.regression import Regression
     from rayfl.tasks.segmentation import Segmentation
-    from rayfl.tasks.task import Reduction, Task
+    from rayfl.tasks.task import Task
 
 __all__ = [
     "Classification",
@@ -32,7 +33,7 @@ _HOMES = {
     "Metric": "rayfl.tasks.metrics.metric",
     "Multilabel": "rayfl.tasks.multilabel",
     "NextSymbol": "rayfl.tasks.next_symbol",
-    "Reduction": "rayfl.tasks.task",
+    "Reduction": "rayfl.local.objective",
     "Regression": "rayfl.tasks.regression",
     "Segmentation": "rayfl.tasks.segmentation",
     "Task": "rayfl.tasks.task",

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from pydantic import Field, PositiveFloat
 
 from rayfl.errors import DataError
-from rayfl.tasks.task import Kind, Reduction, Task, count_classes
+from rayfl.local.objective import Reduction
+from rayfl.tasks.task import Kind, Task, count_classes
 
 
 class Classification(Task):

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from rayfl.errors import DataError
-from rayfl.tasks.task import Kind, Reduction, Task
+from rayfl.local.objective import Reduction
+from rayfl.tasks.task import Kind, Task
 
 
 class Multilabel(Task):

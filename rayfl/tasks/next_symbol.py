@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from rayfl.errors import DataError
-from rayfl.tasks.task import Kind, Reduction, Task, count_classes
+from rayfl.local.objective import Reduction
+from rayfl.tasks.task import Kind, Task, count_classes
 
 
 class NextSymbol(Task):

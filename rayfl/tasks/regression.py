@@ -11,7 +11,8 @@ from pydantic import PositiveFloat, model_validator
 
 from rayfl.config.section import check_idle
 from rayfl.errors import DataError
-from rayfl.tasks.task import Reduction, Task
+from rayfl.local.objective import Reduction
+from rayfl.tasks.task import Task
 
 
 class Regression(Task):

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import torch
-from torch import nn
 
 from rayfl.component import Component
 from rayfl.config.section import Named
 from rayfl.errors import DataError
+from rayfl.local.objective import Reduction, nonzero
 
-Reduction = Literal["mean", "sum", "none"]
-"""How a loss is reduced: over the batch, or one value per sample."""
+if TYPE_CHECKING:
+    from rayfl.local.training_batch import TrainingBatch
 
 Kind = Literal["multiclass", "multilabel"]
 """What torchmetrics calls a kind of classification."""
@@ -29,7 +28,8 @@ class Task(Component, ABC):
         kind: The kind of classification, for metrics that have one.
         class_dimension: The dimension of the outputs that counts the classes.
         views: How many independently augmented versions of every training batch there are; one, unless the objective
-            compares several.
+            compares several. `data.views` gives each its own augmentations.
+        reads_features: Whether the objective reads `TrainingBatch.features`, so that the network must declare them.
         per_sample: Whether the loss of a batch is made of losses of single samples, which q-FFL and DP-SGD need.
     """
 
@@ -37,6 +37,7 @@ class Task(Component, ABC):
     kind: ClassVar[Kind | None] = None
     class_dimension: ClassVar[int] = 1
     views: ClassVar[int] = 1
+    reads_features: ClassVar[bool] = False
     per_sample: ClassVar[bool] = True
 
     @abstractmethod
@@ -73,19 +74,9 @@ class Task(Component, ABC):
         """`total`, but 1 where nothing is labelled: the sum of no losses is zero, and so is their mean."""
         return nonzero(self.total(targets))
 
-    def objective(
-        self, module: nn.Module, x: Any, outputs: torch.Tensor, y: torch.Tensor, others: Sequence[Any]
-    ) -> torch.Tensor:
-        """What a training step minimises, a scalar: the mean loss, unless the task needs the network or several views.
-
-        Args:
-            module: The network, in training mode.
-            x: The batch's inputs, as the network takes them.
-            outputs: What the network returned for them.
-            y: The batch's labels.
-            others: The other views of the inputs, `views - 1` of them.
-        """
-        return self.loss(outputs, y)
+    def objective(self, batch: TrainingBatch) -> torch.Tensor:
+        """What a training step minimises, a scalar: the mean loss, unless the task needs more of the batch."""
+        return self.loss(batch.outputs, batch.y)
 
     def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
         """Outputs as torchmetrics expects them: probabilities, or values."""
@@ -99,11 +90,6 @@ class Task(Component, ABC):
     def metrics(self) -> tuple[Named, ...]:
         """The default metrics, as a scenario would name them."""
         return tuple(Named(name=name) for name in self.default_metrics)
-
-
-def nonzero(total: torch.Tensor | int) -> torch.Tensor | int:
-    """The same, but 1 instead of 0; of a tensor without waiting for its value."""
-    return total + (total == 0)
 
 
 def count_classes(task: str, labels: np.ndarray, num_classes: int | None, ignored: int | None = None) -> int:

@@ -12,6 +12,7 @@ from torch import nn
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.perfedavg import PerFedAvg
 from rayfl.errors import ScenarioError
+from rayfl.local import TrainingBatch
 from rayfl.tasks.classification import Classification
 from tests.algorithms.scene import PLAIN, RATE, Setting, prepared
 
@@ -115,14 +116,14 @@ def test_the_decay_of_a_moving_average_is_named(phase: dict[str, Any], complaint
 def test_features_must_be_declared(name: str) -> None:
     assert failure(name, model=FOREIGN) == (
         f"phase 'federated' ({name}) reads the network's features, and model Linear does not say which they are; "
-        "derive it from rayfl.models.network.Network and declare feature_layer"
+        "derive it from rayfl.models.Network and declare feature_layer"
     )
 
 
 def test_modules_must_be_declared_where_they_thaw_in_order() -> None:
     assert failure("fedavg", PLAIN.with_local(unfreeze={"share": 0.5}), model=FOREIGN) == (
         "phase 'federated' (fedavg): model Linear: unfreezing modules needs their order; derive it from "
-        "rayfl.models.network.Network and declare ordered_modules"
+        "rayfl.models.Network and declare ordered_modules"
     )
 
 
@@ -130,7 +131,7 @@ def test_modules_must_be_declared_where_they_thaw_in_order() -> None:
 def test_the_head_must_be_declared_where_it_is_cut_off(name: str, train: str) -> None:
     assert failure(name, model=FOREIGN, phase={"train": train}) == (
         f"phase 'federated' ({name}): train: model Linear does not say what its head is; derive it from "
-        "rayfl.models.network.Network and declare feature_layer, or give names of modules"
+        "rayfl.models.Network and declare feature_layer, or give names of modules"
     )
 
 
@@ -234,8 +235,8 @@ def lopsided() -> dict[str, tuple[np.ndarray, ...]]:
 def test_who_answers_must_be_said_in_words_that_rayfl_knows(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FedAvg, "asks", lambda _: asked)
     assert failure("fedavg") == (
-        "phases.federated.algorithm: FedAvg.asks() must return, for each exchange of a round, 'cohort' or 'server', "
-        f"not {asked!r}"
+        "phases.federated.algorithm: FedAvg.asks() must return, for each exchange of a round, one of "
+        f"'cohort', 'server', 'host', not {asked!r}"
     )
 
 
@@ -253,8 +254,8 @@ class Regularised(Classification):
 
     name: str = "regularised"
 
-    def objective(self, module: nn.Module, x: Any, outputs: torch.Tensor, y: torch.Tensor, others: Any) -> torch.Tensor:
-        return self.loss(outputs, y) + outputs.square().mean()
+    def objective(self, batch: TrainingBatch) -> torch.Tensor:
+        return self.loss(batch.outputs, batch.y) + batch.outputs.square().mean()
 
 
 @pytest.mark.parametrize("name", ["fedmeta", "perfedavg", "qfedsgd", "qfedavg", "coprefl"])

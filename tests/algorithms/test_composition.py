@@ -256,7 +256,7 @@ def test_components_are_named_with_what_is_known() -> None:
     assert "phases.p.algorithm.penalties.0: " in message
     assert "did you mean 'proximal'?" in message
     message = refusal("parallel", algorithm={"name": "fedavg", "server_optimizer": "tests.user_code:Linear"})
-    assert "'tests.user_code:Linear' does not derive from rayfl.algorithms.fedopt.ServerOptimizer" in message
+    assert "'tests.user_code:Linear' does not derive from rayfl.algorithms.ServerOptimizer" in message
 
 
 def test_a_preset_with_another_part_of_its_kind_keeps_both() -> None:

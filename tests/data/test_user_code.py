@@ -71,7 +71,7 @@ def shards(rows: Any, offsets: Any = (0, 1, 2, 3)) -> Shards:
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        (None, "returned None for 12 training samples; a partitioner returns rayfl.data.dataset.Shards, or the owner"),
+        (None, "returned None for 12 training samples; a partitioner returns rayfl.data.Shards, or the owner"),
         ({0: [1, 2]}, "returned an object of type dict for 12 training samples; a partitioner returns"),
         (np.arange(11), r"returned an array int64\[11\] for 12 training samples"),
         (np.zeros(12), r"returned an array float64\[12\] for 12 training samples"),
@@ -136,10 +136,10 @@ def natural(rows: list[int]) -> Dataset:
             "a label is 1000000002, which would make 1000000003 classes",
         ),
         (lambda: (IMAGES, LABELS - 1, IMAGES, LABELS), "train_y has the label -1; classes are numbered from 0"),
-        (lambda: 42, "gave an object of type int, which is neither a rayfl.data.dataset.Dataset nor arrays"),
+        (lambda: 42, "gave an object of type int, which is neither a rayfl.data.Dataset nor arrays"),
         (
             lambda: (IMAGES, LABELS),
-            r"neither a rayfl.data.dataset.Dataset nor arrays \(train_x, train_y, test_x, test_y",
+            r"neither a rayfl.data.Dataset nor arrays \(train_x, train_y, test_x, test_y",
         ),
         (lambda: (np.float64(3), LABELS, IMAGES, LABELS), "train_x is a single value"),
         (lambda: natural([3, 40]), "train shards of '.*' returned row 40|train shards of '.*': returned row 40"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,6 +18,7 @@ import rayfl
 from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
 from rayfl.errors import ClientError, RayflError, ScenarioError
+from rayfl.local import TrainingBatch
 from rayfl.models.flat import FlatModel
 from rayfl.planning.events import Evaluated
 from rayfl.preparation import prepare
@@ -57,13 +57,11 @@ class Agreement(Classification):
     views: ClassVar[int] = 2
     name: str = "agreement"
 
-    def objective(
-        self, module: torch.nn.Module, x: Any, outputs: torch.Tensor, y: torch.Tensor, others: Sequence[Any]
-    ) -> torch.Tensor:
-        (other,) = others
+    def objective(self, batch: TrainingBatch) -> torch.Tensor:
+        x, other = batch.views
         SHOWN.append((x, other))
-        distance: torch.Tensor = (outputs - module(other)).square().mean()
-        return self.loss(outputs, y) + distance
+        distance: torch.Tensor = (batch.outputs - batch.module(other)).square().mean()
+        return self.loss(batch.outputs, batch.y) + distance
 
 
 SHOWN: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -188,7 +186,7 @@ def test_what_a_users_metric_raises_is_told_as_its_own(tmp_path: Path) -> None:
         ({"task": {"label_smoothing": 1.5}}, "task: label_smoothing: must be less than 1"),
         ({"task": {"name": "regression", "delta": 2.0}}, "delta has no effect without distance = 'huber'"),
         ({"task": "multilabel"}, "task 'multilabel' needs labels .* zeros and ones"),
-        ({"task": f"{HERE}:confidence"}, "does not derive from rayfl.tasks.task.Task"),
+        ({"task": f"{HERE}:confidence"}, "does not derive from rayfl.tasks.Task"),
         (
             {"evaluation": {"metrics": ["rmse"]}},
             "metric 'rmse' .*: needs a task with real-valued targets",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
 from rayfl.errors import DataError
+from rayfl.local import TrainingBatch
 from rayfl.tasks.classification import Classification
 from rayfl.tasks.multilabel import Multilabel
 from rayfl.tasks.next_symbol import NextSymbol
@@ -36,7 +39,8 @@ def check(task: Task, outputs: np.ndarray, targets: np.ndarray, per_sample: np.n
     assert float(task.loss(*made, "sum")) == pytest.approx(per_sample.sum())
     assert float(task.loss(*made)) == pytest.approx(per_sample.sum() / divisor)
     assert float(task.total(made[1])) == pytest.approx(divisor)
-    assert float(task.objective(torch.nn.Identity(), made[0], *made, [])) == pytest.approx(per_sample.sum() / divisor)
+    batch = TrainingBatch(torch.nn.Identity(), cast(Any, None), made[:1], made[1], lambda _: [])
+    assert float(task.objective(batch)) == pytest.approx(per_sample.sum() / divisor)
 
 
 def test_classification_is_cross_entropy_to_the_bit() -> None:

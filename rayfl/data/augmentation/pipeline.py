@@ -61,14 +61,15 @@ class Pipeline:
 
     Args:
         augment: Names and options, in order.
+        where: The key of that list.
 
     Raises:
         ScenarioError: An unknown name or option, something that is no augmentation, or one of the user's own before
             one that works on pixels.
     """
 
-    def __init__(self, augment: Sequence[Named]) -> None:
-        self.steps: list[Step] = [build(chosen, f"data.augment.{index}") for index, chosen in enumerate(augment)]
+    def __init__(self, augment: Sequence[Named], where: str = "data.augment") -> None:
+        self.steps: list[Step] = [build(chosen, f"{where}.{index}") for index, chosen in enumerate(augment)]
         pixels = [
             index
             for index, step in enumerate(self.steps)
@@ -78,7 +79,7 @@ class Pipeline:
         for index in range(self._num_on_pixels):
             if isinstance(self.steps[index], UserAugmentation):
                 raise ScenarioError(
-                    f"data.augment.{index}: '{augment[index].name}' is given normalised images, but "
+                    f"{where}.{index}: '{augment[index].name}' is given normalised images, but "
                     f"'{augment[pixels[-1]].name}', which comes later, needs pixels; put it after that"
                 )
 
@@ -114,6 +115,20 @@ class Pipeline:
         """Applies the other augmentations to the batch, scaled and normalised; see `on_pixels`."""
         used = sum(step.num_draws for step in self.steps[: self._num_on_pixels] if isinstance(step, Augmentation))
         return _applied(x, self.steps[self._num_on_pixels :], draws, used, rng)
+
+
+def pipelines(augment: Sequence[Sequence[Named]]) -> list[Pipeline]:
+    """The pipelines of the views of a batch, or the one that is for all of them (`ShardStore.augmentations`).
+
+    Raises:
+        ScenarioError: As `Pipeline`.
+    """
+    return [Pipeline(chosen, where) for chosen, where in zip(augment, pipeline_keys(len(augment)), strict=True)]
+
+
+def pipeline_keys(number: int) -> list[str]:
+    """The keys of the augmentations of so many views."""
+    return ["data.augment"] if number == 1 else [f"data.views.{view}.augment" for view in range(number)]
 
 
 def build(chosen: Named, where: str) -> Step:

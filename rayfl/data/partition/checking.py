@@ -10,8 +10,7 @@ from rayfl.data.dataset import Shards
 from rayfl.errors import DataError
 
 _EXPECTED = (
-    "a partitioner returns rayfl.data.dataset.Shards, or the owner of every training sample as [n] integers in "
-    "0..clients-1"
+    "a partitioner returns rayfl.data.Shards, or the owner of every training sample as [n] integers in 0..clients-1"
 )
 
 

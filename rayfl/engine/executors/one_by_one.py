@@ -12,12 +12,22 @@ import torch
 from rayfl.data.batches import BatchSource
 from rayfl.data.device_copy import to_tensor
 from rayfl.engine.device import seed_torch
-from rayfl.errors import RayflError
+from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.local.data_view import DataView
+from rayfl.local.features import features_and_outputs
 from rayfl.local.order import passes
 from rayfl.local.peekable_iterator import PeekableIterator
-from rayfl.local.requests import ClientUpdate, Gradient, HessianVectorProduct, LocalTraining, Loss, LossAndGradient
+from rayfl.local.requests import (
+    ClientUpdate,
+    Features,
+    Gradient,
+    HessianVectorProduct,
+    LocalTraining,
+    Loss,
+    LossAndGradient,
+    Outputs,
+)
 from rayfl.local.sample_weights import sample_weights
 from rayfl.local.selection import select
 from rayfl.local.sgd import BatchGradients, StepGradient, train
@@ -77,6 +87,9 @@ class OneByOne:
                 case HessianVectorProduct():
                     result = self._hessian_vector_product(client, request, requests["query"])
                     requests["query"] += 1
+                case Features() | Outputs():
+                    result = self._of_samples(client, request, requests["query"])
+                    requests["query"] += 1
                 case _:
                     raise RayflError(
                         f"its client update yielded a {type(request).__name__}, not a request of rayfl.local.requests"
@@ -99,7 +112,7 @@ class OneByOne:
         """What computes the gradients of the steps of one training request."""
         batches = PeekableIterator(self._training_batches(client, view, number))
         weights = self._training_weights(client, view, number) if client.local.sample_weights else None
-        return BatchGradients(self._model, batches, request, client.local, self._task, weights)
+        return BatchGradients(self._model, batches, request, client, self._task, weights)
 
     def _training_batches(self, client: ClientContext, view: DataView, number: int) -> Iterator[tuple[Any, ...]]:
         """The batches of one training request, in an order and with an augmentation of its own streams.
@@ -108,12 +121,14 @@ class OneByOne:
             Inputs, labels, and the further views of the inputs that the task compares.
         """
         others = (f"augment view {place}" for place in range(1, self._task.views))
-        streams = [client.streams.numpy(purpose, number) for purpose in ("augment", *others)]
+        streams = list(enumerate(client.streams.numpy(purpose, number) for purpose in ("augment", *others)))
         rows = self._rows(client, view)
         size = batch_size(client.local, len(rows))
         for places in self._passes(client, view, number):
             augmented, own = view.augment is not False, self._source.set_of(client.id)
-            views = [self._source.training_batches(rows[places], size, rng, augmented, own) for rng in streams]
+            views = [
+                self._source.training_batches(rows[places], size, rng, augmented, own, place) for place, rng in streams
+            ]
             for (x, y), *further in zip(*views, strict=True):
                 yield x, y, *(inputs for inputs, _ in further)
 
@@ -175,6 +190,23 @@ class OneByOne:
             for loss in self._summed_losses(client, view, number):
                 total += loss
         return (total / self._divisor(client, view)).float()
+
+    def _of_samples(self, client: ClientContext, request: Features | Outputs, number: int) -> torch.Tensor:
+        """Features or outputs of single samples, in evaluation mode."""
+        view, module = client.data if request.data is None else request.data, self._model.module
+        if not len(view):
+            raise RayflError(f"its client update asks for the {type(request).__name__.lower()} of no samples")
+        if isinstance(request, Features) and not hasattr(module, "feature_layer"):
+            raise ScenarioError(
+                f"its client update asks for features, and model {type(module).__name__} does not say which they are; "
+                "derive it from rayfl.models.Network and declare feature_layer"
+            )
+        self._model.load(request.at)
+        with evaluation_mode(module), torch.no_grad():
+            inputs = (x for x, _ in self._all_batches(client, view, number))
+            if isinstance(request, Features):
+                return torch.cat([features_and_outputs(module, x)[0] for x in inputs])
+            return torch.cat([module(x) for x in inputs])
 
     def _gradient(self, client: ClientContext, request: Gradient, number: int) -> torch.Tensor:
         return self._loss_and_gradient(client, request, number)[1]

@@ -16,7 +16,7 @@ from rayfl.engine.executors.one_by_one import OneByOne
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.local.data_view import DataView
-from rayfl.local.requests import Gradient, HessianVectorProduct, LocalTraining, Loss, LossAndGradient
+from rayfl.local.requests import Features, Gradient, HessianVectorProduct, LocalTraining, Loss, LossAndGradient, Outputs
 from rayfl.local.selection import select
 from rayfl.local.sgd import StepGradient
 from rayfl.local.spending import Mechanism
@@ -144,6 +144,12 @@ class Private(OneByOne):
         raise ScenarioError(
             "local.dp: its client update asks for a Hessian-vector product, which is not clipped sample by sample; use "
             "an algorithm of first order"
+        )
+
+    def _of_samples(self, client: ClientContext, request: Features | Outputs, number: int) -> torch.Tensor:
+        raise ScenarioError(
+            f"local.dp: its client update asks for the {type(request).__name__.lower()} of single samples, which no "
+            "noise hides; use an algorithm that asks for losses and gradients"
         )
 
     def _training(self, client: ClientContext) -> AbstractContextManager[Any]:

@@ -30,11 +30,11 @@ class Parallel(Schedule):
         exchange, reports, server_calls = server.call("begin", index, cohort), [], []
         for asked in self.plan.asked:
             parts = []
-            if asked == "server":
+            if asked != "cohort":
                 host = index.round % len(hosts)  # any will do
                 part, report = hosts[host].call("answer_for_server", index, exchange, returns=2)
                 parts.append(part)
-                reports.append(Call(report, f"host {host}: the server's samples"))
+                reports.append(Call(report, f"host {host}: the server's {'samples' if asked == 'server' else 'work'}"))
             for host, clients in assignments if asked == "cohort" else ():
                 part, call = self.answer(host, index, clients, exchange)
                 parts.append(part)

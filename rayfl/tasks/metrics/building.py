@@ -137,7 +137,7 @@ def _built(chosen: Named, task: Task, num_outputs: int, where: str) -> Metric:
     if torchmetrics is None or not isinstance(made, torchmetrics.Metric):
         raise ScenarioError(
             f"{what} is neither a function (outputs, targets) nor a class derived from torchmetrics.Metric or "
-            "rayfl.tasks.metrics.metric.Metric"
+            "rayfl.tasks.Metric"
         )
     from rayfl.tasks.metrics.adapted import TorchMetric  # torchmetrics takes a second to load, and most runs need none
 

@@ -13,6 +13,7 @@ from rayfl.algorithms.coprefl import CoPreFL
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.sample_request import SampleRequest
 from rayfl.errors import ScenarioError
+from rayfl.local import TrainingBatch
 from rayfl.tasks.classification import Classification
 from tests.algorithms.scene import CLASSES, INPUTS
 from tests.engine.scenes import prepared
@@ -113,8 +114,8 @@ class Contrast(Classification):
 class Whole(Classification):
     name: str = "whole"
 
-    def objective(self, module: nn.Module, x: Any, outputs: torch.Tensor, y: torch.Tensor, others: Any) -> torch.Tensor:
-        return outputs.square().mean()
+    def objective(self, batch: TrainingBatch) -> torch.Tensor:
+        return batch.outputs.square().mean()
 
 
 @pytest.mark.parametrize("task", ["Contrast", "Whole"])
