@@ -26,7 +26,7 @@ from tests.engine.scenes import run_on_hosts
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 DATA = Path("no-data-here")
-FEW = {"phases.0.rounds": 2, "phases.0.local.epochs": 1}
+FEW: dict[str, Any] = {"phases.0.rounds": 2, "phases.0.local.epochs": 1}
 """Enough to tell bits apart."""
 
 
@@ -151,9 +151,8 @@ def test_own_schedule_learns_the_spirals_with_the_same_bits_on_any_number_of_hos
         "phases.0.algorithm": "moon",
         "model": {"name": "mlp", "hidden": [16]},
     }  # a model each, at home
-    nothing: dict[str, Any] = {}
-    for changes in (nothing, keeping):
-        job, _ = prepare(load_scenario(EXAMPLES / "own_schedule.toml", FEW | changes), DATA)
+    for changes in (FEW, FEW | keeping):
+        job, _ = prepare(load_scenario(EXAMPLES / "own_schedule.toml", changes), DATA)
         models = [run_on_hosts(job, hosts)[0] for hosts in (1, 2, 3)]
         assert all(np.array_equal(models[0], model) for model in models[1:])
 

@@ -83,7 +83,7 @@ class ClientStates:
         self._staged[round][client] = _copy(state, torch.device("cpu"))
 
     def commit(self, round_index: RoundIndex, clients: Collection[int], scopes: Mapping[str, Scope]) -> None:
-        """Replaces the kept states of this host's clients by those that a round staged.
+        """Replaces the kept states of this host's clients by those that a round staged; does nothing when repeated.
 
         Args:
             round_index: The round.
@@ -95,6 +95,7 @@ class ClientStates:
         """
         self._enter(round_index.phase)
         staged = self._staged[round_index.round]
+        clients = [client for client in clients if self._rounds.of(client, round_index.phase) != round_index.round]
         for client in clients:
             if client not in staged:
                 raise _lost(client, f"round {round_index.round}")

@@ -23,7 +23,7 @@ class CommittedRounds:
 
     def enter(self, phase: int) -> bool:
         """Forgets what an earlier phase kept for itself; returns whether this one has just begun."""
-        if phase == self._phase:
+        if phase <= self._phase:
             return False
         self._phase, self._rounds["phase"] = phase, {}
         return True

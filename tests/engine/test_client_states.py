@@ -97,6 +97,12 @@ def test_a_host_that_lost_what_was_staged_does_not_commit_or_go_on() -> None:
         ClientStates().open(4, FIRST, 1, NEW, CPU)
 
 
+def test_a_commit_that_is_repeated_does_nothing() -> None:
+    states = after(FIRST, SECOND)
+    states.commit(SECOND, [3], IN_PHASE)
+    assert torch.equal(states.kept(3, 0, {3: 2}, CPU)["drift"], torch.full((2,), 2.0))
+
+
 def test_what_only_its_round_needs_may_be_lost_with_the_host_and_does_not_pile_up() -> None:
     states = ClientStates()
     states.open(1, FIRST, 0, None, CPU)
