@@ -245,9 +245,9 @@ class Run:
     def _has_seen(self, event: Event) -> bool:
         match event:
             case RoundDone() | RoundSettled() | BudgetSpent():
-                return event.round <= self._before.get("done", 0)
+                return event.round <= int(self._before.get("done", 0))
             case Evaluated():
-                return event.round <= self._before.get("evaluated", 0)
+                return event.round <= int(self._before.get("evaluated", 0))
         return False
 
     def _since_the_beginning(self, event: Event) -> Event:
