@@ -202,6 +202,21 @@ assert "torch" not in sys.modules
 
 
 @pytest.mark.parametrize(
+    ("program", "absent"),
+    [
+        ("import rayfl.simulation, rayfl.cluster.early_connection", ["torch", "ray", "pyarrow", "numpy"]),
+        ("import rayfl.lifecycle.launch", ["ray", "matplotlib"]),
+        ("import rayfl.engine.host, rayfl.data.store", ["pyarrow", "PIL", "matplotlib", "rich", "rayfl.data.loading"]),
+    ],
+    ids=["before Ray is asked to start", "the driver", "a host"],
+)
+def test_what_takes_time_to_load_is_loaded_where_it_is_used(program: str, absent: list[str]) -> None:
+    check = f"{program}\nimport sys\nprint([name for name in {absent!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, cwd=PACKAGE.parent)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+@pytest.mark.parametrize(
     ("registry", "name"),
     [
         pytest.param(registry, name, id=f"{registry.kind}-{name}")

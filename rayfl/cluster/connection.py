@@ -12,7 +12,6 @@ from typing import Any
 import grpc
 import ray
 from ray._private.grpc_utils import init_grpc_channel
-from ray.exceptions import RayError
 
 from rayfl.cluster.early_connection import CONNECTION
 from rayfl.errors import ResourceError, ScenarioError
@@ -126,7 +125,7 @@ def _connect(address: str | None, workers_print: bool, dashboard: bool = False) 
                     log_to_driver=workers_print,
                 )
                 url = f"http://{context.dashboard_url}" if dashboard else None
-    except (ConnectionError, RayError, ValueError, RuntimeError) as error:
+    except Exception as error:  # among them a plain one, where a busy machine takes too long to start Ray
         raise ResourceError(
             f"no Ray cluster to work with at {address or 'this machine'}: {error}\n{TOKEN_HINT}"
         ) from error

@@ -10,15 +10,9 @@ import numpy as np
 
 from rayfl.config.data import Data, Normalization
 from rayfl.config.section import Named
-from rayfl.data.chosen_classes import check_every_class_is_held
 from rayfl.data.dataset import Provenance, Samples, Shards
-from rayfl.data.digest import data_digest
 from rayfl.data.held_out import CLIENT_TEST, VALIDATION, HeldOut, cut_clients, draw_for_server
 from rayfl.data.inputs import Fields, Ragged
-from rayfl.data.loading import load, select
-from rayfl.data.partition.applying import partition_classes, partitioned
-from rayfl.data.partition.same_classes import same_classes
-from rayfl.data.trial import try_batches
 from rayfl.errors import DataError, RayflError
 from rayfl.streams import stream
 
@@ -136,6 +130,14 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
         DataError: Files are missing or damaged, there are too few clients, a shard is empty, or code of the user's own
             returned something wrong.
     """
+    # here, since hosts, which are sent a store that is built, start without formats, partitions and pyarrow
+    from rayfl.data.chosen_classes import check_every_class_is_held
+    from rayfl.data.digest import data_digest
+    from rayfl.data.loading import load, select
+    from rayfl.data.partition.applying import partition_classes, partitioned
+    from rayfl.data.partition.same_classes import same_classes
+    from rayfl.data.trial import try_batches
+
     dataset = load(config, seed, data_dir, cache_dir)
     partition = config.partition or Named(name="natural" if dataset.natural else "iid")
     natural, by_client = dataset.natural, partition.name == "natural"

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import torch
 
+    from rayfl.engine.run_snapshot import RunSnapshot
+    from rayfl.engine.state_store import StateStore
+
 STATE_FILE = "state.json"
 """What a run needs to be reopened, beside its records and a snapshot of its session."""
 
@@ -60,9 +63,9 @@ class Run:
             metrics, state_dict = run.finish()
 
     Between two rounds it is plain data: what `session.snapshot` and `state` return while a `RoundSettled` is handled.
-    A run that is made with `state`, on records that were opened again, and whose new session was restored from the
-    snapshot, goes on as if nothing had happened. The state may also be of a later round than the snapshot: events of
-    rounds that it has seen are dropped.
+    A run that is made with `state`, on records that were opened again, and connected with the snapshot goes on as if
+    nothing had happened. The state may also be of a later round than the snapshot: events of rounds that it has seen
+    are dropped.
 
     Args:
         job: What runs.
@@ -136,15 +139,27 @@ class Run:
             end_early(cause, self._session, self._model, self._records, self.status, self._console, self._privacy)
             end_callbacks(self._follower, "interrupted" if is_interrupt(error) else "failed", self._console)
 
-    def connect(self, session: AbstractContextManager[Session], backend: str) -> Session:
+    def connect(
+        self,
+        session: AbstractContextManager[Session],
+        backend: str,
+        snapshot: tuple[RunSnapshot, StateStore] | None = None,
+    ) -> Session:
         """Opens a session, which the run closes, and calls the callbacks' `on_start`.
 
         Args:
             session: Of the run's job.
             backend: Its name, for the records.
+            snapshot: From which a run that is reopened goes on, and the store that has its states.
+
+        Raises:
+            ResourceError: The hosts cannot start, or the snapshot is of a later round than the run's state.
         """
         self.status.running()
         opened = self._session = self._stack.enter_context(session)
+        if snapshot is not None:
+            opened.restore(*snapshot)
+            self._check_joins(opened)
         self.status.running()
         announce_hosts(self._console, opened, backend, self._records.folder)
         self._records.write_scenario(self._job.scenario.to_toml())
@@ -162,7 +177,6 @@ class Run:
             Each round that was settled, once everybody has seen it; the run can be snapshot there.
         """
         assert self._session is not None
-        self._check_joins(self._session)
         self._showing.enter_context(self._progress)
         for event in self._session.events():
             self._interrupts.check()
@@ -236,7 +250,7 @@ class Run:
 
     def _check_joins(self, session: Session) -> None:
         """Refuses a snapshot of a later round than the state: no record of the rounds between would ever be written."""
-        if self._before and (after := session.committed()[0]) > self._done:
+        if (after := session.committed()[0]) > self._done:
             raise ResourceError(
                 f"the run would go on after round {after}, but the state of its records ends with round {self._done}: "
                 "reopen it from a snapshot of that round or of an earlier one"
@@ -245,9 +259,9 @@ class Run:
     def _has_seen(self, event: Event) -> bool:
         match event:
             case RoundDone() | RoundSettled() | BudgetSpent():
-                return bool(event.round <= self._before.get("done", 0))
+                return event.round <= int(self._before.get("done", 0))
             case Evaluated():
-                return bool(event.round <= self._before.get("evaluated", 0))
+                return event.round <= int(self._before.get("evaluated", 0))
         return False
 
     def _since_the_beginning(self, event: Event) -> Event:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +51,11 @@ class Memory(Callback):
     _seen: list[Any] = PrivateAttr(default_factory=list)
 
     def on_start(self, run: RunSoFar) -> None:
-        self._seen.append(["start", run.round.round if run.round else 0, len(run.metrics)])
+        self._seen.append(["start", run.round.round if run.round else 0, len(run.metrics), _digest(run)])
 
     def on_round(self, run: RunSoFar) -> None:
         assert run.round is not None
-        self._seen.append(["round", run.round.round, run.round.train_loss, run.round.scalars, len(run.metrics)])
+        self._seen.append(["round", run.round.round, len(run.metrics), _digest(run), dict(run.round.scalars)])
         run.log(remembered=float(len([entry for entry in self._seen if entry[0] == "round"])))
 
     def on_evaluation(self, run: RunSoFar) -> None:
@@ -69,6 +70,10 @@ class Memory(Callback):
     def seen(self) -> list[Any]:
         """Without starts, of which a run has one for each time it is opened."""
         return [entry for entry in self._seen if entry[0] != "start"]
+
+
+def _digest(run: RunSoFar) -> str:
+    return sha256(b"".join(tensor.numpy().tobytes() for tensor in run.model().values())).hexdigest()
 
 
 def prepared(**changes: Any) -> tuple[Job, FlatModel]:
@@ -130,9 +135,7 @@ def followed(
         Records.within(folder) if state is None else Records(folder, reopened=True) as records,
         Run(job, model, records, callbacks, Console(quiet=True), state) as run,
     ):
-        session = run.connect(open(job), "inline")
-        if snapshot is not None:
-            session.restore(*snapshot)
+        session = run.connect(open(job), "inline", snapshot)
         for settled in run.follow():
             each(run, session, settled)
         run.finish()

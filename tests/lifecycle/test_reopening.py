@@ -47,9 +47,10 @@ def test_a_run_that_was_interrupted_goes_on_as_if_it_had_not_been(
     assert json.loads((tmp_path / "run" / "status.json").read_text())["status"] == "failed"
     again = reopened(tmp_path / "run", job, leaving.snapshot)
     assert again.left() == undisturbed
-    starts = [entry for entry in again.memory._seen if entry[0] == "start"]
+    _, second_start = [entry for entry in again.memory._seen if entry[0] == "start"]
+    (at_round,) = [entry for entry in again.memory._seen if entry[:2] == ["round", round]]
     evaluated = sum(row["round"] <= round for row in undisturbed["metrics"])
-    assert starts == [["start", 0, 0], ["start", round, evaluated]]
+    assert second_start == ["start", round, evaluated, at_round[3]]
 
 
 @pytest.mark.parametrize(("state_after", "killed_after"), [(3, 7), (6, 7), (3, 3)])

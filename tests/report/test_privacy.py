@@ -201,12 +201,13 @@ def test_an_evaluation_gets_the_epsilon_of_its_own_round_though_later_ones_are_o
     assert (content["rounds"], content["left_out"]["clients"]) == (2, [4])
 
 
-def test_records_go_on_from_the_state_of_others(tmp_path: Path) -> None:
-    step, made = Mechanism(1.0, 0.5), job(phase("p", 3, local={"dp": dp(accountant="rdp")}))
-    before = PrivacyRecords(made, tmp_path)
-    for event in (done(1, {0: {step: 3}}), done(2, {0: {step: 2}}, (3,)), Evaluated("p", 2, {}, 10)):
+def test_records_go_on_from_their_state(tmp_path: Path) -> None:
+    """Of two rounds, the second of which was not evaluated, and is not booked yet."""
+    step = Mechanism(1.0, 0.5)
+    planned = job(phase("p", 3, local={"dp": dp(accountant="rdp")}))
+    before, records = PrivacyRecords(planned, tmp_path), PrivacyRecords(planned, tmp_path)
+    for event in (done(1, {0: {step: 2}}), Evaluated("p", 1, {}, 10), done(2, {0: {step: 3}}, (3,))):
         before.add(event)
-    records = PrivacyRecords(made, tmp_path)
     records.restore(json.loads(json.dumps(before.state())))
     records.add(done(3, {0: {step: 1}}))
     records.add(BudgetSpent("p", 4, "why", False, (1,)))

@@ -1,0 +1,156 @@
+"""Ray that is started while a run is prepared, and its end where the preparation fails; no test here starts Ray."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray._private import worker as ray_worker
+from rich.console import Console
+
+import rayfl
+from rayfl.cluster.early_connection import CONNECTION, connecting
+from rayfl.cluster.ray_log import RayLog
+from rayfl.errors import ResourceError, ScenarioError
+
+PHASE = {"name": "p", "rounds": 1, "cohort": 2, "local": {"lr": 0.5, "batch_size": 8}}
+
+
+class PretendRay:
+    """Notes what is asked of it, and in which thread."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[str] = []
+        self.thread: threading.Thread | None = None
+        self.begun, self.may_connect = threading.Event(), threading.Event()
+        self.may_connect.set()
+        self.fails: Exception | None = None
+        monkeypatch.setattr("rayfl.cluster.connection.connect", self.connect)
+        monkeypatch.setattr(ray, "is_initialized", lambda: False)
+        monkeypatch.setattr(ray, "shutdown", lambda: self.asked.append("shutdown"))
+
+    def connect(self, address: str | None, dashboard: bool) -> None:
+        self.thread = threading.current_thread()
+        self.begun.set()
+        assert self.may_connect.wait(60)
+        if self.fails:
+            raise self.fails
+        self.asked.append("connect")
+
+
+@pytest.fixture
+def pretend_ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendRay]:
+    pretended = PretendRay(monkeypatch)
+    yield pretended
+    assert pretended.thread is None or not pretended.thread.is_alive()
+    assert CONNECTION.acquire(blocking=False)
+    CONNECTION.release()
+
+
+def run(out: Path, **changes: Any) -> None:
+    data = {"name": "tests.user_code:vectors", "clients": 4}
+    tables = {"name": "tiny", "data": data, "model": "tests.user_code:Linear", "phases": [PHASE]} | changes
+    rayfl.run(tables, out=out, console=Console(quiet=True))
+
+
+def test_ray_starts_while_the_run_is_prepared_and_ends_where_that_fails(
+    pretend_ray: PretendRay, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pretend_ray.may_connect.clear()
+
+    def prepare(*_: Any) -> None:
+        assert pretend_ray.begun.wait(60)
+        assert pretend_ray.asked == []
+        pretend_ray.may_connect.set()
+        raise ScenarioError("data: is wrong")
+
+    monkeypatch.setattr("rayfl.lifecycle.launch.prepare", prepare)
+    with pytest.raises(ScenarioError, match=r"^data: is wrong$"):
+        run(tmp_path)
+    assert pretend_ray.asked == ["connect", "shutdown"]
+    assert pretend_ray.thread is not threading.main_thread()
+    assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_while_the_run_is_prepared_ends_ray(
+    pretend_ray: PretendRay, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def press_ctrl_c(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rayfl.lifecycle.launch.prepare", press_ctrl_c)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path)
+    assert pretend_ray.asked == ["connect", "shutdown"]
+
+
+def test_what_is_wrong_with_the_scenario_is_told_before_what_is_wrong_with_ray(
+    pretend_ray: PretendRay, tmp_path: Path
+) -> None:
+    pretend_ray.fails = ResourceError("no Ray cluster to work with")
+    with pytest.raises(ScenarioError, match="nothing_like_it"):
+        run(tmp_path, model="nothing_like_it")
+    with pytest.raises(ResourceError, match=r"^no Ray cluster to work with$"):
+        run(tmp_path)
+    assert pretend_ray.asked == []
+
+
+def test_the_thread_that_started_ray_lives_as_long_as_ray_does(pretend_ray: PretendRay) -> None:
+    """Linux ends what Ray has started along with that thread."""
+    with connecting(None, dashboard=False) as early:
+        assert early is not None
+        early.wait()
+        assert pretend_ray.thread is not None
+        assert pretend_ray.thread.is_alive()
+        assert pretend_ray.asked == ["connect"]
+    assert pretend_ray.asked == ["connect", "shutdown"]
+
+
+def test_a_second_run_in_another_thread_does_not_connect_early(pretend_ray: PretendRay) -> None:
+    seen: list[object] = ["nothing"]
+
+    def second() -> None:
+        with connecting(None, dashboard=False) as early:
+            seen[0] = early
+
+    with connecting(None, dashboard=False):
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join()
+    assert seen == [None]
+    assert pretend_ray.asked == ["connect", "shutdown"]
+
+
+def test_a_connected_program_does_not_connect_again(pretend_ray: PretendRay, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    with connecting(None, dashboard=False) as early:
+        assert early is None
+    assert pretend_ray.asked == []
+
+
+def test_what_ray_says_before_the_run_has_a_folder_is_in_its_file(
+    pretend_ray: PretendRay, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with connecting(None, dashboard=False) as early:
+        assert early is not None
+        _, log = early.wait()
+        say("the disk is nearly full")
+        log.begin(tmp_path / "ray.log")
+        say("the disk is full")
+    lines = (tmp_path / "ray.log").read_text().splitlines()
+    assert [line.partition(") ")[2] for line in lines] == ["the disk is nearly full", "the disk is full"]
+    assert capfd.readouterr() == ("", "")
+
+
+def say(text: str) -> None:
+    ray_worker.print_to_stdstream({"pid": "raylet", "lines": [text], "is_err": True}, ignore_prefix=False)
+
+
+def test_a_log_that_never_gets_a_file_makes_none(tmp_path: Path) -> None:
+    RayLog().write("nobody reads this")
+    RayLog().begin(tmp_path / "ray.log")
+    assert not list(tmp_path.iterdir())
