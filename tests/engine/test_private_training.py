@@ -146,7 +146,7 @@ def test_without_noise_and_bound_full_batches_train_as_without_privacy(algorithm
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_without_noise_and_bound_convolutions_train_as_without_privacy(seed: int) -> None:
-    """For a round of three steps: later, rounding tips a ReLU or a maximum of pooling in some runs, on any processor."""
+    """For a round of three steps: later, rounding tips a ReLU or a maximum of pooling in some runs."""
     network = {"name": "cnn_fashion_mnist", "dropout": 0.0}
     scene = {"seed": seed, "data": {"name": "handwriting", "clients": 4}, "model": network}
     private, plain = (trained(job(dp, FULL, scene, cohort=2, rounds=1)) for dp in (OFF, None))
