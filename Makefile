@@ -1,39 +1,74 @@
-# `make` lists the targets. Everything runs in $(VENV), made once and again when its inputs change.
+# `make` lists the targets. Everything runs in $(VENV), made once; a target adds to it what it needs and has not got.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+# In two processes, of which one has all that starts Ray; TESTS=tests/engine chooses.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
+TESTS ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint bench clean
+.PHONY: help setup run test test-all lint bench constraints clean
 
 help: ## List the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 19
 
-setup: $(STAMP) ## Make the virtual environment and install rayfl into it (the other targets do this by themselves)
-
-run: $(STAMP) ## Run the main job, quick form, on generated data: femnist_cyclic in about a minute
+run: $(VENV)/.run ## Run the main job, quick form, on generated data: femnist_cyclic in about a minute
 	$(BIN)/python -m rayfl.scenario femnist_cyclic --quick data.source=generated
 
-test: $(STAMP) ## Run the tests in two processes
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+test: $(VENV)/.test ## Run the quick tests in two processes
+	$(PYTEST) -m "not slow" $(TESTS)
 
-lint: $(STAMP) ## Check style, format and types
+test-all: $(VENV)/.test-all ## Run all tests in two processes
+	$(PYTEST) $(TESTS)
+
+lint: $(VENV)/.lint ## Check style, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(STAMP) ## Measure speed against bare PyTorch, hops, start-up and memory
+bench: $(VENV)/.run ## Measure speed against bare PyTorch, hops, start-up and memory
 	$(BIN)/python -m tools.bench
+
+setup: $(VENV)/.test-all $(VENV)/.lint ## Install all that the targets above need (they do this by themselves)
+
+constraints: $(VENV)/.installer ## Write constraints.txt anew, with new versions for what is missing or no longer fits
+	$(BIN)/uv pip compile pyproject.toml --universal --fork-strategy fewest --python-version 3.11 --all-extras \
+		--group setup --group test-all --group lint $(if $(UPGRADE),--upgrade) \
+		--no-annotate --custom-compile-command 'make constraints' --quiet --output-file constraints.txt
+	sed -i 's/ ;.*//' constraints.txt
 
 clean: ## Remove virtual environments, caches and build outputs; runs/ stays
 	rm -rf .venv* build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(STAMP): pyproject.toml constraints.txt
+# uv takes a fraction of pip's time. Where it cannot be had, or finds no index (it does not read pip's configuration),
+# pip does the work, in a version that knows dependency groups.
+install = $(BIN)/uv pip install --python $(BIN)/python $(PINNED) $(1) || \
+	{ $(PIP) install --upgrade -c constraints.txt pip && $(PIP) install $(PINNED) $(1); }
+PINNED := -c constraints.txt --build-constraint constraints.txt
+
+$(VENV)/.run: $(VENV)/.installer
+	$(call install,-e .)
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.run
+	$(call install,--group test)
+	@touch $@
+
+$(VENV)/.test-all: $(VENV)/.run
+	$(call install,-e '.[huggingface,mlflow,tensorboard,tune,wandb]' --group test-all)
+	@touch $@
+
+$(VENV)/.lint: $(VENV)/.run
+	$(call install,--group lint)
+	@touch $@
+
+$(VENV)/.installer: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "rayfl needs Python 3.11 or newer, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1); try: make setup PYTHON=python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP) install -c constraints.txt uv || echo "uv cannot be had here: pip installs"
 	@touch $@

@@ -73,6 +73,7 @@ def test_own_algorithm_learns_the_spirals(tmp_path: Path) -> None:
     assert last_row(tmp_path)["test_accuracy"] > 0.9
 
 
+@pytest.mark.slow
 def test_own_callback_ends_the_run_when_its_budget_is_spent(tmp_path: Path) -> None:
     done = ran("own_callback", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -86,6 +87,7 @@ def test_own_callback_ends_the_run_when_its_budget_is_spent(tmp_path: Path) -> N
     assert (records(tmp_path) / "best.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_own_sampler_learns_the_spirals(tmp_path: Path) -> None:
     done = ran("own_sampler", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -98,6 +100,7 @@ def rayfl_on(module: str, example: str, folder: Path, *arguments: str) -> subpro
     return python_in(folder, [EXAMPLES.parent], "-m", f"rayfl.{module}", scenario, *arguments)
 
 
+@pytest.mark.slow
 def test_a_problem_of_ones_own_takes_less_than_sixty_lines(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="rayfl[tensorboard] is not installed")
     assert sum(len((EXAMPLES / f"own_problem.{kind}").read_text().splitlines()) for kind in ("toml", "py")) < 60
@@ -110,6 +113,7 @@ def test_a_problem_of_ones_own_takes_less_than_sixty_lines(tmp_path: Path) -> No
     assert any((records(tmp_path) / "tensorboard").iterdir())
 
 
+@pytest.mark.slow
 def test_own_source_learns_the_seasons_and_has_its_further_test_set(tmp_path: Path) -> None:
     done = rayfl_on("scenario", "own_source", tmp_path, "--backend", "inline")
     assert (done.returncode, done.stderr) == (0, "")
@@ -117,6 +121,7 @@ def test_own_source_learns_the_seasons_and_has_its_further_test_set(tmp_path: Pa
     assert "for validation by client, 200 in noisy" in done.stdout
 
 
+@pytest.mark.slow
 def test_own_partitioner_gives_every_client_less_than_the_one_before(tmp_path: Path) -> None:
     done = rayfl_on("data_report", "own_partitioner", tmp_path, "--clients", "--out", "split.png")
     assert (done.returncode, done.stderr) == (0, "")
@@ -127,6 +132,7 @@ def test_own_partitioner_gives_every_client_less_than_the_one_before(tmp_path: P
     assert (tmp_path / "split.png").is_file()
 
 
+@pytest.mark.slow
 def test_own_augmentation_runs_beside_torchvisions_and_makes_a_difference(tmp_path: Path) -> None:
     losses = []
     for name, augment in (("with", ()), ("without", ("data.augment=[]",))):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch import nn
@@ -13,7 +15,6 @@ from torch import nn
 from rayfl.config import load_scenario
 from rayfl.config.finding import find_grids, find_scenarios
 from rayfl.config.phase import Bernoulli
-from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
 from rayfl.data.folders import cache_folder
 from rayfl.data.store import ShardStore, build_store
@@ -64,6 +65,11 @@ PUBLISHED = {
 CLIENTS = "client_test_accuracy"
 
 
+def quick_set(names: Iterable[str], *chosen: str) -> list[Any]:
+    """Parameters of which all but the chosen are slow: full-size stand-ins for the data are made for each."""
+    return [name if name in chosen else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
 @pytest.fixture(scope="module", autouse=True)
 def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
@@ -78,24 +84,32 @@ def cells(name: str, quick: bool = False) -> list[Cell]:
     return cells_of(grid.model_copy(update=first), Path(), ["data.source=generated"], quick)
 
 
-_STORES: dict[str, ShardStore] = {}
-_NETWORKS: dict[str, nn.Module] = {}
+def data_of(cell: Cell) -> str:
+    return str(cell.scenario.data.model_dump(include={"name", "options", "classes", "owners"}))
 
 
-def network_and_store(scenario: Scenario) -> tuple[nn.Module, ShardStore]:
-    """The cell's network, and a store of any partition of its data, since building all is slow."""
-    data = str(scenario.data.model_dump(include={"name", "options", "classes", "owners"}))
-    model = f"{scenario.model} {data}"
-    if data not in _STORES:
-        _STORES[data] = build_store(scenario.data, scenario.seed, Path("nowhere"), cache_folder())
-    if model not in _NETWORKS:
-        store = _STORES[data]
-        num_outputs = build_task(scenario).num_outputs(store.train.y, store.num_classes)
-        _NETWORKS[model] = build_network(scenario, scenario.model, store, num_outputs)
-    return _NETWORKS[model], _STORES[data]
+def model_of(cell: Cell) -> str:
+    return str(cell.scenario.model)
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+def with_network_and_store(found: list[Cell]) -> Iterator[tuple[Cell, nn.Module, ShardStore]]:
+    """Every cell with its network, and a store of any partition of its data, since building all is slow.
+
+    One store is held at a time: those of all grids take a gigabyte.
+    """
+    for _, of_data in groupby(sorted(found, key=lambda cell: (data_of(cell), model_of(cell))), data_of):
+        same_data = list(of_data)
+        store = build_store(same_data[0].scenario.data, same_data[0].scenario.seed, Path("nowhere"), cache_folder())
+        for _, of_model in groupby(same_data, model_of):
+            same_model = list(of_model)
+            scenario = same_model[0].scenario
+            num_outputs = build_task(scenario).num_outputs(store.train.y, store.num_classes)
+            network = build_network(scenario, scenario.model, store, num_outputs)
+            for cell in same_model:
+                yield cell, network, store
+
+
+@pytest.mark.parametrize("name", quick_set(SCENARIOS, "femnist_cyclic", "femnist_private"))
 def test_a_scenario_is_ready_to_run_in_full_and_quick(name: str) -> None:
     scenario = load_scenario(SCENARIOS[name], ["data.source=generated"])
     quick = load_scenario(SCENARIOS[name], ["data.source=generated"], quick=True)
@@ -115,13 +129,12 @@ def test_a_resolved_scenario_can_be_run_again_and_is_the_same(name: str, quick: 
     assert again.to_toml() == written
 
 
-@pytest.mark.parametrize("name", GRIDS)
+@pytest.mark.parametrize("name", quick_set(GRIDS, "cyclicfl_table_1_femnist"))
 def test_every_cell_of_a_grid_is_ready_to_run_and_unlike_the_others(name: str) -> None:
     found = cells(name)
     assert len({cell.digest for cell in found}) == len(found)
-    for cell in found:
+    for cell, network, store in with_network_and_store(found):
         scenario = cell.scenario
-        network, store = network_and_store(scenario)
         for phase in scenario.phases:
             check_cohort(phase, str(cell), scenario.data.clients or store.num_clients)
         check_requirements(scenario, network, store)

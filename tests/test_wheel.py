@@ -76,6 +76,7 @@ def test_the_installed_package_lists_its_scenarios(programs: Path, tmp_path: Pat
     assert "femnist_cyclic" in listed
 
 
+@pytest.mark.slow
 def test_the_installed_package_runs_a_scenario(programs: Path, tmp_path: Path) -> None:
     smaller = ["phases.cyclic.rounds=1", "phases.federated.rounds=1", "data.source=generated", "data.clients=10"]
     run(programs / "rayfl", "run", "femnist_cyclic", "--quick", "--backend", "inline", *smaller, folder=tmp_path)

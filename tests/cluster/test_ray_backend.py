@@ -50,6 +50,7 @@ def test_bits_and_metrics_are_those_of_the_inline_backend(hosts: int, phases: li
         assert repr(mine) == repr(theirs)  # a gradient has no training loss: NaN
 
 
+@pytest.mark.slow
 def test_every_option_of_local_training_gives_the_same_bits_with_a_packed_relay() -> None:
     expected, _ = run_on_hosts(prepared(**TABLES), 1)
     model, _, _ = run_on_ray(**TABLES, resources={"hosts": 2, "relay": "packed"})
@@ -78,6 +79,7 @@ def secure_clients() -> dict[str, Any]:
     return {"local": {"batch_size": 16}, "dp": dp}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("schedule", "secure"), [("relay", secure_samples), ("parallel", secure_clients)], ids=["relay", "parallel"]
 )
@@ -91,6 +93,7 @@ def test_an_update_with_secure_noise_is_never_repeated(schedule: str, secure: An
     assert (tmp_path / "killed").exists()
 
 
+@pytest.mark.slow
 def test_a_host_that_dies_too_often_ends_the_run_and_is_named_and_rays_text_is_in_the_log(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,6 +111,7 @@ def test_a_host_that_dies_too_often_ends_the_run_and_is_named_and_rays_text_is_i
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["relay", "parallel"])
 def test_a_client_whose_code_raises_is_named_with_the_remote_traceback(schedule: str) -> None:
     phase = {"name": "fragile", "schedule": schedule, "rounds": 50, "cohort": {"explicit": [[1, 2], [5, 3]]}}
@@ -119,6 +123,7 @@ def test_a_client_whose_code_raises_is_named_with_the_remote_traceback(schedule:
     assert "broken.py" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_the_watchdog_names_the_client_updates_that_are_awaited() -> None:
     phase = {"name": "p", "rounds": 1, "cohort": {"explicit": [[5]]}, "algorithm": "tests.cluster.broken:Slow"}
     _, events, _ = run_on_ray(phases=[phase], **with_resources(hosts=1, watchdog_s=0.5))
@@ -127,6 +132,7 @@ def test_the_watchdog_names_the_client_updates_that_are_awaited() -> None:
     assert any("host 0: clients 5" in what for what in waiting[0].outstanding)
 
 
+@pytest.mark.slow
 def test_hosts_share_a_gpu_by_fractions_of_it() -> None:
     _, _, described = run_on_ray(
         phases=[PRETRAIN], resources={"hosts": 2, "gpus_per_host": 0.5, "cpus_per_host": 0.5, "device": "cpu"}
@@ -159,6 +165,7 @@ def test_another_address_than_the_one_the_program_is_connected_to_is_refused() -
         pass
 
 
+@pytest.mark.slow
 def test_a_users_module_that_a_node_does_not_have_is_named_before_any_text_of_rays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,6 +179,7 @@ def test_a_users_module_that_a_node_does_not_have_is_named_before_any_text_of_ra
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_a_relay_longer_than_the_longest_chain_of_references_gives_the_same_bits() -> None:
     local = {"steps": 1, "batch_size": 1}
     phase = {"name": "long", "schedule": "relay", "rounds": LONGEST_CHAIN // 8 + 4, "cohort": 1.0, "local": local}

@@ -18,7 +18,7 @@ from rayfl.grid.running import LOG, Outcome, run_cells
 from tests.cluster.calls import answer, own_process
 from tests.grid.test_cells import NO_DATA, write_grid
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 
 
 def metrics(cells: list[Cell], backend: Any, out: Path) -> dict[str, list[dict[str, Any]]]:

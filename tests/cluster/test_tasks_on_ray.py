@@ -11,7 +11,7 @@ from rich.console import Console
 
 import rayfl
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 
 HERE = "tests.engine.test_tasks"
 LOCAL = {"batch_size": 8, "lr": 0.1}
