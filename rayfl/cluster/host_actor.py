@@ -56,9 +56,9 @@ class HostActor:
         return self._host.get().describe() | {"node": ray.util.get_node_ip_address()}
 
     def answer(
-        self, round_index: RoundIndex, clients: Sequence[int], exchange: Exchange
+        self, round_index: RoundIndex, groups: Sequence[Sequence[int]], exchange: Exchange
     ) -> tuple[HostAnswers, UpdateReport]:
-        return self._host.get().answer(round_index, clients, exchange)
+        return self._host.get().answer(round_index, groups, exchange)
 
     def answer_for_server(self, round_index: RoundIndex, exchange: Exchange) -> tuple[HostAnswers, UpdateReport]:
         return self._host.get().answer_for_server(round_index, exchange)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from rayfl.data.device_copy import to_tensor
 from rayfl.data.pools import pool_number
 from rayfl.engine.client_states import ClientStates, Snapshot
 from rayfl.engine.device import choose_device
-from rayfl.engine.failed_update import told_as_client_error
+from rayfl.engine.exchange_updates import ExchangeUpdates
 from rayfl.engine.host_evaluation import HostEvaluation
 from rayfl.engine.outgoing_answer import apply_transforms, check_lengths
 from rayfl.engine.platform_facts import platform_facts, processor_name
@@ -24,7 +24,7 @@ from rayfl.engine.resident import Resident
 from rayfl.engine.scoring import Score
 from rayfl.engine.threads import use_threads
 from rayfl.errors import RayflError
-from rayfl.local.context import ClientContext, ClientState, ClientStreams
+from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate
 from rayfl.planning.events import Evaluated
 from rayfl.planning.phase_plan import Protection, commits_before, plan_phases
@@ -56,7 +56,6 @@ class Host:
     ) -> None:
         use_threads(scenario.numerics.threads)
         self._index, self._scenario = index, scenario
-        self._num_clients = max(workload.store.num_clients for workload in workloads)
         self._device = choose_device(scenario.resources, scenario.numerics)
         distinct = {id(workload): workload for workload in workloads}
         held = {key: Resident(scenario, workload, self._device) for key, workload in distinct.items()}
@@ -79,13 +78,13 @@ class Host:
         return where | platform_facts(self._device)
 
     def answer(
-        self, round_index: RoundIndex, clients: Sequence[int], exchange: Exchange
+        self, round_index: RoundIndex, groups: Sequence[Sequence[int]], exchange: Exchange
     ) -> tuple[HostAnswers, UpdateReport]:
         """Runs one exchange of a parallel round for some clients.
 
         Args:
             round_index: Position of the round within the scenario.
-            clients: This host's part of the cohort.
+            groups: This host's part of the cohort, in groups of clients that train at once.
             exchange: What the server sends.
 
         Returns:
@@ -127,8 +126,9 @@ class Host:
             report.add(client, sizes.traffic((*exchange.down, *extra), exchange.up, saved_values, saved_bits))
             return answer
 
-        for client in clients:
-            self._update(round_index, client, update, exchange.number, shared)
+        updates = self._updates(round_index, exchange.number, shared)
+        for group in groups:
+            updates.run(group, update)
         return reduction.result(), report.result()
 
     def answer_for_server(self, round_index: RoundIndex, exchange: Exchange) -> tuple[HostAnswers, UpdateReport]:
@@ -154,7 +154,7 @@ class Host:
             report.charge(client)
 
         store = self._residents[round_index.phase].workload.store
-        self._update(round_index, pool_number("server", store.num_clients), update, exchange.number)
+        self._updates(round_index, exchange.number).run([pool_number("server", store.num_clients)], update)
         return reduction.result(), report.result()
 
     def relay(
@@ -185,9 +185,9 @@ class Host:
             report.add(client, traffic)
             return hidden_model(hiding, vector, left, client.streams) if hiding else left
 
-        vector = to_tensor(model, slice(None), self._device)
+        vector, updates = to_tensor(model, slice(None), self._device), self._updates(round_index)
         for client in clients:
-            vector = self._update(round_index, client, update)
+            (vector,) = updates.run([client], update)
         return vector.cpu().numpy(), report.result()
 
     def commit(self, round_index: RoundIndex, clients: Sequence[int]) -> None:
@@ -233,43 +233,15 @@ class Host:
         resident, phase = self._residents[round_index.phase], round_index.config(self._scenario)
         return resident.scorer.summarize(round_index, phase.name, [score for part in scores for score in part])
 
-    def _update(
-        self,
-        round_index: RoundIndex,
-        client_id: int,
-        update: Callable[[ClientContext], ClientUpdate[T]],
-        exchange: int = 0,
-        first_model: torch.Tensor | None = None,
-    ) -> T:
-        """Runs one client update in isolation; whatever goes wrong in it becomes a ClientError."""
-        plan, phase, seed = self._plans[round_index.phase], round_index.phase, self._scenario.seed
-        at_server = plan.asked[exchange] == "server"
-        who = "" if client_id < self._num_clients else "the server's samples" if at_server else "central training"
-        with told_as_client_error(client_id, self._index, plan.phase.name, round_index.round, who):
-            declared, kept = {} if at_server else plan.client_state, {}
-            if declared:
-                keeps, before = plan.keeps_client_state, commits_before(self._plans, phase, round_index.round_in_phase)
-                kept = self._states.open(client_id, round_index, exchange, before if keeps else None, self._device)
-            state = ClientState(kept, frozenset(declared))
-            streams = ClientStreams(seed, phase, round_index.round, exchange, client_id)
-            resident, local = self._residents[phase], plan.local(exchange)
-            client = resident.context(
-                client_id,
-                local,
-                round_index.lr(self._scenario, local),
-                streams,
-                state,
-                first_model,
-                self._sizes[phase].num_params,
-                plan.evaluated.reads_trained or plan.diagnostics.reads_trained,
-                plan.train,
-                frozenset(plan.phase.report),
-                plan.noise_multiplier(client_id) if local.dp else None,
-            )
-            result = resident.run(client, update)
-            if declared:
-                self._states.stage(client_id, state)
-            return result
+    def _updates(
+        self, round_index: RoundIndex, exchange: int = 0, first_model: torch.Tensor | None = None
+    ) -> ExchangeUpdates:
+        """What runs the client updates of an exchange."""
+        resident, sizes = self._residents[round_index.phase], self._sizes[round_index.phase]
+        return ExchangeUpdates(
+            self._scenario, self._plans, round_index, exchange, resident, self._states, self._index, sizes.num_params,
+            first_model,
+        )  # fmt: skip
 
 
 def _answer(
@@ -277,9 +249,27 @@ def _answer(
 ) -> ClientUpdate[Answer]:
     """An exchange's update of one client, which must leave alone what all clients share."""
     begun = exchange.update(client, *send)
-    answer = begun if isinstance(begun, Answer) else (yield from begun)
-    if any(vector._version for vector in (*send, *([] if shared is None else [shared]))):
-        raise RayflError("its update changed a vector that was sent to all clients; work on a copy")
+    received = send if shared is None else (*send, shared)
+    answer = begun if isinstance(begun, Answer) else (yield from _leaving_alone(received, begun))
+    _check_unchanged(received)
     if not isinstance(answer, Answer):
         raise RayflError(f"its client update must return an Answer, not a {type(answer).__name__}")
     return answer
+
+
+def _leaving_alone(received: Sequence[torch.Tensor], update: ClientUpdate[T]) -> ClientUpdate[T]:
+    """An update that is checked before every request: later, another client of its group might be taken for it."""
+    result: Any = None
+    while True:
+        try:
+            request = update.send(result)
+        except StopIteration as end:
+            answer: T = end.value
+            return answer
+        _check_unchanged(received)
+        result = yield request
+
+
+def _check_unchanged(received: Sequence[torch.Tensor]) -> None:
+    if any(vector._version for vector in received):
+        raise RayflError("its update changed a vector that was sent to all clients; work on a copy")

@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 
 import numpy as np
 
-from rayfl.engine.assignment import at_home, longest_first
+from rayfl.engine.assignment import Group, at_home, grouped, longest_first
 from rayfl.engine.calls import Call, client_names
 from rayfl.engine.schedules.schedule import Schedule, SubmittedRound
 from rayfl.local.draws import typical
@@ -21,7 +21,8 @@ class Parallel(Schedule):
     def submit(self, index: RoundIndex, cohort: Sequence[int]) -> Generator[Event, None, SubmittedRound]:
         """See `Schedule.submit`."""
         server, hosts = self.backend.server, self.backend.hosts
-        assignments = self._assign(cohort)
+        shares = self._assign(cohort)
+        assignments = [(host, [client for group in groups for client in group]) for host, groups in shares]
         exchange, reports, server_calls = server.call("begin", index, cohort), [], []
         for asked in self.plan.asked:
             parts = []
@@ -30,8 +31,8 @@ class Parallel(Schedule):
                 part, report = hosts[host].call("answer_for_server", index, exchange, returns=2)
                 parts.append(part)
                 reports.append(Call(report, f"host {host}: the server's samples"))
-            for host, clients in assignments if asked == "cohort" else ():
-                part, report = hosts[host].call("answer", index, clients, exchange, returns=2)
+            for (host, groups), (_, clients) in zip(shares, assignments, strict=True) if asked == "cohort" else ():
+                part, report = hosts[host].call("answer", index, groups, exchange, returns=2)
                 parts.append(part)
                 reports.append(Call(report, f"host {host}: {client_names(clients)}"))
             scalars, exchange = server.call("receive", *parts, returns=2)
@@ -40,12 +41,13 @@ class Parallel(Schedule):
         yield from ()
         return SubmittedRound(index, assignments, reports, model, range(len(hosts)), server_calls)
 
-    def _assign(self, cohort: Sequence[int]) -> list[tuple[int, list[int]]]:
+    def _assign(self, cohort: Sequence[int]) -> list[tuple[int, list[Group]]]:
         hosts, local = len(self.backend.hosts), typical(self.plan.phase.local)
+        sizes = self.plan.algorithm.training_sizes(self.sizes[np.asarray(cohort, np.int64)])
+        steps, at_once = [update_steps(local, int(size)) for size in sizes], self.scenario.numerics.clients_at_once
         if self.plan.keeps_client_state:
-            assigned = at_home(cohort, hosts)
+            assigned = at_home(cohort, steps, at_once, hosts)
         else:
-            sizes = self.plan.algorithm.training_sizes(self.sizes[np.asarray(cohort, np.int64)])
-            steps = [update_steps(local, int(size)) for size in sizes]
-            assigned = longest_first(cohort, steps, hosts)
-        return [(host, clients) for host, clients in enumerate(assigned) if clients]
+            groups, steps_of = grouped(cohort, steps, at_once), dict(zip(cohort, steps, strict=True))
+            assigned = longest_first(groups, [sum(steps_of[client] for client in group) for group in groups], hosts)
+        return [(host, groups) for host, groups in enumerate(assigned) if groups]
