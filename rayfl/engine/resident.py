@@ -16,6 +16,7 @@ from rayfl.engine.executors.client_samples import ClientSamples
 from rayfl.engine.executors.executor import Executor
 from rayfl.engine.executors.one_by_one import OneByOne
 from rayfl.engine.executors.private import Private
+from rayfl.engine.executors.stacked import Stacked
 from rayfl.engine.failed_update import UpdateErrors
 from rayfl.engine.initial_model import build_network
 from rayfl.engine.message_sizes import MessageSizes
@@ -60,6 +61,8 @@ class Resident:
         generators = TorchGenerators(device)
         parts = self.model, ClientSamples(self._source, device, workload.task), workload.task, generators
         chain: list[Executor] = [OneByOne(*parts)]
+        if scenario.numerics.clients_at_once > 1:
+            chain.insert(0, Stacked(*parts))
         self._plain, self._private = ClientUpdates(chain, generators), ClientUpdates([Private(*parts)], generators)
 
     def context(
