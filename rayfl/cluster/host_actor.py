@@ -60,11 +60,11 @@ class HostActor:
     def answer(
         self,
         round_index: RoundIndex,
-        clients: Sequence[int],
+        groups: Sequence[Sequence[int]],
         exchange: Exchange,
         committed: Mapping[int, int] | None,
     ) -> tuple[HostAnswers, UpdateReport]:
-        return self._host.get().answer(round_index, clients, exchange, committed)
+        return self._host.get().answer(round_index, groups, exchange, committed)
 
     def answer_for_server(self, round_index: RoundIndex, exchange: Exchange) -> tuple[HostAnswers, UpdateReport]:
         return self._host.get().answer_for_server(round_index, exchange)

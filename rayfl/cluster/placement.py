@@ -22,7 +22,7 @@ WAITING_TICK_S = 1.0
 
 @contextmanager
 def reserved(
-    resources: Resources, num_clients: int, waiting: Callable[[str], None] | None = None
+    resources: Resources, most: int, waiting: Callable[[str], None] | None = None
 ) -> Iterator[Sequence[PlacementGroupSchedulingStrategy]]:
     """Reserves what the hosts need for the duration of the block.
 
@@ -31,7 +31,7 @@ def reserved(
 
     Args:
         resources: What the scenario asks for.
-        num_clients: `auto` starts no more hosts than that.
+        most: `auto` starts no more hosts than that.
         waiting: Called with the reason, again and again, while others use what the hosts need; it may raise. By
             default that is an error.
 
@@ -42,14 +42,14 @@ def reserved(
         ResourceError: The hosts do not fit the cluster, or it did not free what is reserved in time.
     """
     check_device(resources)
-    own = _places_in_own_group(resources, num_clients)
+    own = _places_in_own_group(resources, most)
     if own:
         yield own
         return
     with ExitStack() as stack:
         while True:
             try:
-                hosts = plan_hosts(resources, num_clients)
+                hosts = plan_hosts(resources, most)
                 group = stack.enter_context(_group(resources, hosts))
                 break
             except BusyError as error:
@@ -62,7 +62,7 @@ def reserved(
         yield [_place(group, index) for index in range(hosts)]
 
 
-def _places_in_own_group(resources: Resources, num_clients: int) -> list[PlacementGroupSchedulingStrategy]:
+def _places_in_own_group(resources: Resources, most: int) -> list[PlacementGroupSchedulingStrategy]:
     """Free places in the bundles of the program's own group; none if there is no such group or it is too small."""
     group = get_current_placement_group()
     if group is None or not ray.get_runtime_context().should_capture_child_tasks_in_placement_group:
@@ -72,7 +72,7 @@ def _places_in_own_group(resources: Resources, num_clients: int) -> list[Placeme
         for index, bundle in enumerate(_bundles(group))
         for _ in range(fitting(resources, bundle.free))
     ]
-    wanted = min(len(places), num_clients) if resources.hosts == "auto" else resources.hosts
+    wanted = min(len(places), most) if resources.hosts == "auto" else resources.hosts
     return places[:wanted] if wanted <= len(places) else []
 
 

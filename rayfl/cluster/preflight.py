@@ -40,12 +40,12 @@ def nodes() -> list[Room]:
     return [Room(node["Resources"], free.get(node["NodeID"], {})) for node in ray.nodes() if node["Alive"]]
 
 
-def plan_hosts(resources: Resources, num_clients: int) -> int:
+def plan_hosts(resources: Resources, most: int) -> int:
     """Decides how many hosts to start on the cluster this program is attached to.
 
     Args:
         resources: What the scenario asks for.
-        num_clients: `auto` starts no more hosts than that.
+        most: `auto` starts no more hosts than that.
 
     Returns:
         The number of hosts.
@@ -57,7 +57,7 @@ def plan_hosts(resources: Resources, num_clients: int) -> int:
     deadline = time.monotonic() + SETTLE_S
     while True:
         try:
-            return hosts_that_fit(resources, num_clients, nodes())
+            return hosts_that_fit(resources, most, nodes())
         except BusyError:
             if time.monotonic() > deadline:
                 raise
@@ -88,13 +88,13 @@ def check_device(resources: Resources) -> None:
         )
 
 
-def hosts_that_fit(resources: Resources, num_clients: int, rooms: Sequence[Room]) -> int:
+def hosts_that_fit(resources: Resources, most: int, rooms: Sequence[Room]) -> int:
     """As `plan_hosts`, given the cluster's nodes."""
     ever, now = (sum(fitting(resources, has) for has in each) for each in zip(*map(_both, rooms), strict=True))
     automatic = resources.hosts == "auto"
     wanted = 1 if resources.hosts == "auto" else resources.hosts
     if wanted <= now:
-        return max(1, min(now, num_clients)) if automatic else wanted
+        return max(1, min(now, most)) if automatic else wanted
     asked = f"{wanted} host{'s' * (wanted != 1)} with {_in_words(_asked(resources))}" + " each" * (wanted != 1)
     cluster = f"the Ray cluster of {len(rooms)} node{'s' * (len(rooms) != 1)}"
     if wanted <= ever:

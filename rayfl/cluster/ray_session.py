@@ -24,10 +24,12 @@ from rayfl.cluster.scheduler_actor import SchedulerActor
 from rayfl.cluster.server_actor import ServerActor
 from rayfl.cluster.workers import ActorWorker, RayBackend, names_of
 from rayfl.config.scenario import Scenario
+from rayfl.engine.assignment import most_hosts
 from rayfl.engine.job import Job, Session
 from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.engine.state_store import StateStore
 from rayfl.planning.events import Event, RoundDone, RoundSettled
+from rayfl.planning.phase_plan import plan_phases
 
 
 class RaySession:
@@ -173,7 +175,8 @@ def ray_session(
         else:
             url, held = early.wait()
             held.begin(log.path)
-        places = stack.enter_context(reserved(job.scenario.resources, max(job.num_clients), waiting))
+        hosts = most_hosts(plan_phases(job.scenario), max(job.num_clients))
+        places = stack.enter_context(reserved(job.scenario.resources, hosts, waiting))
         try:
             session = RaySession(job, places, log)
             session.dashboard = url

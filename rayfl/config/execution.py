@@ -136,6 +136,13 @@ class Numerics(Section):
         deterministic: On CUDA, an operation without a deterministic implementation is an error; if false, runs that use
             one differ in their last bits.
         tf32: On CUDA, matrix products and convolutions may round their inputs to TF32 (10 bits), for speed.
+        clients_at_once: So many clients of a parallel round train together, as one stacked computation, which is for
+            GPUs and networks too small to fill one; on CPUs it is slower. Plain SGD with or without momentum, penalties
+            and corrections that need only the parameters, networks without batch norm, dropout and recurrent layers;
+            everything else is carried out client by client, as are relays, `local.dp`, and losses and gradients that an
+            algorithm asks for. The last bits of a stacked update depend on who is in its group, so groups follow from
+            the scenario alone: clients of like numbers of steps or, where clients keep state, of the same number modulo
+            64, so that large groups need several times 64 clients in a cohort.
         fraction_bits: Contributions to a sum are rounded to multiples of 2**-fraction_bits, so that sums are exact
             and their order cannot matter.
     """
@@ -144,6 +151,7 @@ class Numerics(Section):
     kernels: Literal["fast", "plain"] = "fast"
     deterministic: bool = True
     tf32: bool = False
+    clients_at_once: PositiveInt = 1
     fraction_bits: Annotated[int, Field(ge=8, le=48)] = 32
 
 

@@ -1,4 +1,4 @@
-"""Which host runs which client updates. Results do not depend on it, only time does."""
+"""Which clients train together, which the scenario alone decides; and on which host, which changes no result."""
 
 from __future__ import annotations
 
@@ -6,31 +6,60 @@ import heapq
 from collections.abc import Sequence
 from itertools import groupby
 
+from rayfl.planning.phase_plan import PhasePlan
+
 BASE_STEPS = 1.0
 """What a client update costs beside its steps (loading the model, adding its answer), in steps."""
 
+BUCKETS = 64
+"""Into so many parts clients that keep state fall, however many hosts there are to own them."""
 
-def longest_first(clients: Sequence[int], steps: Sequence[int], hosts: int) -> list[list[int]]:
-    """A cohort spread over hosts: longest update first, each to the host with the least work so far (Graham, 1969)."""
+Group = list[int]
+"""Clients whose updates are open at once."""
+
+
+def grouped(clients: Sequence[int], steps: Sequence[int], size: int) -> list[Group]:
+    """A cohort in groups of clients with like numbers of steps, the longest first; ties in the order drawn."""
+    longest = sorted(range(len(clients)), key=lambda place: -steps[place])
+    return [[clients[place] for place in longest[first : first + size]] for first in range(0, len(longest), size)]
+
+
+def longest_first(groups: Sequence[Group], steps: Sequence[int], hosts: int) -> list[list[Group]]:
+    """Groups spread over hosts: the longest first, each to the host with the least work so far (Graham, 1969).
+
+    Args:
+        groups: The groups.
+        steps: Of all updates of each group together.
+        hosts: How many hosts there are.
+    """
     load = [(0.0, host) for host in range(hosts)]
-    assigned: list[list[int]] = [[] for _ in range(hosts)]
-    for cost, client in sorted(zip(steps, clients, strict=True), key=lambda update: -update[0]):
+    assigned: list[list[Group]] = [[] for _ in range(hosts)]
+    for cost, group in sorted(zip(steps, groups, strict=True), key=lambda update: -update[0]):
         work, host = heapq.heappop(load)
-        assigned[host].append(client)
-        heapq.heappush(load, (work + cost + BASE_STEPS, host))
+        assigned[host].append(group)
+        heapq.heappush(load, (work + cost + BASE_STEPS * len(group), host))
     return assigned
+
+
+def most_hosts(plans: Sequence[PhasePlan], num_clients: int) -> int:
+    """How many hosts have something to do, where the scenario leaves their number open."""
+    return min(num_clients, BUCKETS) if any(plan.keeps_client_state for plan in plans) else num_clients
 
 
 def home(client: int, hosts: int) -> int:
     """The host that keeps a client's state."""
-    return client % hosts
+    return client % BUCKETS % hosts
 
 
-def at_home(clients: Sequence[int], hosts: int) -> list[list[int]]:
-    """A cohort, each client on its own host."""
-    assigned: list[list[int]] = [[] for _ in range(hosts)]
-    for client in clients:
-        assigned[home(client, hosts)].append(client)
+def at_home(clients: Sequence[int], steps: Sequence[int], size: int, hosts: int) -> list[list[Group]]:
+    """A cohort in groups of clients of one bucket, each group on the host that owns the bucket."""
+    buckets: dict[int, list[int]] = {}
+    for place, client in enumerate(clients):
+        buckets.setdefault(client % BUCKETS, []).append(place)
+    assigned: list[list[Group]] = [[] for _ in range(hosts)]
+    for places in buckets.values():
+        groups = grouped([clients[place] for place in places], [steps[place] for place in places], size)
+        assigned[home(groups[0][0], hosts)] += groups
     return assigned
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
-from rayfl.algorithms.exchange import MORE_IF_SUMMED, Answer, Asked, Exchange, Part
+from rayfl.algorithms.exchange import MORE_IF_SUMMED, Answer, Exchange, Part
 from rayfl.config.scenario import Scenario
 from rayfl.data.device_copy import to_tensor
 from rayfl.data.pools import Pool, pool_number
 from rayfl.engine.client_states import ClientStates
 from rayfl.engine.device import choose_device
-from rayfl.engine.failed_update import told_as_client_error
+from rayfl.engine.exchange_updates import ExchangeUpdates
 from rayfl.engine.host_evaluation import HostEvaluation
 from rayfl.engine.outgoing_answer import add_diagnostics, apply_transforms, check_lengths
 from rayfl.engine.platform_facts import platform_facts, processor_name
@@ -25,7 +25,7 @@ from rayfl.engine.scoring import Score
 from rayfl.engine.state_store import StateStore, StoredState
 from rayfl.engine.threads import use_threads
 from rayfl.errors import RayflError
-from rayfl.local.context import ClientContext, ClientState, ClientStreams
+from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate
 from rayfl.planning.events import Evaluated
 from rayfl.planning.phase_plan import Protection, plan_phases
@@ -36,13 +36,6 @@ from rayfl.planning.workload import Workload
 from rayfl.privacy.clients.answers import hidden_model, hide_answer
 
 T = TypeVar("T")
-
-_NO_CLIENT: dict[Asked, str] = {
-    "cohort": "central training",
-    "server": "the server's samples",
-    "host": "the server's work on a host",
-}
-"""What errors call an update that is no client's, by who answers."""
 
 
 class Host:
@@ -64,7 +57,6 @@ class Host:
     ) -> None:
         use_threads(scenario.numerics.threads)
         self._index, self._scenario = index, scenario
-        self._num_clients = max(workload.store.num_clients for workload in workloads)
         self._device = choose_device(scenario.resources, scenario.numerics)
         distinct = {id(workload): workload for workload in workloads}
         held = {key: Resident(scenario, workload, self._device) for key, workload in distinct.items()}
@@ -89,7 +81,7 @@ class Host:
     def answer(
         self,
         round_index: RoundIndex,
-        clients: Sequence[int],
+        groups: Sequence[Sequence[int]],
         exchange: Exchange,
         committed: Mapping[int, int] | None = None,
     ) -> tuple[HostAnswers, UpdateReport]:
@@ -97,7 +89,7 @@ class Host:
 
         Args:
             round_index: Position of the round within the scenario.
-            clients: This host's part of the cohort.
+            groups: This host's part of the cohort, in groups of clients that train at once.
             exchange: What the server sends.
             committed: By client, the last committed round that left it a state; clients without one are left out.
 
@@ -131,8 +123,9 @@ class Host:
             report.add(client, sizes.traffic((*exchange.down, *extra), exchange.up, saved_values, saved_bits))
             return answer
 
-        for client in clients:
-            self._update(round_index, client, update, exchange.number, shared, committed)
+        updates = self._updates(round_index, exchange.number, shared, committed)
+        for group in groups:
+            updates.run(group, update)
         return reduction.result(), report.result()
 
     def answer_for_server(self, round_index: RoundIndex, exchange: Exchange) -> tuple[HostAnswers, UpdateReport]:
@@ -161,7 +154,7 @@ class Host:
 
         store = self._residents[round_index.phase].workload.store
         pool: Pool = "server" if exchange.at == "server" else "nobody"
-        self._update(round_index, pool_number(pool, store.num_clients), update, exchange.number)
+        self._updates(round_index, exchange.number).run([pool_number(pool, store.num_clients)], update)
         return reduction.result(), report.result()
 
     def relay(
@@ -200,8 +193,9 @@ class Host:
             return hidden_model(hiding, vector, left, client.streams) if hiding else left
 
         vector = to_tensor(model, slice(None), self._device)
+        updates = self._updates(round_index, committed=committed)
         for client in clients:
-            vector = self._update(round_index, client, update, committed=committed)
+            (vector,) = updates.run([client], update)
         return vector.cpu().numpy(), report.result()
 
     def commit(self, round_index: RoundIndex, clients: Sequence[int]) -> None:
@@ -252,43 +246,20 @@ class Host:
         resident, phase = self._residents[round_index.phase], round_index.config(self._scenario)
         return resident.scorer.summarize(round_index, phase.name, [score for part in scores for score in part])
 
-    def _update(
+    def _updates(
         self,
         round_index: RoundIndex,
-        client_id: int,
-        update: Callable[[ClientContext], ClientUpdate[T]],
         exchange: int = 0,
         first_model: torch.Tensor | None = None,
         committed: Mapping[int, int] | None = None,
-    ) -> T:
-        """Runs one client update in isolation; whatever goes wrong in it becomes a ClientError."""
-        plan, phase, seed = self._plans[round_index.phase], round_index.phase, self._scenario.seed
-        of_client = plan.asked[exchange] == "cohort"
-        who = "" if client_id < self._num_clients else _NO_CLIENT[plan.asked[exchange]]
-        with told_as_client_error(client_id, self._index, plan.phase.name, round_index.round, who):
-            declared, kept = plan.client_state if of_client else {}, {}
-            if declared:
-                expected = (committed or {}) if plan.keeps_client_state else None
-                kept = self._states.open(client_id, round_index, exchange, expected, self._device)
-            state = ClientState(kept, frozenset(declared))
-            streams = ClientStreams(seed, phase, round_index.round, exchange, client_id)
-            resident, local = self._residents[phase], plan.local(exchange)
-            client = resident.context(
-                client_id,
-                local,
-                round_index.lr(self._scenario, local),
-                streams,
-                state,
-                first_model,
-                self._sizes[phase].num_params,
-                plan.train,
-                frozenset(plan.phase.settings.report),
-                plan.noise_multiplier(client_id) if local.dp else None,
-            )
-            result = resident.run(client, update)
-            if declared:
-                self._states.stage(client_id, round_index.round, state)
-            return result
+    ) -> ExchangeUpdates:
+        """What runs the client updates of an exchange."""
+        resident, sizes = self._residents[round_index.phase], self._sizes[round_index.phase]
+        return ExchangeUpdates(
+            self._scenario.seed, self._plans[round_index.phase], round_index, exchange,
+            round_index.lr(self._scenario, self._plans[round_index.phase].local(exchange)),
+            resident, self._states, self._index, sizes.num_params, first_model, committed,
+        )  # fmt: skip
 
 
 def _answer(
@@ -296,9 +267,27 @@ def _answer(
 ) -> ClientUpdate[Answer]:
     """An exchange's update of one client, which must leave alone what all clients share."""
     begun = exchange.update(client, *send)
-    answer = begun if isinstance(begun, Answer) else (yield from begun)
-    if any(vector._version for vector in (*send, *([] if shared is None else [shared]))):
-        raise RayflError("its update changed a vector that was sent to all clients; work on a copy")
+    received = send if shared is None else (*send, shared)
+    answer = begun if isinstance(begun, Answer) else (yield from _leaving_alone(received, begun))
+    _check_unchanged(received)
     if not isinstance(answer, Answer):
         raise RayflError(f"its client update must return an Answer, not a {type(answer).__name__}")
     return answer
+
+
+def _leaving_alone(received: Sequence[torch.Tensor], update: ClientUpdate[T]) -> ClientUpdate[T]:
+    """An update that is checked before every request: later, another client of its group might be taken for it."""
+    result: Any = None
+    while True:
+        try:
+            request = update.send(result)
+        except StopIteration as end:
+            answer: T = end.value
+            return answer
+        _check_unchanged(received)
+        result = yield request
+
+
+def _check_unchanged(received: Sequence[torch.Tensor]) -> None:
+    if any(vector._version for vector in received):
+        raise RayflError("its update changed a vector that was sent to all clients; work on a copy")

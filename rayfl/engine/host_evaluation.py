@@ -12,11 +12,11 @@ from rayfl.config.scenario import Scenario
 from rayfl.data.device_copy import to_tensor
 from rayfl.engine.client_states import ClientStates
 from rayfl.engine.device import device_limits_explained
-from rayfl.engine.failed_update import told_as_client_error
+from rayfl.engine.failed_update import UpdateErrors
 from rayfl.engine.resident import Resident
 from rayfl.engine.scoring import Score
 from rayfl.errors import RayflError
-from rayfl.local.context import ClientContext, ClientState, ClientStreams
+from rayfl.local.context import ClientContext, ClientState, ClientStreams, UpdatePlan
 from rayfl.local.requests import ClientUpdate, LocalTraining
 from rayfl.planning.phase_plan import PhasePlan, scores_personal_models
 from rayfl.planning.round_index import RoundIndex
@@ -83,18 +83,16 @@ class HostEvaluation:
     ) -> list[Score]:
         """Scores every client's own model on its slices, from what it keeps after the round."""
         plan, resident = self._plans[round_index.phase], self._residents[round_index.phase]
+        expected = (committed or {}) if plan.keeps_client_state else None
+        update = UpdatePlan(plan.phase.local, round_index.lr(self._scenario))
+        errors = UpdateErrors(self._host, plan.phase.name, round_index.round)
         scores = []
         for client_id, parts in groupby(slices, key=lambda part: part.client):
-            with told_as_client_error(client_id, self._host, plan.phase.name, round_index.round):
-                expected = (committed or {}) if plan.keeps_client_state else None
+            with errors.of_client(client_id):
                 kept = self._states.kept(client_id, plan.number, expected, self._device)
-                client = resident.context(
-                    client_id,
-                    plan.phase.local,
-                    round_index.lr(self._scenario),
-                    ClientStreams(self._scenario.seed, len(self._plans), round_index.round, 0, client_id),
-                    ClientState(kept, frozenset(plan.client_state)),
-                )
+                streams = ClientStreams(self._scenario.seed, len(self._plans), round_index.round, 0, client_id)
+                state = ClientState(kept, frozenset(plan.client_state))
+                client = resident.context(client_id, update, streams, state)
                 personal = plan.algorithm.personal_model(client, vector)
                 if personal.shape != vector.shape or not bool(torch.isfinite(personal).all()):
                     raise RayflError("its personal_model is no model: another length, or values that are not finite")
@@ -114,7 +112,9 @@ class HostEvaluation:
             trained: torch.Tensor = yield LocalTraining(vector)
             return trained
 
-        with told_as_client_error(part.client, self._host, "personalisation", round_index.round):
-            client = resident.context(part.client, local, local.lr, streams, train=(local.train,))
-            resident.model.load(resident.run(client, update))
+        errors = UpdateErrors(self._host, "personalisation", round_index.round)
+        with errors.of_client(part.client):
+            client = resident.context(part.client, UpdatePlan(local, local.lr, train=(local.train,)), streams)
+            (trained,) = resident.run([client], update, errors)
+            resident.model.load(trained)
             return resident.score(part)

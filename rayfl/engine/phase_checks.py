@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rayfl.algorithms.algorithm import Algorithm
 from rayfl.algorithms.diagnostics import ALWAYS_KNOWN, DIVERGENCE
 from rayfl.algorithms.power_of_choice import PowerOfChoice
 from rayfl.config.local import RATE_KEYS, Local
 from rayfl.config.scenario import Scenario
+from rayfl.engine.assignment import BUCKETS
 from rayfl.engine.schedules.building import schedule_of
 from rayfl.errors import ScenarioError
 from rayfl.planning.phase_plan import PhasePlan, plan_phases, scores_personal_models
@@ -47,6 +50,7 @@ def check_scenario(scenario: Scenario) -> None:
             "evaluation.client_model: 'personal' needs an algorithm whose clients keep models of their own (ditto, "
             f"fedbn, or buffers = 'keep'), and {names} has none"
         )
+    _check_clients_at_once(scenario, plans)
     for plan in plans:
         where = f"phases.{plan.phase.name}"
         schedule = schedule_of(plan.phase)
@@ -67,6 +71,7 @@ def check_scenario(scenario: Scenario) -> None:
                 f"'{plan.phase.algorithm.name}' do not train; use another cohort"
             )
         check_hides_clients(plan, where)
+        _check_hosts(scenario, plan, where)
         _ = plan.client_state, plan.server_state
     check_sample_dp(scenario, plans)
 
@@ -77,6 +82,25 @@ def _check_cpu(scenario: Scenario) -> None:
         for key in keys:
             if getattr(chosen, key) != type(chosen).model_fields[key].default:
                 raise ScenarioError(f"{section}.{key}: has no effect on the CPU, on which this runs; leave it out")
+
+
+def _check_clients_at_once(scenario: Scenario, plans: Sequence[PhasePlan]) -> None:
+    """Refuses groups of clients where no request of theirs can be stacked, whatever network and algorithm."""
+    at_once = scenario.numerics.clients_at_once
+    if at_once > 1 and all(not plan.phase.has_server or plan.phase.local.dp for plan in plans):
+        raise ScenarioError(
+            f"numerics.clients_at_once: {at_once} has no effect, since relays, central training and local.dp train "
+            "one client after the other; leave it out"
+        )
+
+
+def _check_hosts(scenario: Scenario, plan: PhasePlan, where: str) -> None:
+    hosts = scenario.resources.hosts
+    if isinstance(hosts, int) and hosts > BUCKETS and plan.keeps_client_state:
+        raise ScenarioError(
+            f"resources.hosts: {hosts} are too many for {where}, whose clients keep state, which at most {BUCKETS} "
+            f"hosts divide among them; set resources.hosts={BUCKETS}"
+        )
 
 
 def _check_local_objective(plan: PhasePlan, noun: str, where: str) -> None:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch
 from torch import nn
 
-from rayfl.config.local import Local, Train
 from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
 from rayfl.engine.client_statistics import ClientStatistics
+from rayfl.engine.client_updates import ClientUpdates
+from rayfl.engine.executors.client_samples import ClientSamples
 from rayfl.engine.executors.executor import Executor
 from rayfl.engine.executors.one_by_one import OneByOne
 from rayfl.engine.executors.private import Private
+from rayfl.engine.executors.stacked import Stacked
+from rayfl.engine.failed_update import UpdateErrors
 from rayfl.engine.initial_model import build_network
 from rayfl.engine.message_sizes import MessageSizes
 from rayfl.engine.scoring import Score, Scorer
-from rayfl.local.context import ClientContext, ClientState, ClientStreams
+from rayfl.engine.torch_generators import TorchGenerators
+from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, ClientState, ClientStreams, UpdatePlan
 from rayfl.local.requests import ClientUpdate
 from rayfl.local.selection import select
 from rayfl.models.flat import FlatModel
@@ -52,50 +56,43 @@ class Resident:
         metrics = build_metrics(workload.evaluation.metrics, workload.task, workload.num_outputs)
         headline = headline_of(workload.evaluation.headline or next(iter(metrics)), metrics)
         self.scorer = Scorer(workload.task, metrics, ClientStatistics(headline, workload))
-        self._initial_buffers = self.model.buffers.clone()
+        self._trained = ClientNetwork(self.model, self.model.buffers.clone(), self._random_model)
         self._source = BatchSource(workload.store, device, scenario.resources.device_cache_bytes)
-        parts = self.model, self._source, device, workload.task
-        self._plain: Executor = OneByOne(*parts)
-        self._private: Executor = Private(*parts)
+        generators = TorchGenerators(device)
+        parts = self.model, ClientSamples(self._source, device, workload.task), workload.task, generators
+        chain: list[Executor] = [OneByOne(*parts)]
+        if scenario.numerics.clients_at_once > 1:
+            chain.insert(0, Stacked(*parts))
+        self._plain, self._private = ClientUpdates(chain, generators), ClientUpdates([Private(*parts)], generators)
 
     def context(
         self,
         client: int,
-        local: Local,
-        lr: float,
+        plan: UpdatePlan,
         streams: ClientStreams,
         state: ClientState | None = None,
-        first_model: torch.Tensor | None = None,
-        num_values: int | None = None,
-        train: tuple[Train, ...] = (),
-        reports: frozenset[str] = frozenset(),
         noise_multiplier: float | None = None,
     ) -> ClientContext:
-        """A client's view of its update; see `ClientContext`."""
+        """A client's view of its update; see `ClientFacts`. Without a state it keeps nothing."""
         num_samples = self._source.num_samples(client)
-        return ClientContext(
-            id=client,
-            num_samples=num_samples,
-            relative_size=num_samples / self._source.mean_samples,
-            local=local,
-            lr=lr,
-            streams=streams,
-            state=ClientState({}, frozenset()) if state is None else state,
-            model=self.model,
-            random_model=self._random_model,
-            initial_buffers=self._initial_buffers,
-            first_model=first_model,
-            num_values=self.model.num_params if num_values is None else num_values,
-            train=train,
-            reports=reports,
-            noise_multiplier=noise_multiplier,
+        facts = ClientFacts(
+            client,
+            num_samples,
+            num_samples / self._source.mean_samples,
+            streams,
+            ClientState({}, frozenset()) if state is None else state,
+            noise_multiplier,
         )
+        return ClientContext(plan, facts, self._trained)
 
-    def run(self, client: ClientContext, update: Callable[[ClientContext], ClientUpdate[T]]) -> T:
-        """Runs a client update and returns its result."""
-        executor = self._plain if client.local.dp is None else self._private
-        ((_, result),) = executor.run([client], update)
-        return result
+    def run(
+        self,
+        group: Sequence[ClientContext],
+        update: Callable[[ClientContext], ClientUpdate[T]],
+        errors: UpdateErrors,
+    ) -> list[T]:
+        """Runs the updates of clients of one exchange, privately with `local.dp`; see `ClientUpdates.run`."""
+        return (self._plain if group[0].local.dp is None else self._private).run(group, update, errors)
 
     def score(self, part: Slice) -> Score:
         """Scores the resident model on a slice."""

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -93,6 +93,63 @@ class ClientState(MutableMapping[str, torch.Tensor]):
             )
 
 
+@dataclass(frozen=True)
+class UpdatePlan:
+    """What phase, round and exchange say of their client updates.
+
+    Attributes:
+        local: The phase's local training; numbers that differ by client may still have to be drawn.
+        lr: The round's local learning rate, before `local.lr_schedule`.
+        train: What restricts the parameters that train: the algorithm, the phase.
+        num_values: Number of values that the phase trains, and therefore sends; None where everything trains.
+        first_model: The phase's first global model, if the algorithm asked for it.
+        reports: What the phase wants reported (`phases.N.report`).
+    """
+
+    local: Local
+    lr: float
+    train: tuple[Train, ...] = ()
+    num_values: int | None = None
+    first_model: torch.Tensor | None = None
+    reports: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class ClientFacts:
+    """What is known of one client before its update.
+
+    Attributes:
+        id: The client's number.
+        num_samples: Number of training samples.
+        relative_size: `num_samples` divided by the mean over all clients.
+        streams: Keys of its random streams.
+        state: What it keeps.
+        noise_multiplier: Of `local.dp`, its own; None without it.
+    """
+
+    id: int
+    num_samples: int
+    relative_size: float
+    streams: ClientStreams
+    state: ClientState = field(default_factory=lambda: ClientState({}, frozenset()))
+    noise_multiplier: float | None = None
+
+
+@dataclass(frozen=True)
+class ClientNetwork:
+    """The network that a host's clients train, as their contexts use it.
+
+    Attributes:
+        model: The resident model; its values are whatever was trained last.
+        initial_buffers: [length of the buffers] float32, the network's initial buffers.
+        random_model: From a seed to a freshly initialised model vector.
+    """
+
+    model: FlatModel
+    initial_buffers: torch.Tensor
+    random_model: Callable[[int], torch.Tensor]
+
+
 class ClientContext:
     """One client in one exchange of a round, or in one hop of a relay.
 
@@ -119,39 +176,22 @@ class ClientContext:
         noise_multiplier: Of `local.dp`, the client's own; None without it.
     """
 
-    def __init__(
-        self,
-        id: int,
-        num_samples: int,
-        relative_size: float,
-        local: Local,
-        lr: float,
-        streams: ClientStreams,
-        state: ClientState,
-        model: FlatModel,
-        random_model: Callable[[int], torch.Tensor],
-        initial_buffers: torch.Tensor,
-        first_model: torch.Tensor | None,
-        num_values: int,
-        train: tuple[Train, ...] = (),
-        reports: frozenset[str] = frozenset(),
-        noise_multiplier: float | None = None,
-    ) -> None:
-        self.id, self.num_samples, self.relative_size = id, num_samples, relative_size
-        once_a_round = replace(streams, exchange=0)  # every exchange of a round has the same numbers
-        self.local, self.lr, self.streams, self.state = drawn(local, once_a_round.numpy), lr, streams, state
-        self.train = train
-        self.initial_buffers, self.first_model = initial_buffers, first_model
-        self.data = DataView(np.arange(num_samples))
-        self.num_params, self.num_values = len(model.params), num_values
-        self.reports = reports
+    def __init__(self, plan: UpdatePlan, client: ClientFacts, network: ClientNetwork) -> None:
+        self.id, self.num_samples, self.relative_size = client.id, client.num_samples, client.relative_size
+        once_a_round = replace(client.streams, exchange=0)  # every exchange of a round has the same numbers
+        self.local, self.lr, self.train = drawn(plan.local, once_a_round.numpy), plan.lr, plan.train
+        self.streams, self.state, self.noise_multiplier = client.streams, client.state, client.noise_multiplier
+        self.initial_buffers, self.first_model = network.initial_buffers, plan.first_model
+        self.data = DataView(np.arange(client.num_samples))
+        self.num_params = len(network.model.params)
+        self.num_values = network.model.num_params if plan.num_values is None else plan.num_values
+        self.reports = plan.reports
         self.sent: tuple[torch.Tensor, ...] = ()
         self.clip_norm: float | None = None
         self.scalars: dict[str, float] = {}
         self._losses: list[float] = []
         self.spent: Counter[Mechanism] = Counter()
-        self.noise_multiplier = noise_multiplier
-        self._model, self._random_model = model, random_model
+        self._model, self._random_model = network.model, network.random_model
         self._open = ExitStack()
 
     @property

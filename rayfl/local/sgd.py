@@ -70,7 +70,7 @@ def train(
                     with torch.no_grad():
                         _step(model, parts, optimizer, request, local, lr * rate)
     values: list[float] = torch.stack(losses).tolist() if losses else []
-    _check_finite([] if local.dp else values, model.params, len(plan.batches))
+    check_finite([] if local.dp else values, model.params, len(plan.batches))
     return values
 
 
@@ -155,7 +155,7 @@ def _step(
             params[part].add_(correction[part], alpha=-lr)
 
 
-def _check_finite(losses: list[float], params: torch.Tensor, steps: int) -> None:
+def check_finite(losses: list[float], params: torch.Tensor, steps: int) -> None:
     """Checks once, after the last step: a loss that is not finite stays so, and a check per step would stall a GPU."""
     for step, value in enumerate(losses, start=1):
         if not math.isfinite(value):

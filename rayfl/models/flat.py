@@ -235,11 +235,11 @@ class FlatModel:
         return tensor
 
     def _check_views(self) -> None:
-        start = self.vector.data_ptr()
+        start, bytes_each = self.vector.data_ptr(), self.vector.element_size()
         for slot in self.layout:
             for name in slot.names:
                 tensor = self._tensor(name)
-                in_place = tensor.data_ptr() == start + 4 * slot.offset and tensor.stride() == slot.strides
+                in_place = tensor.data_ptr() == start + bytes_each * slot.offset and tensor.stride() == slot.strides
                 if slot.size and not in_place:
                     raise ScenarioError(
                         f"model: '{name}' was replaced by another tensor, which training would change in vain; change "

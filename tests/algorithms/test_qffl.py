@@ -83,7 +83,7 @@ def test_one_step_on_everything_makes_qfedavg_qfedsgd() -> None:
 
 
 def test_losses_are_means_over_all_samples_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rayfl.engine.executors.one_by_one.SAMPLES_AT_ONCE", 3)
+    monkeypatch.setattr("rayfl.engine.executors.client_samples.SAMPLES_AT_ONCE", 3)
     assert_equal(trained({"name": "qfedavg", "q": 2.0}, PLAIN), qffl(PLAIN, 2.0), PLAIN)
     assert_equal(trained({"name": "qfedsgd", "q": 2.0}, heeded(PLAIN)), qffl(PLAIN, 2.0, gradients=True), PLAIN)
 

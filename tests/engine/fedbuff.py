@@ -117,13 +117,14 @@ class FedBuff(Schedule):
         parts, discounts, reports, assignments = [], [], [], []
         for round in sorted({round for _, _, round in finished}):
             clients = sorted(client for _, client, began in finished if began == round)
-            for host, own in enumerate(longest_first(clients, [1] * len(clients), len(hosts))):
+            groups = [[client] for client in clients]
+            for host, own in enumerate(longest_first(groups, [1] * len(groups), len(hosts))):
                 if own:
                     part, report = self.answer(host, self._began[round][0], own, self._began[round][2])
                     parts.append(part)
                     discounts.append((1.0 + index.round - round) ** -self.phase.staleness)
                     reports.append(report)
-                    assignments.append((host, own))
+                    assignments.append((host, [client for group in own for client in group]))
         scalars, _ = server.call("receive", index, discounts, *parts, returns=2)
         still = {round for _, _, round in self._in_flight}
         self._began = {round: began for round, began in self._began.items() if round in still}

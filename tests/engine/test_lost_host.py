@@ -24,11 +24,12 @@ def second_answers(phase: dict[str, Any], host_dies: bool) -> dict[str, np.ndarr
     job = prepared(phases=[FEDERATED | phase])
     server, host = Server(job.scenario, job.initial_models, job.num_clients), Host(0, job.scenario, job.workloads)
     first = server.begin(ROUND, COHORT)
-    _, second = server.receive(ROUND, None, host.answer(ROUND, COHORT, first)[0])
+    groups = [[client] for client in COHORT]
+    _, second = server.receive(ROUND, None, host.answer(ROUND, groups, first)[0])
     assert isinstance(second, Exchange)
     if host_dies:
         host = Host(0, job.scenario, job.workloads)
-    answers, _ = host.answer(ROUND, COHORT, second)
+    answers, _ = host.answer(ROUND, [[client] for client in COHORT], second)
     return dict(reduce_hosts([answers], job.scenario.numerics.fraction_bits).sums)
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
 
 from rayfl.config.local import Local, Train
 from rayfl.data.batches import BatchSource
+from rayfl.engine.client_updates import ClientUpdates
+from rayfl.engine.executors.client_samples import ClientSamples
+from rayfl.engine.executors.executor import Executor
 from rayfl.engine.executors.one_by_one import OneByOne
-from rayfl.local.context import ClientContext, ClientState, ClientStreams
+from rayfl.engine.failed_update import UpdateErrors
+from rayfl.engine.torch_generators import TorchGenerators
+from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, ClientStreams, UpdatePlan
 from rayfl.local.requests import ClientUpdate
 from tests.algorithms.scene import PLAIN, SEED, prepared
 
@@ -20,14 +25,21 @@ T = TypeVar("T")
 class Bench:
     """What a host has to carry out requests with, for the clients of `tests.algorithms.scene`.
 
+    executors: who carries requests out, in the order in which they are asked.
     changes: of the scenario's tables, such as another model.
     """
 
-    def __init__(self, **changes: Any) -> None:
+    def __init__(self, *executors: Callable[..., Executor], **changes: Any) -> None:
         job, self.model = prepared("fedavg", PLAIN, **changes)
         self.initial = self.model.vector.clone()
         self.source = BatchSource(job.result.store, torch.device("cpu"))
-        self._executor = OneByOne(self.model, self.source, torch.device("cpu"), job.result.task)
+        self.task = job.result.task
+        samples = ClientSamples(self.source, torch.device("cpu"), self.task)
+        generators = TorchGenerators(torch.device("cpu"))
+        chain = [kind(self.model, samples, self.task, generators) for kind in executors or (OneByOne,)]
+        self._updates = ClientUpdates(chain, generators)
+        buffers = self.initial[len(self.model.params) :]
+        self._network = ClientNetwork(self.model, buffers, lambda seed: torch.zeros_like(self.initial))
 
     def client(
         self,
@@ -41,22 +53,20 @@ class Bench:
         """A client in its first phase, without state and allowed none."""
         samples = self.source.num_samples(number)
         return ClientContext(
-            id=number,
-            num_samples=samples,
-            relative_size=samples / self.source.mean_samples,
-            local=Local.model_validate(local),
-            lr=lr,
-            streams=ClientStreams(SEED, 0, round, exchange, number),
-            state=ClientState({}, frozenset()),
-            model=self.model,
-            random_model=lambda seed: torch.zeros_like(self.initial),
-            initial_buffers=self.initial[len(self.model.params) :],
-            first_model=None,
-            num_values=self.model.num_params,
-            train=train,
+            UpdatePlan(Local.model_validate(local), lr, train),
+            ClientFacts(
+                number, samples, samples / self.source.mean_samples, ClientStreams(SEED, 0, round, exchange, number)
+            ),
+            self._network,
         )
 
     def run(self, client: ClientContext, update: Callable[[ClientContext], ClientUpdate[T]]) -> T:
         """What the client's update returns."""
-        ((_, result),) = self._executor.run([client], update)
+        (result,) = self.run_together([client], update)
         return result
+
+    def run_together(
+        self, group: Sequence[ClientContext], update: Callable[[ClientContext], ClientUpdate[T]]
+    ) -> list[T]:
+        """What the updates of a group of clients return."""
+        return self._updates.run(group, update, UpdateErrors(0, "bench", 1))

@@ -80,7 +80,7 @@ def views(bench: Bench) -> Mapping[str, DataView | None]:
 def test_losses_gradients_and_hessian_vector_products_are_those_of_autograd(
     bench: Bench, part: str, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rayfl.engine.executors.one_by_one.SAMPLES_AT_ONCE", at_once)
+    monkeypatch.setattr("rayfl.engine.executors.client_samples.SAMPLES_AT_ONCE", at_once)
     view = views(bench)[part]
     function = loss_on(view or DataView(np.arange(SIZES[CLIENT])))
     w = plain(bench, bench.initial)

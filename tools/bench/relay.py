@@ -15,8 +15,12 @@ import torch
 
 from rayfl.algorithms.building import build_algorithm
 from rayfl.data.batches import BatchSource
+from rayfl.engine.client_updates import ClientUpdates
+from rayfl.engine.executors.client_samples import ClientSamples
 from rayfl.engine.executors.one_by_one import OneByOne
-from rayfl.local.context import ClientContext, ClientState, ClientStreams
+from rayfl.engine.failed_update import UpdateErrors
+from rayfl.engine.torch_generators import TorchGenerators
+from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, ClientStreams, UpdatePlan
 from rayfl.planning.events import RoundDone
 from tools.bench.naive import RAY_NICENESS
 from tools.bench.rounds import NEVER, job_of, run_rounds
@@ -54,31 +58,20 @@ def training_seconds() -> float:
     cpu, local = torch.device("cpu"), job.scenario.phases[0].local
     source = BatchSource(job.result.store, cpu)
     algorithm, received = build_algorithm(job.scenario.phases[0]), model.vector.clone()
-    executor = OneByOne(model, source, cpu, job.result.task)
-    buffers = model.buffers.clone()
+    generators, task = TorchGenerators(cpu), job.result.task
+    updates = ClientUpdates([OneByOne(model, ClientSamples(source, cpu, task), task, generators)], generators)
+    network = ClientNetwork(model, model.buffers.clone(), lambda seed: received)
+    plan, errors = UpdatePlan(local, local.lr), UpdateErrors(0, "bench", 1)
 
     def context(client: int, round: int) -> ClientContext:
-        samples = source.num_samples(client)
-        return ClientContext(
-            id=client,
-            num_samples=samples,
-            relative_size=samples / source.mean_samples,
-            local=local,
-            lr=local.lr,
-            streams=ClientStreams(job.scenario.seed, 0, round, 0, client),
-            state=ClientState({}, frozenset()),
-            model=model,
-            random_model=lambda seed: received,
-            initial_buffers=buffers,
-            first_model=None,
-            num_values=model.num_params,
-        )
+        samples, streams = source.num_samples(client), ClientStreams(job.scenario.seed, 0, round, 0, client)
+        return ClientContext(plan, ClientFacts(client, samples, samples / source.mean_samples, streams), network)
 
     seconds = []
     for number in range(1, ROUNDS + 1):
         start = time.perf_counter()
         for client in range(HOPS):
-            list(executor.run([context(client, number)], lambda client: algorithm.relay(client, received)))
+            updates.run([context(client, number)], lambda client: algorithm.relay(client, received), errors)
         seconds.append((time.perf_counter() - start) / HOPS)
     return statistics.median(seconds)
 

@@ -1,25 +1,22 @@
-"""The executor that trains one client after another on the host's resident model."""
+"""The executor that carries out one request after another on the host's resident model."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-import numpy as np
 import torch
 
-from rayfl.data.batches import BatchSource
-from rayfl.data.device_copy import to_tensor
-from rayfl.engine.device import seed_torch
-from rayfl.errors import RayflError, ScenarioError
+from rayfl.engine.executors.client_samples import ClientSamples, view_of
+from rayfl.engine.executors.executor import Requested, in_turn
+from rayfl.engine.executors.resident_training import train_resident
+from rayfl.engine.torch_generators import TorchGenerators
+from rayfl.errors import ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.local.data_view import DataView
 from rayfl.local.features import features_and_outputs
-from rayfl.local.order import passes
 from rayfl.local.peekable_iterator import PeekableIterator
 from rayfl.local.requests import (
-    ClientUpdate,
     Features,
     Gradient,
     HessianVectorProduct,
@@ -27,147 +24,65 @@ from rayfl.local.requests import (
     Loss,
     LossAndGradient,
     Outputs,
+    Request,
 )
-from rayfl.local.sample_weights import sample_weights
 from rayfl.local.selection import select
-from rayfl.local.sgd import BatchGradients, StepGradient, train
-from rayfl.local.steps import batch_size
-from rayfl.local.training_plan import plan_training
+from rayfl.local.sgd import BatchGradients
 from rayfl.models.flat import FlatModel
 from rayfl.models.modes import evaluation_mode, twice_differentiable
 from rayfl.tasks.task import Task
 
-T = TypeVar("T")
-Batch = tuple[torch.Tensor, torch.Tensor]
-
-SAMPLES_AT_ONCE = 256
-"""Batch size of passes over a client's samples that do not train."""
-
 
 class OneByOne:
-    """Carries out every request as it comes."""
+    """Carries out every request as it is, of clients without `local.dp`.
 
-    def __init__(self, model: FlatModel, source: BatchSource, device: torch.device, task: Task) -> None:
-        self._model, self._source, self._device, self._task = model, source, device, task
+    Args:
+        model: The resident model.
+        samples: The clients' samples.
+        task: What is learned.
+        generators: PyTorch's, by client.
+    """
 
-    def run(
-        self, clients: Iterable[ClientContext], update: Callable[[ClientContext], ClientUpdate[T]]
-    ) -> Iterator[tuple[ClientContext, T]]:
+    at_least = 1
+
+    def __init__(self, model: FlatModel, samples: ClientSamples, task: Task, generators: TorchGenerators) -> None:
+        self._model, self._samples, self._task, self._generators = model, samples, task, generators
+
+    def accepts(self, client: ClientContext, request: Any) -> bool:
+        """See `Executor.accepts`."""
+        return isinstance(request, Request) and client.local.dp is None
+
+    def run(self, requests: Sequence[Requested]) -> list[Any]:
         """See `Executor.run`."""
-        for client in clients:
-            try:
-                # whatever an algorithm draws from PyTorch's own generator is the client's too
-                seed_torch(client.streams.torch_seed("algorithm"), self._device)
-                yield client, self._finish(client, update(client))
-            finally:
-                client.close()
+        return in_turn(requests, self._generators, self._carry_out)
 
-    def _finish(self, client: ClientContext, update: ClientUpdate[T]) -> T:
-        requests: Counter[str] = Counter()
-        result: Any = None
-        while True:
-            try:
-                request = update.send(result)
-            except StopIteration as end:
-                answer: T = end.value
-                return answer
-            match request:
-                case LocalTraining():
-                    result = self._train(client, request, requests["training"])
-                    requests["training"] += 1
-                case Loss():
-                    result = self._mean_loss(client, request, requests["query"])
-                    requests["query"] += 1
-                case Gradient():
-                    result = self._gradient(client, request, requests["query"])
-                    requests["query"] += 1
-                case LossAndGradient():
-                    result = self._loss_and_gradient(client, request, requests["query"])
-                    requests["query"] += 1
-                case HessianVectorProduct():
-                    result = self._hessian_vector_product(client, request, requests["query"])
-                    requests["query"] += 1
-                case Features() | Outputs():
-                    result = self._of_samples(client, request, requests["query"])
-                    requests["query"] += 1
-                case _:
-                    raise RayflError(
-                        f"its client update yielded a {type(request).__name__}, not a request of rayfl.local.requests"
-                    )
+    def _carry_out(self, client: ClientContext, request: Request, number: int) -> Any:
+        match request:
+            case LocalTraining():
+                return self._train(client, request, number)
+            case Loss():
+                return self._mean_loss(client, request, number)
+            case Gradient():
+                return self._loss_and_gradient(client, request, number)[1]
+            case LossAndGradient():
+                return self._loss_and_gradient(client, request, number)
+            case HessianVectorProduct():
+                return self._hessian_vector_product(client, request, number)
+            case Features() | Outputs():
+                return self._of_samples(client, request, number)
 
     def _train(self, client: ClientContext, request: LocalTraining, number: int) -> torch.Tensor:
-        view = client.data if request.data is None else request.data
-        selection = select(client.train, self._model.module)
-        plan = plan_training(client.local, selection, self._model.module, len(view))
-        self._model.load(request.start)
-        seed_torch(client.streams.torch_seed("model", number), self._device)
-        gradients = self._training_gradients(client, request, view, number)
-        client.add_losses(train(self._model, gradients, plan, request, client.local, client.lr))
-        self._model.check()
-        return self._model.vector.clone()
-
-    def _training_gradients(
-        self, client: ClientContext, request: LocalTraining, view: DataView, number: int
-    ) -> StepGradient:
-        """What computes the gradients of the steps of one training request."""
-        batches = PeekableIterator(self._training_batches(client, view, number))
-        weights = self._training_weights(client, view, number) if client.local.sample_weights else None
-        return BatchGradients(self._model, batches, request, client, self._task, weights)
-
-    def _training_batches(self, client: ClientContext, view: DataView, number: int) -> Iterator[tuple[Any, ...]]:
-        """The batches of one training request, in an order and with an augmentation of its own streams.
-
-        Yields:
-            Inputs, labels, and the further views of the inputs that the task compares.
-        """
-        others = (f"augment view {place}" for place in range(1, self._task.views))
-        streams = list(enumerate(client.streams.numpy(purpose, number) for purpose in ("augment", *others)))
-        rows = self._rows(client, view)
-        size = batch_size(client.local, len(rows))
-        for places in self._passes(client, view, number):
-            augmented, own = view.augment is not False, self._source.set_of(client.id)
-            views = [
-                self._source.training_batches(rows[places], size, rng, augmented, own, place) for place, rng in streams
-            ]
-            for (x, y), *further in zip(*views, strict=True):
-                yield x, y, *(inputs for inputs, _ in further)
-
-    def _passes(self, client: ClientContext, view: DataView, number: int) -> Iterator[np.ndarray]:
-        """The places in the view that each epoch of a training request takes, in their order."""
-        balanced = client.local.sampling == "balanced"
-        classes = self._labels(client, view).cpu().numpy() if balanced else None
-        return passes(client.local, len(view), client.streams.numpy("order", number), classes)
-
-    def _training_weights(self, client: ClientContext, view: DataView, number: int) -> Iterator[torch.Tensor]:
-        """The weights of the samples of every training batch."""
-        weights = self._weights(client, view)
-        assert weights is not None
-        for places in self._passes(client, view, number):
-            ordered, size = weights[to_tensor(places, slice(None), self._device)], batch_size(client.local, len(view))
-            yield from (ordered[start : start + size] for start in range(0, len(places), size))
-
-    def _weights(self, client: ClientContext, view: DataView) -> torch.Tensor | None:
-        """[n] the weights of the view's samples, in its order, among all of the client's; None if all count alike."""
-        if client.local.sample_weights is None:
-            return None
-        weights = sample_weights(client.local.sample_weights, self._labels(client, client.data))
-        return weights[to_tensor(view.places, slice(None), self._device)]
-
-    def _rows(self, client: ClientContext, view: DataView) -> np.ndarray:
-        rows: np.ndarray = self._source.shard(client.id)[view.places]
-        return rows
-
-    def _all_batches(self, client: ClientContext, view: DataView, number: int) -> Iterator[Batch]:
-        rows = self._rows(client, view)
-        if view.augment:
-            rng = client.streams.numpy("augment query", number)
-            return self._source.training_batches(rows, SAMPLES_AT_ONCE, rng, name=self._source.set_of(client.id))
-        return self._source.plain_batches(rows, SAMPLES_AT_ONCE, self._source.set_of(client.id))
+        view = view_of(client, request)
+        batches = PeekableIterator(self._samples.training_batches(client, view, number))
+        weighted = client.local.sample_weights
+        weights = self._samples.training_weights(client, view, number) if weighted else None
+        gradients = BatchGradients(self._model, batches, request, client, self._task, weights)
+        return train_resident(self._model, gradients, client, request, len(view), number)
 
     def _summed_losses(self, client: ClientContext, view: DataView, number: int) -> Iterator[torch.Tensor]:
         """The loss of every batch of a pass that does not train, summed over its weighted samples."""
-        weights, start = self._weights(client, view), 0
-        for x, y in self._all_batches(client, view, number):
+        weights, start = self._samples.weights(client, view), 0
+        for x, y in self._samples.all_batches(client, view, number):
             outputs = self._model.module(x)
             if weights is None:
                 yield self._task.loss(outputs, y, "sum")
@@ -175,27 +90,18 @@ class OneByOne:
                 yield (weights[start : start + len(y)] * self._task.loss(outputs, y, "none")).sum()
                 start += len(y)
 
-    def _divisor(self, client: ClientContext, view: DataView) -> torch.Tensor | int:
-        """What the summed loss of all samples is divided by."""
-        return self._task.divisor(self._labels(client, view))
-
-    def _labels(self, client: ClientContext, view: DataView) -> torch.Tensor:
-        return self._source.labels(self._rows(client, view), self._source.set_of(client.id))
-
     def _mean_loss(self, client: ClientContext, request: Loss, number: int) -> torch.Tensor:
-        view = client.data if request.data is None else request.data
+        view = view_of(client, request)
         self._model.load(request.at)
-        total = torch.zeros(1, dtype=torch.float64, device=self._device)
+        total = torch.zeros(1, dtype=torch.float64, device=self._model.vector.device)
         with evaluation_mode(self._model.module), torch.no_grad():
             for loss in self._summed_losses(client, view, number):
                 total += loss
-        return (total / self._divisor(client, view)).float()
+        return (total / self._samples.divisor(client, view)).float()
 
     def _of_samples(self, client: ClientContext, request: Features | Outputs, number: int) -> torch.Tensor:
         """Features or outputs of single samples, in evaluation mode."""
-        view, module = client.data if request.data is None else request.data, self._model.module
-        if not len(view):
-            raise RayflError(f"its client update asks for the {type(request).__name__.lower()} of no samples")
+        view, module = view_of(client, request), self._model.module
         if isinstance(request, Features) and not hasattr(module, "feature_layer"):
             raise ScenarioError(
                 f"its client update asks for features, and model {type(module).__name__} does not say which they are; "
@@ -203,22 +109,19 @@ class OneByOne:
             )
         self._model.load(request.at)
         with evaluation_mode(module), torch.no_grad():
-            inputs = (x for x, _ in self._all_batches(client, view, number))
+            inputs = (x for x, _ in self._samples.all_batches(client, view, number))
             if isinstance(request, Features):
                 return torch.cat([features_and_outputs(module, x)[0] for x in inputs])
             return torch.cat([module(x) for x in inputs])
 
-    def _gradient(self, client: ClientContext, request: Gradient, number: int) -> torch.Tensor:
-        return self._loss_and_gradient(client, request, number)[1]
-
     def _loss_and_gradient(
         self, client: ClientContext, request: Gradient | LossAndGradient, number: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        view = client.data if request.data is None else request.data
+        view = view_of(client, request)
         self._model.load(request.at)
         self._model.zero_gradient()
-        divisor = self._divisor(client, view)
-        total = torch.zeros(1, dtype=torch.float64, device=self._device)
+        divisor = self._samples.divisor(client, view)
+        total = torch.zeros(1, dtype=torch.float64, device=self._model.vector.device)
         with evaluation_mode(self._model.module):
             for loss in self._summed_losses(client, view, number):
                 torch.autograd.backward(loss / divisor)
@@ -229,10 +132,10 @@ class OneByOne:
     def _hessian_vector_product(
         self, client: ClientContext, request: HessianVectorProduct, number: int
     ) -> torch.Tensor:
-        view = client.data if request.data is None else request.data
+        view = view_of(client, request)
         self._model.load(request.at)
         self._model.zero_gradient()
-        parameters, divisor = self._model.trained_parameters, self._divisor(client, view)
+        parameters, divisor = self._model.trained_parameters, self._samples.divisor(client, view)
         with evaluation_mode(self._model.module), twice_differentiable(self._model.module):
             for loss in self._summed_losses(client, view, number):
                 gradients = torch.autograd.grad(loss / divisor, parameters, create_graph=True, materialize_grads=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,32 +12,73 @@ import torch
 
 from rayfl.config.privacy import SampleDP
 from rayfl.data.device_copy import to_device
-from rayfl.engine.executors.one_by_one import OneByOne
+from rayfl.engine.executors.client_samples import ClientSamples, view_of
+from rayfl.engine.executors.executor import Requested, in_turn
+from rayfl.engine.executors.resident_training import train_resident
+from rayfl.engine.torch_generators import TorchGenerators
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.local.data_view import DataView
-from rayfl.local.requests import Features, Gradient, HessianVectorProduct, LocalTraining, Loss, LossAndGradient, Outputs
+from rayfl.local.requests import Gradient, LocalTraining, Loss, LossAndGradient
 from rayfl.local.selection import select
 from rayfl.local.sgd import StepGradient
 from rayfl.local.spending import Mechanism
 from rayfl.local.steps import update_steps
+from rayfl.models.flat import FlatModel
 from rayfl.models.modes import evaluation_mode
 from rayfl.privacy.noise import Randomness, Secure, Seeded
 from rayfl.privacy.samples.poisson import expected_batch_size, poisson_batches, sampling_rate, shuffled_batches
+from rayfl.tasks.task import Task
 
 if TYPE_CHECKING:
     from rayfl.privacy.samples.per_sample import PerSampleGradients
 
+Hidden = LocalTraining | Loss | Gradient | LossAndGradient
+"""The requests whose results can be hidden."""
 
-class Private(OneByOne):
-    """Trains by DP-SGD, and noises losses and gradients that an algorithm asks for.
+
+class Private:
+    """Trains by DP-SGD, and noises losses and gradients that an algorithm asks for, of clients with `local.dp`.
 
     Algorithms see samples through requests alone; those whose requests cannot be hidden are refused beforehand. What
     was spent is in `ClientContext.spent`. The losses of training steps, for the experimenter's reports alone, are not
     noised.
+
+    Args:
+        model: The resident model.
+        samples: The clients' samples.
+        task: What is learned.
+        generators: PyTorch's, by client.
     """
 
-    def _training_gradients(
+    at_least = 1
+
+    def __init__(self, model: FlatModel, samples: ClientSamples, task: Task, generators: TorchGenerators) -> None:
+        self._model, self._samples, self._task, self._generators = model, samples, task, generators
+
+    def accepts(self, client: ClientContext, request: Any) -> bool:
+        """See `Executor.accepts`."""
+        return isinstance(request, Hidden) and client.local.dp is not None
+
+    def run(self, requests: Sequence[Requested]) -> list[Any]:
+        """See `Executor.run`."""
+        return in_turn(requests, self._generators, self._carry_out)
+
+    def _carry_out(self, client: ClientContext, request: Hidden, number: int) -> Any:
+        view = view_of(client, request)
+        _check_distinct(view)
+        match request:
+            case LocalTraining():
+                gradients = self._step_gradients(client, request, view, number)
+                return train_resident(self._model, gradients, client, request, len(view), number)
+            case Loss():
+                return self._mean_loss(client, request, view, number)
+            case Gradient():
+                return self._loss_and_gradient(client, request, view, number)[1]
+            case LossAndGradient():
+                return self._loss_and_gradient(client, request, view, number)
+
+    def _step_gradients(
         self, client: ClientContext, request: LocalTraining, view: DataView, number: int
     ) -> StepGradient:
         """The gradients of DP-SGD (Abadi et al., CCS 2016, alg. 1): clipped, summed, noised, divided by q n."""
@@ -46,7 +87,6 @@ class Private(OneByOne):
                 "local.dp: its client update adds terms of the whole batch to the loss, whose gradients cannot be "
                 "clipped sample by sample; use another algorithm or penalty"
             )
-        _check_distinct(view)
         dp, noise_multiplier = _options(client)
         noise = _randomness(client, dp, "dp noise", number)
         batches = self._drawn_batches(client, dp, view, number)
@@ -72,7 +112,7 @@ class Private(OneByOne):
     ) -> Iterator[tuple[Any, torch.Tensor] | None]:
         """What every step trains on: inputs and labels, or None where no sample was drawn."""
         local, samples = client.local, len(view)
-        steps, own = update_steps(local, samples), self._source.set_of(client.id)
+        steps, own = update_steps(local, samples), self._samples.source.set_of(client.id)
         if dp.sampling == "poisson":
             chance = _randomness(client, dp, "dp batches", number)
             batches = poisson_batches(samples, sampling_rate(local, samples), steps, chance)
@@ -80,44 +120,33 @@ class Private(OneByOne):
             chance = _randomness(client, dp, "order", number)
             size = expected_batch_size(local, samples)
             batches = shuffled_batches(samples, size, steps, chance, local.shuffle)
-        rows, rng = self._rows(client, view), client.streams.numpy("augment", number)
+        rows, rng = self._samples.rows(client, view), client.streams.numpy("augment", number)
         for places in batches:
             drawn = np.repeat(rows[places], dp.augmentations)
-            whole = self._source.training_batches(drawn, len(drawn), rng, view.augment is not False, own)
+            whole = self._samples.source.training_batches(drawn, len(drawn), rng, view.augment is not False, own)
             yield next(iter(whole)) if len(drawn) else None
 
-    def _mean_loss(self, client: ClientContext, request: Loss, number: int) -> torch.Tensor:
-        view, (dp, _) = _view(client, request), _options(client)
+    def _mean_loss(self, client: ClientContext, request: Loss, view: DataView, number: int) -> torch.Tensor:
+        dp, _ = _options(client)
         self._model.load(request.at)
-        total = torch.zeros(1, dtype=torch.float64, device=self._device)
+        total = torch.zeros(1, dtype=torch.float64, device=self._model.vector.device)
         with evaluation_mode(self._model.module), torch.no_grad():
-            for x, y in self._all_batches(client, view, number):
+            for x, y in self._samples.all_batches(client, view, number):
                 total += _bounded(self._task.loss(self._model.module(x), y, "none"), dp)
         return self._noised_mean(client, view, total, _randomness(client, dp, "dp query noise", number))
 
-    def _gradient(self, client: ClientContext, request: Gradient, number: int) -> torch.Tensor:
-        _, gradient = self._noised_gradient(client, request, number)
-        return gradient
-
     def _loss_and_gradient(
-        self, client: ClientContext, request: Gradient | LossAndGradient, number: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        loss, gradient = self._noised_gradient(client, request, number)
-        assert loss is not None
-        return loss, gradient
-
-    def _noised_gradient(
-        self, client: ClientContext, request: Gradient | LossAndGradient, number: int
+        self, client: ClientContext, request: Gradient | LossAndGradient, view: DataView, number: int
     ) -> tuple[torch.Tensor | None, torch.Tensor]:
         """The mean of bounded losses, where it is wanted, and of clipped gradients; both noised and charged."""
-        view, (dp, noise_multiplier) = _view(client, request), _options(client)
+        dp, noise_multiplier = _options(client)
         with_loss = isinstance(request, LossAndGradient)
         self._model.load(request.at)
         self._model.zero_gradient()
         noise = _randomness(client, dp, "dp query noise", number)
-        total = torch.zeros(1, dtype=torch.float64, device=self._device)
+        total = torch.zeros(1, dtype=torch.float64, device=self._model.vector.device)
         with evaluation_mode(self._model.module), self._training(client):
-            for x, y in self._all_batches(client, view, number):
+            for x, y in self._samples.all_batches(client, view, number):
                 losses = self._add_clipped(dp, x, y)
                 if with_loss:
                     total += _bounded(losses, dp)
@@ -138,20 +167,6 @@ class Private(OneByOne):
         client.spent[Mechanism(noise_multiplier, 1.0, view.part)] += 1
         return (total / len(view)).float()
 
-    def _hessian_vector_product(
-        self, client: ClientContext, request: HessianVectorProduct, number: int
-    ) -> torch.Tensor:
-        raise ScenarioError(
-            "local.dp: its client update asks for a Hessian-vector product, which is not clipped sample by sample; use "
-            "an algorithm of first order"
-        )
-
-    def _of_samples(self, client: ClientContext, request: Features | Outputs, number: int) -> torch.Tensor:
-        raise ScenarioError(
-            f"local.dp: its client update asks for the {type(request).__name__.lower()} of single samples, which no "
-            "noise hides; use an algorithm that asks for losses and gradients"
-        )
-
     def _training(self, client: ClientContext) -> AbstractContextManager[Any]:
         """Within it, what does not train has no gradient, so that norms are of what trains."""
         selection = select(client.train, self._model.module)
@@ -166,7 +181,7 @@ class Private(OneByOne):
         if not std:
             return
         for slot in self._model.training_slots:
-            drawn = to_device(torch.from_numpy(noise.normal(slot.size)), self._device)
+            drawn = to_device(torch.from_numpy(noise.normal(slot.size)), self._model.vector.device)
             self._model.gradient[slot.offset : slot.offset + slot.size].add_(drawn, alpha=std)
 
     @cached_property
@@ -188,12 +203,6 @@ def _options(client: ClientContext) -> tuple[SampleDP, float]:
     if dp is None or noise_multiplier is None:
         raise RayflError("its host was not told the noise multiplier of local.dp")
     return dp, noise_multiplier
-
-
-def _view(client: ClientContext, request: Loss | Gradient | LossAndGradient) -> DataView:
-    view = client.data if request.data is None else request.data
-    _check_distinct(view)
-    return view
 
 
 def _check_distinct(view: DataView) -> None:

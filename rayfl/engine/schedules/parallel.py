@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 import numpy as np
 
 from rayfl.config.phase import ParallelPhase
-from rayfl.engine.assignment import at_home, longest_first
+from rayfl.engine.assignment import Group, at_home, grouped, longest_first
 from rayfl.engine.calls import Call
 from rayfl.engine.schedules.schedule import Schedule, SubmittedRound
 from rayfl.local.draws import typical
@@ -26,7 +26,8 @@ class Parallel(Schedule):
         """See `Schedule.submit`."""
         cohort = [participant.client for participant in self.draw(index)]
         server, hosts = self.backend.server, self.backend.hosts
-        assignments = self._assign(cohort)
+        shares = self._assign(cohort)
+        assignments = [(host, [client for group in groups for client in group]) for host, groups in shares]
         exchange, reports, server_calls = server.call("begin", index, cohort), [], []
         for asked in self.plan.asked:
             parts = []
@@ -35,8 +36,8 @@ class Parallel(Schedule):
                 part, report = hosts[host].call("answer_for_server", index, exchange, returns=2)
                 parts.append(part)
                 reports.append(Call(report, f"host {host}: the server's {'samples' if asked == 'server' else 'work'}"))
-            for host, clients in assignments if asked == "cohort" else ():
-                part, call = self.answer(host, index, clients, exchange)
+            for host, groups in shares if asked == "cohort" else ():
+                part, call = self.answer(host, index, groups, exchange)
                 parts.append(part)
                 reports.append(call)
             scalars, exchange = server.call("receive", index, None, *parts, returns=2)
@@ -45,12 +46,13 @@ class Parallel(Schedule):
         yield from ()
         return SubmittedRound(index, assignments, reports, model, range(len(hosts)), server_calls)
 
-    def _assign(self, cohort: Sequence[int]) -> list[tuple[int, list[int]]]:
+    def _assign(self, cohort: Sequence[int]) -> list[tuple[int, list[Group]]]:
         hosts, local = len(self.backend.hosts), typical(self.plan.phase.local)
+        sizes = self.plan.algorithm.training_sizes(self.sizes[np.asarray(cohort, np.int64)])
+        steps, at_once = [update_steps(local, int(size)) for size in sizes], self.scenario.numerics.clients_at_once
         if self.plan.keeps_client_state:
-            assigned = at_home(cohort, hosts)
+            assigned = at_home(cohort, steps, at_once, hosts)
         else:
-            sizes = self.plan.algorithm.training_sizes(self.sizes[np.asarray(cohort, np.int64)])
-            steps = [update_steps(local, int(size)) for size in sizes]
-            assigned = longest_first(cohort, steps, hosts)
-        return [(host, clients) for host, clients in enumerate(assigned) if clients]
+            groups, steps_of = grouped(cohort, steps, at_once), dict(zip(cohort, steps, strict=True))
+            assigned = longest_first(groups, [sum(steps_of[client] for client in group) for group in groups], hosts)
+        return [(host, groups) for host, groups in enumerate(assigned) if groups]

@@ -135,10 +135,11 @@ class Schedule(ABC):
         """Draws who takes part in a round; to be called once a round, in order."""
         return self.participation.of(index, self._context.draw(index))
 
-    def answer(self, host: int, index: RoundIndex, clients: Sequence[int], exchange: Ref) -> tuple[Ref, Call]:
-        """Submits clients' answers to an exchange; returns their sum, and the call that reports on them."""
+    def answer(self, host: int, index: RoundIndex, groups: Sequence[Sequence[int]], exchange: Ref) -> tuple[Ref, Call]:
+        """Submits the answers of groups of clients to an exchange; returns their sum, and the call that reports."""
+        clients = [client for group in groups for client in group]
         committed = self._context.committed(clients)
-        part, report = self.backend.hosts[host].call("answer", index, clients, exchange, committed, returns=2)
+        part, report = self.backend.hosts[host].call("answer", index, groups, exchange, committed, returns=2)
         return part, Call(report, f"host {host}: {client_names(clients)}")
 
     def relay(self, host: int, index: RoundIndex, clients: Sequence[int], model: Ref) -> tuple[Ref, Call]:

@@ -1,0 +1,112 @@
+"""Advances the updates of a group of clients, and has the requests that they yield carried out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any, Generic, TypeVar
+
+from rayfl.engine.executors.executor import Executor, Requested, not_accepted, shared_out
+from rayfl.engine.failed_update import UpdateErrors
+from rayfl.engine.torch_generators import TorchGenerators
+from rayfl.local.context import ClientContext
+from rayfl.local.requests import ClientUpdate, LocalTraining
+
+T = TypeVar("T")
+
+
+class ClientUpdates:
+    """Runs client updates, those of a group side by side.
+
+    Args:
+        chain: Executors that carry out requests, in the order in which they are asked.
+        generators: PyTorch's, by client; the same as the executors'.
+    """
+
+    def __init__(self, chain: Sequence[Executor], generators: TorchGenerators) -> None:
+        self._chain, self._generators = chain, generators
+
+    def run(
+        self,
+        group: Sequence[ClientContext],
+        update: Callable[[ClientContext], ClientUpdate[T]],
+        errors: UpdateErrors,
+    ) -> list[T]:
+        """Runs the updates of a group of clients, all of which are open until the last one ends.
+
+        Args:
+            group: The clients, in the order in which the scenario groups them.
+            update: Begins a client's update.
+            errors: Tells what goes wrong.
+
+        Returns:
+            What each update returned, in the order given.
+
+        Raises:
+            ClientError: An update or a request of it failed; of several that fail at once, the first of the group.
+        """
+        begun = [_Open(client, update(client)) for client in group]
+        waiting = begun
+        try:
+            while waiting:
+                for one in waiting:
+                    self._generators.enter(one.client)
+                    one.advance()
+                self._carry_out([one for one in waiting if one.requested], errors)
+                for one in waiting:
+                    if isinstance(one.result, BaseException):
+                        with errors.of_client(one.client.id):
+                            raise one.result
+                waiting = [one for one in waiting if one.requested]
+            return [one.answer for one in begun]
+        finally:
+            self._generators.forget()
+            for client in group:
+                client.close()
+
+    def _carry_out(self, waiting: Sequence[_Open[T]], errors: UpdateErrors) -> None:
+        requests = [one.requested for one in waiting if one.requested]
+        for one in waiting:
+            one.result = None
+        results: dict[int, Any] = {}
+        for executor, places in shared_out(self._chain, requests):
+            clients = [requests[place].client.id for place in places]
+            with errors.of_group(clients) if len(places) > 1 else nullcontext():
+                done = executor.run([requests[place] for place in places])
+            results.update(zip(places, done, strict=True))
+        for place, one in enumerate(waiting):
+            one.result = results[place] if place in results else not_accepted(requests[place])
+
+
+class _Open(Generic[T]):
+    """A client's update under way.
+
+    Attributes:
+        client: The client.
+        requested: What it waits for; None once it is over.
+        result: What comes of that; or the exception that ended it, or the update.
+        answer: What the update returned.
+    """
+
+    answer: T
+
+    def __init__(self, client: ClientContext, update: ClientUpdate[T]) -> None:
+        self.client, self._update = client, update
+        self.requested: Requested | None = None
+        self.result: Any = None
+        self._numbers: Counter[str] = Counter()
+
+    def advance(self) -> None:
+        """Hands the algorithm what it waits for, until it asks for more or is done."""
+        result, self.requested, self.result = self.result, None, None
+        try:
+            request = self._update.send(result)
+        except StopIteration as end:
+            self.answer = end.value
+        except (Exception, SystemExit) as error:  # a user's algorithm may raise anything
+            self.result = error
+        else:
+            kind = "training" if isinstance(request, LocalTraining) else "query"
+            self.requested = Requested(self.client, request, self._numbers[kind])
+            self._numbers[kind] += 1

@@ -1,0 +1,103 @@
+"""A client's samples as requests read them: batches, labels and weights of a view."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from rayfl.data.batches import BatchSource
+from rayfl.data.device_copy import to_tensor
+from rayfl.local.context import ClientContext
+from rayfl.local.data_view import DataView
+from rayfl.local.order import passes
+from rayfl.local.requests import Request
+from rayfl.local.sample_weights import sample_weights
+from rayfl.local.steps import batch_size
+from rayfl.tasks.task import Task
+
+Batch = tuple[Any, torch.Tensor]
+"""Inputs and labels."""
+
+SAMPLES_AT_ONCE = 256
+"""Batch size of passes over a client's samples that do not train."""
+
+
+def view_of(client: ClientContext, request: Request) -> DataView:
+    """The samples that a request is about."""
+    return client.data if request.data is None else request.data
+
+
+class ClientSamples:
+    """What every executor reads of clients' samples, in orders and with augmentations of the clients' own streams.
+
+    Args:
+        source: The samples.
+        device: Where batches are made.
+        task: What is learned.
+    """
+
+    def __init__(self, source: BatchSource, device: torch.device, task: Task) -> None:
+        self.source, self._device, self._task = source, device, task
+
+    def rows(self, client: ClientContext, view: DataView) -> np.ndarray:
+        """[n] the rows of a view's samples in their set."""
+        rows: np.ndarray = self.source.shard(client.id)[view.places]
+        return rows
+
+    def labels(self, client: ClientContext, view: DataView) -> torch.Tensor:
+        """The labels of a view's samples, in its order."""
+        return self.source.labels(self.rows(client, view), self.source.set_of(client.id))
+
+    def divisor(self, client: ClientContext, view: DataView) -> torch.Tensor | int:
+        """What the summed loss of all samples of a view is divided by."""
+        return self._task.divisor(self.labels(client, view))
+
+    def weights(self, client: ClientContext, view: DataView) -> torch.Tensor | None:
+        """[n] the weights of a view's samples, in its order, among all of the client's; None if all count alike."""
+        if client.local.sample_weights is None:
+            return None
+        weights = sample_weights(client.local.sample_weights, self.labels(client, client.data))
+        return weights[to_tensor(view.places, slice(None), self._device)]
+
+    def training_batches(self, client: ClientContext, view: DataView, number: int) -> Iterator[tuple[Any, ...]]:
+        """The batches of one training request, in an order and with an augmentation of its own streams.
+
+        Yields:
+            Inputs, labels, and the further views of the inputs that the task compares.
+        """
+        others = (f"augment view {place}" for place in range(1, self._task.views))
+        streams = list(enumerate(client.streams.numpy(purpose, number) for purpose in ("augment", *others)))
+        rows = self.rows(client, view)
+        size = batch_size(client.local, len(rows))
+        for places in self._passes(client, view, number):
+            augmented, own = view.augment is not False, self.source.set_of(client.id)
+            views = [
+                self.source.training_batches(rows[places], size, rng, augmented, own, place) for place, rng in streams
+            ]
+            for (x, y), *further in zip(*views, strict=True):
+                yield x, y, *(inputs for inputs, _ in further)
+
+    def _passes(self, client: ClientContext, view: DataView, number: int) -> Iterator[np.ndarray]:
+        """The places in the view that each epoch of a training request takes, in their order."""
+        balanced = client.local.sampling == "balanced"
+        classes = self.labels(client, view).cpu().numpy() if balanced else None
+        return passes(client.local, len(view), client.streams.numpy("order", number), classes)
+
+    def training_weights(self, client: ClientContext, view: DataView, number: int) -> Iterator[torch.Tensor]:
+        """The weights of the samples of every training batch."""
+        weights = self.weights(client, view)
+        assert weights is not None
+        for places in self._passes(client, view, number):
+            ordered, size = weights[to_tensor(places, slice(None), self._device)], batch_size(client.local, len(view))
+            yield from (ordered[start : start + size] for start in range(0, len(places), size))
+
+    def all_batches(self, client: ClientContext, view: DataView, number: int) -> Iterator[Batch]:
+        """One pass over a view that does not train; `number` is the query's, whose augmentation it draws if any."""
+        rows = self.rows(client, view)
+        if view.augment:
+            rng = client.streams.numpy("augment query", number)
+            return self.source.training_batches(rows, SAMPLES_AT_ONCE, rng, name=self.source.set_of(client.id))
+        return self.source.plain_batches(rows, SAMPLES_AT_ONCE, self.source.set_of(client.id))

@@ -1,0 +1,42 @@
+"""Local training on the host's resident model, with whatever gradients an executor computes."""
+
+from __future__ import annotations
+
+import torch
+
+from rayfl.engine.device import seed_torch
+from rayfl.local.context import ClientContext
+from rayfl.local.requests import LocalTraining
+from rayfl.local.selection import select
+from rayfl.local.sgd import StepGradient, train
+from rayfl.local.training_plan import plan_training
+from rayfl.models.flat import FlatModel
+
+
+def train_resident(
+    model: FlatModel,
+    gradients: StepGradient,
+    client: ClientContext,
+    request: LocalTraining,
+    samples: int,
+    number: int,
+) -> torch.Tensor:
+    """Trains a client's model in the resident one.
+
+    Args:
+        model: The resident model.
+        gradients: Computes the gradient of every step.
+        client: The client, which is told the steps' losses.
+        request: What it asks for.
+        samples: How many samples it trains on.
+        number: Of the training request in its update.
+
+    Returns:
+        A copy of the trained model vector.
+    """
+    plan = plan_training(client.local, select(client.train, model.module), model.module, samples)
+    model.load(request.start)
+    seed_torch(client.streams.torch_seed("model", number), model.vector.device)
+    client.add_losses(train(model, gradients, plan, request, client.local, client.lr))
+    model.check()
+    return model.vector.clone()

@@ -1,0 +1,211 @@
+"""The executor that trains several clients at once: their vectors are rows of one matrix, which vmap maps over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.func import functional_call
+from torch.nn.modules.dropout import _DropoutNd
+
+from rayfl.engine.device import seed_torch
+from rayfl.engine.executors.client_samples import ClientSamples, view_of
+from rayfl.engine.executors.executor import Requested
+from rayfl.engine.executors.stacked_terms import StackedTerms
+from rayfl.engine.torch_generators import TorchGenerators
+from rayfl.errors import DivergenceError
+from rayfl.local.context import ClientContext
+from rayfl.local.requests import LocalTraining
+from rayfl.local.selection import select
+from rayfl.local.sgd import check_finite
+from rayfl.local.training_plan import plan_training
+from rayfl.models.flat import FlatModel
+from rayfl.models.slot import Slot
+from rayfl.tasks.task import Task
+
+
+class Stacked:
+    """Trains clients by plain SGD together: one forward and one backward pass for a batch of each of them.
+
+    A step does to every row what `rayfl.local.sgd` does to the resident model. Batches that differ in length are filled
+    up with samples of weight zero, and clients with fewer steps than others drop out when theirs are done.
+
+    Args:
+        model: The resident model, of which only the module's structure is used.
+        samples: The clients' samples.
+        task: What is learned.
+        generators: PyTorch's, by client.
+    """
+
+    at_least = 2
+
+    def __init__(self, model: FlatModel, samples: ClientSamples, task: Task, generators: TorchGenerators) -> None:
+        self._model, self._samples, self._task, self._generators = model, samples, task, generators
+        self._stacks = (
+            task.per_sample
+            and task.views == 1
+            and type(task).objective is Task.objective
+            and not task.reads_features
+            and len(model.vector) == len(model.params)  # no buffers, nothing frozen
+            and not any(True for _ in model.module.buffers())
+            and not any(isinstance(module, _DropoutNd | nn.RNNBase) for module in model.module.modules())
+        )
+
+    def accepts(self, client: ClientContext, request: Any) -> bool:
+        """See `Executor.accepts`: training of the whole network by SGD, without terms of the batch."""
+        local = client.local
+        return (
+            self._stacks
+            and isinstance(request, LocalTraining)
+            and not request.terms
+            and len(view_of(client, request)) > 0
+            and select(client.train, self._model.module) is None
+            and local.dp is None
+            and local.is_plain_sgd
+            and local.accumulate == 1
+            and local.precision == "float32"
+            and local.unfreeze is None
+            and local.sample_weights is None
+            and local.sampling == "uniform"
+        )
+
+    def run(self, requests: Sequence[Requested]) -> list[Any]:
+        """See `Executor.run`."""
+        rows = sorted((self._row(place, one) for place, one in enumerate(requests)), key=lambda row: -row.steps)
+        matrix = torch.stack([row.request.start for row in rows])
+        losses = self._train(rows, matrix)
+        results: list[Any] = [None] * len(rows)
+        for row, params, of_row in zip(rows, matrix, losses, strict=True):
+            of_row = of_row[: row.steps]
+            try:
+                check_finite(of_row, params, row.steps)
+            except DivergenceError as error:
+                results[row.place] = error
+                continue
+            row.client.add_losses(of_row)
+            results[row.place] = params.clone()
+        return results
+
+    def _row(self, place: int, requested: Requested) -> _Row:
+        client, request, view = requested.client, requested.request, view_of(requested.client, requested.request)
+        plan = plan_training(client.local, None, self._model.module, len(view))
+        self._generators.enter(client)
+        # as one by one, though nothing that stacks draws here: the algorithm may, afterwards
+        seed_torch(client.streams.torch_seed("model", requested.number), self._model.vector.device)
+        batches = self._samples.training_batches(client, view, requested.number)
+        rates = [client.lr * rate for rate in plan.rates]
+        return _Row(place, client, request, len(plan.batches), rates, batches)
+
+    def _train(self, rows: Sequence[_Row], matrix: torch.Tensor) -> list[list[float]]:
+        """Trains the rows of a matrix of models in place, those with the most steps first; the losses of each."""
+        gradient = torch.zeros_like(matrix)
+        velocity = torch.zeros_like(matrix) if rows[0].client.local.momentum else None
+        terms = StackedTerms([row.request.gradient for row in rows], matrix)
+        after_step = StackedTerms([row.request.after_step for row in rows], matrix)
+        decay = matrix.new_tensor([[row.client.local.weight_decay + row.request.weight_decay] for row in rows])
+        losses = matrix.new_zeros(len(rows), rows[0].steps)
+        self._model.module.train()
+        for step in range(rows[0].steps):
+            active = sum(row.steps > step for row in rows)
+            params, slope = matrix[:active], gradient[:active]
+            losses[:active, step] = self._gradients(rows[:active], params, slope)
+            rates = matrix.new_tensor([[row.rates[step]] for row in rows[:active]])
+            with torch.no_grad():
+                self._step(rows[0].client, params, slope, velocity, terms, decay[:active])
+                params.addcmul_(slope if velocity is None else velocity[:active], rates, value=-1.0)
+                after_step.add(params, params, -rates)
+        found: list[list[float]] = losses.tolist()
+        return found
+
+    def _gradients(self, rows: Sequence[_Row], params: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+        """Leaves the gradient of each row's mean loss of its next batch in `gradient`; the losses."""
+        drawn = []
+        for row in rows:
+            self._generators.enter(row.client)  # an augmentation may draw
+            drawn.append(next(row.batches))
+        labels = [y for _, y in drawn]
+        widest = max(map(len, labels))
+        counted = torch.stack([_counted(y, widest) for y in labels]).to(params.dtype)
+        divisors = torch.stack([torch.as_tensor(self._task.divisor(y), device=params.device) for y in labels])
+        tensors = {slot.name: _stacked(slot, params).detach().requires_grad_() for slot in self._model.layout}
+        losses = torch.vmap(self._summed_loss)(
+            tensors, _stacked_inputs([x for x, _ in drawn], widest), _padded(labels, widest), counted
+        )
+        losses = losses / divisors
+        found = torch.autograd.grad(losses.sum(), list(tensors.values()), materialize_grads=True)
+        for slot, values in zip(self._model.layout, found, strict=True):
+            _stacked(slot, gradient).copy_(values)
+        return losses.detach()
+
+    def _summed_loss(
+        self, tensors: dict[str, torch.Tensor], x: Any, y: torch.Tensor, counted: torch.Tensor
+    ) -> torch.Tensor:
+        """The loss of one client's batch, summed over the samples that count."""
+        outputs = functional_call(self._model.module, tensors, (x,))
+        return torch.where(counted > 0, self._task.loss(outputs, y, "none"), 0).sum()
+
+    @staticmethod
+    def _step(
+        client: ClientContext,
+        params: torch.Tensor,
+        gradient: torch.Tensor,
+        velocity: torch.Tensor | None,
+        terms: StackedTerms,
+        decay: torch.Tensor,
+    ) -> None:
+        """What a step does to the gradients before they move the parameters; options are the same for all clients."""
+        local = client.local
+        terms.add(gradient, params)
+        if local.clip_value is not None:
+            gradient.clamp_(-local.clip_value, local.clip_value)
+        if local.clip_norm is not None:
+            gradient.mul_((local.clip_norm / (gradient.norm(dim=1, keepdim=True) + 1e-6)).clamp(max=1.0))
+        gradient.addcmul_(params, decay)
+        if velocity is not None:
+            velocity[: len(params)].mul_(local.momentum).add_(gradient)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One client's training.
+
+    Attributes:
+        place: Of its request among those that came with it.
+        client: The client.
+        request: What it asks for.
+        steps: How many steps it takes.
+        rates: [steps] the learning rates.
+        batches: Its batches, one a step.
+    """
+
+    place: int
+    client: ClientContext
+    request: LocalTraining
+    steps: int
+    rates: Sequence[float]
+    batches: Iterator[tuple[Any, ...]]
+
+
+def _stacked(slot: Slot, matrix: torch.Tensor) -> torch.Tensor:
+    """A slot of every row, [rows, *shape], as a view into the matrix."""
+    part = matrix[:, slot.offset : slot.offset + slot.size]
+    return part.as_strided((len(matrix), *slot.shape), (matrix.stride(0), *slot.strides), part.storage_offset())
+
+
+def _stacked_inputs(inputs: Sequence[Any], length: int) -> Any:
+    if isinstance(inputs[0], dict):
+        return {name: _padded([of_client[name] for of_client in inputs], length) for name in inputs[0]}
+    return _padded(inputs, length)
+
+
+def _padded(batches: Sequence[torch.Tensor], length: int) -> torch.Tensor:
+    """Batches of one length in one tensor; short ones repeat their first sample, for which any network is defined."""
+    return torch.stack([torch.cat([one, one[:1].expand(length - len(one), *one.shape[1:])]) for one in batches])
+
+
+def _counted(labels: torch.Tensor, length: int) -> torch.Tensor:
+    """[length] 1 for the samples of a batch, 0 for what fills it up."""
+    return torch.arange(length, device=labels.device) < len(labels)

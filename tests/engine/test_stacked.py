@@ -1,0 +1,254 @@
+"""Stacked training against one client after the other: the same up to the order of sums, the same bits on any hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rayfl.config.local import Local
+from rayfl.data.batches import Batch, BatchSource
+from rayfl.engine.client_updates import ClientUpdates
+from rayfl.engine.executors.client_samples import ClientSamples
+from rayfl.engine.executors.executor import Executor, Requested
+from rayfl.engine.executors.one_by_one import OneByOne
+from rayfl.engine.executors.stacked import Stacked
+from rayfl.engine.failed_update import UpdateErrors
+from rayfl.engine.initial_model import build_network
+from rayfl.engine.job import Job
+from rayfl.engine.state_store import MemoryStore
+from rayfl.engine.torch_generators import TorchGenerators
+from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, ClientStreams, UpdatePlan
+from rayfl.local.requests import Affine, ClientUpdate, LocalTraining, LossTerm
+from rayfl.models.flat import FlatModel
+from rayfl.planning.events import RoundDone
+from tests.engine.scenes import cast, prepared, run_on_hosts
+from tests.engine.unequal_images import COHORT
+from tests.local.bench import Bench
+
+CPU = torch.device("cpu")
+MLP: Mapping[str, Any] = {"name": "mlp", "hidden": [20]}
+LENET: Mapping[str, Any] = {"name": "lenet5"}
+LOCAL = {"epochs": 2, "batch_size": 4, "lr": 0.1}
+ALGORITHMS: list[dict[str, Any]] = [
+    {"name": "fedavg"},
+    {"name": "fedprox", "mu": 0.1},
+    {"name": "scaffold"},
+    {"name": "feddyn", "alpha": 0.1},
+]
+EVERY_OPTION = LOCAL | {
+    "momentum": 0.5,
+    "weight_decay": 0.01,
+    "clip_norm": 0.5,
+    "clip_value": 0.1,
+    "drop_last": True,
+    "steps": {"uniform": [1, 4]},
+    "lr_schedule": {"name": "cosine"},
+}
+
+
+def job(at_once: int, model: Mapping[str, Any], rounds: int = 1, local: Mapping[str, Any] = LOCAL, **phase: Any) -> Job:
+    """Rounds of clients who have from 3 to 20 samples; several of them share a bucket."""
+    cohort = {"explicit": [list(COHORT)]}
+    return prepared(
+        data={"name": "tests.engine.unequal_images:load"},
+        model=model,
+        phases=[{"name": "federated", "rounds": rounds, "cohort": cohort, "local": local} | phase],
+        evaluation={"every": 100},
+        numerics={"clients_at_once": at_once},
+    )
+
+
+@pytest.fixture
+def stacked(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The clients of every stacked training, as they come."""
+    groups, run = [], Stacked.run
+
+    def noted(self: Stacked, requests: Sequence[Requested]) -> list[Any]:
+        groups.append([requested.client.id for requested in requests])
+        return run(self, requests)
+
+    monkeypatch.setattr(Stacked, "run", noted)
+    return groups
+
+
+def distance(one: np.ndarray, other: np.ndarray) -> float:
+    return float(np.abs(one - other).max())
+
+
+@pytest.mark.parametrize("model", [MLP, LENET], ids=["mlp", "lenet5"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda algorithm: str(algorithm["name"]))
+def test_a_round_is_that_of_one_by_one_and_has_the_same_bits_on_any_number_of_hosts(
+    stacked: list[list[int]], model: Mapping[str, Any], algorithm: dict[str, Any]
+) -> None:
+    expected, _ = run_on_hosts(job(1, model, algorithm=algorithm), 1)
+    assert not stacked
+    found, events = run_on_hosts(job(3, model, algorithm=algorithm), 1)
+    assert sorted(map(len, stacked)) == ([2, 2, 3] if algorithm["name"] in ("scaffold", "feddyn") else [2, 3, 3])
+    assert distance(found, expected) <= 1e-5
+    for hosts in (2, 3):
+        again, seen = run_on_hosts(job(3, model, algorithm=algorithm), hosts)
+        assert np.array_equal(again, found)
+        assert [event.train_loss for event in seen if isinstance(event, RoundDone)] == [
+            event.train_loss for event in events if isinstance(event, RoundDone)
+        ]
+
+
+@pytest.mark.parametrize("model", [MLP, LENET], ids=["mlp", "lenet5"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda algorithm: str(algorithm["name"]))
+def test_a_round_from_states_that_others_left_is_that_of_one_by_one(
+    stacked: list[list[int]], model: Mapping[str, Any], algorithm: dict[str, Any]
+) -> None:
+    one_by_one = job(1, model, rounds=4, algorithm=algorithm)
+    scheduler, _ = cast(one_by_one, 2)
+    events = scheduler.run()
+    for event in events:
+        if isinstance(event, RoundDone) and event.round == 3:
+            break
+    store = MemoryStore()
+    snapshot = scheduler.snapshot(store)
+    results = []
+    for made in (one_by_one, job(3, model, rounds=4, algorithm=algorithm)):
+        goes_on, server = cast(made, 1)
+        goes_on.restore(snapshot, store)
+        assert [event.round for event in goes_on.run() if isinstance(event, RoundDone)] == [4]
+        results.append(server.committed()[1])
+    assert len(stacked) == 3
+    assert distance(*results) <= 1e-5
+
+
+def test_every_option_of_plain_sgd_is_that_of_one_by_one(stacked: list[list[int]]) -> None:
+    expected, _ = run_on_hosts(job(1, LENET, 2, EVERY_OPTION, algorithm=ALGORITHMS[1]), 1)
+    found, _ = run_on_hosts(job(3, LENET, 2, EVERY_OPTION, algorithm=ALGORITHMS[1]), 1)
+    assert len(stacked) == 6
+    assert distance(found, expected) <= 1e-5
+
+
+def test_terms_and_weight_decay_of_each_client_are_its_own() -> None:
+    def update(client: ClientContext, initial: torch.Tensor) -> ClientUpdate[torch.Tensor]:
+        ones = torch.ones(client.num_params) * (initial[: client.num_params] != 0)
+        linear, pull, both = Affine(ones), Affine(quadratic=0.5), Affine(0.1 * ones, 0.2, ones * client.id)
+        terms = ((linear,), (), (pull, both))[client.id % 3]
+        decay = 0.1 * (client.id % 2)
+        trained: torch.Tensor = yield LocalTraining(initial, terms, after_step=terms[::-1], weight_decay=decay)
+        return trained
+
+    trained = []
+    for executors in ((OneByOne,), (Stacked, OneByOne)):
+        bench = Bench(*executors, model=MLP)
+        group = [bench.client(number, LOCAL | {"momentum": 0.5}) for number in (3, 4, 5, 6, 8)]
+        trained.append(bench.run_together(group, partial(update, initial=bench.initial)))
+        assert all(client.losses for client in group)
+    for one, other in zip(*trained, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+
+
+def test_what_is_not_plain_sgd_on_the_whole_of_a_plain_network_is_left_to_others() -> None:
+    bench = Bench(model=MLP)
+    parts: Any = bench.model, None, bench.task, None
+    plain, request = bench.client(3, LOCAL), LocalTraining(bench.initial)
+    term: LossTerm = lambda batch: batch.outputs.square().mean()  # noqa: E731
+    assert Stacked(*parts).accepts(plain, request)
+    assert not Stacked(*parts).accepts(plain, replace(request, terms=(term,)))
+    assert not Stacked(*parts).accepts(bench.client(3, LOCAL, train=("head",)), request)
+    for option in ({"optimizer": "adam"}, {"precision": "bf16"}, {"accumulate": 2}, {"sample_weights": "balanced"}):
+        assert not Stacked(*parts).accepts(bench.client(3, LOCAL | option), request)
+    for network in ("batch_norm", "dropout", "recurrent"):
+        other = Bench(model={"name": f"{__name__}:Other", "kind": network})
+        parts = other.model, None, other.task, None
+        assert not Stacked(*parts).accepts(other.client(3, LOCAL), LocalTraining(other.initial))
+
+
+class Other(torch.nn.Module):
+    """A network with one layer that does not stack."""
+
+    def __init__(self, num_classes: int, kind: str) -> None:
+        super().__init__()
+        layers = {"batch_norm": torch.nn.BatchNorm1d(4), "dropout": torch.nn.Dropout(), "recurrent": torch.nn.GRU(4, 4)}
+        self.one, self.last = layers[kind], torch.nn.Linear(4, num_classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        entering = self.one(x)
+        logits: torch.Tensor = self.last(entering[0] if isinstance(entering, tuple) else entering)
+        return logits
+
+
+class InDouble(BatchSource):
+    """Batches in float64."""
+
+    def training_batches(self, *args: Any, **kwargs: Any) -> Iterator[Batch]:
+        for x, y in super().training_batches(*args, **kwargs):
+            yield x.double(), y
+
+
+def rounds_in_double(
+    made: Job, kinds: Sequence[type[OneByOne] | type[Stacked]], prox: float, monkeypatch: pytest.MonkeyPatch
+) -> torch.Tensor:
+    """What three rounds of plain means leave, everything being float64."""
+    workload = made.workloads[0]
+    network = build_network(made.scenario, workload.network, workload.store, workload.num_outputs)
+    with monkeypatch.context() as patch:
+        patch.setattr("rayfl.models.layout._check_values", lambda *_: None)
+        torch.set_default_dtype(torch.float64)
+        try:
+            model = FlatModel(network.double(), CPU)
+        finally:
+            torch.set_default_dtype(torch.float32)
+    vector, source, generators = model.vector.clone(), InDouble(workload.store, CPU), TorchGenerators(CPU)
+    samples = ClientSamples(source, CPU, workload.task)
+    chain: list[Executor] = [kind(model, samples, workload.task, generators) for kind in kinds]
+    network_of_all = ClientNetwork(model, model.buffers, lambda seed: vector)
+    local = made.scenario.phases[0].local
+    assert isinstance(local, Local)
+
+    def update(client: ClientContext, start: torch.Tensor) -> ClientUpdate[torch.Tensor]:
+        trained: torch.Tensor = yield LocalTraining(start, gradient=(Affine(quadratic=prox, centre=start),))
+        return trained
+
+    for number in (1, 2, 3):
+        group = [
+            ClientContext(
+                UpdatePlan(local, local.lr),
+                ClientFacts(client, source.num_samples(client), 1.0, ClientStreams(7, 0, number, 0, client)),
+                network_of_all,
+            )
+            for client in COHORT
+        ]
+        updates = ClientUpdates(chain, generators)
+        vectors = updates.run(group, partial(update, start=vector), UpdateErrors(0, "double", number))
+        vector = torch.stack(vectors).mean(dim=0)
+    return vector
+
+
+WILD = LOCAL | {"lr": 0.5, "epochs": 5}
+"""Under which single roundings decide which units of LeNet-5 are active after three rounds."""
+
+
+def test_in_float64_three_rounds_of_lenet5_agree_to_a_billionth(monkeypatch: pytest.MonkeyPatch) -> None:
+    for local in (LOCAL, WILD):
+        made = job(1, LENET, local=local)
+        one = rounds_in_double(made, (OneByOne,), 0.1, monkeypatch)
+        other = rounds_in_double(made, (Stacked,), 0.1, monkeypatch)
+        assert one.dtype == other.dtype == torch.float64
+        assert distance(one.numpy(), other.numpy()) <= 1e-9
+        assert distance(one.numpy(), made.workloads[0].initial.vector) > 0.01
+
+
+def test_in_float32_it_strays_no_further_than_one_by_one_does_from_a_start_beside_its_own() -> None:
+    made = job(1, LENET, 3, WILD)
+    one, _ = run_on_hosts(made, 1)
+    strays = distance(run_on_hosts(job(3, LENET, 3, WILD), 1)[0], one)
+    assert any(distance(run_on_hosts(perturbed(made, seed), 1)[0], one) > strays / 10 for seed in range(8))
+
+
+def perturbed(made: Job, seed: int) -> Job:
+    """The same job from initial weights that are 4e-8 away."""
+    (workload,), rng = made.workloads, np.random.default_rng(seed)
+    start = workload.initial.vector
+    moved = start + 4e-8 * rng.standard_normal(len(start)).astype(np.float32) * (start != 0)
+    return replace(made, workloads=[replace(workload, initial=replace(workload.initial, vector=moved))])
