@@ -82,6 +82,11 @@ class BatchSource:
         return len(self.shard(client))
 
     @property
+    def augments(self) -> bool:
+        """Whether the scenario augments training samples."""
+        return bool(self._pipeline.steps)
+
+    @property
     def mean_samples(self) -> float:
         """How many training samples a client has on average."""
         return float(self._store.train_shards.offsets[-1]) / self._store.num_clients
@@ -114,7 +119,12 @@ class BatchSource:
             yield self.batch(name, rows[start : start + batch_size])
 
     def training_batches(
-        self, rows: np.ndarray, batch_size: int, rng: np.random.Generator, augment: bool = True, name: str = "train"
+        self,
+        rows: np.ndarray,
+        batch_size: int,
+        rng: np.random.Generator | None,
+        augment: bool = True,
+        name: str = "train",
     ) -> Iterator[Batch]:
         """One pass over samples in the given order.
 
@@ -125,7 +135,7 @@ class BatchSource:
         Args:
             rows: [n] integers, rows of the set of samples in the order in which they are trained on.
             batch_size: Samples of a batch; the last one may have fewer.
-            rng: Where the augmentation draws from, batch after batch.
+            rng: Where the augmentation draws from, batch after batch; None will do where nothing is augmented.
             augment: Whether to apply the scenario's augmentation.
             name: Of the set: "train", or "server" for what the server trains on.
 
@@ -136,12 +146,13 @@ class BatchSource:
             yield from self.plain_batches(rows, batch_size, name)
             return
         x, y = self._reader(name).fetch(rows)
-        if isinstance(x, dict) or not (augment and self._pipeline.steps):
+        if isinstance(x, dict) or not (augment and self.augments):
             for start in range(0, len(rows), batch_size):
                 part = slice(start, start + batch_size)
                 inputs = {key: tensor[part] for key, tensor in x.items()} if isinstance(x, dict) else x[part]
                 yield self._finished(inputs), y[part]
             return
+        assert rng is not None
         _, height, width, channels = x.shape
         drawn = self._pipeline.draw(len(rows), batch_size, (height, width, channels), rng)
         draws = None if drawn is None else to_device(drawn, self._device)

@@ -109,11 +109,11 @@ class OneByOne:
             Inputs, labels, and the further views of the inputs that the task compares.
         """
         others = (f"augment view {place}" for place in range(1, self._task.views))
-        streams = [client.streams.numpy(purpose, number) for purpose in ("augment", *others)]
-        rows = self._rows(client, view)
+        augmented = view.augment is not False and self._source.augments
+        streams = [client.streams.numpy(purpose, number) if augmented else None for purpose in ("augment", *others)]
+        rows, own = self._rows(client, view), self._source.set_of(client.id)
         size = batch_size(client.local, len(rows))
         for places in _passes(client, len(rows), number):
-            augmented, own = view.augment is not False, self._source.set_of(client.id)
             views = [self._source.training_batches(rows[places], size, rng, augmented, own) for rng in streams]
             for (x, y), *further in zip(*views, strict=True):
                 yield x, y, *(inputs for inputs, _ in further)
