@@ -140,8 +140,9 @@ class ClientContext:
         noise_multiplier: float | None = None,
     ) -> None:
         self.id, self.num_samples, self.relative_size = id, num_samples, relative_size
-        once_a_round = replace(streams, exchange=0)  # every exchange of a round has the same numbers
-        self.local, self.lr, self.streams, self.state = drawn(local, once_a_round.numpy), lr, streams, state
+        # every exchange of a round has the same numbers
+        self.local = drawn(local, lambda purpose: replace(streams, exchange=0).numpy(purpose))
+        self.lr, self.streams, self.state = lr, streams, state
         self.train = train
         self.initial_buffers, self.first_model = initial_buffers, first_model
         self.data = DataView(np.arange(num_samples))
