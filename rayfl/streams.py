@@ -30,7 +30,8 @@ def stream(seed: int, purpose: str, *counters: int) -> np.random.Generator:
         purpose: What the numbers are for.
         counters: Whatever tells the streams of this purpose apart, such as phase and round.
     """
-    return np.random.Generator(np.random.Philox(_Key(_digest(seed, purpose, counters))))
+    key: Any = _Key(_digest(seed, purpose, counters))  # NumPy takes it, though its type hints do not say so
+    return np.random.Generator(np.random.Philox(key))
 
 
 def torch_seed(seed: int, purpose: str, *counters: int) -> int:
