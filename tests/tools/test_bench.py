@@ -19,7 +19,7 @@ from rayfl.models.lenet5 import LeNet5
 from rayfl.planning.events import RoundDone, Traffic
 from tools.bench import clients, naive, parallel, relay, update
 from tools.bench.data import images, points
-from tools.bench.processes import anonymous_bytes, descendants
+from tools.bench.processes import PARTS, RAYS_OWN, anonymous_bytes, descendants, processor_seconds
 from tools.bench.rounds import job_of
 from tools.bench.table import Row, as_markdown, print_table
 
@@ -79,6 +79,28 @@ def test_an_update_takes_one_step_of_the_same_network_as_the_bare_loop(name: str
     sizes = job.result.population.sizes
     assert {update_steps(job.scenario.phases[0].local, int(size)) for size in sizes} == {1}
     assert torch.equal(model.vector, before), "the bare loop trains a copy"
+
+
+def test_processor_time_is_counted_for_this_process_and_for_those_under_it() -> None:
+    assert processor_seconds().keys() == set(PARTS)
+    burn = "sum(i * i for i in range(3_000_000)); print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        before = processor_seconds()
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert processor_seconds()[RAYS_OWN] > before[RAYS_OWN], "what no actor is counts as Ray's own"
+        child.communicate(b"\n")
+
+
+def test_processor_time_of_a_round_is_the_median_over_the_repetitions() -> None:
+    rounds = parallel.ROUNDS - 1
+    each = {"hosts": 0.3 * rounds, "server": 0.1 * rounds}
+    taken = [{part: factor * each.get(part, 0.0) for part in PARTS} for factor in (1, 1, 7)]
+    rows = {row.name.rpartition(", ")[2]: row for row in parallel.processor_rows(taken)}
+    assert rows["hosts"].figure == pytest.approx(300)
+    assert rows["server"].figure == pytest.approx(100)
+    assert rows["server"].detail == "25.0% of all"
+    assert rows[RAYS_OWN].figure == 0
 
 
 def test_a_hop_is_timed_within_its_own_phase() -> None:

@@ -68,7 +68,8 @@ def scenario(problem: Problem) -> dict[str, Any]:
 def updates(job: Job, model: FlatModel) -> Callable[[int], None]:
     """A call that carries out the updates of a round, as a host does: from the sent vector to the cohort's sums."""
     host = Host(0, job.scenario, job.workloads)
-    exchange = Exchange(build_algorithm(job.scenario.phases[0]).client_update, model.vector.numpy().copy())
+    algorithm: Any = build_algorithm(job.scenario.phases[0])
+    exchange = Exchange(algorithm.client_update, model.vector.numpy().copy())
 
     def run(number: int) -> None:
         clients = [(number * TURN + place) % CLIENTS for place in range(TURN)]
