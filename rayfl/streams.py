@@ -14,9 +14,12 @@ them (permutations, normal variates) may change with their versions.
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+from numpy.random.bit_generator import ISeedSequence
 
 
 def stream(seed: int, purpose: str, *counters: int) -> np.random.Generator:
@@ -27,8 +30,8 @@ def stream(seed: int, purpose: str, *counters: int) -> np.random.Generator:
         purpose: What the numbers are for.
         counters: Whatever tells the streams of this purpose apart, such as phase and round.
     """
-    key = int.from_bytes(_digest(seed, purpose, counters), "little")
-    return np.random.Generator(np.random.Philox(key=key))
+    key: Any = _Key(_digest(seed, purpose, counters))  # NumPy takes it, though its type hints do not say so
+    return np.random.Generator(np.random.Philox(key))
 
 
 def torch_seed(seed: int, purpose: str, *counters: int) -> int:
@@ -71,6 +74,23 @@ def _client_counters(phase: int, round: int, client: int, exchange: int, request
 
 
 def _digest(seed: int, purpose: str, counters: tuple[int, ...]) -> bytes:
-    """The 16 bytes of a key. Quoting the purpose keeps its slashes apart from those between the parts of a key."""
-    text = f"{seed}/{quote(purpose, safe='')}/" + "/".join(str(counter) for counter in counters)
+    """The 16 bytes of a key."""
+    text = f"{seed}/{_quoted(purpose)}/" + "/".join(map(str, counters))
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+class _Key(ISeedSequence):
+    """The key of a generator; given as `key`, NumPy would first ask the operating system for a seed."""
+
+    def __init__(self, digest: bytes) -> None:
+        self._words = np.frombuffer(digest, "<u8")
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint64) -> np.ndarray:
+        """The two words of the key, whatever number is asked for: Philox wants no other."""
+        return self._words
+
+
+@lru_cache
+def _quoted(purpose: str) -> str:
+    """Keeps the slashes of a purpose apart from those between the parts of a key."""
+    return quote(purpose, safe="")

@@ -21,6 +21,7 @@ from rayfl.config.local import RATE_KEYS
 from rayfl.config.section import check_idle
 from rayfl.errors import DivergenceError
 from rayfl.local.data_view import DataView
+from rayfl.local.finite import all_finite
 from rayfl.local.requests import Gradient, LossAndGradient
 from rayfl.local.steps import batch_size
 
@@ -84,7 +85,7 @@ class PerFedAvg(Algorithm):
         for step, batches in enumerate(_batches(client)):
             losses[step], gradient = yield from self._meta_gradient(trained, *batches)
             trained[: client.num_params] -= client.lr * gradient
-        if not bool(losses.isfinite().all() and trained.isfinite().all()):
+        if not (all_finite(losses) and all_finite(trained)):
             raise DivergenceError(
                 f"training diverged: a loss or a parameter is not finite after {client.steps} steps; a smaller lr or "
                 "inner_lr may help"

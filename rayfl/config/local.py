@@ -226,7 +226,7 @@ class Local(Section):
     @property
     def is_plain_sgd(self) -> bool:
         """Whether a step is lr times the gradient, with heavy-ball momentum and coupled weight decay at most."""
-        return self.optimizer == Named(name="sgd")
+        return self.optimizer.name == "sgd" and not self.optimizer.options
 
 
 class ServerTraining(Local):

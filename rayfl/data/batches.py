@@ -84,6 +84,11 @@ class BatchSource:
         return len(self.shard(client))
 
     @property
+    def augments(self) -> bool:
+        """Whether the scenario augments training samples."""
+        return any(pipeline.steps for pipeline in self._pipelines)
+
+    @property
     def mean_samples(self) -> float:
         """How many training samples a client has on average."""
         return float(self._store.train_shards.offsets[-1]) / self._store.num_clients
@@ -119,7 +124,7 @@ class BatchSource:
         self,
         rows: np.ndarray,
         batch_size: int,
-        rng: np.random.Generator,
+        rng: np.random.Generator | None,
         augment: bool = True,
         name: str = "train",
         view: int = 0,
@@ -133,7 +138,7 @@ class BatchSource:
         Args:
             rows: [n] integers, rows of the set of samples in the order in which they are trained on.
             batch_size: Samples of a batch; the last one may have fewer.
-            rng: Where the augmentation draws from, batch after batch.
+            rng: Where the augmentation draws from, batch after batch; None will do where nothing is augmented.
             augment: Whether to apply the scenario's augmentation.
             name: Of the set: "train", or "server" for what the server trains on.
             view: Whose augmentation, where the views of a batch differ in that.
@@ -152,6 +157,7 @@ class BatchSource:
                 inputs = {key: tensor[part] for key, tensor in x.items()} if isinstance(x, dict) else x[part]
                 yield self._finished(inputs), y[part]
             return
+        assert rng is not None
         _, height, width, channels = x.shape
         drawn = pipeline.draw(len(rows), batch_size, (height, width, channels), rng)
         draws = None if drawn is None else to_device(drawn, self._device)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import torch
 
@@ -14,7 +16,7 @@ def to_tensor(array: Array, rows: np.ndarray | slice, device: torch.device) -> t
     `torch.from_numpy` on a read-only array would make a writable alias of memory that other processes share.
     """
     count = len(rows) if isinstance(rows, np.ndarray) else len(range(*rows.indices(len(array))))
-    tensor = torch.empty((count, *array.shape[1:]), dtype=torch.from_numpy(np.empty(0, array.dtype)).dtype)
+    tensor = torch.empty((count, *array.shape[1:]), dtype=_torch_dtype(array.dtype))
     if isinstance(rows, np.ndarray) and isinstance(array, np.ndarray):
         np.take(array, rows, axis=0, out=tensor.numpy(), mode="clip")  # other modes go through a second buffer
     else:
@@ -27,3 +29,8 @@ def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
+
+
+@cache
+def _torch_dtype(dtype: np.dtype) -> torch.dtype:
+    return torch.from_numpy(np.empty(0, dtype)).dtype

@@ -103,13 +103,16 @@ class ExactSum:
             self._chunks = [_Bins(chunk, self._bits) for chunk in torch.split(self._total, step) if len(chunk)]
         if values.shape != self._total.shape:
             raise SumRangeError(f"its '{self._name}' has {values.numel()} values, that of others {self._total.numel()}")
-        for chunk, bins in zip(torch.split(values, step), self._chunks, strict=False):
-            # adding and subtracting the constant rounds values smaller than `usual` to multiples of 2**-s
-            terms = chunk.to(torch.float64, copy=True).mul_(weight).add_(magic).sub_(magic)
-            low, high = torch.stack(terms.aminmax()).tolist()
-            largest = max(-low, high)
+        if not self._chunks:
+            return
+        low, high = map(float, values.aminmax())
+        # rounded as the terms are: their largest magnitude
+        largest = max(-low, high) * abs(weight) + magic - magic
+        for start, bins in zip(range(0, len(values), step), self._chunks, strict=True):
+            chunk = values[start : start + step]
             if largest < usual:
-                bins.add(terms, largest)
+                # adding and subtracting the constant rounds values smaller than `usual` to multiples of 2**-s
+                bins.add(chunk.to(torch.float64, copy=True).mul_(weight).add_(magic).sub_(magic), largest)
             else:  # also taken when `largest` is NaN
                 self._add_large(chunk, weight, bins)
 
@@ -148,6 +151,16 @@ class ExactSum:
             rest.sub_(terms)
             bins.add(terms, bound, number)
             bound = unit / 2
+
+
+def in_units(number: float, fraction_bits: int) -> int:
+    """A number rounded as contributions are, in units of 2**-fraction_bits: an integer, whose sums are exact as well.
+
+    Args:
+        number: Below `LARGEST` in magnitude.
+        fraction_bits: As for `ExactSum`.
+    """
+    return round(math.ldexp(number, fraction_bits))
 
 
 class _Bins:

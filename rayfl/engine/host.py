@@ -26,6 +26,7 @@ from rayfl.engine.state_store import StateStore, StoredState
 from rayfl.engine.threads import use_threads
 from rayfl.errors import RayflError
 from rayfl.local.context import ClientContext
+from rayfl.local.finite import all_finite
 from rayfl.local.requests import ClientUpdate
 from rayfl.planning.events import Evaluated
 from rayfl.planning.phase_plan import Protection, plan_phases
@@ -187,7 +188,7 @@ class Host:
         def update(client: ClientContext) -> ClientUpdate[torch.Tensor]:
             client.sent = (vector,)
             left = yield from algorithm.relay(client, vector)
-            if left.shape != vector.shape or not bool(torch.isfinite(left).all()):
+            if left.shape != vector.shape or not all_finite(left):
                 raise RayflError("its update left no model: another length, or values that are not finite")
             report.add(client, traffic)
             return hidden_model(hiding, vector, left, client.streams) if hiding else left

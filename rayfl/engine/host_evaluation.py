@@ -17,6 +17,7 @@ from rayfl.engine.resident import Resident
 from rayfl.engine.scoring import Score
 from rayfl.errors import RayflError
 from rayfl.local.context import ClientContext, ClientState, ClientStreams, UpdatePlan
+from rayfl.local.finite import all_finite
 from rayfl.local.requests import ClientUpdate, LocalTraining
 from rayfl.planning.phase_plan import PhasePlan, scores_personal_models
 from rayfl.planning.round_index import RoundIndex
@@ -94,7 +95,7 @@ class HostEvaluation:
                 state = ClientState(kept, frozenset(plan.client_state))
                 client = resident.context(client_id, update, streams, state)
                 personal = plan.algorithm.personal_model(client, vector)
-                if personal.shape != vector.shape or not bool(torch.isfinite(personal).all()):
+                if personal.shape != vector.shape or not all_finite(personal):
                     raise RayflError("its personal_model is no model: another length, or values that are not finite")
                 resident.model.load(personal)
                 scores += [resident.score(part) for part in parts]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfl.engine.exact_sum import NotFiniteError, SumRangeError
+from rayfl.local.finite import all_finite
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,7 +41,7 @@ class Maximum:
         if self._largest is not None and values.shape != self._largest.shape:
             lengths = f"{values.numel()} values, that of others {self._largest.numel()}"
             raise SumRangeError(f"its '{self._name}' has {lengths}")
-        if not bool(values.isfinite().all()):
+        if not all_finite(values):
             raise NotFiniteError(self._name)
         self._largest = values if self._largest is None else self._largest.maximum(values)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -11,9 +10,10 @@ import numpy as np
 
 from rayfl.algorithms.exchange import Answer, Answers
 from rayfl.algorithms.updates import Updates
-from rayfl.engine.exact_sum import ExactSum, NotFiniteError, PartialSum, combine
+from rayfl.engine.exact_sum import LARGEST, ExactSum, NotFiniteError, PartialSum, combine, in_units
 from rayfl.engine.maximum import Maximum, combine_maxima
 from rayfl.errors import RayflError
+from rayfl.local.finite import all_finite
 
 if TYPE_CHECKING:
     import torch
@@ -42,7 +42,7 @@ class HostAnswers:
 
     Attributes:
         count: How many clients answered here.
-        weight: The sum of their weights.
+        weight: The sum of their weights, in units of 2**-fraction_bits.
         totals: Weighted sums.
         sums: Plain sums, those of diagnostics among them.
         maxima: Largest values, float64.
@@ -50,7 +50,7 @@ class HostAnswers:
     """
 
     count: int
-    weight: PartialSum
+    weight: int
     totals: dict[str, PartialSum]
     sums: dict[str, PartialSum]
     maxima: dict[str, np.ndarray]
@@ -66,8 +66,7 @@ class Reduction:
     """
 
     def __init__(self, fraction_bits: int, each: bool = False) -> None:
-        self._bits, self._count = fraction_bits, 0
-        self._weight = ExactSum("weight", fraction_bits)
+        self._bits, self._count, self._weight = fraction_bits, 0, 0
         self._totals: dict[str, ExactSum] = {}
         self._sums: dict[str, ExactSum] = {}
         self._maxima: dict[str, Maximum] = {}
@@ -96,10 +95,10 @@ class Reduction:
             if mine.keys() != others.keys():
                 known = [*self._totals, *self._sums, *self._maxima]
                 raise RayflError(f"it answered with {sorted(vectors)}, others with {sorted(known)}")
-        if not 0 <= answer.weight < math.inf:  # also when it is not a number
-            raise RayflError(f"its answer has the weight {answer.weight}; weights are finite and not negative")
-        first = next(iter(vectors.values()))
-        self._weight.add(first.new_ones(1), answer.weight)
+        if not 0 <= answer.weight < LARGEST:  # also when it is not a number
+            limits = f"weights are finite and not negative, and below {LARGEST:.3g}"
+            raise RayflError(f"its answer has the weight {answer.weight}; {limits}")
+        self._weight += in_units(answer.weight, self._bits)
         if self._each is not None:
             kept = {name: _kept(name, tensor) for name, tensor in answer.values.items()}
             self._each.append(OneAnswer(client, answer.weight, kept))
@@ -116,7 +115,7 @@ class Reduction:
         """What goes to the server."""
         return HostAnswers(
             self._count,
-            self._weight.partial(),
+            self._weight,
             {} if self._each is not None else {name: total.partial() for name, total in self._totals.items()},
             {name: total.partial() for name, total in self._sums.items()},
             {name: largest.partial() for name, largest in self._maxima.items()},
@@ -128,7 +127,7 @@ def _kept(name: str, values: torch.Tensor) -> np.ndarray:
     """A copy in main memory, since an answer may be a view of the resident model."""
     import torch  # imported here because the server combines answers without PyTorch
 
-    if not bool(values.isfinite().all()):
+    if not all_finite(values):
         raise NotFiniteError(name)
     kept: np.ndarray = values.detach().flatten().to("cpu", torch.float32, copy=True).numpy()
     return kept
@@ -145,7 +144,7 @@ def reduce_hosts(parts: Sequence[HostAnswers], fraction_bits: int) -> Answers:
     if len(names) != 1:
         listed = sorted(sorted(name for group in groups for name in group) for groups in names)
         raise RayflError(f"clients answered one exchange with different names: {listed}")
-    weight = float(combine("weight", [part.weight for part in parts], fraction_bits)[0])
+    weight = sum(part.weight for part in parts) / 2**fraction_bits
     if weight <= 0:
         raise RayflError(f"the weights of a cohort's answers add up to {weight}, not to something above 0")
 

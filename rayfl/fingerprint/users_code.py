@@ -6,6 +6,7 @@ import ast
 import hashlib
 import sys
 import sysconfig
+import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
@@ -15,6 +16,9 @@ from pathlib import Path
 
 from rayfl.config.scenario import Scenario
 from rayfl.config.user_modules import import_paths
+
+_PARSING = threading.Lock()
+"""Python 3.11's parser loses count of its depth where two threads use it at once."""
 
 
 def code_digests(scenarios: Iterable[Scenario]) -> dict[str, str]:
@@ -62,7 +66,8 @@ def _origin(module: str) -> Path | None:
 def _imported(source: bytes, module: str, is_package: bool) -> Iterator[str]:
     """Names of modules that a module may import, some of which may be objects of modules instead."""
     try:
-        tree = ast.parse(source)
+        with _PARSING:
+            tree = ast.parse(source)
     except (SyntaxError, ValueError):  # whoever imports it will be told
         return
     for node in ast.walk(tree):

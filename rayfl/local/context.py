@@ -178,8 +178,9 @@ class ClientContext:
 
     def __init__(self, plan: UpdatePlan, client: ClientFacts, network: ClientNetwork) -> None:
         self.id, self.num_samples, self.relative_size = client.id, client.num_samples, client.relative_size
-        once_a_round = replace(client.streams, exchange=0)  # every exchange of a round has the same numbers
-        self.local, self.lr, self.train = drawn(plan.local, once_a_round.numpy), plan.lr, plan.train
+        # every exchange of a round has the same numbers
+        self.local = drawn(plan.local, lambda purpose: replace(client.streams, exchange=0).numpy(purpose))
+        self.lr, self.train = plan.lr, plan.train
         self.streams, self.state, self.noise_multiplier = client.streams, client.state, client.noise_multiplier
         self.initial_buffers, self.first_model = network.initial_buffers, plan.first_model
         self.data = DataView(np.arange(client.num_samples))

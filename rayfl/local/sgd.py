@@ -13,6 +13,7 @@ import torch
 from rayfl.config.local import Local
 from rayfl.errors import DivergenceError
 from rayfl.local.context import ClientContext
+from rayfl.local.finite import all_finite
 from rayfl.local.objective import Objective, nonzero
 from rayfl.local.peekable_iterator import PeekableIterator
 from rayfl.local.requests import LocalTraining
@@ -20,7 +21,7 @@ from rayfl.local.stepping import Stepping, stepping
 from rayfl.local.training_batch import TrainingBatch
 from rayfl.local.training_plan import TrainingPlan
 from rayfl.models.flat import FlatModel
-from rayfl.models.modes import evaluation_mode
+from rayfl.models.modes import enter_training_mode, evaluation_mode
 
 Batches = PeekableIterator[tuple[Any, ...]]
 """Inputs, labels, and further views of the inputs, of one batch after the other."""
@@ -56,13 +57,15 @@ def train(
         DivergenceError: A loss or a parameter is not finite; says at which step. With `local.dp` losses, which are not
             noised, end nothing.
     """
-    model.module.train()
-    optimizer = stepping(model, [model.parts_of(names) for _, names in plan.stages], local, request.weight_decay)
+    enter_training_mode(model.module)
+    stages = [(number, names, model.parts_of(names)) for number, names in plan.stages]
+    optimizer = stepping(model, [parts for *_, parts in stages], local, request.weight_decay)
     steps = zip(plan.batches, plan.rates, strict=True)
     losses: list[torch.Tensor] = []
-    with evaluation_mode(*(model.module.get_submodule(name) for name in plan.frozen)):
-        for number, names in plan.stages:
-            with nullcontext(model.parts_of(None)) if names is None else model.training_only(names) as parts:
+    frozen = [model.module.get_submodule(name) for name in plan.frozen]
+    with evaluation_mode(*frozen) if frozen else nullcontext():
+        for number, names, parts in stages:
+            with nullcontext() if names is None else model.training_only(names):
                 for sizes, rate in islice(steps, number):
                     loss = step_gradient(len(sizes))
                     if loss is not None:
@@ -163,7 +166,7 @@ def check_finite(losses: list[float], params: torch.Tensor, steps: int) -> None:
                 f"training diverged: the loss is {value} at step {step} of {len(losses)}; a smaller lr or clip_norm "
                 "may help"
             )
-    if not bool(torch.isfinite(params).all()):
+    if not all_finite(params):
         raise DivergenceError(
             f"training diverged: parameters are not finite after step {steps}; a smaller lr or clip_norm may help"
         )

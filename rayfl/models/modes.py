@@ -22,6 +22,12 @@ DROPOUTS = {
 }
 
 
+def enter_training_mode(network: nn.Module) -> None:
+    """Calls `train()`, unless all modules are in training mode already."""
+    if not all(module.training for module in network.modules()):
+        network.train()
+
+
 @contextmanager
 def evaluation_mode(*networks: nn.Module) -> Iterator[None]:
     """Within it, the networks compute as after `eval()`; afterwards every module is in the mode it was in before.
@@ -46,7 +52,7 @@ def training_without_dropout(network: nn.Module, frozen: Sequence[str] = ()) -> 
         frozen: Names of the modules that compute as after `eval()`.
     """
     with _recurrent_without_dropout([network]):
-        network.train()
+        enter_training_mode(network)
         with evaluation_mode(*(network.get_submodule(name) for name in frozen)), _WithoutDropout():
             yield
 

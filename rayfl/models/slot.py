@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,17 +34,17 @@ class Slot:
     is_parameter: bool
     aliases: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """All names, the first one included."""
         return (self.name, *self.aliases)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of values."""
         return math.prod(self.shape)
 
-    @property
+    @cached_property
     def end(self) -> int:
         """Where the next slot starts: offset plus size, rounded up to the alignment."""
         return self.offset + -(-self.size // ALIGNMENT) * ALIGNMENT

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rayfl.engine import exact_sum
-from rayfl.engine.exact_sum import LARGEST, ExactSum, NotFiniteError, PartialSum, SumRangeError, combine
+from rayfl.engine.exact_sum import LARGEST, ExactSum, NotFiniteError, PartialSum, SumRangeError, combine, in_units
 from rayfl.errors import DivergenceError
 
 BITS = 32
@@ -61,6 +61,12 @@ def test_usual_values_have_the_bits_of_one_array_of_float64(terms: list[Term], d
     assert np.array_equal(part.total, expected)
     assert part.where.size == part.further.size == 0, "no memory for what does not occur"
     assert np.array_equal(spread(terms, data.draw(st.randoms(use_true_random=False)), BITS), expected)
+
+
+@given(st.lists(st.floats(0, LARGEST, exclude_max=True), min_size=1, max_size=20), fraction_bits)
+def test_numbers_in_units_add_up_as_the_values_of_vectors_do(numbers: list[float], bits: int) -> None:
+    found = sum(in_units(number, bits) for number in numbers) / 2**bits
+    assert found == combine("weight", [summed([((1.0,), number) for number in numbers], bits)], bits)[0]
 
 
 @given(

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from rayfl.models.char_lstm import CharLSTM
-from rayfl.models.modes import evaluation_mode, twice_differentiable
+from rayfl.models.modes import enter_training_mode, evaluation_mode, twice_differentiable
 from rayfl.models.resnet_cifar import ResNet8
 
 
@@ -52,6 +52,25 @@ def test_recurrent_layers_stay_in_training_mode_without_dropout() -> None:
         assert [name for name, module in network.named_modules() if module.training] == ["layers"]
         assert network.layers.dropout == 0
     assert network.layers.dropout == 0.5
+
+
+class FixedNorm(Reader):
+    """Its batch norm stays in evaluation mode, as fine-tuning often wants it."""
+
+    def train(self, mode: bool = True) -> FixedNorm:
+        super().train(mode)
+        self.norm.eval()
+        return self
+
+
+@pytest.mark.parametrize("kind", [Reader, FixedNorm])
+def test_training_mode_is_what_the_network_makes_of_it_whatever_mode_it_was_in(kind: type[Reader]) -> None:
+    network, wanted = kind(), kind().train()
+    modes = [module.training for module in wanted.modules()]
+    for change in (network.train, network.eval, network.dropout.eval, lambda: None):
+        change()
+        enter_training_mode(network)
+        assert [module.training for module in network.modules()] == modes
 
 
 @pytest.mark.parametrize("error", [False, True])

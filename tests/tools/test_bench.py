@@ -7,16 +7,20 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 
 from rayfl.config.loading import load_scenario
 from rayfl.engine.assignment import segments
+from rayfl.engine.inline import inline_session
+from rayfl.local.steps import update_steps
 from rayfl.models.lenet5 import LeNet5
 from rayfl.planning.events import RoundDone, Traffic
-from tools.bench import clients, naive, parallel, relay
+from tools.bench import clients, naive, parallel, relay, update
 from tools.bench.data import images, points
-from tools.bench.processes import anonymous_bytes, descendants
+from tools.bench.processes import PARTS, RAYS_OWN, anonymous_bytes, descendants, processor_seconds
+from tools.bench.rounds import job_of
 from tools.bench.table import Row, as_markdown, print_table
 
 ROW = Row("a hop", 2.0, "ms", "<=", 5.0, "update 3 ms, training 1 ms")
@@ -49,6 +53,54 @@ def test_the_naive_limit_is_the_sum_of_processes_that_each_finish_a_client() -> 
 
 def test_steps_per_second_leaves_out_the_first_round() -> None:
     assert parallel.steps_per_second([done(1, 9.0, steps=1000), done(2, 9.5), done(3, 10.0)]) == 320
+
+
+def test_an_update_is_compared_with_the_bare_step_of_its_own_pair() -> None:
+    seconds = np.array([[3.0, 2.0], [30.0, 20.0], [4.0, 1.0]])  # while the second pair ran, so did another program
+    ratio, more = update.rows_of("lenet5", seconds, 0.4)
+    assert (ratio.figure, more.figure, more.target) == (1.5, 3000.0, 0.4)
+
+
+def test_updates_and_bare_steps_alternate_and_the_warm_up_is_not_counted() -> None:
+    turns: list[tuple[str, int]] = []
+    seconds = update.seconds_of_pairs(lambda n: turns.append(("update", n)), lambda n: turns.append(("bare", n)), 2)
+    assert seconds.shape == (2, 2)
+    assert turns[:4] == [("bare", 0), ("update", 0), ("update", 1), ("bare", 1)]
+    assert len(turns) == 2 * (update.WARM_UP + 2)
+
+
+@pytest.mark.parametrize("name", update.PROBLEMS)
+def test_an_update_takes_one_step_of_the_same_network_as_the_bare_loop(name: str) -> None:
+    job, model = job_of(update.scenario(update.PROBLEMS[name]))
+    before = model.vector.clone()
+    with inline_session(job):
+        update.updates(job, model)(0)
+        update.bare_steps(job, model)(0)
+    sizes = job.result.population.sizes
+    assert {update_steps(job.scenario.phases[0].local, int(size)) for size in sizes} == {1}
+    assert torch.equal(model.vector, before), "the bare loop trains a copy"
+
+
+def test_processor_time_is_counted_for_this_process_and_for_those_under_it() -> None:
+    assert processor_seconds().keys() == set(PARTS)
+    burn = "sum(i * i for i in range(3_000_000)); print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        before = processor_seconds()
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert processor_seconds()[RAYS_OWN] > before[RAYS_OWN], "what no actor is counts as Ray's own"
+        child.communicate(b"\n")
+
+
+def test_processor_time_of_a_round_is_the_median_over_the_repetitions() -> None:
+    rounds = parallel.ROUNDS - 1
+    each = {"hosts": 0.3 * rounds, "server": 0.1 * rounds}
+    taken = [{part: factor * each.get(part, 0.0) for part in PARTS} for factor in (1, 1, 7)]
+    rows = {row.name.rpartition(", ")[2]: row for row in parallel.processor_rows(taken)}
+    assert rows["hosts"].figure == pytest.approx(300)
+    assert rows["server"].figure == pytest.approx(100)
+    assert rows["server"].detail == "25.0% of all"
+    assert rows[RAYS_OWN].figure == 0
 
 
 def test_a_hop_is_timed_within_its_own_phase() -> None:

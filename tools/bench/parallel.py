@@ -1,4 +1,7 @@
-"""Parallel rounds against the naive limit: client-steps per second, in alternating repetitions."""
+"""Parallel rounds against the naive limit: client-steps per second, in alternating repetitions.
+
+Beside it stands what each kind of process takes of the processor in a round, which other programs disturb less.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Any
 
 from rayfl.planning.events import RoundDone
 from tools.bench.naive import Load, naive_limit
+from tools.bench.processes import PARTS, processor_seconds
 from tools.bench.rounds import NEVER, job_of, run_rounds
 from tools.bench.table import Row
 
@@ -50,10 +54,17 @@ def steps_per_second(rounds: Sequence[RoundDone]) -> float:
 
 def measure() -> list[Row]:
     job, _ = job_of(scenario(ROUNDS))
-    limits, speeds = [], []
+    limits, speeds, taken = [], [], []
     for repetition in range(REPETITIONS):
         limits.append(naive_limit(HOSTS, LOAD, NAIVE_SECONDS))
-        speeds.append(steps_per_second(run_rounds(job)))
+        at_end_of: dict[int, dict[str, float]] = {}
+
+        def account(done: RoundDone, at_end_of: dict[int, dict[str, float]] = at_end_of) -> None:
+            if done.round in (1, ROUNDS):
+                at_end_of[done.round] = processor_seconds()
+
+        speeds.append(steps_per_second(run_rounds(job, account)))
+        taken.append({part: at_end_of[ROUNDS][part] - at_end_of[1][part] for part in PARTS})
         print(
             f"  {repetition + 1}/{REPETITIONS}: naive {limits[-1]:.0f}, rayfl {speeds[-1]:.0f} client-steps/s",
             file=sys.stderr,
@@ -61,4 +72,19 @@ def measure() -> list[Row]:
         )
     limit, speed = statistics.median(limits), statistics.median(speeds)
     detail = f"medians of {REPETITIONS}: rayfl {speed:.0f}, naive {limit:.0f} client-steps/s"
-    return [Row("parallel: speed over the naive limit", speed / limit, "×", ">=", 1.1, detail)]
+    return [Row("parallel: speed over the naive limit", speed / limit, "×", ">=", 1.1, detail), *processor_rows(taken)]
+
+
+def processor_rows(taken: Sequence[dict[str, float]]) -> list[Row]:
+    """What each kind of process takes of the processor in a round, the median over the repetitions.
+
+    Args:
+        taken: Of every repetition, the seconds of all rounds but the first, by kind.
+    """
+    rounds = ROUNDS - 1
+    medians = {part: 1e3 * statistics.median(one[part] for one in taken) / rounds for part in PARTS}
+    whole = sum(medians.values())
+    return [
+        Row(f"parallel: processor time of a round, {part}", ms, "ms", "<=", None, f"{ms / whole:.1%} of all")
+        for part, ms in medians.items()
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,17 @@ def job_of(tables: dict[str, Any]) -> tuple[Job, FlatModel]:
     return prepare(load_scenario(tables), Path("no-files"))
 
 
-def run_rounds(job: Job) -> list[RoundDone]:
-    """All committed rounds; a Ray cluster is started for them and stopped afterwards."""
+def run_rounds(job: Job, after: Callable[[RoundDone], None] = lambda _: None) -> list[RoundDone]:
+    """All committed rounds; a Ray cluster is started for them and stopped afterwards.
+
+    Args:
+        job: What to run.
+        after: Is called after each round, while the cluster is there.
+    """
+    rounds = []
     with ray_session(job, None, RayLog(Path(os.devnull))) as session:
-        return [event for event in session.events() if isinstance(event, RoundDone)]
+        for event in session.events():
+            if isinstance(event, RoundDone):
+                rounds.append(event)
+                after(event)
+    return rounds

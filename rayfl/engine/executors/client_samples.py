@@ -69,13 +69,14 @@ class ClientSamples:
             Inputs, labels, and the further views of the inputs that the task compares.
         """
         others = (f"augment view {place}" for place in range(1, self._task.views))
-        streams = list(enumerate(client.streams.numpy(purpose, number) for purpose in ("augment", *others)))
-        rows = self.rows(client, view)
+        augmented = view.augment is not False and self.source.augments
+        streams = [client.streams.numpy(purpose, number) if augmented else None for purpose in ("augment", *others)]
+        rows, own = self.rows(client, view), self.source.set_of(client.id)
         size = batch_size(client.local, len(rows))
         for places in self._passes(client, view, number):
-            augmented, own = view.augment is not False, self.source.set_of(client.id)
             views = [
-                self.source.training_batches(rows[places], size, rng, augmented, own, place) for place, rng in streams
+                self.source.training_batches(rows[places], size, rng, augmented, own, place)
+                for place, rng in enumerate(streams)
             ]
             for (x, y), *further in zip(*views, strict=True):
                 yield x, y, *(inputs for inputs, _ in further)

@@ -1,0 +1,128 @@
+"""What a client update costs beyond its step: one-step updates on a host, beside steps of a bare PyTorch loop.
+
+Both train the same network on the same samples in this process, in short turns one after the other, and seconds are the
+process' own. So both see the same machine, and the medians over the pairs of turns leave out what other programs did to
+single ones.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from rayfl.algorithms.building import build_algorithm
+from rayfl.algorithms.exchange import Exchange
+from rayfl.data.batches import BatchSource
+from rayfl.engine.host import Host
+from rayfl.engine.inline import inline_session
+from rayfl.engine.job import Job
+from rayfl.engine.memory import keep_freed_memory
+from rayfl.models.flat import FlatModel
+from rayfl.planning.round_index import RoundIndex
+from tools.bench.rounds import NEVER, job_of
+from tools.bench.table import Row
+
+PAIRS = 400
+WARM_UP = 40
+"""Pairs that are not counted."""
+
+TURN = 5
+"""Updates, and steps, of one turn: as many as a host of *parallel* has in a round."""
+
+CLIENTS = 20
+SAMPLES = 32
+LENET5_TARGET = 0.4
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is trained: a network, and data from `tools.bench.data`."""
+
+    model: Mapping[str, Any]
+    data: Mapping[str, Any]
+
+
+PROBLEMS = {
+    "lenet5": Problem({"name": "lenet5"}, {"name": "tools.bench.data:images"}),
+    "tiny MLP": Problem({"name": "mlp", "hidden": [16]}, {"name": "tools.bench.data:points"}),
+}
+
+
+def scenario(problem: Problem) -> dict[str, Any]:
+    """Clients of one batch, which train for one epoch."""
+    return {
+        "name": "bench_update",
+        "data": {**problem.data, "clients": CLIENTS, "options": {"train": CLIENTS * SAMPLES}},
+        "model": dict(problem.model),
+        "phases": [{"name": "federated", "cohort": TURN, "rounds": WARM_UP + PAIRS, "local": {"batch_size": SAMPLES}}],
+        "evaluation": {"every": NEVER},
+    }
+
+
+def updates(job: Job, model: FlatModel) -> Callable[[int], None]:
+    """A call that carries out the updates of a round, as a host does: from the sent vector to the cohort's sums."""
+    host = Host(0, job.scenario, job.workloads)
+    algorithm: Any = build_algorithm(job.scenario.phases[0])
+    exchange = Exchange(algorithm.client_update, model.vector.numpy().copy())
+
+    def run(number: int) -> None:
+        groups = [[(number * TURN + place) % CLIENTS] for place in range(TURN)]
+        host.answer(RoundIndex(0, number + 1, number + 1), groups, exchange)
+
+    return run
+
+
+def bare_steps(job: Job, model: FlatModel) -> Callable[[int], None]:
+    """A call that takes as many steps of a plain loop: inputs ready as floats, batches by an index."""
+    source, module = BatchSource(job.result.store, torch.device("cpu")), copy.deepcopy(model.module)
+    x, y = source.batch("train", np.arange(CLIENTS * SAMPLES))
+    optimizer = torch.optim.SGD(module.parameters(), lr=job.scenario.phases[0].local.lr)
+
+    def run(number: int) -> None:
+        for rows in torch.randperm(len(y))[: TURN * SAMPLES].split(SAMPLES):  # type: ignore[no-untyped-call]
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(module(x[rows]), y[rows]).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+
+    return run
+
+
+def seconds_of_pairs(update: Callable[[int], None], bare: Callable[[int], None], pairs: int = PAIRS) -> np.ndarray:
+    """[pairs, 2]: processor seconds of one update and of one bare step; who begins alternates."""
+    seconds = np.empty((WARM_UP + pairs, 2))
+    for number, pair in enumerate(seconds):
+        for place, run in ((0, update), (1, bare))[:: 1 if number % 2 else -1]:
+            started = time.process_time()
+            run(number)
+            pair[place] = (time.process_time() - started) / TURN
+    return seconds[WARM_UP:]
+
+
+def rows_of(name: str, seconds: np.ndarray, target: float | None) -> list[Row]:
+    """The ratio and the difference, each the median over the pairs."""
+    update, bare = 1e3 * np.median(seconds, axis=0)
+    low, ratio, high = np.quantile(seconds[:, 0] / seconds[:, 1], (0.25, 0.5, 0.75))
+    least, more, most = 1e3 * np.quantile(seconds[:, 0] - seconds[:, 1], (0.25, 0.5, 0.75))
+    detail = f"quartiles of the pairs {low:.2f} and {high:.2f}; {update:.3f} against {bare:.3f} ms"
+    quartiles = f"quartiles of the pairs {least:.3f} and {most:.3f} ms"
+    return [
+        Row(f"update: one step of {name} over a bare step", float(ratio), "×", "<=", None, detail),
+        Row(f"update: {name}, beyond a bare step", float(more), "ms", "<=", target, quartiles),
+    ]
+
+
+def measure() -> list[Row]:
+    keep_freed_memory()  # as in a host on Ray; the bare loop gains by it too
+    rows = []
+    for name, problem in PROBLEMS.items():
+        job, model = job_of(scenario(problem))
+        with inline_session(job):  # restores PyTorch's settings, which the host changes
+            seconds = seconds_of_pairs(updates(job, model), bare_steps(job, model))
+        rows += rows_of(name, seconds, LENET5_TARGET if name == "lenet5" else None)
+    return rows
