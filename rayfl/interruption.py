@@ -70,6 +70,16 @@ def interruptible() -> Iterator[Interrupts]:
             signal.signal(number, handler)
 
 
+def handlers_installed_again() -> None:
+    """Makes Python's handlers those of the process again: a library in another thread may have put its own before them.
+
+    Ray's prints a trace of the stack before it passes the signal on. Does nothing but in the main thread.
+    """
+    if threading.current_thread() is threading.main_thread():
+        for number in EXCEPTIONS:
+            signal.signal(number, signal.getsignal(number))
+
+
 @contextmanager
 def sigterm_handler_kept() -> Iterator[None]:
     """Restores the program's SIGTERM handler after the block; for `ray.init`, which replaces it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -78,16 +79,20 @@ class EarlyConnection:
 
 @contextmanager
 def connecting(address: str | None, dashboard: bool) -> Iterator[EarlyConnection | None]:
-    """Connects to Ray while the block prepares a run, and for the duration of the block.
+    """Starts Ray while the block prepares a run, and keeps it for the duration of the block.
+
+    Only where Ray is to be started here, which takes seconds: a connection to a cluster that is there is quick to make,
+    and inside a submitted job it changes the working directory, from which the other thread may be importing.
 
     Args:
         address: As for `rayfl.cluster.connection.attached`.
         dashboard: Whether Ray is started with its dashboard.
 
     Yields:
-        The connection; None where the program is connected already, or another thread's run is.
+        The connection; None where there is a cluster to connect to, the program is connected already, or another
+        thread's run is.
     """
-    if not CONNECTION.acquire(blocking=False):
+    if address or os.environ.get("RAY_ADDRESS") or not CONNECTION.acquire(blocking=False):
         yield None
         return
     try:

@@ -28,6 +28,7 @@ from rayfl.engine.assignment import most_hosts
 from rayfl.engine.job import Job, Session
 from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.engine.state_store import StateStore
+from rayfl.interruption import handlers_installed_again
 from rayfl.planning.events import Event, RoundDone, RoundSettled
 from rayfl.planning.phase_plan import plan_phases
 
@@ -174,6 +175,7 @@ def ray_session(
             stack.enter_context(ray_text_in(log))
         else:
             url, held = early.wait()
+            handlers_installed_again()
             held.begin(log.path)
         hosts = most_hosts(plan_phases(job.scenario), max(job.num_clients))
         places = stack.enter_context(reserved(job.scenario.resources, hosts, waiting))

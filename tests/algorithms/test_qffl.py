@@ -10,6 +10,7 @@ import torch
 
 from rayfl.data.dataset import Dataset
 from rayfl.planning.events import RoundDone
+from rayfl.tasks.classification import Classification
 from tests.algorithms.reference import Vector, assert_equal, assert_equal_and_unlike, mean, rounds
 from tests.algorithms.scene import CLASSES, EVERYTHING, FULL, LOUD, PLAIN, Setting, TanhNet, people, prepared, trained
 from tests.engine.scenes import run_on_hosts
@@ -100,6 +101,13 @@ class Sure(TanhNet):
 SURENESS = 5.5
 
 
+class OfOneClass(Classification):
+    """Classification that takes samples of a single class, on which losses get as small as a test wants them."""
+
+    def num_outputs(self, labels: np.ndarray, num_classes: int | None) -> int:
+        return CLASSES
+
+
 def agreeing() -> Dataset:
     """All samples are of the first class."""
     data = people()
@@ -133,7 +141,11 @@ def test_small_losses_and_large_q_neither_vanish_nor_overflow(name: str, q: floa
     """At a loss of 0.01, F^4 is 1e-8 and F^20 1e-40: no step may depend on how small the common factor is."""
     initial, expected, losses = qffl_on_agreeing(PLAIN, q, gradients=name == "qfedsgd")
     assert 0.005 < min(losses) < max(losses) < 0.02
-    tables = {"data": {"name": f"{__name__}:agreeing"}, "model": {"name": f"{__name__}:Sure"}}
+    tables = {
+        "data": {"name": f"{__name__}:agreeing"},
+        "model": {"name": f"{__name__}:Sure"},
+        "task": {"name": f"{__name__}:OfOneClass"},
+    }
     setting = heeded(PLAIN) if name == "qfedsgd" else PLAIN
     job, model = prepared({"name": name, "q": q}, setting, **tables)
     state = model.state_dict(torch.from_numpy(run_on_hosts(job, 2)[0]))
