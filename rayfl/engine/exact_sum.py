@@ -105,7 +105,7 @@ class ExactSum:
             raise SumRangeError(f"its '{self._name}' has {values.numel()} values, that of others {self._total.numel()}")
         if not self._chunks:
             return
-        low, high = map(float, values.aminmax())
+        low, high = torch.stack(values.aminmax()).tolist()  # at once: a GPU is waited for
         # rounded as the terms are: their largest magnitude
         largest = max(-low, high) * abs(weight) + magic - magic
         for start, bins in zip(range(0, len(values), step), self._chunks, strict=True):

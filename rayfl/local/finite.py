@@ -11,4 +11,6 @@ if TYPE_CHECKING:
 
 def all_finite(values: torch.Tensor) -> bool:
     """Whether every value is finite: by its extremes, NaN if any value is, in a tenth of the time of `isfinite`."""
-    return not values.numel() or all(math.isfinite(extreme) for extreme in values.aminmax())
+    import torch  # imported here because the server adds up answers without PyTorch
+
+    return not values.numel() or all(map(math.isfinite, torch.stack(values.aminmax()).tolist()))  # one wait for a GPU

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfl.config.phase import ParallelPhase, RelayPhase
+from rayfl.config.phase import EvalModel, ParallelPhase, RelayPhase
 from rayfl.engine.schedules import BasePhase, Cohort, Event, Participant, RoundIndex, Schedule, SubmittedRound
 from rayfl.engine.schedules.parallel import Parallel
 from rayfl.engine.schedules.relay import Relay
@@ -59,7 +59,7 @@ def test_only_participants_train(plain: dict[str, Any], own: str) -> None:
 
 class OwnPhase(BasePhase):
     cohort: Cohort
-    eval_model: None = None
+    eval_model: EvalModel | None = None
 
 
 class Raising(Schedule):

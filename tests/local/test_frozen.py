@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from rayfl.config.local import Train
+from rayfl.errors import ClientError
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate, LocalTraining
 from rayfl.local.training_batch import TrainingBatch
@@ -156,7 +157,7 @@ def test_after_a_client_update_everything_requires_gradients_again(fails: bool, 
     bench = Bench()
     client = bench.client(3, {"batch_size": 4, "unfreeze": {"share": 1.0, "order": order}, "epochs": 3}, train=(train,))
     if fails:
-        with pytest.raises(RuntimeError, match="out of paper"):
+        with pytest.raises(ClientError, match="out of paper"):
             bench.run(client, update)
     else:
         bench.run(client, update)
