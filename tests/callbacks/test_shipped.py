@@ -140,10 +140,11 @@ def test_mlflow_keeps_the_metrics_and_the_scenario_in_a_file(tmp_path: Path) -> 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_wandb_writes_the_metrics_for_a_later_sync(tmp_path: Path) -> None:
-    pytest.importorskip("wandb", reason="rayfl[wandb] is not installed")
+    wandb = pytest.importorskip("wandb", reason="rayfl[wandb] is not installed")
     from wandb.proto.wandb_internal_pb2 import Record
 
     result = run(tmp_path, named=["wandb"], phases=[PLAIN])
+    wandb.teardown()  # its service writes the file, and may still be at it when a run is finished
     (file,) = (result.directory / "wandb").glob("offline-run-*/*.wandb")
     rows = []
     for data in wandb_records(file.read_bytes()):
