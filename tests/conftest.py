@@ -1,14 +1,18 @@
-"""What all tests share: one thread, the same random examples every time, and where real data is."""
+"""What all tests share: one thread, the same random examples every time, where real data is, and memory given back."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 import torch
+
+from rayfl.engine.memory import M_MMAP_THRESHOLD
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("repeatable")
@@ -33,6 +37,13 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def freed_memory_returns() -> None:
+    """What one test frees goes back to the system, instead of staying among what thousands of others hold."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**23)
 
 
 @pytest.fixture(scope="session")

@@ -97,6 +97,7 @@ def test_every_client_of_a_task_is_scored_on_its_own_test_samples(tmp_path: Path
     assert all(0 <= row["accuracy"] <= 1 and row["samples"] > 0 for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", ["femnist", "cifar100"])
 def test_on_real_files_pre_training_and_tasks_share_no_image_nor_class(data: str, data_dir: Path) -> None:
     def images(part: str) -> set[bytes]:
