@@ -65,7 +65,10 @@ def test_no_writer_of_a_task_has_taken_part_in_pre_training(quick: bool) -> None
     assert task.clients == 10
 
 
-@pytest.mark.parametrize("name", ["cifar100_downstream", "tiny_imagenet_downstream", "pacs_downstream"])
+@pytest.mark.parametrize(
+    "name",
+    ["cifar100_downstream", pytest.param("tiny_imagenet_downstream", marks=pytest.mark.slow), "pacs_downstream"],
+)
 def test_clients_of_a_task_train_on_four_fifths_of_their_samples(name: str) -> None:
     found = store(name)
     shards = found.held_out["client_test"].shards
