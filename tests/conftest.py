@@ -1,7 +1,8 @@
-"""What all tests share: one thread, the same random examples every time, and where real data is."""
+"""What all tests share: one thread, the same random examples every time, where real data is, and memory given back."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 import torch
+
+from rayfl.engine.memory import M_MMAP_THRESHOLD
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("repeatable")
@@ -42,6 +45,13 @@ def own_import_path() -> Iterator[None]:
     before = sys.path[:]
     yield
     sys.path[:] = before
+
+
+@pytest.fixture(scope="session", autouse=True)
+def freed_memory_returns() -> None:
+    """What one test frees goes back to the system, instead of staying among what thousands of others hold."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**23)
 
 
 @pytest.fixture(scope="session")

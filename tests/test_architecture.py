@@ -176,6 +176,7 @@ def test_relative_imports_resolve_from_a_module_and_from_a_package() -> None:
     assert list(imported("from .. import c", "rayfl.a.m")) == [(1, "rayfl.c")]
 
 
+@pytest.mark.slow
 def test_everything_but_the_cluster_works_where_ray_is_not_installed() -> None:
     names = [name for name, _ in modules() if not inside(name, ("rayfl.cluster",)) and not name.endswith("__main__")]
     program = f"import sys, importlib\nsys.modules['ray'] = None\nfor name in {names!r}: importlib.import_module(name)"

@@ -65,7 +65,10 @@ def test_no_writer_of_a_task_has_taken_part_in_pre_training(quick: bool) -> None
     assert task.clients == 10
 
 
-@pytest.mark.parametrize("name", ["cifar100_downstream", "tiny_imagenet_downstream", "pacs_downstream"])
+@pytest.mark.parametrize(
+    "name",
+    ["cifar100_downstream", pytest.param("tiny_imagenet_downstream", marks=pytest.mark.slow), "pacs_downstream"],
+)
 def test_clients_of_a_task_train_on_four_fifths_of_their_samples(name: str) -> None:
     found = store(name)
     shards = found.held_out["client_test"].shards
@@ -97,6 +100,7 @@ def test_every_client_of_a_task_is_scored_on_its_own_test_samples(tmp_path: Path
     assert all(0 <= row["accuracy"] <= 1 and row["samples"] > 0 for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", ["femnist", "cifar100"])
 def test_on_real_files_pre_training_and_tasks_share_no_image_nor_class(data: str, data_dir: Path) -> None:
     def images(part: str) -> set[bytes]:

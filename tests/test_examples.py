@@ -59,6 +59,7 @@ def last_row(folder: Path) -> dict[str, Any]:
     return row
 
 
+@pytest.mark.slow
 def test_own_network_and_data_learns_the_spirals(tmp_path: Path) -> None:
     done = ran("own_network_and_data", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")

@@ -178,6 +178,7 @@ def test_a_run_leaves_its_records(folder: Path, capsys: pytest.CaptureFixture[st
     assert environment["packages"].keys() >= {"torch", "numpy", "ray"}
 
 
+@pytest.mark.slow
 def test_a_subprocess_runs_a_module_beside_the_scenarios(folder: Path) -> None:
     """As a user types it: the working directory's modules are found."""
     python_path = os.pathsep.join([str(Path(rayfl.__file__).parent.parent), os.environ.get("PYTHONPATH", "")])

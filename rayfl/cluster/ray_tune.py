@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
@@ -27,6 +29,8 @@ class RayTune(Callback):
 
 def in_trial() -> bool:
     """Whether this program is a function that Ray Tune runs as a trial."""
+    if "ray.tune" not in sys.modules:  # which a trial has loaded, and which needs rayfl[tune]
+        return False
     from ray.tune.trainable.trainable_fn_utils import _in_tune_session
 
     return bool(_in_tune_session())

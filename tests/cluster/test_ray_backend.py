@@ -37,7 +37,9 @@ STEPLESS = FEDERATED | {"name": "stepless", "algorithm": "qfedsgd", "local": {}}
 
 
 @pytest.mark.parametrize(
-    ("hosts", "phases"), [(1, [PRETRAIN, STEPLESS]), (3, [PRETRAIN, FEDERATED, STATEFUL])], ids=["1", "3"]
+    ("hosts", "phases"),
+    [pytest.param(1, [PRETRAIN, STEPLESS], marks=pytest.mark.slow), (3, [PRETRAIN, FEDERATED, STATEFUL])],
+    ids=["1", "3"],
 )
 def test_bits_and_metrics_are_those_of_the_inline_backend(hosts: int, phases: list[dict[str, Any]]) -> None:
     expected, expected_events = run_on_hosts(prepared(phases=phases), 1)

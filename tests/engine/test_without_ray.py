@@ -30,5 +30,6 @@ def test_the_inline_backend_works_where_ray_is_not_installed(printed: str) -> No
     assert "rounds: [2, 3, 4, 6]" in printed
 
 
+@pytest.mark.slow
 def test_a_run_that_uses_nothing_of_torchvision_or_opacus_does_not_wait_for_their_import(printed: str) -> None:
     assert "loaded: []" in printed

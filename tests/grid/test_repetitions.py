@@ -45,7 +45,7 @@ def test_an_interval_is_as_wide_as_printed_tables_of_the_t_distribution_say(degr
     theirs = [run(0, 0, task) for task in range(degrees + 1)]
     found = paired(ours, theirs, "best")
     assert found is not None
-    standard_error = float(np.std(values, ddof=1)) / math.sqrt(degrees + 1)
+    standard_error = statistics.stdev(values) / math.sqrt(degrees + 1)
     assert found.margin == pytest.approx(quantile * standard_error, abs=5e-4 * standard_error)
 
 

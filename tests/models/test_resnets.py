@@ -94,7 +94,11 @@ def test_weights_of_a_cifar_resnet_begin_with_the_variance_of_he() -> None:
 @pytest.mark.parametrize("norm", ["batch", "group"])
 @pytest.mark.parametrize("stem", ["imagenet", "cifar"])
 @pytest.mark.parametrize(
-    ("kind", "theirs"), [(ResNet18, torchvision.models.resnet18), (ResNet34, torchvision.models.resnet34)]
+    ("kind", "theirs"),
+    [
+        (ResNet18, torchvision.models.resnet18),
+        pytest.param(ResNet34, torchvision.models.resnet34, marks=pytest.mark.slow),
+    ],
 )
 def test_resnet_18_and_34_compute_what_torchvision_s_do(
     kind: type[ResNet], theirs: type[nn.Module], stem: Literal["imagenet", "cifar"], norm: Literal["batch", "group"]

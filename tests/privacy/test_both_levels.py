@@ -133,6 +133,7 @@ def samples_by_opacus(phases: Phases, noises: list[float], queries: int = 0) -> 
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_each_account_is_that_of_the_run_with_its_level_alone(
     name: str, case: Callable[[str], Recorded], tmp_path: Path
@@ -294,6 +295,7 @@ def test_what_secret_cohorts_spend_is_booked_as_it_happens(cohort: Any) -> None:
     assert planned.epsilon == pytest.approx(max(always), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_the_records_of_secret_cohorts_have_the_epsilon_of_who_took_part(tmp_path: Path) -> None:
     content, result, _ = recorded(tmp_path, [phase(**trains(SAMPLES), rounds=6, cohort=BERNOULLI, dp=SECURE)])
     assert not content["clients"]["simulated"]

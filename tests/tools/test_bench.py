@@ -46,6 +46,7 @@ def test_the_naive_network_computes_what_rayfls_lenet5_does() -> None:
     torch.testing.assert_close(plain(x), ours(x))
 
 
+@pytest.mark.slow
 def test_the_naive_limit_is_the_sum_of_processes_that_each_finish_a_client() -> None:
     limit = naive.naive_limit(2, naive.Load(clients=2, samples=8, batch_size=4, lr=0.1), seconds=0.01)
     assert limit > 0

@@ -74,8 +74,8 @@ def test_recipes_that_pad_before_they_normalise_are_the_same_steps_on_raw_pixels
     ("name", "needed"),
     [
         ("moon_cifar100", "moon_cifar100"),
-        ("feddecorr_cifar10", "moon_cifar10"),
-        ("feddecorr_cifar100", "moon_cifar100"),
+        pytest.param("feddecorr_cifar10", "moon_cifar10", marks=pytest.mark.slow),
+        pytest.param("feddecorr_cifar100", "moon_cifar100", marks=pytest.mark.slow),
     ],
 )
 def test_recipes_that_fill_with_black_ask_for_their_normalisation(name: str, needed: str, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-@pytest.mark.parametrize(("classes", "side"), [(10, 32), (100, 32), (200, 64)])
+@pytest.mark.parametrize(("classes", "side"), [(10, 32), (100, 32), pytest.param(200, 64, marks=pytest.mark.slow)])
 def test_labels_are_digit_ink_and_paper(cache: Path, classes: int, side: int) -> None:
     train, test = coloured_digits.generate(cache, 0, classes, side)  # type: ignore[arg-type]
     written = handwriting.cached(cache, 0, coloured_digits.WRITERS, 10)
@@ -39,6 +39,7 @@ def test_labels_are_digit_ink_and_paper(cache: Path, classes: int, side: int) ->
         assert (nearest == ink).mean() > 0.7
 
 
+@pytest.mark.slow
 def test_same_seed_same_images_other_seed_other_images(cache: Path) -> None:
     first, again, other = (coloured_digits.generate(cache, seed, 100, 32)[0] for seed in (0, 0, 1))
     np.testing.assert_array_equal(np.asarray(first.x), np.asarray(again.x))

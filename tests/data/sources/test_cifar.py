@@ -301,6 +301,7 @@ def test_coarse_and_fine_labels_of_the_stand_in_agree(tmp_path: Path, cache: Pat
     np.testing.assert_array_equal(np.asarray(fine.train.x), np.asarray(coarse.train.x))
 
 
+@pytest.mark.slow
 def test_real_cifar10_subset_is_balanced(data_dir: Path, tmp_path: Path) -> None:
     dataset = cifar.load_cifar10("files", data_dir, tmp_path, 0)
     assert dataset.train.x.shape == (20000, 32, 32, 3)
@@ -312,6 +313,7 @@ def test_real_cifar10_subset_is_balanced(data_dir: Path, tmp_path: Path) -> None
     np.testing.assert_allclose(means, [0.491, 0.482, 0.447], atol=0.005)
 
 
+@pytest.mark.slow
 def test_real_cifar100_fine_classes_have_one_coarse_class_each(data_dir: Path, tmp_path: Path) -> None:
     fine, coarse = (cifar.load_cifar100("files", data_dir, tmp_path, 0, labels) for labels in ("fine", "coarse"))
     assert np.bincount(fine.train.y).tolist() == [200] * 100

@@ -190,6 +190,7 @@ def test_after_many_histories_the_bound_of_the_next_stands_for_the_rest(
     assert all(found >= accountant.epsilon(spent) for spent in clients)
 
 
+@pytest.mark.slow
 def test_a_million_clients_of_a_history_each_ask_prv_for_a_few(asked: list[Any]) -> None:
     accountant, clients = Accountant("prv", DELTA), 1_000_000
     epsilons = ClientEpsilons(accountant, clients)

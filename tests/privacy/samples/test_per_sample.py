@@ -83,7 +83,10 @@ def test_every_shipped_network_is_compared() -> None:
     assert {name for name, *_ in NETWORKS} == set(models) - {"cnn_fedbabu"}
 
 
-@pytest.mark.parametrize(("name", "shape", "options", "train"), NETWORKS)
+@pytest.mark.parametrize(
+    ("name", "shape", "options", "train"),
+    [pytest.param(*case, marks=[pytest.mark.slow] if case[0] in ("resnet18", "resnet34") else []) for case in NETWORKS],
+)
 def test_gradients_of_samples_are_those_of_a_loop_over_them(
     name: str, shape: tuple[int, ...], options: dict[str, Any], train: Train
 ) -> None:
