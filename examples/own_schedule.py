@@ -1,6 +1,6 @@
 """Your own schedule: several relays side by side, whose models are averaged after every round.
 
-    PYTHONPATH=examples python -m rayfl.scenario examples/own_schedule.toml --backend inline
+    python -m rayfl.scenario examples/own_schedule.toml --backend inline
 
 A schedule is a pair: the keys of its phases, and a class that submits their rounds. What it passes from call to call
 are references, so the models themselves go from host to host and to the server without it.

@@ -69,8 +69,10 @@ def load_scenario(
         apply_override(tables, key, absolute_value(key, value))
     check_nesting(tables, f"scenario '{origin}'")
     try:
+        # before anything is validated, since a phase may be of a schedule of the user's own
+        if isinstance(folders := tables.get("module_folders"), list):
+            make_importable([folder for folder in folders if isinstance(folder, str)], tables)
         loaded = Scenario.from_tables(tables)
-        make_importable(loaded.module_folders, tables)
     except ScenarioError as error:
         raise ScenarioError(f"scenario '{origin}':\n{error}") from None
     return loaded
