@@ -12,6 +12,7 @@ from collections.abc import Generator
 
 from pydantic import PositiveInt
 
+from rayfl import ScenarioError
 from rayfl.engine.schedules import (
     BasePhase,
     Call,
@@ -23,7 +24,6 @@ from rayfl.engine.schedules import (
     SubmittedRound,
     segments,
 )
-from rayfl.errors import ScenarioError
 
 
 class RingsPhase(BasePhase):
