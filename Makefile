@@ -49,6 +49,7 @@ clean: ## Remove virtual environments, caches and build outputs; runs/ stays
 install = $(BIN)/uv pip install --python $(BIN)/python $(PINNED) $(1) || \
 	{ $(PIP) install --upgrade -c constraints.txt pip && $(PIP) install $(PINNED) $(1); }
 PINNED := -c constraints.txt --build-constraint constraints.txt
+TRACKERS := .[huggingface,mlflow,tensorboard,tune,wandb]
 
 $(VENV)/.run: $(VENV)/.installer
 	$(call install,-e .)
@@ -59,7 +60,7 @@ $(VENV)/.test: $(VENV)/.run
 	@touch $@
 
 $(VENV)/.test-all: $(VENV)/.run
-	$(call install,-e '.[huggingface,mlflow,tensorboard,tune,wandb]' --group test-all)
+	$(call install,-e '$(TRACKERS)' --group test-all)
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.run
