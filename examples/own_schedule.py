@@ -66,9 +66,7 @@ class Rings(Schedule):
             weights.append(float(self.sizes[clients].sum()))
         adopted = Call(server.call("adopt", index, weights, *ends), "server: the mean of the rings")
         yield from ()  # events, where a schedule has to wait
-        return SubmittedRound(
-            index, assignments, reports, server.call("model_after", index), range(hosts), server_calls=[adopted]
-        )
+        return SubmittedRound(index, assignments, reports, [adopted])
 
 
 def rings_of(plan: PhasePlan) -> int:

@@ -160,7 +160,7 @@ class Scheduler:
         for ref in refs:
             self._backend.get(ref)
         for index, stored in snapshot.evaluations:
-            self._evaluate(index, self._backend.server.call("stored_model", store, stored), range(len(hosts)))
+            self._evaluate(index, self._backend.server.call("stored_model", store, stored))
 
     def _phase(self, number: int) -> Generator[Event, None, None]:
         plan = self._plans[number]
@@ -185,7 +185,7 @@ class Scheduler:
             except _StoppedError:
                 return
             if not self._at_home(index) and self._evaluations.wanted(index):
-                self._evaluate(index, submitted.model, submitted.evaluators)
+                self._evaluate(index, self._model_of(submitted), submitted.evaluators)
             under_way.append(_UnderWay(submitted, deepcopy(schedule.snapshot())))
             alone = round_in_phase == plan.phase.rounds or one_by_one
             yield from self._finish(under_way, left=0 if alone else self._backend.rounds_ahead)
@@ -220,7 +220,7 @@ class Scheduler:
             spent = yield from self._commit(done, reports)
             self._in_flight = oldest.in_flight
             if self._at_home(done.index) and self._evaluations.wanted(done.index):
-                self._evaluate(done.index, done.model, range(len(self._backend.hosts)))
+                self._evaluate(done.index, self._model_of(done))
             yield self._round_done(done, reports, server, spent)
             if self._settles:
                 yield from self._settle(done)
@@ -234,8 +234,12 @@ class Scheduler:
         if self._stopped:
             self._evaluations.drop()
             if not self._evaluations.wanted(done.index):
-                hosts = range(len(self._backend.hosts)) if self._at_home(done.index) else done.evaluators
-                self._evaluate(done.index, done.model, hosts)
+                hosts = None if self._at_home(done.index) else done.evaluators
+                self._evaluate(done.index, self._model_of(done), hosts)
+
+    def _model_of(self, done: SubmittedRound) -> Ref:
+        """The model to evaluate; asked for before the server is told of a commit beyond the round's."""
+        return self._backend.server.call("model_after", done.index) if done.model is None else done.model
 
     def _at_home(self, index: RoundIndex) -> bool:
         return scores_personal_models(self._scenario, self._plans[index.phase])
@@ -244,12 +248,14 @@ class Scheduler:
         """How many may be under way after a round; what clients keep must be scored before the next one replaces it."""
         return 0 if self._at_home(index) else 2 * self._backend.rounds_ahead
 
-    def _evaluate(self, index: RoundIndex, model: Ref, hosts: Sequence[int]) -> None:
+    def _evaluate(self, index: RoundIndex, model: Ref, hosts: Sequence[int] | None = None) -> None:
         evaluation, slices = self._scenario.evaluation, self._populations[index.phase].slices
         slices = slices_of_round(slices, evaluation, self._scenario.seed, index)
         at_home = self._at_home(index)
         clients = sorted({part.client for part in slices if part.client >= 0}) if at_home else []
         committed = self._client_rounds.among(clients, index.phase)
+        if hosts is None:
+            hosts = range(len(self._backend.hosts))
         self._evaluations.submit(index, model, hosts, slices, at_home, committed)
 
     def _cut_short(self, index: RoundIndex, admission: Admission) -> Generator[Event, None, None]:
@@ -257,7 +263,7 @@ class Scheduler:
         plan, reached = self._plans[index.phase], self._committed
         if reached.phase == index.phase and reached.round and not self._evaluations.wanted(reached):
             model = self._backend.server.call("model_after", reached)
-            self._evaluate(reached, model, range(len(self._backend.hosts)))
+            self._evaluate(reached, model)
             yield from self._evaluations.collect(left=0)
         self._stopped = bool(admission.stops)
         left_out = () if self._stopped else self._budget.leave_out(admission.left_out)

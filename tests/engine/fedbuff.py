@@ -133,8 +133,6 @@ class FedBuff(Schedule):
             index,
             assignments,
             reports,
-            server.call("model_after", index),
-            range(len(hosts)),
             [Call(scalars, "server: aggregation")],
             open_rounds=sorted(still),
             scalars={

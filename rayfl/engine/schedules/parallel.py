@@ -42,9 +42,8 @@ class Parallel(Schedule):
                 reports.append(call)
             scalars, exchange = server.call("receive", index, None, *parts, returns=2)
             server_calls.append(Call(scalars, "server: aggregation"))
-        model = server.call("model_after", index)
         yield from ()
-        return SubmittedRound(index, assignments, reports, model, range(len(hosts)), server_calls)
+        return SubmittedRound(index, assignments, reports, server_calls)
 
     def _assign(self, cohort: Sequence[int]) -> list[tuple[int, list[Group]]]:
         hosts, local = len(self.backend.hosts), typical(self.plan.phase.local)

@@ -39,7 +39,7 @@ class Relay(Schedule):
             self._chain.append(report)
         adopted = Call(self.backend.server.call("adopt", index, [1.0], self._model), "server: the relay's model")
         idle = range(1, hosts) if self._packed and hosts > 1 else range(hosts)
-        return SubmittedRound(index, assignments, reports, self._model, idle, [adopted])
+        return SubmittedRound(index, assignments, reports, [adopted], self._model, idle)
 
     def _break_chain(self, index: RoundIndex) -> Generator[Event, None, None]:
         """Waits for the model at the chain's end, and goes on from a copy without history."""

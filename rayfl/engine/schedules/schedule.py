@@ -28,8 +28,9 @@ class SubmittedRound:
         assignments: (host, clients) of all client updates that it waits for.
         reports: Calls that return an `UpdateReport` each.
         server_calls: Calls that return the scalars that the round reported on the server.
-        model: Reference to the model to evaluate.
-        evaluators: The hosts that are free to evaluate it.
+        model: Reference to the model to evaluate; None for the one that the server then has, which is fetched only if
+            it is evaluated.
+        evaluators: The hosts that are free to evaluate it; None for all.
         open_rounds: Numbers of rounds, this one or earlier, whose exchange clients will answer in a later round.
         scalars: What the schedule itself reports of the round, by name.
     """
@@ -37,9 +38,9 @@ class SubmittedRound:
     index: RoundIndex
     assignments: Sequence[tuple[int, Sequence[int]]]
     reports: Sequence[Call]
-    model: Ref
-    evaluators: Sequence[int]
-    server_calls: Sequence[Call] = field(default_factory=tuple)
+    server_calls: Sequence[Call]
+    model: Ref | None = None
+    evaluators: Sequence[int] | None = None
     open_rounds: Sequence[int] = ()
     scalars: Mapping[str, float] = field(default_factory=dict)
 
