@@ -28,7 +28,7 @@ def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Moves a tensor from the CPU; to CUDA from pinned memory, so that the CPU does not wait for the copy."""
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
+    return tensor if device.type == "cpu" else tensor.to(device)
 
 
 @cache

@@ -107,6 +107,8 @@ class Host:
         shared = None if first_model is None else to_tensor(first_model, slice(None), self._device)
         reduction = Reduction(self._scenario.numerics.fraction_bits, exchange.each)
         report, hiding = ReportBuilder(), plan.hiding
+        down = exchange.down if shared is None else (*exchange.down, "model")
+        usual = sizes.traffic(down, exchange.up)
 
         def update(client: ClientContext) -> ClientUpdate[Answer]:
             client.clip_norm, client.sent = exchange.clip_norm, tuple(send)
@@ -114,14 +116,13 @@ class Host:
             check_lengths(answer, plan.algorithm.sent_vectors, model)
             add_diagnostics(plan, client, answer, send, not exchange.each)
             if exchange.up_if_summed is not None:
-                more = sizes.traffic((), exchange.up_if_summed).up_bytes - sizes.traffic((), exchange.up).up_bytes
+                more = sizes.traffic((), exchange.up_if_summed).up_bytes - usual.up_bytes
                 answer.diagnostics[MORE_IF_SUMMED] = send[0].new_full((1,), more, dtype=torch.float64)
-            saved_values, saved_bits = apply_transforms(plan, client, answer)
+            saved = apply_transforms(plan, client, answer)
             if hiding:
                 hide_answer(hiding, answer, exchange.clip_norm or hiding.clip_norm, client.num_params, client.streams)
             reduction.add(client.id, answer)
-            extra = () if shared is None else ("model",)
-            report.add(client, sizes.traffic((*exchange.down, *extra), exchange.up, saved_values, saved_bits))
+            report.add(client, sizes.traffic(down, exchange.up, *saved) if any(saved) else usual)
             return answer
 
         updates = self._updates(round_index, exchange.number, shared, committed)
