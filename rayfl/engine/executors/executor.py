@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
+from rayfl.engine.executors.client_samples import ClientSamples
 from rayfl.engine.torch_generators import TorchGenerators
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.context import ClientContext
+from rayfl.models.flat import FlatModel
+from rayfl.tasks.task import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +30,29 @@ class Requested:
     number: int
 
 
-class Executor(Protocol):
+class Executor(ABC):
     """Carries out requests of client updates; which one does so never shows in an algorithm.
 
     Attributes:
         at_least: How many requests make it worth while; fewer are left to the next executor.
+
+    Args:
+        model: The resident model.
+        samples: The clients' samples.
+        task: What is learned.
+        generators: PyTorch's, by client.
     """
 
-    at_least: int
+    at_least: ClassVar[int] = 1
 
+    def __init__(self, model: FlatModel, samples: ClientSamples, task: Task, generators: TorchGenerators) -> None:
+        self._model, self._samples, self._task, self._generators = model, samples, task, generators
+
+    @abstractmethod
     def accepts(self, client: ClientContext, request: Any) -> bool:
         """Whether it can carry out a request."""
 
+    @abstractmethod
     def run(self, requests: Sequence[Requested]) -> list[Any]:
         """Carries out requests that it accepts, at most one of every client.
 
@@ -48,6 +63,17 @@ class Executor(Protocol):
             For each the result, of which no part is the resident model's or another client's, or the exception that it
             ended with. What this raises itself is the failure of them all.
         """
+
+    def in_turn(self, requests: Sequence[Requested], carry_out: Callable[[ClientContext, Any, int], Any]) -> list[Any]:
+        """Carries out one request after the other; see `run`."""
+        results: list[Any] = []
+        for requested in requests:
+            self._generators.enter(requested.client)
+            try:
+                results.append(carry_out(requested.client, requested.request, requested.number))
+            except (Exception, SystemExit) as error:  # a user's network, task or loss term may raise anything
+                results.append(error)
+        return results
 
 
 def shared_out(chain: Sequence[Executor], requests: Sequence[Requested]) -> list[tuple[Executor, list[int]]]:
@@ -88,17 +114,3 @@ def not_accepted(requested: Requested) -> RayflError:
         f"local.dp: its client update yielded a {kind}, which nothing clips, noises and charges; yield LocalTraining, "
         "Loss, Gradient or LossAndGradient"
     )
-
-
-def in_turn(
-    requests: Sequence[Requested], generators: TorchGenerators, carry_out: Callable[[ClientContext, Any, int], Any]
-) -> list[Any]:
-    """Carries out one request after the other; see `Executor.run`."""
-    results: list[Any] = []
-    for requested in requests:
-        generators.enter(requested.client)
-        try:
-            results.append(carry_out(requested.client, requested.request, requested.number))
-        except (Exception, SystemExit) as error:  # a user's network, task or loss term may raise anything
-            results.append(error)
-    return results

@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 
-from rayfl.engine.executors.client_samples import ClientSamples, view_of
-from rayfl.engine.executors.executor import Requested, in_turn
+from rayfl.engine.executors.client_samples import view_of
+from rayfl.engine.executors.executor import Executor, Requested
 from rayfl.engine.executors.resident_training import train_resident
-from rayfl.engine.torch_generators import TorchGenerators
 from rayfl.errors import ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.local.data_view import DataView
@@ -28,25 +27,11 @@ from rayfl.local.requests import (
 )
 from rayfl.local.selection import select
 from rayfl.local.sgd import BatchGradients
-from rayfl.models.flat import FlatModel
 from rayfl.models.modes import evaluation_mode, twice_differentiable
-from rayfl.tasks.task import Task
 
 
-class OneByOne:
-    """Carries out every request as it is, of clients without `local.dp`.
-
-    Args:
-        model: The resident model.
-        samples: The clients' samples.
-        task: What is learned.
-        generators: PyTorch's, by client.
-    """
-
-    at_least = 1
-
-    def __init__(self, model: FlatModel, samples: ClientSamples, task: Task, generators: TorchGenerators) -> None:
-        self._model, self._samples, self._task, self._generators = model, samples, task, generators
+class OneByOne(Executor):
+    """Carries out every request as it is, of clients without `local.dp`."""
 
     def accepts(self, client: ClientContext, request: Any) -> bool:
         """See `Executor.accepts`."""
@@ -54,7 +39,7 @@ class OneByOne:
 
     def run(self, requests: Sequence[Requested]) -> list[Any]:
         """See `Executor.run`."""
-        return in_turn(requests, self._generators, self._carry_out)
+        return self.in_turn(requests, self._carry_out)
 
     def _carry_out(self, client: ClientContext, request: Request, number: int) -> Any:
         match request:

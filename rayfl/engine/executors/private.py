@@ -12,10 +12,9 @@ import torch
 
 from rayfl.config.privacy import SampleDP
 from rayfl.data.device_copy import to_device
-from rayfl.engine.executors.client_samples import ClientSamples, view_of
-from rayfl.engine.executors.executor import Requested, in_turn
+from rayfl.engine.executors.client_samples import view_of
+from rayfl.engine.executors.executor import Executor, Requested
 from rayfl.engine.executors.resident_training import train_resident
-from rayfl.engine.torch_generators import TorchGenerators
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.local.data_view import DataView
@@ -24,11 +23,9 @@ from rayfl.local.selection import select
 from rayfl.local.sgd import StepGradient
 from rayfl.local.spending import Mechanism
 from rayfl.local.steps import update_steps
-from rayfl.models.flat import FlatModel
 from rayfl.models.modes import evaluation_mode
 from rayfl.privacy.noise import Randomness, Secure, Seeded
 from rayfl.privacy.samples.poisson import expected_batch_size, poisson_batches, sampling_rate, shuffled_batches
-from rayfl.tasks.task import Task
 
 if TYPE_CHECKING:
     from rayfl.privacy.samples.per_sample import PerSampleGradients
@@ -37,24 +34,13 @@ Hidden = LocalTraining | Loss | Gradient | LossAndGradient
 """The requests whose results can be hidden."""
 
 
-class Private:
+class Private(Executor):
     """Trains by DP-SGD, and noises losses and gradients that an algorithm asks for, of clients with `local.dp`.
 
     Algorithms see samples through requests alone; those whose requests cannot be hidden are refused beforehand. What
     was spent is in `ClientContext.spent`. The losses of training steps, for the experimenter's reports alone, are not
     noised.
-
-    Args:
-        model: The resident model.
-        samples: The clients' samples.
-        task: What is learned.
-        generators: PyTorch's, by client.
     """
-
-    at_least = 1
-
-    def __init__(self, model: FlatModel, samples: ClientSamples, task: Task, generators: TorchGenerators) -> None:
-        self._model, self._samples, self._task, self._generators = model, samples, task, generators
 
     def accepts(self, client: ClientContext, request: Any) -> bool:
         """See `Executor.accepts`."""
@@ -62,7 +48,7 @@ class Private:
 
     def run(self, requests: Sequence[Requested]) -> list[Any]:
         """See `Executor.run`."""
-        return in_turn(requests, self._generators, self._carry_out)
+        return self.in_turn(requests, self._carry_out)
 
     def _carry_out(self, client: ClientContext, request: Hidden, number: int) -> Any:
         view = view_of(client, request)

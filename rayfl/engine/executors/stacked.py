@@ -13,7 +13,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from rayfl.engine.device import seed_torch
 from rayfl.engine.executors.client_samples import ClientSamples, view_of
-from rayfl.engine.executors.executor import Requested
+from rayfl.engine.executors.executor import Executor, Requested
 from rayfl.engine.executors.stacked_terms import StackedTerms
 from rayfl.engine.torch_generators import TorchGenerators
 from rayfl.errors import DivergenceError
@@ -27,23 +27,18 @@ from rayfl.models.slot import Slot
 from rayfl.tasks.task import Task
 
 
-class Stacked:
+class Stacked(Executor):
     """Trains clients by plain SGD together: one forward and one backward pass for a batch of each of them.
 
     A step does to every row what `rayfl.local.sgd` does to the resident model. Batches that differ in length are filled
-    up with samples of weight zero, and clients with fewer steps than others drop out when theirs are done.
-
-    Args:
-        model: The resident model, of which only the module's structure is used.
-        samples: The clients' samples.
-        task: What is learned.
-        generators: PyTorch's, by client.
+    up with samples of weight zero, and clients with fewer steps than others drop out when theirs are done. Of the
+    resident model only the module's structure is used.
     """
 
     at_least = 2
 
     def __init__(self, model: FlatModel, samples: ClientSamples, task: Task, generators: TorchGenerators) -> None:
-        self._model, self._samples, self._task, self._generators = model, samples, task, generators
+        super().__init__(model, samples, task, generators)
         self._stacks = (
             task.per_sample
             and task.views == 1
