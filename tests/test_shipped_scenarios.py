@@ -13,8 +13,8 @@ import pytest
 from torch import nn
 
 from rayfl.config import load_scenario
+from rayfl.config.cohort import Bernoulli
 from rayfl.config.finding import find_grids, find_scenarios
-from rayfl.config.phase import Bernoulli
 from rayfl.config.section import Named
 from rayfl.data.folders import cache_folder
 from rayfl.data.store import ShardStore, build_store

@@ -16,8 +16,9 @@ from rayfl.algorithms.exchange import Asked
 from rayfl.algorithms.sampler import CohortSampler
 from rayfl.algorithms.state import Scope, merged
 from rayfl.algorithms.transforms import AnswerTransform
+from rayfl.config.cohort import BySampler
 from rayfl.config.local import Local, Train
-from rayfl.config.phase import BySampler, Phase
+from rayfl.config.phase import Phase
 from rayfl.config.privacy import Quantile
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rayfl.algorithms.exchange import Released
-from rayfl.config.phase import Bernoulli
+from rayfl.config.cohort import Bernoulli
 from rayfl.config.privacy import ClientDP, Quantile
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
