@@ -32,7 +32,7 @@ PUBLIC = {
         Augmentation Compose Dataset Fields NaturalClients Provenance Ragged Samples Shards stream
     """,
     "rayfl.local": """
-        Affine ClientContext ClientState ClientStreams ClientUpdate DataView Features Gradient HessianVectorProduct
+        Affine ClientContext ClientState ClientStreams ClientUpdate DataView EvaluationBatch Features Gradient HessianVectorProduct
         LocalTraining Loss LossAndGradient LossTerm Outputs TrainingBatch features_and_outputs
     """,
     "rayfl.models": "Network",

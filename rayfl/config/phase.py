@@ -75,6 +75,14 @@ class BasePhase(Section):
         train: What of the network trains; see `Train`. The rest stays as it is, batch norm's statistics included, and
             is neither sent nor counted as traffic.
         local: How clients train.
+        task: What the phase learns, where it is not the scenario's `task`.
+        model: Its network, where it is not the scenario's `model`. A phase begins with the weights of the one before:
+            with every tensor of its network that the other has under the same name in the same shape. The rest is as
+            initialised; the run's output and records say what.
+        metrics: What is reported of the phase beside the loss; the first ranks its rounds, and without any the loss. By
+            default those of its own `task`, else those of `evaluation`.
+        head: `keep` takes the feature layer's weights from the phase before too, `fresh` leaves them as initialised. By
+            default they are fresh where the two phases' tasks have different names.
     """
 
     schedule: str
@@ -84,6 +92,10 @@ class BasePhase(Section):
     until: PositiveInt | None = None
     train: Train = "all"
     local: Local = Local()
+    task: Named | None = None
+    model: Named | None = None
+    metrics: tuple[Named, ...] | None = None
+    head: Literal["keep", "fresh"] | None = None
 
     @property
     def settings(self) -> PhaseSettings:

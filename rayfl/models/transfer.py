@@ -11,6 +11,7 @@ import torch
 
 from rayfl.errors import DataError, ScenarioError
 from rayfl.models.network import Network
+from rayfl.models.tensor_names import listed
 
 if TYPE_CHECKING:
     from rayfl.models.flat import FlatModel
@@ -91,12 +92,6 @@ def transfer(
         unmatched=tuple(name for name in source if name not in shapes),
         constants={name: source[name].detach() for name in taken if name not in in_vector},
     )
-
-
-def listed(names: Sequence[str], most: int = 5) -> str:
-    """Quotes the first few names in alphabetical order, and counts the others."""
-    shown = ", ".join(f"'{name}'" for name in sorted(names)[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def _covered(names: Sequence[str], target: FlatModel, head: Head, ignore: Sequence[str]) -> set[str]:

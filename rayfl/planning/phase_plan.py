@@ -155,6 +155,16 @@ def scores_personal_models(scenario: Scenario, plan: PhasePlan) -> bool:
     return scenario.evaluation.client_model == "personal" and plan.algorithm.has_personal_model()
 
 
+def has_fresh_head(scenario: Scenario, number: int) -> bool:
+    """Whether the feature layer of a phase stays as initialised, whatever the phase before could hand over."""
+    if number == 0:
+        return False
+    phase, before = scenario.phases[number], scenario.phases[number - 1]
+    if phase.head is not None:
+        return phase.head == "fresh"
+    return scenario.task_of(phase).name != scenario.task_of(before).name
+
+
 def plan_phases(scenario: Scenario, protection: Protection | None = None) -> list[PhasePlan]:
     """The phases of a scenario, in order.
 
