@@ -82,7 +82,7 @@ class BasePhase(Section):
         metrics: What is reported of the phase beside the loss; the first ranks its rounds, and without any the loss. By
             default those of its own `task`, else those of `evaluation`.
         head: `keep` takes the feature layer's weights from the phase before too, `fresh` leaves them as initialised. By
-            default they are fresh where the two phases' tasks have different names.
+            default they are fresh where the two phases' tasks have different names. It says nothing of the first phase.
     """
 
     schedule: str

@@ -31,10 +31,10 @@ def check_scenario(scenario: Scenario) -> None:
     if not scenario.resources.uses_cuda:
         _check_cpu(scenario)
     check_views(scenario)
-    if scenario.phases[0].head is not None:
+    if scenario.start and scenario.phases[0].head is not None:
         raise ScenarioError(
-            f"phases.{scenario.phases[0].name}.head: has no effect in the first phase, which takes over nothing; leave "
-            "it out (start.head is about what [start] hands over)"
+            f"phases.{scenario.phases[0].name}.head: is about what the phase before hands over, and this is the first "
+            "one; for what [start] hands over use start.head"
         )
     plans = plan_phases(scenario)
     if scenario.evaluation.client_model == "personal" and not any(

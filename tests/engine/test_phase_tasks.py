@@ -232,7 +232,11 @@ def test_clients_are_hidden_in_phases_of_different_networks() -> None:
 @pytest.mark.parametrize(
     ("phases", "changes", "complaint"),
     [
-        ([{**PRETRAIN, "head": "fresh"}, FINETUNE], {}, r"phases\.pretrain\.head: has no effect in the first phase"),
+        (
+            [{**PRETRAIN, "head": "fresh"}, FINETUNE],
+            {"start": {"file": "any.safetensors"}},
+            r"phases\.pretrain\.head: is about what the phase before hands over, .* use start\.head",
+        ),
         (
             [PRETRAIN, {**FINETUNE, "model": f"{HERE}:Stranger"}],
             {},
