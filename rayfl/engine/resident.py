@@ -48,9 +48,10 @@ class Resident:
         scenario: What runs.
         workload: What to hold.
         device: Where.
+        number: How many workloads share what of the device's memory may hold samples.
     """
 
-    def __init__(self, scenario: Scenario, workload: Workload, device: torch.device) -> None:
+    def __init__(self, scenario: Scenario, workload: Workload, device: torch.device, number: int = 1) -> None:
         self.workload = workload
         self._scenario, self._device = scenario, device
         self.model = FlatModel(self._network(), device)
@@ -58,7 +59,7 @@ class Resident:
         headline = headline_of(headline_label(workload.evaluation), metrics)
         self.scorer = Scorer(workload.task, metrics, ClientStatistics(headline, workload))
         self._trained = ClientNetwork(self.model, self.model.buffers.clone(), self._random_model)
-        self._source = BatchSource(workload.store, device, scenario.resources.device_cache_bytes)
+        self._source = BatchSource(workload.store, device, scenario.resources.device_cache_bytes // number)
         generators = TorchGenerators(device)
         parts = self.model, ClientSamples(self._source, device, workload.task), workload.task, generators
         chain: list[Executor] = [OneByOne(*parts)]

@@ -26,6 +26,7 @@ class CommittedModels:
 
     def __init__(self, job: Job, model: FlatModel) -> None:
         self._job, self._model = job, model
+        self._built: dict[int, FlatModel] = {}
         self._last_rounds = list(accumulate(phase.rounds for phase in job.scenario.phases))
 
     def of(self, session: Session | None) -> tuple[int, dict[str, torch.Tensor]]:
@@ -40,6 +41,10 @@ class CommittedModels:
         return round, model.state_dict()
 
     def _of_round(self, round: int) -> FlatModel:
-        workload = self._job.workloads[bisect_left(self._last_rounds, round)]
-        same = workload.initial.layout == self._job.result.initial.layout
-        return self._model if same else flat_model(self._job.scenario, workload)
+        phase = bisect_left(self._last_rounds, round)
+        workload = self._job.workloads[phase]
+        if workload is self._job.result:
+            return self._model
+        if phase not in self._built:
+            self._built = {phase: flat_model(self._job.scenario, workload)}  # those of earlier phases are over
+        return self._built[phase]

@@ -85,8 +85,9 @@ class Headline:
 def comparable_phases(scenario: Scenario, phase: Phase) -> tuple[str, ...]:
     """The phases whose scores mean the same as those of a phase: they have its task and metrics; empty for all."""
 
-    def scored(phase: Phase) -> tuple[Named, Evaluation]:
-        return scenario.task_of(phase), scenario.evaluation_of(phase)
+    def scored(phase: Phase) -> tuple[Named, tuple[Named, ...], str]:
+        evaluation = scenario.evaluation_of(phase)
+        return scenario.task_of(phase), evaluation.metrics, headline_label(evaluation)
 
     found = tuple(other.name for other in scenario.phases if scored(other) == scored(phase))
     return () if len(found) == len(scenario.phases) else found

@@ -12,7 +12,7 @@ import numpy as np
 from rayfl.config.execution import Evaluation
 from rayfl.config.section import Named
 from rayfl.models.slot import Slot
-from rayfl.models.tensor_names import listed
+from rayfl.models.tensor_names import taken_over
 from rayfl.planning.slices import Slice, cut
 
 if TYPE_CHECKING:
@@ -35,13 +35,8 @@ class Handover:
     not_used: tuple[str, ...]
 
     def summary(self) -> str:
-        """One line for whoever runs it: "8 tensors, 2 are fresh ('fc.weight', 'fc.bias')"."""
-        parts = [f"{len(self.taken)} tensors"]
-        parts += [f"{len(names)} {what} ({listed(names)})" for names, what in self._others() if names]
-        return ", ".join(parts)
-
-    def _others(self) -> tuple[tuple[tuple[str, ...], str], ...]:
-        return (self.fresh, "are fresh"), (self.not_used, "are not used")
+        """One line for whoever runs it."""
+        return taken_over(self.taken, self.fresh, self.not_used)
 
 
 @dataclass(frozen=True)
@@ -69,9 +64,9 @@ class InitialModel:
         Args:
             other: Whose weights are handed over.
             fresh_head: Whether the feature layer stays as initialised all the same.
-
         """
-        own = {slot.name: self._source_of(slot, _shapes(other), fresh_head) for slot in self.layout}
+        shapes = _shapes(other)
+        own = {slot.name: self._source_of(slot, shapes, fresh_head) for slot in self.layout}
         taken = tuple(name for name, source in own.items() if source)
         used = {source for source in own.values() if source}
         left = tuple(slot.name for slot in other.layout if not used.intersection(slot.names))

@@ -49,7 +49,7 @@ def _phase_lines(job: Job) -> Iterator[str]:
         learned = "" if alone else f", task {workload.task.name}, model {workload.network.name}"
         yield f"phase    {phase.name}: {phase.rounds} rounds, {phase.schedule}, {phase.algorithm.name}{learned}"
         if phase.name in job.handovers:
-            yield f"         takes over {job.handovers[phase.name].summary()}"
+            yield f"         of the phase before: {job.handovers[phase.name].summary()}"
 
 
 def privacy_lines(job: Job) -> list[str]:

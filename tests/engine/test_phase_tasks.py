@@ -16,6 +16,9 @@ from safetensors.numpy import load_file
 import rayfl
 from rayfl.config import load_scenario
 from rayfl.config.scenario import Scenario
+from rayfl.data.batches import BatchSource
+from rayfl.data.store import ShardStore
+from rayfl.engine.host import Host
 from rayfl.engine.job import Job
 from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import DataError, ScenarioError
@@ -151,8 +154,8 @@ def test_the_records_say_what_each_phase_learned_and_took_over(
     printed = capsys.readouterr().out
     assert "phase    pretrain: 3 rounds, parallel, fedavg, task tests.engine.phase_tasks:Rolled" in printed
     assert (
-        "takes over 4 tensors, 2 are fresh ('read_out.bias', 'read_out.weight'), 2 are not used ('read_out.bias', "
-        "'read_out.weight')"
+        "of the phase before: 4 tensors taken, 2 fresh ('read_out.bias', 'read_out.weight'), 2 not used "
+        "('read_out.bias', 'read_out.weight')"
     ) in printed
     facts = json.loads((tmp_path / "run" / "environment.json").read_text())
     assert facts["headline"]["phases"] == ["finetune"]
@@ -227,6 +230,19 @@ def test_clients_are_hidden_in_phases_of_different_networks() -> None:
     lengths = [sum(stop - start for start, stop in places) for places in spans]
     assert lengths[0] - lengths[1] == 6  # a row of five weights, and a bias, less
     assert np.array_equal(run_on_hosts(job, 1)[0], run_on_hosts(job, 3)[0])
+
+
+def test_workloads_share_what_of_a_gpus_memory_may_hold_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[int] = []
+
+    def recorded(store: ShardStore, device: torch.device, cache_bytes: int) -> BatchSource:
+        given.append(cache_bytes)
+        return BatchSource(store, device, cache_bytes)
+
+    job, _ = made([PRETRAIN, FINETUNE, {**FINETUNE, "name": "longer"}])
+    monkeypatch.setattr("rayfl.engine.resident.BatchSource", recorded)
+    Host(0, job.scenario, job.workloads)
+    assert given == [job.scenario.resources.device_cache_bytes // 2] * 2
 
 
 @pytest.mark.parametrize(
