@@ -71,6 +71,16 @@ class Eager(Consistent):
     evaluation_views: ClassVar[int] = 3
 
 
+class Averaged(Classification):
+    """Compares nothing, and is evaluated on the mean outputs for two views (test-time augmentation)."""
+
+    evaluation_views: ClassVar[int] = 2
+
+    def evaluated(self, batch: EvaluationBatch) -> torch.Tensor:
+        assert len(batch.views) == 2
+        return torch.stack([batch.module(x) for x in batch.views]).mean(dim=0)
+
+
 class Spread(Classification):
     """Is evaluated on features."""
 
@@ -166,6 +176,18 @@ def test_a_task_may_be_evaluated_on_features() -> None:
     assert {event.scores["test_width"] for event in events if isinstance(event, Evaluated)} == {8.0}
 
 
+def test_a_task_that_compares_nothing_may_be_evaluated_on_views_of_the_same_augmentation() -> None:
+    data = {"name": "handwriting", "clients": 6, "source": "generated"}
+    evaluation = {"metrics": ["accuracy"], "batch_size": 40}
+    dark = [{"name": f"{HERE}:darker", "by": 0.0}]
+    _, events = run_on_hosts(prepared(**scene("Averaged", data={**data, "augment": dark}, evaluation=evaluation)), 1)
+    _, plain = run_on_hosts(prepared(**scene("Watching", data={**data, "augment": dark}, evaluation=evaluation)), 1)
+    in_the_dark, by_day = (
+        [event.scores["test_loss"] for event in told if isinstance(event, Evaluated)] for told in (events, plain)
+    )
+    assert in_the_dark != by_day
+
+
 @pytest.mark.parametrize(("augment", "scale"), [([], 1.0), ([{"name": f"{HERE}:darker", "by": 0.125}], 0.125)])
 def test_views_are_for_tasks_that_compare_them_and_augment_for_the_others(augment: list[Any], scale: float) -> None:
     first, second = scene()["phases"][0] | {"rounds": 1}, scene()["phases"][0] | {"rounds": 1, "name": "supervised"}
@@ -189,6 +211,11 @@ def test_views_are_for_tasks_that_compare_them_and_augment_for_the_others(augmen
             "Watching",
             {"views": VIEWS},
             "data.views: there are 2, and task '.*Watching' compares none; use data.augment",
+        ),
+        (
+            "Averaged",
+            {},
+            "task: '.*Averaged' is evaluated on augmented views of test samples, and without data.augment",
         ),
         ("Raising", {}, r"task '.*Raising' on two test samples raised KeyError: 'no bank'"),
     ],
