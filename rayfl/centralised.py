@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
+
 import numpy as np
 
 from rayfl.algorithms.building import build_algorithm
@@ -15,13 +18,13 @@ from rayfl.planning.cohort import expected_cohort_size
 
 
 def centralised(scenario: Scenario, sizes: np.ndarray) -> Scenario:
-    """Replaces all phases by central training on the clients' pooled samples.
+    """Replaces all phases by central training on the clients' pooled samples: of one task and network, by one phase.
 
     A round is one pass over the pool. There are as many as all client updates of the scenario make together on average,
     rounded, at least one; clients are taken to be drawn alike, and samples that an algorithm keeps for its queries are
-    no part of an update. The last phase's local training says how; its learning
-    rate falls from the first to the last pass as it fell from the first to the last round. Callbacks watch the whole
-    run, and all clients are scored with the one model.
+    no part of an update. The last phase's local training says how; its learning rate falls from the first to the last
+    pass as it fell from the first to the last round. Callbacks watch the whole run, and all clients are scored with the
+    one model.
 
     Args:
         scenario: The resolved scenario.
@@ -36,9 +39,29 @@ def centralised(scenario: Scenario, sizes: np.ndarray) -> Scenario:
                 f"phases.{phase.name}.dp: there are no clients to hide in central training; run the centralised "
                 "counterpart of a scenario without it"
             )
-    passes = sum(_passes(phase, sizes) for phase in scenario.phases)
-    last = scenario.phases[-1]
-    rounds, before = max(1, round(passes)), sum(phase.rounds for phase in scenario.phases)
+    parts = [list(part) for _, part in groupby(scenario.phases, lambda phase: _learned(scenario, phase))]
+    names = ["central"] if len(parts) == 1 else [f"central_{part[-1].name}" for part in parts]
+    phases = tuple(_central(name, part, sizes) for name, part in zip(names, parts, strict=True))
+    return scenario.model_copy(
+        update={
+            "name": f"{scenario.name}_centralised",
+            "title": f"{scenario.title or scenario.name}, centralised",
+            "phases": phases,
+            "callbacks": tuple(_of_any_phase(chosen) for chosen in scenario.callbacks),
+            "evaluation": scenario.evaluation.model_copy(update={"client_model": "global"}),
+        }
+    )
+
+
+def _learned(scenario: Scenario, phase: Phase) -> tuple[Named, Named]:
+    return scenario.task_of(phase), scenario.model_of(phase)
+
+
+def _central(name: str, phases: Sequence[Phase], sizes: np.ndarray) -> Phase:
+    """One phase of central training in place of several that learn the same."""
+    passes = sum(_passes(phase, sizes) for phase in phases)
+    first, last = phases[0], phases[-1]
+    rounds, before = max(1, round(passes)), sum(phase.rounds for phase in phases)
     drops = dict.fromkeys(max(1, round(drop * rounds / before)) for drop in last.local.lr_drops)
     local = last.local.model_copy(
         update={
@@ -49,15 +72,16 @@ def centralised(scenario: Scenario, sizes: np.ndarray) -> Scenario:
         }
     )
     only = build_algorithm(last).trains_only if last.train == "all" else last.train
-    central = CentralPhase(name="central", schedule="central", rounds=rounds, train=only, local=local)
-    return scenario.model_copy(
-        update={
-            "name": f"{scenario.name}_centralised",
-            "title": f"{scenario.title or scenario.name}, centralised",
-            "phases": (central,),
-            "callbacks": tuple(_of_any_phase(chosen) for chosen in scenario.callbacks),
-            "evaluation": scenario.evaluation.model_copy(update={"client_model": "global"}),
-        }
+    return CentralPhase(
+        name=name,
+        schedule="central",
+        rounds=rounds,
+        train=only,
+        local=local,
+        task=last.task,
+        model=last.model,
+        metrics=last.metrics,
+        head=first.head,
     )
 
 

@@ -1,40 +1,47 @@
-"""From a scenario to a job: data, network and checks, before anything starts."""
+"""From a scenario to a job: data, networks and checks, before anything starts."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+from rayfl.config.phase import Phase
 from rayfl.config.scenario import Scenario
+from rayfl.config.section import Named
 from rayfl.data.folders import cache_folder
-from rayfl.data.store import build_store
+from rayfl.data.store import ShardStore, build_store
+from rayfl.data.trial import try_batches
 from rayfl.engine.client_statistics import check_client_statistics
 from rayfl.engine.initial_model import build_checked
 from rayfl.engine.job import Job
 from rayfl.engine.phase_checks import check_scenario
 from rayfl.engine.requirements import check_metrics, check_requirements
+from rayfl.errors import DataError
 from rayfl.fingerprint.users_code import code_digests
 from rayfl.models.flat import FlatModel
+from rayfl.models.network import Network
 from rayfl.planning.cohort import check_cohort
+from rayfl.planning.headline import metrics_key
 from rayfl.planning.phase_plan import plan_phases
 from rayfl.planning.slices import cut, draw_test_samples
 from rayfl.planning.workload import InitialModel, Workload
 from rayfl.privacy.clients.planning import plan_client_privacy
-from rayfl.privacy.samples.network_checks import check_network
+from rayfl.privacy.samples.network_checks import Checked, check_network
 from rayfl.privacy.samples.planning import plan_sample_privacy
 from rayfl.resolution import resolve
 from rayfl.start.chain import with_starts
-from rayfl.tasks.building import build_task
+from rayfl.tasks.building import build_task, task_key
 
 
 def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
-    """Loads the data, builds the network, and checks everything that can be checked before a host starts.
+    """Loads the data, builds the networks, and checks everything that can be checked before a host starts.
 
     Args:
         scenario: The scenario as loaded from files and overrides.
         data_dir: Where the real data is.
 
     Returns:
-        The job, and the initial model on the CPU.
+        The job, and the initial model of its last phase on the CPU.
 
     Raises:
         ScenarioError: The scenario is wrong.
@@ -47,23 +54,54 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
         check_cohort(phase, f"phases.{phase.name}", store.num_clients)
     store = draw_test_samples(scenario.evaluation, store, scenario.data_seed)
     cut(scenario.evaluation, store)
-    task = build_task(scenario)
-    num_outputs = task.num_outputs(store.train.y, store.num_classes)
-    model = build_checked(scenario, scenario.model, store, task, num_outputs)
-    check_requirements(scenario, model.module, store)
-    check_network(scenario, plan_phases(scenario), model, store)
-    initial = InitialModel(model.vector.numpy().copy(), model.layout)
-    workload = Workload(scenario.model, initial, store, task, num_outputs, scenario.evaluation)
-    phases = len(scenario.phases)
-    sample_plan = plan_sample_privacy(scenario, [workload.population] * phases)
-    client_plan = plan_client_privacy(scenario, model, store.train_shards.sizes)
+    workloads, models = _built(scenario, store)
+    check_requirements(scenario, [model.module for model in models], workloads)
+    checked: set[Checked] = set()
+    for plan, model, workload in zip(plan_phases(scenario), models, workloads, strict=True):
+        check_network(plan, model, workload, checked)
     job = Job(
         scenario,
-        [workload] * phases,
-        sample_plan=sample_plan,
-        client_plan=client_plan,
+        workloads,
+        sample_plan=plan_sample_privacy(scenario, [workload.population for workload in workloads]),
+        client_plan=plan_client_privacy(scenario, models, store.train_shards.sizes),
         code=code_digests(with_starts(scenario)),
     )
-    check_client_statistics(workload, job.headline)
-    check_metrics(workload, model)
-    return job, model
+    for phase, workload, model in zip(scenario.phases, workloads, models, strict=True):
+        check_client_statistics(workload, job.headlines[phase.name])
+        check_metrics(workload, model.module, metrics_key(phase), scenario.data_seed)
+    return job, models[-1]
+
+
+def _built(scenario: Scenario, store: ShardStore) -> tuple[list[Workload], list[FlatModel]]:
+    """The workload and the initial model of each phase; phases that train the same share them."""
+    shared: list[tuple[tuple[Named, Named, object], Workload, FlatModel]] = []
+    workloads, models = [], []
+    for phase in scenario.phases:
+        what = scenario.task_of(phase), scenario.model_of(phase), scenario.evaluation_of(phase)
+        found = next(((workload, model) for key, workload, model in shared if key == what), None)
+        if found is None:
+            found = _workload(scenario, phase, store)
+            shared.append((what, *found))
+        workloads.append(found[0])
+        models.append(found[1])
+    return workloads, models
+
+
+def _workload(scenario: Scenario, phase: Phase, store: ShardStore) -> tuple[Workload, FlatModel]:
+    task, network = build_task(scenario, phase), scenario.model_of(phase)
+    if store.views and task.views == 1:  # which are of tasks that compare several
+        store = replace(store, views=())
+        try_batches(store)
+    try:
+        num_outputs = task.num_outputs(store.train.y, store.num_classes)
+    except DataError as error:
+        raise DataError(str(error) if phase.task is None else f"{task_key(phase)}: {error}") from None
+    model = build_checked(scenario, network, store, task, num_outputs, model_key(phase))
+    head = model.module.feature_layer if isinstance(model.module, Network) else ""
+    initial = InitialModel(model.vector.numpy().copy(), model.layout, head)
+    return Workload(network, initial, store, task, num_outputs, scenario.evaluation_of(phase)), model
+
+
+def model_key(phase: Phase) -> str:
+    """The key that names a phase's network."""
+    return "model" if phase.model is None else f"phases.{phase.name}.model"

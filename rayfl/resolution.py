@@ -7,6 +7,7 @@ from rayfl.callbacks.building import with_callback_defaults
 from rayfl.config.defaults import with_defaults
 from rayfl.config.local import Local
 from rayfl.config.scenario import Scenario
+from rayfl.config.section import Named
 from rayfl.data.defaults import with_data_defaults
 from rayfl.local.optimizers import with_optimizer_defaults
 from rayfl.local.sample_weights import with_weighting_defaults
@@ -63,11 +64,19 @@ def _with_defaults(local: Local, where: str) -> Local:
 
 
 def with_model_defaults(scenario: Scenario) -> Scenario:
-    """Writes out every option of the scenario's model.
+    """Writes out every option of the scenario's model, and of those that phases have of their own.
 
     Raises:
         ScenarioError: The name is unknown, or an option is unknown, missing or out of range.
     """
-    network = models.resolve(scenario.model.name)
-    model = with_defaults(scenario.model, network, ("num_classes", "input_shape"), "model")
-    return scenario.model_copy(update={"model": model})
+    phases = tuple(
+        phase.model_copy(update={"model": _network(phase.model, f"phases.{phase.name}.model")})
+        if phase.model
+        else phase
+        for phase in scenario.phases
+    )
+    return scenario.model_copy(update={"model": _network(scenario.model, "model"), "phases": phases})
+
+
+def _network(chosen: Named, where: str) -> Named:
+    return with_defaults(chosen, models.resolve(chosen.name), ("num_classes", "input_shape"), where)

@@ -193,6 +193,16 @@ def test_own_schedule_refuses_what_it_cannot_run(
         prepare(load_scenario(EXAMPLES / "own_schedule.toml", changes), DATA)
 
 
+def test_self_supervised_hands_its_encoder_to_the_supervised_phase(tmp_path: Path) -> None:
+    few = ("phases.0.rounds=1", "phases.1.rounds=2", "data.clients=6", "phases.0.cohort=3", "phases.1.cohort=3")
+    done = rayfl_on("scenario", "self_supervised", tmp_path, "--backend", "inline", *few)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "of the phase before: 4 tensors taken, 2 fresh ('head.bias', 'head.weight'), 6 not used (" in done.stdout
+    row = last_row(tmp_path)
+    assert row["phase"] == "finetune"
+    assert row["test_accuracy"] > 0
+
+
 @pytest.mark.ray
 @pytest.mark.slow
 def test_an_example_gives_the_same_bits_on_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

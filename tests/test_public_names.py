@@ -32,8 +32,8 @@ PUBLIC = {
         Augmentation Compose Dataset Fields NaturalClients Provenance Ragged Samples Shards stream
     """,
     "rayfl.local": """
-        Affine ClientContext ClientState ClientStreams ClientUpdate DataView Features Gradient HessianVectorProduct
-        LocalTraining Loss LossAndGradient LossTerm Outputs TrainingBatch features_and_outputs
+        Affine ClientContext ClientState ClientStreams ClientUpdate DataView EvaluationBatch Features Gradient
+        HessianVectorProduct LocalTraining Loss LossAndGradient LossTerm Outputs TrainingBatch features_and_outputs
     """,
     "rayfl.models": "Network",
     "rayfl.tasks": """

@@ -9,15 +9,16 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from torch import nn
 
 from rayfl.config import load_scenario
+from rayfl.config.cohort import Bernoulli
 from rayfl.config.finding import find_grids, find_scenarios
-from rayfl.config.phase import Bernoulli
 from rayfl.config.section import Named
 from rayfl.data.folders import cache_folder
-from rayfl.data.store import ShardStore, build_store
+from rayfl.data.store import build_store
 from rayfl.engine.initial_model import build_network
 from rayfl.engine.phase_checks import check_scenario
 from rayfl.engine.requirements import check_requirements
@@ -25,6 +26,7 @@ from rayfl.grid.cells import Cell, cells_of
 from rayfl.grid.running import planned
 from rayfl.grid.schema import Published, load_grid
 from rayfl.planning.cohort import check_cohort
+from rayfl.planning.workload import InitialModel, Workload
 from rayfl.preparation import prepare
 from rayfl.resolution import resolve
 from rayfl.tasks.building import build_task
@@ -92,7 +94,7 @@ def model_of(cell: Cell) -> str:
     return str(cell.scenario.model)
 
 
-def with_network_and_store(found: list[Cell]) -> Iterator[tuple[Cell, nn.Module, ShardStore]]:
+def with_network_and_workload(found: list[Cell]) -> Iterator[tuple[Cell, nn.Module, Workload]]:
     """Every cell with its network, and a store of any partition of its data, since building all is slow.
 
     One store is held at a time: those of all grids take a gigabyte.
@@ -103,10 +105,15 @@ def with_network_and_store(found: list[Cell]) -> Iterator[tuple[Cell, nn.Module,
         for _, of_model in groupby(same_data, model_of):
             same_model = list(of_model)
             scenario = same_model[0].scenario
-            num_outputs = build_task(scenario).num_outputs(store.train.y, store.num_classes)
-            network = build_network(scenario, scenario.model, store, num_outputs)
+            task = build_task(scenario)
+            num_outputs = task.num_outputs(store.train.y, store.num_classes)
+            network, untouched = (
+                build_network(scenario, scenario.model, store, num_outputs),
+                InitialModel(np.zeros(0), ()),
+            )
+            workload = Workload(scenario.model, untouched, store, task, num_outputs, scenario.evaluation)
             for cell in same_model:
-                yield cell, network, store
+                yield cell, network, workload
 
 
 @pytest.mark.parametrize("name", quick_set(SCENARIOS, "femnist_cyclic", "femnist_private"))
@@ -133,11 +140,11 @@ def test_a_resolved_scenario_can_be_run_again_and_is_the_same(name: str, quick: 
 def test_every_cell_of_a_grid_is_ready_to_run_and_unlike_the_others(name: str) -> None:
     found = cells(name)
     assert len({cell.digest for cell in found}) == len(found)
-    for cell, network, store in with_network_and_store(found):
-        scenario = cell.scenario
+    for cell, network, workload in with_network_and_workload(found):
+        scenario, phases = cell.scenario, len(cell.scenario.phases)
         for phase in scenario.phases:
-            check_cohort(phase, str(cell), scenario.data.clients or store.num_clients)
-        check_requirements(scenario, network, store)
+            check_cohort(phase, str(cell), scenario.data.clients or workload.store.num_clients)
+        check_requirements(scenario, [network] * phases, [workload] * phases)
 
 
 @pytest.mark.parametrize("name", GRIDS)

@@ -15,8 +15,9 @@ from rayfl.algorithms.sampler import CohortSampler, samplers
 from rayfl.algorithms.state import Scope
 from rayfl.algorithms.transforms import AnswerTransform, answer_transforms
 from rayfl.component import build_component, with_options
+from rayfl.config.cohort import BySampler
 from rayfl.config.local import Local
-from rayfl.config.phase import BySampler, Phase
+from rayfl.config.phase import Phase
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
 from rayfl.errors import ScenarioError

@@ -11,6 +11,7 @@ Scope = Literal["round", "phase", "run"]
 """How long a named state lives: between the exchanges of one round, within one phase, or through the whole run.
 
 A client's state of scope `round` may be missing in a later exchange, where its host was restarted: compute it again.
+The model of a later phase may be laid out otherwise, so vectors that are laid out as the model belong to a phase.
 """
 
 Declaration = Mapping[str, Scope]

@@ -28,7 +28,7 @@ class RunSoFar:
 
     Attributes:
         scenario: What runs, every default written out.
-        headline: The metric that ranks the rounds of the run.
+        headline: The metric that ranks the rounds of the run, the last phase's.
         folder: The run's own, for files.
         console: Where the run's progress is printed.
         round: The latest round; None before the first.
@@ -39,6 +39,7 @@ class RunSoFar:
         read_model: For `model`.
         caller: The callback that is being called.
         logged: What it and those before it logged in this call.
+        headlines: The metric that ranks the rounds of each phase.
     """
 
     scenario: Scenario
@@ -52,6 +53,7 @@ class RunSoFar:
     stopped: tuple[str, str] | None = None
     caller: str = ""
     logged: dict[str, float] = field(default_factory=dict)
+    headlines: Mapping[str, Headline] = field(default_factory=dict)
 
     def model(self) -> Mapping[str, Tensor]:
         """The model of the present round, in PyTorch's names and layout, on the CPU."""

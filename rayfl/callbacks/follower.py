@@ -31,7 +31,7 @@ class Follower:
     Args:
         callbacks: In the order in which they are called.
         scenario: What runs.
-        headline: What ranks the rounds of the run.
+        headlines: What ranks the rounds of each phase; the last phase's ranks the run.
         folder: The run's own.
         console: Where progress is printed.
         read_model: Returns the model of the last committed round, in PyTorch's names.
@@ -42,14 +42,15 @@ class Follower:
         self,
         callbacks: Sequence[Callback],
         scenario: Scenario,
-        headline: Headline,
+        headlines: Mapping[str, Headline],
         folder: Path,
         console: Console,
         read_model: Callable[[], Mapping[str, Tensor]],
         rows: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self._callbacks = callbacks
-        self._run = RunSoFar(scenario, headline, folder, console, read_model, metrics=list(rows))
+        headline = headlines[scenario.phases[-1].name]
+        self._run = RunSoFar(scenario, headline, folder, console, read_model, metrics=list(rows), headlines=headlines)
         self._started = False
 
     def state(self) -> dict[str, Any]:

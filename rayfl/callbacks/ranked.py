@@ -8,6 +8,7 @@ from typing import Any, Literal
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
+from rayfl.planning.headline import Headline, headline_label
 from rayfl.registry import nearest
 
 
@@ -18,7 +19,8 @@ class Ranked(Callback):
         metric: A column of the metrics; by default the headline's.
         mode: Whether the least (`min`) or the greatest (`max`) value is best; must be given for any metric but the
             headline and losses.
-        phase: Only evaluations in this phase count; by default all do.
+        phase: Only evaluations in this phase count; by default those of all phases with the task and metrics of the
+            last one, whose scores mean the same.
     """
 
     metric: str | None = None
@@ -30,16 +32,19 @@ class Ranked(Callback):
 
     def check(self, scenario: Scenario) -> None:
         """See `Callback.check`."""
-        known = self.metric is None or _is_loss(self.metric) or _is_of(self.metric, scenario.evaluation.headline)
+        phases = {phase.name: phase for phase in scenario.phases}
+        if self.phase is not None and self.phase not in phases:
+            raise ScenarioError(f"phase: no phase is called '{self.phase}'; {nearest(self.phase, list(phases))}")
+        ranked = scenario.phases[-1] if self.phase is None else phases[self.phase]
+        headline = headline_label(scenario.evaluation_of(ranked))
+        known = self.metric is None or _is_loss(self.metric) or _is_of(self.metric, headline)
         if self.mode is None and not known:
             raise ScenarioError(f"mode: say whether 'min' or 'max' of '{self.metric}' is best")
-        names = [phase.name for phase in scenario.phases]
-        if self.phase is not None and self.phase not in names:
-            raise ScenarioError(f"phase: no phase is called '{self.phase}'; {nearest(self.phase, names)}")
 
     def counts(self, run: RunSoFar) -> bool:
         """Whether the latest evaluation is ranked."""
-        return self.phase is None or run.metrics[-1]["phase"] == self.phase
+        phase = run.metrics[-1]["phase"]
+        return run.headline.ranks(phase) if self.phase is None else phase == self.phase
 
     def improved(self, run: RunSoFar, min_delta: float = 0.0) -> bool:
         """Ranks the latest evaluation; a value that is not finite is never the best.
@@ -74,11 +79,14 @@ class Ranked(Callback):
 
     def column(self, run: RunSoFar) -> str:
         """The column that ranks."""
-        return self.metric or run.headline.column
+        return self.metric or self._headline(run).column
+
+    def _headline(self, run: RunSoFar) -> Headline:
+        return run.headline if self.phase is None else run.headlines[self.phase]
 
     def _sign(self, run: RunSoFar) -> int:
-        column = self.column(run)
-        lower = _is_loss(column) or (_is_of(column, run.headline.metric) and not run.headline.higher_is_better)
+        column, headline = self.column(run), self._headline(run)
+        lower = _is_loss(column) or (_is_of(column, headline.metric) and not headline.higher_is_better)
         return -1 if self.mode == "min" or (self.mode is None and lower) else 1
 
 

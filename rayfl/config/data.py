@@ -78,8 +78,9 @@ class Data(Section):
             Natural clients give up those of their samples that were drawn.
         normalize: A name of `rayfl.config.normalizations`, or mean and std; by default none (images in [0, 1]).
         augment: Applied to training batches in the order given; see `rayfl.data.augmentation.pipeline`.
-        views: The same for each view by itself, where the task compares several: `[{ augment = [...] }, ...]`. What
-            else is augmented, such as a loss that an algorithm asks for, is augmented as the first view.
+        views: The same for each view by itself, where a task compares several: `[{ augment = [...] }, ...]`. What else
+            is augmented in its phases, such as a loss that an algorithm asks for, is augmented as the first view;
+            `augment` then is for the phases of other tasks, if there are any.
         collate: Makes one batch of inputs that differ in length: "pad" (`value`), or a function of your own from the
             list of the samples' inputs to a tensor or a dictionary of tensors (keyword arguments of the network).
         options: Keyword arguments of the source, such as `labels = "coarse"` of cifar100. A relative `path` (and `root`
@@ -117,13 +118,6 @@ class Data(Section):
         if owners and partition and partition.name != "natural":
             raise ValueError(f"has no effect with partition '{partition.name}', whose clients are not the data's own")
         return owners
-
-    @field_validator("views")
-    @classmethod
-    def _views_or_all_alike(cls, views: tuple[View, ...], info: ValidationInfo) -> tuple[View, ...]:
-        if views and info.data.get("augment"):
-            raise ValueError("gives each view its own augmentations, and data.augment all the same; leave one of them")
-        return views
 
     @field_validator("validation_share")
     @classmethod

@@ -7,104 +7,22 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    ConfigDict,
     Field,
     NonNegativeInt,
     PlainValidator,
     PositiveInt,
     SerializeAsAny,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
     field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
+from rayfl.config.cohort import Cohort, Pooled
 from rayfl.config.local import Local, ServerTraining, Train
 from rayfl.config.privacy import ClientDP
 from rayfl.config.schedules import schedules
-from rayfl.config.section import Named, Section, check_idle, check_plain
+from rayfl.config.section import Named, Section, check_idle
 from rayfl.errors import ScenarioError
-
-
-class Bernoulli(Section):
-    """Every client takes part with this probability, independently; redrawn while the cohort is empty.
-
-    With central `dp` nothing is redrawn: a round without clients is noise alone.
-    """
-
-    bernoulli: Annotated[float, Field(gt=0, le=1)]
-
-
-class BySize(Section):
-    """This many clients without replacement, drawn in proportion to their numbers of training samples (q-FFL)."""
-
-    by_size: Annotated[int, Field(strict=True, ge=1)]
-
-
-class Explicit(Section):
-    """Lists of client ids, one per round, repeated in order."""
-
-    explicit: Annotated[tuple[Annotated[tuple[int, ...], Field(min_length=1)], ...], Field(min_length=1)]
-
-
-class BySampler(Section):
-    """Drawn by a class: `{ sampler = "power_of_choice", clients = 10, candidates = 30 }`.
-
-    The other keys are its options, which are checked against the class.
-
-    Attributes:
-        sampler: A registered name, or `package.module:object` for one of the user's own.
-    """
-
-    model_config = ConfigDict(extra="allow")
-
-    sampler: str
-
-    @model_validator(mode="after")
-    def _options_are_plain(self) -> BySampler:
-        check_plain(self.options)
-        return self
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options as they were given."""
-        return dict(self.model_extra or {})
-
-
-class Pooled(Section):
-    """No clients, but pooled samples: what the rounds of central training have for a cohort.
-
-    Attributes:
-        pool: `clients` or `server`.
-    """
-
-    pool: Literal["clients", "server"]
-
-
-def _cohort(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
-    try:
-        return validate(value)
-    except ValidationError:
-        raise PydanticCustomError(
-            "cohort",
-            "allowed are a number of clients (1, 2, ...), a share of them (0.0 < share <= 1.0), "
-            "{ bernoulli = probability }, { by_size = number }, { explicit = [[client, ...], ...] }, "
-            "or { sampler = name, ... }",
-        ) from None
-
-
-Cohort = Annotated[
-    Annotated[int, Field(strict=True, ge=1)]
-    | Annotated[float, Field(strict=True, gt=0, le=1)]
-    | Bernoulli
-    | BySize
-    | Explicit
-    | BySampler,
-    WrapValidator(_cohort),
-]
-
 
 EvalModel = Literal["global", "average", "participants", "all", "ema"]
 """Which model is evaluated, exported and handed to the next phase.
@@ -157,6 +75,14 @@ class BasePhase(Section):
         train: What of the network trains; see `Train`. The rest stays as it is, batch norm's statistics included, and
             is neither sent nor counted as traffic.
         local: How clients train.
+        task: What the phase learns, where it is not the scenario's `task`.
+        model: Its network, where it is not the scenario's `model`. A phase begins with the weights of the one before:
+            with every tensor of its network that the other has under the same name in the same shape. The rest is as
+            initialised; the run's output and records say what.
+        metrics: What is reported of the phase beside the loss; the first ranks its rounds, and without any the loss. By
+            default those of its own `task`, else those of `evaluation`.
+        head: `keep` takes the feature layer's weights from the phase before too, `fresh` leaves them as initialised. By
+            default they are fresh where the two phases' tasks have different names. It says nothing of the first phase.
     """
 
     schedule: str
@@ -166,6 +92,10 @@ class BasePhase(Section):
     until: PositiveInt | None = None
     train: Train = "all"
     local: Local = Local()
+    task: Named | None = None
+    model: Named | None = None
+    metrics: tuple[Named, ...] | None = None
+    head: Literal["keep", "fresh"] | None = None
 
     @property
     def settings(self) -> PhaseSettings:

@@ -29,8 +29,9 @@ class Scenario(Section):
         name: Begins the name of the run's folder; by default the file's stem, where the scenario came from a file.
         seed: Of the initial parameters, cohorts and training; and of the data, unless `data.seed` is set.
         model: A registered network or `package.module:object`, with its options; rayfl passes `num_classes` (the width
-            of its output) and `input_shape` (height, width, channels) to a network that asks for them.
-        start: What the model begins with, instead of random weights.
+            of its output) and `input_shape` (height, width, channels) to a network that asks for them. Phases may have
+            a `model` and a `task` of their own.
+        start: What the model of the first phase begins with, instead of random weights.
         task: What is learned: a registered task or `package.module:object`, with its options.
         phases: Once validated, those that have rounds; `until` has become `rounds`.
         callbacks: What follows the run and may end it: registered ones or `package.module:object`, with their options.
@@ -100,6 +101,21 @@ class Scenario(Section):
         if not run:
             raise ValueError("none of them has a round")
         return tuple(run)
+
+    def task_of(self, phase: Phase) -> Named:
+        """What a phase learns."""
+        return phase.task or self.task
+
+    def model_of(self, phase: Phase) -> Named:
+        """The network of a phase."""
+        return phase.model or self.model
+
+    def evaluation_of(self, phase: Phase) -> Evaluation:
+        """How the model of a phase is evaluated."""
+        if phase.metrics is None:
+            return self.evaluation
+        headline = None if phase.metrics else "loss"
+        return self.evaluation.model_copy(update={"metrics": phase.metrics, "headline": headline})
 
     @property
     def data_seed(self) -> int:

@@ -60,7 +60,8 @@ class Host:
         self._index, self._scenario = index, scenario
         self._device = choose_device(scenario.resources, scenario.numerics)
         distinct = {id(workload): workload for workload in workloads}
-        held = {key: Resident(scenario, workload, self._device) for key, workload in distinct.items()}
+        number = len(distinct)
+        held = {key: Resident(scenario, workload, self._device, number) for key, workload in distinct.items()}
         self._residents = [held[id(workload)] for workload in workloads]
         self._plans = plan_phases(scenario, protection)
         self._sizes = [

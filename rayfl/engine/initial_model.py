@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -20,6 +21,7 @@ from rayfl.models import models
 from rayfl.models.building import build_module
 from rayfl.models.fast_kernels import use_fast_kernels
 from rayfl.models.flat import FlatModel
+from rayfl.planning.workload import Workload
 from rayfl.registry import asks_for, takes_option
 from rayfl.streams import torch_seed
 from rayfl.tasks.task import Task
@@ -58,6 +60,14 @@ def build_network(
     return module
 
 
+def flat_model(scenario: Scenario, workload: Workload) -> FlatModel:
+    """A workload's initial model on the CPU."""
+    network = build_network(scenario, workload.network, workload.store, workload.num_outputs)
+    model = FlatModel(network, torch.device("cpu"))
+    model.load(torch.from_numpy(np.array(workload.initial.vector)))
+    return model
+
+
 def _named_inputs_as_keywords(
     _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
@@ -65,8 +75,10 @@ def _named_inputs_as_keywords(
     return ((), args[0]) if len(args) == 1 and isinstance(args[0], dict) else None
 
 
-def build_checked(scenario: Scenario, network: Named, store: ShardStore, task: Task, num_outputs: int) -> FlatModel:
-    """Builds the flat initial model on the CPU, and tries it on two test samples.
+def build_checked(
+    scenario: Scenario, network: Named, store: ShardStore, task: Task, num_outputs: int, key: str = "model"
+) -> FlatModel:
+    """Builds the flat initial model on the CPU, and tries it on two test samples; `key` names the network.
 
     Raises:
         ScenarioError: The network does not take the data's inputs, or does not return what the task needs.
@@ -74,7 +86,7 @@ def build_checked(scenario: Scenario, network: Named, store: ShardStore, task: T
     model = FlatModel(build_network(scenario, network, store, num_outputs), torch.device("cpu"))
     x, y = BatchSource(store, torch.device("cpu")).test_batch(slice(0, 2))
     model.module.eval()
-    where = f"model '{network.name}' on {store.name}"
+    where = f"{key} '{network.name}' on {store.name}"
     try:
         with torch.no_grad():
             outputs = model.module(x)
@@ -88,7 +100,7 @@ def build_checked(scenario: Scenario, network: Named, store: ShardStore, task: T
     if shape not in allowed:
         raise ScenarioError(
             f"{where}: {len(y)} inputs give an output of shape {shape}, not {' or '.join(map(str, allowed))}"
-            + _how_to_set_width(network, num_outputs)
+            + _how_to_set_width(network, num_outputs, key)
         )
     return model
 
@@ -98,8 +110,8 @@ def _shapes(x: Input) -> str:
     return ", ".join(f"{name} {list(tensor.shape)}".strip() for name, tensor in tensors.items())
 
 
-def _how_to_set_width(network: Named, num_outputs: int) -> str:
+def _how_to_set_width(network: Named, num_outputs: int, key: str) -> str:
     """A hint where the constructor takes the number of classes, and was not told it or was told another one."""
     target = models.resolve(network.name)
     told = asks_for(target, "num_classes") and "num_classes" not in network.options
-    return f"; set model.num_classes = {num_outputs}" if takes_option(target, "num_classes") and not told else ""
+    return f"; set {key}.num_classes = {num_outputs}" if takes_option(target, "num_classes") and not told else ""

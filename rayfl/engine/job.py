@@ -11,11 +11,12 @@ import numpy as np
 
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
+from rayfl.models.tensor_names import listed
 from rayfl.planning.client_mechanism import ClientPlan
 from rayfl.planning.events import Event
-from rayfl.planning.headline import Headline, headline_of
-from rayfl.planning.phase_plan import Protection
-from rayfl.planning.workload import InitialModel, Population, Workload
+from rayfl.planning.headline import Headline, comparable_phases, headline_label, headline_of, metrics_key
+from rayfl.planning.phase_plan import Protection, has_fresh_head
+from rayfl.planning.workload import Handover, InitialModel, Population, Workload
 from rayfl.privacy.samples.planning import SamplePlan
 from rayfl.tasks.metrics.building import build_metrics
 
@@ -52,12 +53,31 @@ class Job:
     code: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for (before, after), phase in zip(pairwise(self.workloads), self.scenario.phases[1:], strict=True):
-            if after is not before:
-                try:
-                    after.initial.check_takes(before.initial)
-                except ScenarioError as error:
-                    raise ScenarioError(f"phases.{phase.name}: {error}") from None
+        for phase, workload in zip(self.scenario.phases, self.workloads, strict=True):
+            if phase.head == "fresh" and not workload.initial.head:
+                raise ScenarioError(
+                    f"phases.{phase.name}.head: 'fresh' needs a model that declares its feature layer; derive it from "
+                    "rayfl.models.Network, or leave head out"
+                )
+        for name, handover in self.handovers.items():
+            if not handover.taken:
+                raise ScenarioError(
+                    f"phases.{name}.model: takes over nothing of the phase before: it has {listed(handover.fresh)}, "
+                    f"and the other {listed(handover.not_used)}, none of them alike in name and shape; name modules "
+                    "alike that both have, or run the phases as scenarios of their own"
+                )
+
+    @property
+    def handovers(self) -> dict[str, Handover]:
+        """What becomes of weights, by the phases that do not simply go on with all those of the one before."""
+        found = {}
+        for number, (before, after) in enumerate(pairwise(self.workloads), start=1):
+            fresh_head = has_fresh_head(self.scenario, number)
+            if after is not before or fresh_head:
+                handover = after.initial.handover(before.initial, fresh_head)
+                if handover.fresh or handover.not_used:
+                    found[self.scenario.phases[number].name] = handover
+        return found
 
     @property
     def initial_models(self) -> list[InitialModel]:
@@ -80,16 +100,30 @@ class Job:
         return Protection(self.sample_plan.noise, self.client_plan.mechanisms if self.client_plan else ())
 
     @property
-    def headline(self) -> Headline:
-        """What ranks the rounds of the run, on validation samples where there are some.
+    def headlines(self) -> dict[str, Headline]:
+        """What ranks the rounds of each phase, on validation samples where there are some.
 
         Raises:
             ScenarioError: As `headline_of`.
         """
-        workload = self.result
-        metrics = build_metrics(workload.evaluation.metrics, workload.task, workload.num_outputs)
-        on = "validation" if "validation" in workload.store.held_out else "test"
-        return headline_of(workload.evaluation.headline or next(iter(metrics)), metrics, on)
+        found = {}
+        for phase, workload in zip(self.scenario.phases, self.workloads, strict=True):
+            key = metrics_key(phase)
+            metrics = build_metrics(workload.evaluation.metrics, workload.task, workload.num_outputs, key)
+            on = "validation" if "validation" in workload.store.held_out else "test"
+            label, comparable = headline_label(workload.evaluation), comparable_phases(self.scenario, phase)
+            where = "evaluation.headline" if phase.metrics is None else key
+            found[phase.name] = headline_of(label, metrics, on, comparable, where)
+        return found
+
+    @property
+    def headline(self) -> Headline:
+        """What ranks the rounds of the run: the last phase's, of rounds that can be compared with those.
+
+        Raises:
+            ScenarioError: As `headline_of`.
+        """
+        return self.headlines[self.scenario.phases[-1].name]
 
     @property
     def result(self) -> Workload:

@@ -11,12 +11,12 @@ from rayfl.config.local import RATE_KEYS, Local
 from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import BUCKETS
 from rayfl.engine.schedules.building import schedule_of
+from rayfl.engine.view_checks import check_views
 from rayfl.errors import ScenarioError
 from rayfl.planning.phase_plan import PhasePlan, plan_phases, scores_personal_models
 from rayfl.privacy.clients.checks import check_hides_clients
 from rayfl.privacy.samples.checks import check_sample_dp
 from rayfl.registry import nearest
-from rayfl.tasks.building import build_task
 
 ONLY_ON_CUDA = {"numerics": ("deterministic", "tf32"), "resources": ("device_cache_gb",)}
 """Keys of the scenario that nothing on the CPU reads."""
@@ -30,16 +30,11 @@ def check_scenario(scenario: Scenario) -> None:
     """
     if not scenario.resources.uses_cuda:
         _check_cpu(scenario)
-    views, given = build_task(scenario).views, len(scenario.data.views)
-    if given and (given != views or views == 1):
+    check_views(scenario)
+    if scenario.start and scenario.phases[0].head is not None:
         raise ScenarioError(
-            f"data.views: there are {given}, and task '{scenario.task.name}' "
-            + (f"compares {views}; give as many" if views > 1 else "compares none; use data.augment")
-        )
-    if views > 1 and not (scenario.data.augment or any(view.augment for view in scenario.data.views)):
-        raise ScenarioError(
-            f"task: '{scenario.task.name}' compares {views} augmented views of every batch, and without data.augment "
-            "they are the same; name augmentations"
+            f"phases.{scenario.phases[0].name}.head: is about what the phase before hands over, and this is the first "
+            "one; for what [start] hands over use start.head"
         )
     plans = plan_phases(scenario)
     if scenario.evaluation.client_model == "personal" and not any(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import nn
@@ -13,6 +15,7 @@ from rayfl.data.batches import BatchSource
 from rayfl.data.checking import are_class_labels
 from rayfl.data.pools import pool_number
 from rayfl.data.store import ShardStore
+from rayfl.engine.evaluation_batches import evaluation_batches
 from rayfl.engine.schedules.building import schedule_of
 from rayfl.engine.scoring import Scorer
 from rayfl.errors import RayflError, ScenarioError
@@ -21,77 +24,94 @@ from rayfl.local.features import features_and_outputs
 from rayfl.local.sample_weights import sample_weights
 from rayfl.local.selection import select
 from rayfl.local.training_plan import plan_training
-from rayfl.models.flat import FlatModel
 from rayfl.planning.cohort import cohort_sizes
 from rayfl.planning.phase_plan import PhasePlan, plan_phases
 from rayfl.planning.slices import Slice
 from rayfl.planning.workload import Workload
-from rayfl.tasks.building import build_task
 from rayfl.tasks.metrics.building import build_metrics
 from rayfl.tasks.task import Task
+from rayfl.user_code import report_as_theirs
 
 
-def check_requirements(scenario: Scenario, network: nn.Module, store: ShardStore) -> None:
+def check_requirements(scenario: Scenario, networks: Sequence[nn.Module], workloads: Sequence[Workload]) -> None:
     """Checks what needs data and network.
 
+    Args:
+        scenario: What runs.
+        networks: Of each phase.
+        workloads: Of each phase.
+
     Raises:
-        ScenarioError: The network declares no features or no modules, lacks a module that is to train, has no buffers
+        ScenarioError: A network declares no features or no modules, lacks a module that is to train, has no buffers
             where an option is about them, or has some that the algorithm would never update; or a client update is too
             short to unfreeze in. Names the phase.
     """
-    for plan in plan_phases(scenario):
-        where = f"phase '{plan.phase.name}' ({plan.phase.algorithm.name})"
-        requirements = plan.algorithm.requirements()
-        if "features" in requirements or build_task(scenario).reads_features:
-            _check_features(network, store, where)
-        if "no_running_statistics" in requirements and (name := _running_statistics(network)):
-            raise ScenarioError(
-                f"{where} takes gradients in evaluation mode, in which the running statistics of '{name}' of model "
-                f"{type(network).__name__} are never updated; use group norm (model.norm = 'group' of the ResNets)"
-            )
-        if "plain_objective" in requirements and type(build_task(scenario)).objective is not Task.objective:
-            raise ScenarioError(
-                f"{where} asks for losses and gradients, and task '{scenario.task.name}' trains with an objective of "
-                "its own, which these leave out; use an algorithm that only trains, such as 'fedavg'"
-            )
-        if "buffers" in requirements and not any(buffer.is_floating_point() for buffer in network.buffers()):
-            raise ScenarioError(
-                f"{where}: 'buffers' has no effect, for model {type(network).__name__} has none; leave it out"
-            )
-        if "batch_norm" in requirements and not any(isinstance(module, _BatchNorm) for module in network.modules()):
-            name = type(network).__name__
-            raise ScenarioError(f"{where} is about batch norm, and model {name} has none; use 'fedavg'")
-        _check_server(plan, scenario, network, store)
-        _check_plan(plan.phase.local, plan.train, network, _update_sizes(plan, store), where)
-        _check_cohorts(plan, store)
-        try:
-            plan.algorithm.check_clients(store.train_shards.sizes)
-        except ScenarioError as error:
-            raise ScenarioError(f"phases.{plan.phase.name}.algorithm: {error}") from None
-        _check_weights(plan.phase.local, scenario, store, f"phases.{plan.phase.name}.local.sample_weights")
-        _check_sampling(plan.phase.local, scenario, store, f"phases.{plan.phase.name}.local.sampling")
+    for plan, network, workload in zip(plan_phases(scenario), networks, workloads, strict=True):
+        _check_phase(plan, scenario, network, workload)
     if personalize := scenario.evaluation.personalize:
-        _check_plan(personalize, (personalize.train,), network, store.train_shards.sizes, "evaluation.personalize")
-        _check_weights(personalize, scenario, store, "evaluation.personalize.sample_weights")
-        _check_sampling(personalize, scenario, store, "evaluation.personalize.sampling")
+        distinct = {id(workload): (network, workload) for network, workload in zip(networks, workloads, strict=True)}
+        for network, workload in distinct.values():
+            sizes = workload.store.train_shards.sizes
+            _check_plan(personalize, (personalize.train,), network, sizes, "evaluation.personalize")
+            _check_weights(personalize, workload, "evaluation.personalize.sample_weights")
+            _check_sampling(personalize, scenario, workload.store, "evaluation.personalize.sampling")
 
 
-def check_metrics(workload: Workload, model: FlatModel) -> None:
+def _check_phase(plan: PhasePlan, scenario: Scenario, network: nn.Module, workload: Workload) -> None:
+    store, task = workload.store, workload.task
+    where = f"phase '{plan.phase.name}' ({plan.phase.algorithm.name})"
+    requirements = plan.algorithm.requirements()
+    if "features" in requirements or task.reads_features:
+        _check_features(network, store, where)
+    if "no_running_statistics" in requirements and (name := _running_statistics(network)):
+        raise ScenarioError(
+            f"{where} takes gradients in evaluation mode, in which the running statistics of '{name}' of model "
+            f"{type(network).__name__} are never updated; use group norm (model.norm = 'group' of the ResNets)"
+        )
+    if "plain_objective" in requirements and type(task).objective is not Task.objective:
+        raise ScenarioError(
+            f"{where} asks for losses and gradients, and task '{task.name}' trains with an objective of "
+            "its own, which these leave out; use an algorithm that only trains, such as 'fedavg'"
+        )
+    if "buffers" in requirements and not any(buffer.is_floating_point() for buffer in network.buffers()):
+        raise ScenarioError(
+            f"{where}: 'buffers' has no effect, for model {type(network).__name__} has none; leave it out"
+        )
+    if "batch_norm" in requirements and not any(isinstance(module, _BatchNorm) for module in network.modules()):
+        name = type(network).__name__
+        raise ScenarioError(f"{where} is about batch norm, and model {name} has none; use 'fedavg'")
+    _check_server(plan, scenario, network, workload)
+    _check_plan(plan.phase.local, plan.train, network, _update_sizes(plan, store), where)
+    _check_cohorts(plan, store)
+    try:
+        plan.algorithm.check_clients(store.train_shards.sizes)
+    except ScenarioError as error:
+        raise ScenarioError(f"phases.{plan.phase.name}.algorithm: {error}") from None
+    _check_weights(plan.phase.local, workload, f"phases.{plan.phase.name}.local.sample_weights")
+    _check_sampling(plan.phase.local, scenario, store, f"phases.{plan.phase.name}.local.sampling")
+
+
+def check_metrics(workload: Workload, network: nn.Module, where: str, seed: int) -> None:
     """Tries the metrics on two test samples.
 
     Args:
         workload: What is trained and evaluated.
-        model: Its initial model, on the CPU.
+        network: With its initial parameters, on the CPU.
+        where: The key that names the metrics.
+        seed: Of the data.
 
     Raises:
-        ScenarioError: A metric does not fit the task, or raised something.
+        ScenarioError: A metric does not fit the task, or it or the task raised something.
     """
-    metrics = build_metrics(workload.evaluation.metrics, workload.task, workload.num_outputs)
-    batches = iter([BatchSource(workload.store, torch.device("cpu")).test_batch(slice(0, 2))])
+    task, source, part = workload.task, BatchSource(workload.store, torch.device("cpu")), Slice(0, 2)
+    metrics = build_metrics(workload.evaluation.metrics, task, workload.num_outputs, where)
+    network.eval()
     try:
-        Scorer(workload.task, metrics).score(model.module, batches, Slice(0, 2))
+        Scorer(task, metrics).score(evaluation_batches(source, network, task, part, 2, seed), part)
     except RayflError as error:
-        raise ScenarioError(f"evaluation.metrics: {error}") from None
+        raise ScenarioError(f"{where}: {error}") from None
+    except (Exception, SystemExit) as error:  # a user's task may raise anything
+        raise ScenarioError(report_as_theirs(error, f"task '{task.name}' on two test samples")) from None
 
 
 def _check_features(network: nn.Module, store: ShardStore, where: str) -> None:
@@ -129,9 +149,9 @@ def _running_statistics(network: nn.Module) -> str:
     return next(found, "")
 
 
-def _check_server(plan: PhasePlan, scenario: Scenario, network: nn.Module, store: ShardStore) -> None:
+def _check_server(plan: PhasePlan, scenario: Scenario, network: nn.Module, workload: Workload) -> None:
     """Checks what a phase does with the samples that only the server holds."""
-    where = f"phases.{plan.phase.name}"
+    where, store = f"phases.{plan.phase.name}", workload.store
     if store.server is None:
         wanted = ""
         if plan.phase.pool == "server":
@@ -151,7 +171,7 @@ def _check_server(plan: PhasePlan, scenario: Scenario, network: nn.Module, store
         where = f"{where}.server_training"
         _check_plan(training, plan.train, network, np.array([len(store.server)]), where)
         pool = pool_number("server", store.num_clients)
-        _check_weights(training, scenario, store, f"{where}.sample_weights", pool)
+        _check_weights(training, workload, f"{where}.sample_weights", pool)
         _check_sampling(training, scenario, store, f"{where}.sampling")
 
 
@@ -173,13 +193,13 @@ def _check_plan(local: Local, train: tuple[Train, ...], network: nn.Module, size
         raise ScenarioError(f"{where}: {error}") from None
 
 
-def _check_weights(local: Local, scenario: Scenario, store: ShardStore, where: str, client: int | None = None) -> None:
+def _check_weights(local: Local, workload: Workload, where: str, client: int | None = None) -> None:
     """Tries the weighting on the labels of a client or pool, by default of the smallest client."""
     if local.sample_weights is None:
         return
-    task = build_task(scenario)
+    task, store = workload.task, workload.store
     if not task.per_sample or type(task).objective is not Task.objective:
-        raise ScenarioError(f"{where}: task '{scenario.task.name}' has no losses of single samples; leave it out")
+        raise ScenarioError(f"{where}: task '{task.name}' has no losses of single samples; leave it out")
     source = BatchSource(store, torch.device("cpu"))
     client = int(store.train_shards.sizes.argmin()) if client is None else client
     sample_weights(local.sample_weights, source.labels(source.shard(client), source.set_of(client)), where)

@@ -12,6 +12,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
 from rayfl.engine.client_statistics import ClientStatistics
 from rayfl.engine.client_updates import ClientUpdates
+from rayfl.engine.evaluation_batches import evaluation_batches
 from rayfl.engine.executors.client_samples import ClientSamples
 from rayfl.engine.executors.executor import Executor
 from rayfl.engine.executors.one_by_one import OneByOne
@@ -26,7 +27,7 @@ from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, Clien
 from rayfl.local.requests import ClientUpdate
 from rayfl.local.selection import select
 from rayfl.models.flat import FlatModel
-from rayfl.planning.headline import headline_of
+from rayfl.planning.headline import headline_label, headline_of
 from rayfl.planning.phase_plan import PhasePlan
 from rayfl.planning.slices import Slice
 from rayfl.planning.workload import Workload
@@ -47,17 +48,18 @@ class Resident:
         scenario: What runs.
         workload: What to hold.
         device: Where.
+        number: How many workloads share what of the device's memory may hold samples.
     """
 
-    def __init__(self, scenario: Scenario, workload: Workload, device: torch.device) -> None:
+    def __init__(self, scenario: Scenario, workload: Workload, device: torch.device, number: int = 1) -> None:
         self.workload = workload
         self._scenario, self._device = scenario, device
         self.model = FlatModel(self._network(), device)
         metrics = build_metrics(workload.evaluation.metrics, workload.task, workload.num_outputs)
-        headline = headline_of(workload.evaluation.headline or next(iter(metrics)), metrics)
+        headline = headline_of(headline_label(workload.evaluation), metrics)
         self.scorer = Scorer(workload.task, metrics, ClientStatistics(headline, workload))
         self._trained = ClientNetwork(self.model, self.model.buffers.clone(), self._random_model)
-        self._source = BatchSource(workload.store, device, scenario.resources.device_cache_bytes)
+        self._source = BatchSource(workload.store, device, scenario.resources.device_cache_bytes // number)
         generators = TorchGenerators(device)
         parts = self.model, ClientSamples(self._source, device, workload.task), workload.task, generators
         chain: list[Executor] = [OneByOne(*parts)]
@@ -96,9 +98,10 @@ class Resident:
 
     def score(self, part: Slice) -> Score:
         """Scores the resident model on a slice."""
-        size = self.workload.evaluation.batch_size
-        pieces = (slice(first, min(first + size, part.stop)) for first in range(part.start, part.stop, size))
-        return self.scorer.score(self.model.module, (self._source.batch(part.set, piece) for piece in pieces), part)
+        workload, module = self.workload, self.model.module
+        module.eval()
+        size, seed = workload.evaluation.batch_size, self._scenario.data_seed
+        return self.scorer.score(evaluation_batches(self._source, module, workload.task, part, size, seed), part)
 
     def message_sizes(self, plan: PhasePlan) -> MessageSizes:
         """The sizes of the messages of a phase that trains this workload."""

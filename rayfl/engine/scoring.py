@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import nn
 
 from rayfl.engine.client_statistics import ClientStatistics
 from rayfl.errors import RayflError
+from rayfl.local.evaluation_batch import EvaluationBatch
 from rayfl.planning.events import ClientScore, Evaluated
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.slices import Slice
@@ -53,16 +53,15 @@ class Scorer:
     def __init__(self, task: Task, metrics: Mapping[str, Metric], statistics: ClientStatistics | None = None) -> None:
         self._task, self._metrics, self._statistics = task, metrics, statistics
 
-    def score(self, module: nn.Module, batches: Iterator[tuple[torch.Tensor, torch.Tensor]], part: Slice) -> Score:
-        """Scores a network on the batches of a slice, in evaluation mode."""
-        module.eval()
+    def score(self, batches: Iterable[EvaluationBatch], part: Slice) -> Score:
+        """Scores a network, which is in evaluation mode, on the batches of a slice."""
         loss, divisor = 0.0, 0.0
         states: dict[str, list[State]] = {label: [] for label in self._metrics}
         classes = self._statistics.pool_classes if self._statistics and part.set == "test" else None
         hits = None if classes is None else np.zeros((2, classes), np.int64)
-        for x, y in batches:
+        for batch in batches:
             with torch.inference_mode():
-                outputs = module(x)
+                outputs, y = self._task.evaluated(batch), batch.y
                 loss += float(self._task.loss(outputs, y, "sum"))
                 divisor += float(self._task.total(y))
                 for label, metric in self._metrics.items():

@@ -13,7 +13,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.reduction import HostAnswers
 from rayfl.engine.server_round import ServerRound
 from rayfl.engine.state_store import StateStore, Stored
-from rayfl.planning.phase_plan import Protection, plan_phases
+from rayfl.planning.phase_plan import Protection, has_fresh_head, plan_phases
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.workload import InitialModel
 
@@ -55,7 +55,8 @@ class Server:
 
     Args:
         scenario: The scenario.
-        models: The initial model of each phase; all but the first give way to the previous phase's result.
+        models: The initial model of each phase; all but the first take over what they can of the previous phase's
+            result (`InitialModel.take`).
         num_clients: Number of all clients, for each phase.
         protection: How samples and clients are protected; None if they are not.
     """
@@ -197,9 +198,13 @@ class Server:
         return entry.index, state
 
     def _taken_over(self, vector: np.ndarray, before: int, phase: int) -> np.ndarray:
-        """A copy of a model vector of one phase, laid out as another's."""
-        own, others = self._models[phase], self._models[before]
-        return np.array(vector) if own is others else own.take(vector, others)
+        """A copy of a model vector that a phase left, as a later one takes it over."""
+        for number in range(before + 1, phase + 1):
+            own, others = self._models[number], self._models[number - 1]
+            fresh_head = has_fresh_head(self._scenario, number)
+            if own is not others or fresh_head:
+                vector = own.take(vector, others, fresh_head)
+        return np.array(vector)
 
     def _latest(self) -> tuple[RoundIndex, ServerState]:
         return self._waiting[max(self._waiting)] if self._waiting else self._kept

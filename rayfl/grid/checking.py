@@ -17,7 +17,7 @@ from rayfl.models.flat import FlatModel
 from rayfl.planning.cohort import check_cohort
 from rayfl.preparation import prepare
 from rayfl.resolution import resolve
-from rayfl.start.initial_weights import check_start
+from rayfl.start.initial_weights import check_start, first_model
 
 KEPT = 4
 """Data sets with networks that are held at once."""
@@ -41,15 +41,18 @@ def check_cells(cells: Iterable[Cell], data_dir: Path) -> None:
         first.setdefault((cell.row, cell.column), cell)
     for cell in first.values():
         try:
-            _, model = prepared.checked(cell.scenario)
+            job, model = prepared.checked(cell.scenario)
             if cell.scenario.start is not None:
-                check_start(cell.scenario.start, model, prepared.checked)
+                check_start(cell.scenario.start, first_model(job, model), prepared.checked)
         except RayflError as error:
             raise type(error)(f"{cell}: {error}") from error
 
 
 class _Prepared:
-    """Prepares scenarios that differ in their phases alone once: they have the same data and network."""
+    """Prepares scenarios once that have the same data and network: those that differ in their phases alone.
+
+    Those of which a phase has a task, network or metrics of its own are alike where all their phases are.
+    """
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
@@ -62,8 +65,9 @@ class _Prepared:
             RayflError: Something is wrong with it.
         """
         scenario = resolve(scenario)
-        tables = scenario.model_dump(mode="json", exclude={*CHANGES_NO_RESULT, "phases", "start", "callbacks"})
-        key = json.dumps(tables, sort_keys=True)
+        alike = not any(phase.task or phase.model or phase.metrics is not None for phase in scenario.phases)
+        tables = scenario.model_dump(mode="json", exclude={*CHANGES_NO_RESULT, "start", "callbacks"})
+        key = json.dumps({**tables, "phases": "any" if alike else tables["phases"]}, sort_keys=True)
         if key not in self._kept:
             self._kept[key] = prepare(scenario, self._data_dir)
             if len(self._kept) > KEPT:
@@ -71,9 +75,11 @@ class _Prepared:
             return self._kept[key]
         self._kept.move_to_end(key)
         job, model = self._kept[key]
-        store = job.result.store
+        if not alike:
+            return job, model
+        store, phases = job.result.store, len(scenario.phases)
         check_scenario(scenario)
         for phase in scenario.phases:
             check_cohort(phase, f"phases.{phase.name}", store.num_clients)
-        check_requirements(scenario, model.module, store)
+        check_requirements(scenario, [model.module] * phases, [job.result] * phases)
         return job, model

@@ -77,10 +77,11 @@ class FinishedRun:
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
         lines.sort(key=lambda line: line["round"])
         environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
-        data, headline = environment["data"], Headline(**environment["headline"])
+        data, headline = environment["data"], Headline.from_record(environment["headline"])
         digests = [file["sha256"] for file in data["files"]]
-        best = headline.best([_number(line[headline.column]) for line in lines])
-        scores = [_number(line[headline.reported]) for line in lines]
+        ranked = [line for line in lines if headline.ranks(line["phase"])]
+        best = headline.best([_number(line[headline.column]) for line in ranked])
+        scores = [_number(line[headline.reported]) for line in ranked]
         scale = 100 if headline.is_share else 1
         return cls(
             row,
@@ -88,7 +89,7 @@ class FinishedRun:
             seed,
             headline=headline,
             best=scale * scores[best],
-            best_round=lines[best]["round"],
+            best_round=ranked[best]["round"],
             last=scale * scores[-1],
             mean_last_5=scale * statistics.fmean(scores[-TAIL:]),
             rounds=lines[-1]["round"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rayfl.config.phase import Bernoulli, BySampler, BySize, Cohort, Explicit, Pooled
+from rayfl.config.cohort import Bernoulli, BySampler, BySize, Cohort, Explicit, Pooled
 from rayfl.config.scenario import Scenario
 from rayfl.start.chain import Starting, starts_of
 

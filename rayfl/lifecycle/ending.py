@@ -12,7 +12,7 @@ from rich.text import Text
 from rayfl.callbacks.callback import Ending
 from rayfl.callbacks.follower import Follower
 from rayfl.engine.job import Job, Session
-from rayfl.models.flat import FlatModel
+from rayfl.lifecycle.committed_models import CommittedModels
 from rayfl.report.announcement import title_of
 from rayfl.report.privacy import PRIVACY_FILE, PrivacyRecords
 from rayfl.report.reason import one_line
@@ -21,7 +21,6 @@ from rayfl.report.status import MODEL, Status
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import torch
 
 
 def end_callbacks(follower: Follower, ending: Ending, console: Console) -> None:
@@ -30,21 +29,10 @@ def end_callbacks(follower: Follower, ending: Ending, console: Console) -> None:
         _warn(console, raised)
 
 
-def committed_model(session: Session | None, model: FlatModel) -> tuple[int, dict[str, torch.Tensor]]:
-    """The number of the last committed round, and its model in PyTorch's names."""
-    import torch
-
-    if session is None:
-        return 0, model.state_dict()
-    round, vector = session.committed()
-    model.load(torch.from_numpy(vector))
-    return round, model.state_dict()
-
-
 def end_early(
     error: BaseException,
     session: Session | None,
-    model: FlatModel,
+    models: CommittedModels,
     records: Records,
     status: Status,
     console: Console,
@@ -54,7 +42,7 @@ def end_early(
     saved, missing, said = None, None, "no round was committed, so there is no model"
     try:
         # on Ray, rounds may have been committed after the last event that arrived
-        committed, state = committed_model(session, model)
+        committed, state = models.of(session)
         if committed:
             records.write_model(state)
             saved, said = committed, f"{MODEL} holds the model of round {committed}"

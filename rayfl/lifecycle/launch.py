@@ -27,7 +27,7 @@ from rayfl.report.announcement import announce
 from rayfl.report.records import Records
 from rayfl.report.status import Status
 from rayfl.simulation import Result
-from rayfl.start.initial_weights import find_source, start_from
+from rayfl.start.initial_weights import find_source, first_model, start_from
 
 if TYPE_CHECKING:
     from rayfl.cluster.early_connection import EarlyConnection
@@ -114,15 +114,16 @@ def _started(job: Job, model: FlatModel, launch: Launch, console: Console) -> Jo
     """The same job with the weights that its scenario starts from."""
     start = job.scenario.start
     assert start is not None
+    first = first_model(job, model)
 
-    def run_first(first: Scenario, kept: Path) -> None:
-        console.print(Text(f"start    scenario {first.name} is run first", style="bold"), soft_wrap=True)
-        folders = dict.fromkeys((*first.module_folders, *job.scenario.module_folders))  # its overrides are from ours
-        first = first.model_copy(update={"module_folders": tuple(folders)})
-        carry_out(first, replace(launch, folder=kept, callbacks=(), centralise=False, for_itself=False), console)
+    def run_first(before: Scenario, kept: Path) -> None:
+        console.print(Text(f"start    scenario {before.name} is run first", style="bold"), soft_wrap=True)
+        folders = dict.fromkeys((*before.module_folders, *job.scenario.module_folders))  # its overrides are from ours
+        before = before.model_copy(update={"module_folders": tuple(folders)})
+        carry_out(before, replace(launch, folder=kept, callbacks=(), centralise=False, for_itself=False), console)
 
-    source = find_source(start, model, launch.starts, lambda first: prepare(first, launch.data_dir), run_first)
-    job, taken = start_from(job, model, source)
+    source = find_source(start, first, launch.starts, lambda before: prepare(before, launch.data_dir), run_first)
+    job, taken = start_from(job, first, source)
     console.print(Text(f"start    {source.where}: {taken.summary()}"), soft_wrap=True)
     return job
 

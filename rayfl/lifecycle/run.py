@@ -18,7 +18,8 @@ from rayfl.durable import write_json
 from rayfl.engine.job import Job, Session
 from rayfl.errors import ResourceError
 from rayfl.interruption import interruptible, is_interrupt
-from rayfl.lifecycle.ending import committed_model, end_callbacks, end_early
+from rayfl.lifecycle.committed_models import CommittedModels
+from rayfl.lifecycle.ending import end_callbacks, end_early
 from rayfl.models.flat import FlatModel
 from rayfl.planning.events import BudgetSpent, Evaluated, Event, EventConsumer, RoundDone, RoundSettled
 from rayfl.report.announcement import announce_hosts
@@ -69,7 +70,7 @@ class Run:
 
     Args:
         job: What runs.
-        model: The initial model; used to name the parts of later ones.
+        model: The initial model of the last phase; used to name the parts of later ones.
         records: In the run's folder; `reopened` where `state` is given.
         callbacks: In the order in which they are called. They want `job.settles`.
         console: Where progress is printed.
@@ -93,7 +94,8 @@ class Run:
         console: Console,
         state: Mapping[str, Any] | None = None,
     ) -> None:
-        self._job, self._model, self._records, self._console = job, model, records, console
+        self._job, self._records, self._console = job, records, console
+        self._models = CommittedModels(job, model)
         self.stopped: Stop | None = None
         self.status = Status(records.folder, sum(phase.rounds for phase in job.scenario.phases))
         self._session: Session | None = None
@@ -106,11 +108,12 @@ class Run:
             records.restore(state["consumers"]["records"])
         self._privacy = PrivacyRecords(job, records.folder)
         self._follower = Follower(
-            callbacks, job.scenario, job.headline, records.folder, console,
-            lambda: committed_model(self._session, model)[1], read_rows(records.folder) if callbacks else (),
+            callbacks, job.scenario, job.headlines, records.folder, console,
+            lambda: self._models.of(self._session)[1], read_rows(records.folder) if callbacks else (),
         )  # fmt: skip
-        self._summary = Summary(job.headline)
-        self._progress = Progress([(phase.name, phase.rounds) for phase in job.scenario.phases], console, job.headline)
+        phases, headlines = job.scenario.phases, job.headlines
+        self._summary = Summary(headlines)
+        self._progress = Progress([(phase.name, phase.rounds) for phase in phases], console, headlines)
         self._consumers: dict[str, EventConsumer] = {
             "privacy": self._privacy,  # evaluations get the epsilon of their round before anybody sees them
             "callbacks": self._follower,
@@ -136,7 +139,7 @@ class Run:
             if error is None or self._ended:
                 return
             cause = self._interrupts.cause_of(error)
-            end_early(cause, self._session, self._model, self._records, self.status, self._console, self._privacy)
+            end_early(cause, self._session, self._models, self._records, self.status, self._console, self._privacy)
             end_callbacks(self._follower, "interrupted" if is_interrupt(error) else "failed", self._console)
 
     def connect(
@@ -234,7 +237,7 @@ class Run:
         Raises:
             ResourceError: The records cannot be written.
         """
-        _, state = committed_model(self._session, self._model)
+        _, state = self._models.of(self._session)
         self._records.write_model(state)
         self._privacy.finish(self._records)
         self._records.close()

@@ -9,6 +9,7 @@ from rayfl.lazy_names import lazy_names
 if TYPE_CHECKING:
     from rayfl.local.context import ClientContext, ClientState, ClientStreams
     from rayfl.local.data_view import DataView
+    from rayfl.local.evaluation_batch import EvaluationBatch
     from rayfl.local.features import features_and_outputs
     from rayfl.local.requests import (
         Affine,
@@ -31,6 +32,7 @@ __all__ = [
     "ClientStreams",
     "ClientUpdate",
     "DataView",
+    "EvaluationBatch",
     "Features",
     "Gradient",
     "HessianVectorProduct",
@@ -50,6 +52,7 @@ _HOMES = {
     "ClientStreams": "rayfl.local.context",
     "ClientUpdate": "rayfl.local.requests",
     "DataView": "rayfl.local.data_view",
+    "EvaluationBatch": "rayfl.local.evaluation_batch",
     "Features": "rayfl.local.requests",
     "Gradient": "rayfl.local.requests",
     "HessianVectorProduct": "rayfl.local.requests",

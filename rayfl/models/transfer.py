@@ -11,6 +11,7 @@ import torch
 
 from rayfl.errors import DataError, ScenarioError
 from rayfl.models.network import Network
+from rayfl.models.tensor_names import listed, taken_over
 
 if TYPE_CHECKING:
     from rayfl.models.flat import FlatModel
@@ -39,13 +40,8 @@ class Transfer:
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
     def summary(self) -> str:
-        """One line for whoever runs it: "8 tensors taken, 2 fresh ('fc3.weight', 'fc3.bias')"."""
-        parts = [f"{len(self.taken)} tensors taken"]
-        if self.fresh:
-            parts.append(f"{len(self.fresh)} fresh ({listed(self.fresh)})")
-        if self.unmatched:
-            parts.append(f"{len(self.unmatched)} not used ({listed(self.unmatched)})")
-        return ", ".join(parts)
+        """One line for whoever runs it."""
+        return taken_over(self.taken, self.fresh, self.unmatched)
 
 
 def transfer(
@@ -91,12 +87,6 @@ def transfer(
         unmatched=tuple(name for name in source if name not in shapes),
         constants={name: source[name].detach() for name in taken if name not in in_vector},
     )
-
-
-def listed(names: Sequence[str], most: int = 5) -> str:
-    """Quotes the first few names in alphabetical order, and counts the others."""
-    shown = ", ".join(f"'{name}'" for name in sorted(names)[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def _covered(names: Sequence[str], target: FlatModel, head: Head, ignore: Sequence[str]) -> set[str]:

@@ -8,7 +8,8 @@ import secrets
 import numpy as np
 
 from rayfl.algorithms.building import build_sampler
-from rayfl.config.phase import Bernoulli, BySampler, BySize, Explicit, Phase, Pooled
+from rayfl.config.cohort import Bernoulli, BySampler, BySize, Explicit, Pooled
+from rayfl.config.phase import Phase
 from rayfl.data.pools import pool_number
 from rayfl.errors import ScenarioError
 from rayfl.planning.round_index import RoundIndex

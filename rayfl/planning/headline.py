@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
 
-from rayfl.config.execution import ClientStatistic
+from rayfl.config.execution import ClientStatistic, Evaluation
+from rayfl.config.phase import Phase
+from rayfl.config.scenario import Scenario
+from rayfl.config.section import Named
 from rayfl.errors import ScenarioError
+from rayfl.tasks.metrics.building import metric_label
 from rayfl.tasks.metrics.metric import Metric
 
 
@@ -21,12 +25,23 @@ class Headline:
         higher_is_better: Its direction.
         is_share: Whether it lies between 0 and 1, and is shown in percent.
         on: The set of samples on which the best round is chosen.
+        phases: Names of the phases whose rounds can be compared by it; empty where those of all phases can.
     """
 
     metric: str = "accuracy"
     higher_is_better: bool = True
     is_share: bool = True
     on: str = "test"
+    phases: tuple[str, ...] = ()
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Headline:
+        """What `dataclasses.asdict` made of a headline, and JSON of that."""
+        return cls(**{**record, "phases": tuple(record.get("phases", ()))})
+
+    def ranks(self, phase: str) -> bool:
+        """Whether it ranks the rounds of a phase."""
+        return not self.phases or phase in self.phases
 
     @property
     def column(self) -> str:
@@ -67,18 +82,52 @@ class Headline:
         return ranked.index(max(ranked))
 
 
-def headline_of(label: str, metrics: dict[str, Metric], on: str = "test") -> Headline:
+def comparable_phases(scenario: Scenario, phase: Phase) -> tuple[str, ...]:
+    """The phases whose scores mean the same as those of a phase: they have its task and metrics; empty for all."""
+
+    def scored(phase: Phase) -> tuple[Named, tuple[Named, ...], str]:
+        evaluation = scenario.evaluation_of(phase)
+        return scenario.task_of(phase), evaluation.metrics, headline_label(evaluation)
+
+    found = tuple(other.name for other in scenario.phases if scored(other) == scored(phase))
+    return () if len(found) == len(scenario.phases) else found
+
+
+def metrics_key(phase: Phase) -> str:
+    """The key that names what is reported of a phase."""
+    return "evaluation.metrics" if phase.metrics is None else f"phases.{phase.name}.metrics"
+
+
+def headline_label(evaluation: Evaluation) -> str:
+    """The label of the metric that ranks rounds, or "loss"."""
+    return evaluation.headline or metric_label(evaluation.metrics[0])
+
+
+def headline_of(
+    label: str,
+    metrics: Mapping[str, Metric],
+    on: str = "test",
+    phases: tuple[str, ...] = (),
+    where: str = "evaluation.headline",
+) -> Headline:
     """The headline that a scenario names.
+
+    Args:
+        label: The metric's.
+        metrics: All that are reported.
+        on: See `Headline`.
+        phases: See `Headline`.
+        where: The key that names it.
 
     Raises:
         ScenarioError: The metric has no direction.
     """
     if label == "loss":
-        return Headline("loss", higher_is_better=False, is_share=False, on=on)
+        return Headline("loss", higher_is_better=False, is_share=False, on=on, phases=phases)
     metric = metrics[label]
     if metric.higher_is_better is None:
         raise ScenarioError(
-            f"evaluation.headline: it is not known whether a higher '{label}' is better; set higher_is_better with the "
+            f"{where}: it is not known whether a higher '{label}' is better; set higher_is_better with the "
             "metric, or choose another headline"
         )
-    return Headline(label, metric.higher_is_better, metric.is_share, on)
+    return Headline(label, metric.higher_is_better, metric.is_share, on, phases)

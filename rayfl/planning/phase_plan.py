@@ -16,8 +16,9 @@ from rayfl.algorithms.exchange import Asked
 from rayfl.algorithms.sampler import CohortSampler
 from rayfl.algorithms.state import Scope, merged
 from rayfl.algorithms.transforms import AnswerTransform
+from rayfl.config.cohort import BySampler
 from rayfl.config.local import Local, Train
-from rayfl.config.phase import BySampler, Phase
+from rayfl.config.phase import Phase
 from rayfl.config.privacy import Quantile
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
@@ -152,6 +153,16 @@ class PhasePlan:
 def scores_personal_models(scenario: Scenario, plan: PhasePlan) -> bool:
     """Whether the evaluation of a phase scores models that single clients keep, which only their own hosts have."""
     return scenario.evaluation.client_model == "personal" and plan.algorithm.has_personal_model()
+
+
+def has_fresh_head(scenario: Scenario, number: int) -> bool:
+    """Whether the feature layer of a phase stays as initialised, whatever the phase before could hand over."""
+    if number == 0:
+        return False
+    phase, before = scenario.phases[number], scenario.phases[number - 1]
+    if phase.head is not None:
+        return phase.head == "fresh"
+    return scenario.task_of(phase).name != scenario.task_of(before).name
 
 
 def plan_phases(scenario: Scenario, protection: Protection | None = None) -> list[PhasePlan]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rayfl.algorithms.sampler import CohortSampler, SamplingContext
-from rayfl.config.phase import BySampler
+from rayfl.config.cohort import BySampler
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import check_plain
 from rayfl.errors import RayflError

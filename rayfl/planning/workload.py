@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -11,13 +11,32 @@ import numpy as np
 
 from rayfl.config.execution import Evaluation
 from rayfl.config.section import Named
-from rayfl.errors import ScenarioError
 from rayfl.models.slot import Slot
+from rayfl.models.tensor_names import taken_over
 from rayfl.planning.slices import Slice, cut
 
 if TYPE_CHECKING:
     from rayfl.data.store import ShardStore
     from rayfl.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Handover:
+    """What becomes of the weights where a phase goes on from the one before.
+
+    Attributes:
+        taken: Names of the tensors that it takes over.
+        fresh: Names of those that stay as initialised.
+        not_used: Names of the other model's that it has no use for.
+    """
+
+    taken: tuple[str, ...]
+    fresh: tuple[str, ...]
+    not_used: tuple[str, ...]
+
+    def summary(self) -> str:
+        """One line for whoever runs it."""
+        return taken_over(self.taken, self.fresh, self.not_used)
 
 
 @dataclass(frozen=True)
@@ -27,43 +46,62 @@ class InitialModel:
     Attributes:
         vector: float32 [length of the model], parameters, then buffers.
         layout: Where each tensor lies in it.
+        head: Name of the feature layer; empty where the network declares none.
     """
 
     vector: np.ndarray
     layout: Sequence[Slot]
+    head: str = ""
 
     @property
     def num_params(self) -> int:
         """Length of the parameters' part, padding included."""
         return max(slot.end for slot in self.layout if slot.is_parameter)
 
-    def check_takes(self, other: InitialModel) -> None:
-        """Checks that weights of another model can be taken over: both must have the same names, with the same shapes.
+    def handover(self, other: InitialModel, fresh_head: bool = False) -> Handover:
+        """What this model takes over from another: every tensor that the other has by name, in the same shape.
 
-        Raises:
-            ScenarioError: They differ; names a tensor in which they do.
+        Args:
+            other: Whose weights are handed over.
+            fresh_head: Whether the feature layer stays as initialised all the same.
         """
-        own, others = ({name: slot.shape for slot in model.layout for name in slot.names} for model in (self, other))
-        for name in sorted(own.keys() | others.keys()):
-            if own.get(name) != others.get(name):
-                shapes = [list(held[name]) if name in held else "missing" for held in (others, own)]
-                raise ScenarioError(f"the models differ: '{name}' is {shapes[0]} before and {shapes[1]} after")
+        shapes = _shapes(other)
+        own = {slot.name: self._source_of(slot, shapes, fresh_head) for slot in self.layout}
+        taken = tuple(name for name, source in own.items() if source)
+        used = {source for source in own.values() if source}
+        left = tuple(slot.name for slot in other.layout if not used.intersection(slot.names))
+        return Handover(taken, tuple(name for name, source in own.items() if not source), left)
 
-    def take(self, vector: np.ndarray, other: InitialModel) -> np.ndarray:
-        """Takes over the weights of another model, by name.
+    def take(self, vector: np.ndarray, other: InitialModel, fresh_head: bool = False) -> np.ndarray:
+        """Takes over the weights of another model; see `handover`.
 
         Args:
             vector: float32 [length of the other model], its values.
-            other: The model that they are of, which `check_takes` accepts.
+            other: The model that they are of.
+            fresh_head: Whether the feature layer stays as initialised.
 
         Returns:
             float32 [length of this model].
         """
         sources = {name: slot for slot in other.layout for name in slot.names}
-        taken = np.array(self.vector)
+        shapes, taken = _shapes(other), np.array(self.vector)
         for slot in self.layout:
-            _view(taken, slot)[...] = _view(vector, sources[slot.name])
+            if source := self._source_of(slot, shapes, fresh_head):
+                _view(taken, slot)[...] = _view(vector, sources[source])
         return taken
+
+    def _source_of(self, slot: Slot, shapes: Mapping[str, tuple[int, ...]], fresh_head: bool) -> str:
+        """The other model's name of the tensor that a slot takes; empty where it takes none.
+
+        A tensor that the feature layer shares with the rest of the network (tied weights) belongs to the rest.
+        """
+        if fresh_head and self.head and all(name.startswith(f"{self.head}.") for name in slot.names):
+            return ""
+        return next((name for name in slot.names if shapes.get(name) == tuple(slot.shape)), "")
+
+
+def _shapes(model: InitialModel) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(slot.shape) for slot in model.layout for name in slot.names}
 
 
 def _view(vector: np.ndarray, slot: Slot) -> np.ndarray:

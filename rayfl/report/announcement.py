@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +27,8 @@ def announce(console: Console, job: Job, model: FlatModel) -> None:
         f"data     {store.provenance.source}: {store.provenance.description}",
         *(f"         {path}, sha256 {digest[:16]}…" for path, digest in store.provenance.files),
         f"         {store.summary()}",
-        f"model    {scenario.model.name}, {model.num_params:,} parameters",
-        *(f"phase    {p.name}: {p.rounds} rounds, {p.schedule}, {p.algorithm.name}" for p in scenario.phases),
+        f"model    {job.result.network.name}, {model.num_params:,} parameters",
+        *_phase_lines(job),
     ]
     if job.client_plan:
         lines += [f"privacy  {line}" for line in planned_cost(scenario, job.client_plan, job.result.population.sizes)]
@@ -39,6 +40,16 @@ def announce(console: Console, job: Job, model: FlatModel) -> None:
     styles = {0: "bold", 1: "bold red" if store.provenance.source == "generated" else ""}
     for number, line in enumerate(lines):
         console.print(line, style=styles.get(number, ""), highlight=False, markup=False, soft_wrap=True)
+
+
+def _phase_lines(job: Job) -> Iterator[str]:
+    """What every phase is, and what it takes over of the one before where that is not everything."""
+    alone = all(workload is job.result for workload in job.workloads)
+    for phase, workload in zip(job.scenario.phases, job.workloads, strict=True):
+        learned = "" if alone else f", task {workload.task.name}, model {workload.network.name}"
+        yield f"phase    {phase.name}: {phase.rounds} rounds, {phase.schedule}, {phase.algorithm.name}{learned}"
+        if phase.name in job.handovers:
+            yield f"         of the phase before: {job.handovers[phase.name].summary()}"
 
 
 def privacy_lines(job: Job) -> list[str]:

@@ -66,7 +66,9 @@ def _figure(
 ) -> Figure:
     figure = Figure(figsize=(8, 6.4), dpi=150, layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    rounds, scores = _column(metrics, "round"), _column(metrics, headline.column)
+    rounds = _column(metrics, "round")
+    ranked = np.array([headline.ranks(name) for name in metrics["phase"].to_pylist()], bool)
+    scores = np.where(ranked, _column(metrics, headline.column), np.nan)
     test_loss, train_loss = _column(metrics, "test_loss"), _column(metrics, "train_loss")
     point: dict[str, Any] = {"marker": "o", "markersize": 3.5} if len(rounds) <= 40 else {}
 

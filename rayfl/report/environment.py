@@ -46,10 +46,24 @@ def describe_environment(job: Job, backend: str, hosts: Sequence[Mapping[str, st
         },
         "code": dict(job.code),
         "start": None if job.origin is None else dict(job.origin),
-        "task": {"name": job.scenario.task.name, "outputs": workload.num_outputs},
+        "task": {"name": workload.task.name, "outputs": workload.num_outputs},
         "headline": asdict(job.headline),
         "model": {"name": workload.network.name, "vector_length": len(workload.initial.vector)},
+        "phases": _phases(job),
     }
+
+
+def _phases(job: Job) -> list[dict[str, Any]]:
+    """What each phase learns with which network, and the tensors that it took over, where that is not everything."""
+    return [
+        {
+            "name": phase.name,
+            "task": {"name": workload.task.name, "outputs": workload.num_outputs},
+            "model": {"name": workload.network.name, "vector_length": len(workload.initial.vector)},
+            "handover": asdict(job.handovers[phase.name]) if phase.name in job.handovers else None,
+        }
+        for phase, workload in zip(job.scenario.phases, job.workloads, strict=True)
+    ]
 
 
 def _version(package: str) -> str | None:

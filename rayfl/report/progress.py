@@ -74,7 +74,7 @@ class Progress:
     Args:
         phases: (name, rounds) in order; rounds of events count from 1 through all of them.
         console: Where it goes.
-        headline: What is shown of evaluations.
+        headlines: What is shown of the evaluations of each phase.
         clock: Returns seconds that only grow.
     """
 
@@ -82,17 +82,17 @@ class Progress:
         self,
         phases: Sequence[tuple[str, int]],
         console: Console,
-        headline: Headline,
+        headlines: Mapping[str, Headline],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._phases = phases
         self._last_rounds = list(accumulate(rounds for _, rounds in phases))
         self._console = console
-        self._headline = headline
+        self._headlines = headlines
         self._clock = clock
         self._pace = Pace()
         self._round = 0
-        self._score = f"{headline.words} –"
+        self._score = f"{headlines[phases[0][0]].words} –"
         self._line_at = clock()
         self._bar: Bar | None = None
 
@@ -128,9 +128,10 @@ class Progress:
                 if self._bar is None and self._clock() - self._line_at >= LINE_EVERY_S:
                     self._print_line(event.round, f"training loss {event.train_loss:.4g}")
             case Evaluated():
-                self._score = f"{self._headline.words} {self._headline.text(event.scores[self._headline.column])}"
+                headline = self._headlines[event.phase]
+                self._score = f"{headline.words} {headline.text(event.scores[headline.column])}"
                 if self._bar is None:
-                    loss = "" if self._headline.metric == "loss" else f", test loss {event.scores['test_loss']:.4g}"
+                    loss = "" if headline.metric == "loss" else f", test loss {event.scores['test_loss']:.4g}"
                     self._print_line(event.round, f"{self._score}{loss}")
             case Waiting():
                 self._warn(event)

@@ -59,11 +59,11 @@ class Summary:
     """Collects a few events of each phase and renders the result.
 
     Args:
-        headline: What ranks rounds.
+        headlines: What ranks the rounds of each phase.
     """
 
-    def __init__(self, headline: Headline) -> None:
-        self._headline = headline
+    def __init__(self, headlines: Mapping[str, Headline]) -> None:
+        self._headlines = headlines
         self._phases: dict[str, _Phase] = {}
 
     def add(self, event: Event) -> None:
@@ -77,7 +77,8 @@ class Summary:
                 phase = self._phases.setdefault(event.phase, _Phase())
                 if phase.last is None or event.round > phase.last.round:
                     phase.last = event
-                if phase.best is None or self._headline.best([self._ranked(phase.best), self._ranked(event)]):
+                headline = self._headlines[event.phase]
+                if phase.best is None or headline.best([_ranked(phase.best, headline), _ranked(event, headline)]):
                     phase.best = event
 
     def state(self) -> dict[str, Any]:
@@ -113,18 +114,18 @@ class Summary:
 
     def _columns(self) -> Iterator[tuple[str, dict[str, str]]]:
         """Every phase that committed a round, with its cells by label."""
-        before, started, headline = Traffic(), 0.0, self._headline
+        before, started = Traffic(), 0.0
         for name, phase in self._phases.items():
-            done, last, best = phase.last_round, phase.last, phase.best
+            headline, done, last, best = self._headlines[name], phase.last_round, phase.last, phase.best
             if done is None:
                 continue
             cells = {
                 "rounds": f"{done.round_in_phase:,}",
-                headline.words: headline.text(self._ranked(last)) if last else ABSENT,
-                f"best {headline.words}": headline.text(self._ranked(best)) if best else ABSENT,
+                headline.words: headline.text(_ranked(last, headline)) if last else ABSENT,
+                f"best {headline.words}": headline.text(_ranked(best, headline)) if best else ABSENT,
                 "reached in round": f"{best.round:,}" if best else ABSENT,
-                **self._chosen_elsewhere(best),
-                **self._other_scores(last),
+                **_chosen_elsewhere(best, headline),
+                **_other_scores(last, headline),
                 "model transfers": f"{done.traffic.transfers - before.transfers:,}",
                 "traffic": decimal(done.traffic.bytes - before.bytes),
                 "time": duration(done.seconds - started),
@@ -132,20 +133,20 @@ class Summary:
             yield name, cells | {scalar: f"{value:.4g}" for scalar, value in phase.scalars.items()}
             before, started = done.traffic, done.seconds
 
-    def _ranked(self, evaluated: Evaluated) -> float:
-        return evaluated.scores[self._headline.column]
 
-    def _chosen_elsewhere(self, best: Evaluated | None) -> dict[str, str]:
-        """The result on the test samples, where the best round is chosen on others."""
-        headline = self._headline
-        if best is None or headline.column == headline.reported:
-            return {}
-        return {f"{headline.reported_words} in that round": headline.text(best.scores[headline.reported])}
+def _ranked(evaluated: Evaluated, headline: Headline) -> float:
+    return evaluated.scores[headline.column]
 
-    def _other_scores(self, last: Evaluated | None) -> dict[str, str]:
-        scores = {} if last is None else last.scores
-        return {
-            words_of(name): self._headline.column_text(name, value)
-            for name, value in scores.items()
-            if name != self._headline.column
-        }
+
+def _chosen_elsewhere(best: Evaluated | None, headline: Headline) -> dict[str, str]:
+    """The result on the test samples, where the best round is chosen on others."""
+    if best is None or headline.column == headline.reported:
+        return {}
+    return {f"{headline.reported_words} in that round": headline.text(best.scores[headline.reported])}
+
+
+def _other_scores(last: Evaluated | None, headline: Headline) -> dict[str, str]:
+    scores = {} if last is None else last.scores
+    return {
+        words_of(name): headline.column_text(name, value) for name, value in scores.items() if name != headline.column
+    }

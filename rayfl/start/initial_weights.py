@@ -10,12 +10,12 @@ import torch
 
 from rayfl.config.scenario import Scenario
 from rayfl.config.start import Start
+from rayfl.engine.initial_model import flat_model
 from rayfl.engine.job import Job
 from rayfl.errors import ScenarioError
 from rayfl.fingerprint.whole import fingerprint
 from rayfl.models.flat import FlatModel
 from rayfl.models.transfer import Transfer, transfer
-from rayfl.planning.workload import InitialModel
 from rayfl.start.chain import scenario_to_start_from
 from rayfl.start.from_scenario import run_once
 from rayfl.start.source import Source, from_file, from_library, from_run, origin_digest
@@ -29,7 +29,7 @@ def find_source(start: Start, model: FlatModel, folder: Path, prepare: Prepare, 
 
     Args:
         start: The scenario's [start].
-        model: The model that is to start from them.
+        model: The model that is to start from them: that of the first phase.
         folder: Where models of scenarios are kept.
         prepare: Loads a scenario's data and builds its network.
         run: Runs a scenario, with its records in a folder.
@@ -64,14 +64,20 @@ def check_start(start: Start, model: FlatModel, prepare: Prepare) -> None:
         taken = transfer(source.state, model, start.head, start.ignore, source.where)
         _check_constants(taken, model, source.where)
         return
-    _, theirs = prepare(scenario)
+    job, theirs = prepare(scenario)
     transfer(theirs.state_dict(), model, start.head, start.ignore, f"start.scenario '{start.scenario}'")
     if scenario.start is not None:
-        check_start(scenario.start, theirs, prepare)
+        check_start(scenario.start, first_model(job, theirs), prepare)
+
+
+def first_model(job: Job, model: FlatModel) -> FlatModel:
+    """The initial model of a job's first phase, which a start is for, where `model` is that of its last one."""
+    first = job.workloads[0]
+    return model if first is job.result else flat_model(job.scenario, first)
 
 
 def start_from(job: Job, model: FlatModel, source: Source) -> tuple[Job, Transfer]:
-    """The same job with a model that begins with other weights; they are loaded into `model` too.
+    """The same job, whose first phase begins with other weights; they are loaded into `model`, its model, too.
 
     Raises:
         DataError: Names that no rule covers are only on one side, or differ in shape.
@@ -82,14 +88,16 @@ def start_from(job: Job, model: FlatModel, source: Source) -> tuple[Job, Transfe
     taken = transfer(source.state, model, start.head, start.ignore, source.where)
     _check_constants(taken, model, source.where)
     model.load(taken.vector)
-    workload = replace(job.result, initial=InitialModel(taken.vector.numpy(), model.layout))
+    first = job.workloads[0]
+    started = replace(first, initial=replace(first.initial, vector=taken.vector.numpy()))
+    workloads = [started if workload is first else workload for workload in job.workloads]
     origin = {
         **source.origin,
         "taken": list(taken.taken),
         "fresh": list(taken.fresh),
         "not_used": list(taken.unmatched),
     }
-    return replace(job, workloads=[workload] * len(job.workloads), origin=origin), taken
+    return replace(job, workloads=workloads, origin=origin), taken
 
 
 def _given(start: Start) -> Source:

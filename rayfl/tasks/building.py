@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rayfl.component import build_component
 from rayfl.config.defaults import with_defaults
+from rayfl.config.phase import Phase
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
 from rayfl.errors import ScenarioError
@@ -12,21 +13,27 @@ from rayfl.tasks.metrics.building import GIVEN, function_arguments, metric_label
 from rayfl.tasks.task import Task
 
 
-def build_task(scenario: Scenario) -> Task:
-    """The scenario's task.
+def build_task(scenario: Scenario, phase: Phase | None = None) -> Task:
+    """The task of a phase; without one, the scenario's.
 
     Raises:
         ScenarioError: An unknown name, something that is no task, or an option that is unknown or out of range.
     """
+    own = None if phase is None else phase.task
     try:
-        built: Task = build_component(tasks, Task, scenario.task)
+        built: Task = build_component(tasks, Task, own or scenario.task)
     except ScenarioError as error:
-        raise ScenarioError(f"task: {error}") from None
+        raise ScenarioError(f"{task_key(phase)}: {error}") from None
     return built
 
 
+def task_key(phase: Phase | None) -> str:
+    """The key that says what a phase learns."""
+    return "task" if phase is None or phase.task is None else f"phases.{phase.name}.task"
+
+
 def with_task_defaults(scenario: Scenario) -> Scenario:
-    """The same scenario with every option of its task and metrics written out.
+    """The same scenario with every option of its tasks and metrics written out, of the phases' own too.
 
     Raises:
         ScenarioError: As `build_task`, of a metric, or a headline that is not among the metrics.
@@ -42,10 +49,27 @@ def with_task_defaults(scenario: Scenario) -> Scenario:
         raise ScenarioError(f"evaluation.headline: '{headline}' is not among the metrics: {', '.join(labels)}")
     return scenario.model_copy(
         update={
-            "task": Named.model_validate(task.model_dump(mode="json", exclude_none=True)),
+            "task": _written_out(task),
             "evaluation": evaluation.model_copy(update={"metrics": chosen, "headline": headline}),
+            "phases": tuple(_of_its_own(scenario, phase) for phase in scenario.phases),
         }
     )
+
+
+def _of_its_own(scenario: Scenario, phase: Phase) -> Phase:
+    """The phase with the defaults of its own task and metrics, where it has some."""
+    task, metrics = build_task(scenario, phase), phase.metrics
+    if metrics is None and phase.task is not None:
+        metrics = task.metrics()
+    if metrics is None:
+        return phase
+    where = f"phases.{phase.name}.metrics"
+    chosen = tuple(_metric_with_defaults(item, f"{where}.{index}") for index, item in enumerate(metrics))
+    return phase.model_copy(update={"task": phase.task and _written_out(task), "metrics": chosen})
+
+
+def _written_out(task: Task) -> Named:
+    return Named.model_validate(task.model_dump(mode="json", exclude_none=True))
 
 
 def _metric_with_defaults(chosen: Named, where: str) -> Named:

@@ -14,6 +14,7 @@ from rayfl.errors import DataError
 from rayfl.local.objective import Reduction, nonzero
 
 if TYPE_CHECKING:
+    from rayfl.local.evaluation_batch import EvaluationBatch
     from rayfl.local.training_batch import TrainingBatch
 
 Kind = Literal["multiclass", "multilabel"]
@@ -29,7 +30,10 @@ class Task(Component, ABC):
         class_dimension: The dimension of the outputs that counts the classes.
         views: How many independently augmented versions of every training batch there are; one, unless the objective
             compares several. `data.views` gives each its own augmentations.
-        reads_features: Whether the objective reads `TrainingBatch.features`, so that the network must declare them.
+        evaluation_views: How many augmented versions of every evaluated batch `evaluated` reads beside the plain one;
+            they are augmented as the first views of training batches, and the same in every evaluation.
+        reads_features: Whether the objective reads `TrainingBatch.features`, or `evaluated` those of its batch, so that
+            the network must declare them.
         per_sample: Whether the loss of a batch is made of losses of single samples, which q-FFL and DP-SGD need.
     """
 
@@ -37,6 +41,7 @@ class Task(Component, ABC):
     kind: ClassVar[Kind | None] = None
     class_dimension: ClassVar[int] = 1
     views: ClassVar[int] = 1
+    evaluation_views: ClassVar[int] = 0
     reads_features: ClassVar[bool] = False
     per_sample: ClassVar[bool] = True
 
@@ -77,6 +82,13 @@ class Task(Component, ABC):
     def objective(self, batch: TrainingBatch) -> torch.Tensor:
         """What a training step minimises, a scalar: the mean loss, unless the task needs more of the batch."""
         return self.loss(batch.outputs, batch.y)
+
+    def evaluated(self, batch: EvaluationBatch) -> torch.Tensor:
+        """[n, ...] what `loss` and metrics are given as outputs where a model is evaluated: the network's, by default.
+
+        Called in evaluation mode, without gradients.
+        """
+        return batch.outputs
 
     def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
         """Outputs as torchmetrics expects them: probabilities, or values."""

@@ -17,13 +17,14 @@ from rayfl.callbacks.best_model import BestModel
 from rayfl.callbacks.callback import RunSoFar
 from rayfl.callbacks.early_stopping import EarlyStopping
 from rayfl.callbacks.live_table import table
+from rayfl.planning.headline import Headline
 from rayfl.simulation import Result
 from tests.callbacks.scene import PLAIN, RELAY, StopAt, model_of, run, same
 
 
 def after(callback: Any, values: list[float | None], metric: str = "test_loss", first: int = 1) -> int | None:
     """The number of the evaluation after which a callback stopped a run with these values, None if it did not."""
-    so_far: Any = RunSoFar(*[None] * 5)  # type: ignore[arg-type]
+    so_far: Any = RunSoFar(None, Headline(), *[None] * 3)  # type: ignore[arg-type]
     for number, value in enumerate(values, first):
         so_far.metrics.append({"phase": "p", "round": number, metric: value})
         callback.on_evaluation(so_far)
@@ -61,7 +62,7 @@ def test_early_stopping_goes_on_from_its_state() -> None:
 
 
 def test_early_stopping_says_what_the_best_was() -> None:
-    so_far: Any = RunSoFar(*[None] * 5)  # type: ignore[arg-type]
+    so_far: Any = RunSoFar(None, Headline(), *[None] * 3)  # type: ignore[arg-type]
     so_far.caller = "early_stopping"
     callback = EarlyStopping(metric="test_loss", patience=1)
     for number, value in enumerate([0.25, 0.5], 1):

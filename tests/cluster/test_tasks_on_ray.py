@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 
 import rayfl
+from tests.engine import phase_tasks
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 
@@ -62,3 +63,14 @@ def test_a_task_has_the_same_bits_and_metrics_on_ray(name: str, tmp_path: Path) 
     rows = [result.metrics.drop_columns(["seconds"]).to_pylist() for result in results]
     assert rows[0] == rows[1]
     assert any(column.startswith("client_test_") for column in rows[0][0])
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_self_supervision_followed_by_supervision_has_the_same_bits_on_ray(hosts: int, tmp_path: Path) -> None:
+    scenario = phase_tasks.tables(resources={"hosts": hosts}, evaluation={"per_client": True})
+    quietly: dict[str, Any] = {"out": tmp_path, "console": Console(quiet=True)}
+    inline, on_ray = (rayfl.run(scenario, backend=backend, **quietly) for backend in ("inline", "ray"))
+    assert all(torch.equal(inline.state_dict[key], on_ray.state_dict[key]) for key in inline.state_dict)
+    rows = [result.metrics.drop_columns(["seconds"]).to_pylist() for result in (inline, on_ray)]
+    assert rows[0] == rows[1]
+    assert [row["test_guessed"] is None for row in rows[0]] == [False] * 3 + [True] * 2

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rayfl.config import Scenario, load_scenario
-from rayfl.config.phase import Bernoulli, Explicit
+from rayfl.config.cohort import Bernoulli, Explicit
 from rayfl.config.section import Named
 from rayfl.errors import ScenarioError
 

@@ -11,10 +11,11 @@ from pydantic import TypeAdapter
 
 from rayfl.algorithms.building import with_algorithm_defaults
 from rayfl.config import Scenario, load_scenario
+from rayfl.config.cohort import Bernoulli, BySize, Explicit
 from rayfl.config.data import Data, Normalization
 from rayfl.config.execution import ClientStatistic, Evaluation, Numerics, Resources
 from rayfl.config.local import Local
-from rayfl.config.phase import Bernoulli, BySize, Explicit, Phase
+from rayfl.config.phase import Phase
 from rayfl.config.section import Named
 
 positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False)

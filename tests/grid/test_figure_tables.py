@@ -47,7 +47,7 @@ def left_by_a_run(folder: Path, mean: float, variance: float, clients: Sequence[
     """Records of a run that was evaluated twice, with the figures in the later line."""
     folder.mkdir(parents=True)
     lines = [
-        {"round": number, "test_accuracy": 0.5, MEAN: mean * number / 2, VARIANCE: variance * number / 2}
+        {"phase": "p", "round": number, "test_accuracy": 0.5, MEAN: mean * number / 2, VARIANCE: variance * number / 2}
         | {"test_loss": 1.0, "seconds": 1.0}
         for number in (1, 2)
     ]

@@ -41,7 +41,13 @@ def left_by_a_run(folder: Path, accuracies: Sequence[float], source: str = "file
     """Records of a run that was evaluated every tenth round; the lines are not in order."""
     folder.mkdir(parents=True)
     lines = [
-        {"round": 10 * number, "test_accuracy": accuracy, "test_loss": None if number == 2 else 1.5, "seconds": number}
+        {
+            "phase": "p",
+            "round": 10 * number,
+            "test_accuracy": accuracy,
+            "test_loss": None if number == 2 else 1.5,
+            "seconds": number,
+        }
         for number, accuracy in enumerate(accuracies, 1)
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines[::-1]))

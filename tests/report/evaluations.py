@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
+
 from rayfl.planning.events import ClientScore, Evaluated
 from rayfl.planning.headline import Headline
 
 ACCURACY = Headline("accuracy", higher_is_better=True, is_share=True)
+HEADLINES: Mapping[str, Headline] = defaultdict(lambda: ACCURACY)
 
 
 def evaluated(

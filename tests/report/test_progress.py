@@ -6,7 +6,7 @@ from rich.console import Console
 
 from rayfl.planning.events import RoundDone, Traffic, Waiting
 from rayfl.report.progress import Progress
-from tests.report.evaluations import ACCURACY, evaluated
+from tests.report.evaluations import HEADLINES, evaluated
 
 PHASES = [("cyclic", 2), ("federated", 98)]
 
@@ -36,7 +36,7 @@ def terminal() -> tuple[Console, io.StringIO]:
 
 def test_a_log_has_one_unbroken_line_for_each_evaluated_round() -> None:
     console, file = log()
-    with Progress(PHASES, console, ACCURACY, Clock()) as progress:
+    with Progress(PHASES, console, HEADLINES, Clock()) as progress:
         progress.add(done("cyclic", 1, 2.0))
         progress.add(done("cyclic", 2, 4.0))
         progress.add(evaluated("cyclic", 2, 1.25, 0.5, 100))
@@ -48,7 +48,7 @@ def test_a_log_has_one_unbroken_line_for_each_evaluated_round() -> None:
 def test_a_log_without_evaluations_has_a_line_every_ten_seconds() -> None:
     console, file = log()
     clock = Clock()
-    with Progress([("federated", 100)], console, ACCURACY, clock) as progress:
+    with Progress([("federated", 100)], console, HEADLINES, clock) as progress:
         for round in range(1, 31):
             clock.now = float(round)
             progress.add(RoundDone("federated", round, round, 2.5, 10, 100, Traffic(), float(round)))
@@ -59,7 +59,7 @@ def test_a_log_without_evaluations_has_a_line_every_ten_seconds() -> None:
 
 def test_pace_is_that_of_the_present_phase() -> None:
     console, file = log()
-    with Progress(PHASES, console, ACCURACY, Clock()) as progress:
+    with Progress(PHASES, console, HEADLINES, Clock()) as progress:
         progress.add(done("cyclic", 1, 50.0))
         progress.add(done("cyclic", 2, 100.0))
         progress.add(done("federated", 3, 101.0, updates=30))
@@ -69,7 +69,7 @@ def test_pace_is_that_of_the_present_phase() -> None:
 
 def test_an_evaluation_that_comes_late_stands_with_the_round_it_is_of() -> None:
     console, file = log()
-    with Progress(PHASES, console, ACCURACY, Clock()) as progress:
+    with Progress(PHASES, console, HEADLINES, Clock()) as progress:
         for event in (done("cyclic", 1, 1.0), done("cyclic", 2, 2.0), done("federated", 3, 3.0)):
             progress.add(event)
         progress.add(evaluated("cyclic", 2, 1.0, 0.5, 100))
@@ -79,7 +79,7 @@ def test_an_evaluation_that_comes_late_stands_with_the_round_it_is_of() -> None:
 def test_waiting_names_the_outstanding_client_updates_and_counts_the_rest() -> None:
     console, file = log()
     outstanding = tuple(f"client {client} on host {client % 2}" for client in range(8))
-    with Progress(PHASES, console, ACCURACY, Clock()) as progress:
+    with Progress(PHASES, console, HEADLINES, Clock()) as progress:
         progress.add(Waiting("cyclic", 1, 61.0, outstanding))
     text = file.getvalue()
     assert text.startswith("warning: no answer for 1 min 1 s in cyclic 1/2; still waiting for client 0 on host 0,")
@@ -88,7 +88,7 @@ def test_waiting_names_the_outstanding_client_updates_and_counts_the_rest() -> N
 
 def test_brackets_in_names_are_shown_as_they_are() -> None:
     for console, file in (log(), terminal()):
-        with Progress([("[bold]warm", 3)], console, ACCURACY, Clock()) as progress:
+        with Progress([("[bold]warm", 3)], console, HEADLINES, Clock()) as progress:
             progress.add(RoundDone("[bold]warm", 1, 1, 2.5, 10, 100, Traffic(), 1.0))
             progress.add(evaluated("[bold]warm", 1, 1.0, 0.5, 100))
         assert "[bold]warm 1/3" in file.getvalue()
@@ -96,7 +96,7 @@ def test_brackets_in_names_are_shown_as_they_are() -> None:
 
 def test_a_terminal_shows_a_bar_with_phase_round_accuracy_pace_and_time_left() -> None:
     console, file = terminal()
-    with Progress(PHASES, console, ACCURACY, Clock()) as progress:
+    with Progress(PHASES, console, HEADLINES, Clock()) as progress:
         progress.add(done("cyclic", 1, 2.0))
         progress.add(done("cyclic", 2, 4.0))
         progress.add(evaluated("cyclic", 2, 1.25, 0.5, 100))

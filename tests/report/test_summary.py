@@ -7,14 +7,14 @@ from rich.console import Console
 
 from rayfl.planning.events import Event, RoundDone, Traffic
 from rayfl.report.summary import Summary
-from tests.report.evaluations import ACCURACY, evaluated
+from tests.report.evaluations import HEADLINES, evaluated
 
 FOLDER = Path("runs") / ("x" * 100)
 
 
 def shown(*events: Event) -> list[str]:
     """The lines of an 80 columns wide log, runs of spaces squeezed to one."""
-    summary = Summary(ACCURACY)
+    summary = Summary(HEADLINES)
     for event in events:
         summary.add(event)
     file = io.StringIO()

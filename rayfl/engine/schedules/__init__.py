@@ -1,6 +1,7 @@
 """How a phase's rounds run on the hosts: one file per schedule; a user's own derives from `Schedule`."""
 
-from rayfl.config.phase import BasePhase, Cohort
+from rayfl.config.cohort import Cohort
+from rayfl.config.phase import BasePhase
 from rayfl.engine.assignment import at_home, longest_first, segments
 from rayfl.engine.calls import Call
 from rayfl.engine.schedules.schedule import Schedule, ScheduleContext, SubmittedRound

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rayfl.config.phase import Bernoulli, BySampler, BySize
+from rayfl.config.cohort import Bernoulli, BySampler, BySize
 from rayfl.config.privacy import ClientDP
 from rayfl.errors import ScenarioError
 from rayfl.local.selection import select

@@ -8,7 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from rayfl.config.phase import Bernoulli, Explicit, Phase
+from rayfl.config.cohort import Bernoulli, Explicit
+from rayfl.config.phase import Phase
 from rayfl.config.scenario import Scenario
 from rayfl.planning.cohort import cohort_of, expected_cohort_size
 from rayfl.planning.round_index import RoundIndex

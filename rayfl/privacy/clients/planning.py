@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rayfl.algorithms.exchange import Released
-from rayfl.config.phase import Bernoulli
+from rayfl.config.cohort import Bernoulli
 from rayfl.config.privacy import ClientDP, Quantile
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
@@ -26,12 +26,12 @@ PRECISION = 1e-3
 """Relative, of a noise multiplier that is looked for."""
 
 
-def plan_client_privacy(scenario: Scenario, model: FlatModel, sizes: np.ndarray) -> ClientPlan | None:
+def plan_client_privacy(scenario: Scenario, models: Sequence[FlatModel], sizes: np.ndarray) -> ClientPlan | None:
     """Resolves `phases.N.dp`; None where no phase has it.
 
     Args:
         scenario: Resolved and checked.
-        model: The initial model.
+        models: The initial model of each phase.
         sizes: int64 [clients], the number of training samples of each client.
 
     Raises:
@@ -49,7 +49,7 @@ def plan_client_privacy(scenario: Scenario, model: FlatModel, sizes: np.ndarray)
             mechanisms.append(None)
             continue
         where = f"phases.{plan.phase.name}"
-        changing = changing_values(plan, model, where)
+        changing = changing_values(plan, models[plan.number], where)
         given = dp.noise_multiplier
         found = _calibrated(scenario, plan, noise, sizes, (delta, accountant)) if given is None else given
         noise[plan.number] = found

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
-from rayfl.tasks.building import build_task
-from rayfl.tasks.task import Task
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +17,12 @@ if TYPE_CHECKING:
     from rayfl.local.selection import Selection
     from rayfl.models.flat import FlatModel
     from rayfl.planning.phase_plan import PhasePlan
+    from rayfl.planning.workload import Workload
     from rayfl.privacy.samples.per_sample import PerSampleGradients
+    from rayfl.tasks.task import Task
+
+Checked = tuple[int, bool, Any]
+"""A comparison that was made: of which model, with `clipping = "ghost"` or not, of what trains."""
 
 COMPARED_SAMPLES = 3
 """How many samples' gradients, computed together, are compared with those of each sample alone."""
@@ -34,17 +36,17 @@ TOLERANCE, TOLERANCE_OF_LARGEST = 2e-2, 1e-4
 since rounding alone flips some rectifiers of a deep network."""
 
 
-def check_network(scenario: Scenario, plans: Sequence[PhasePlan], model: FlatModel, store: ShardStore) -> None:
-    """Checks that gradients of single samples can be computed, and are right: Opacus may be wrong silently.
+def check_network(plan: PhasePlan, model: FlatModel, workload: Workload, checked: set[Checked]) -> None:
+    """Checks that gradients of single samples of a phase can be computed, and are right: Opacus may be wrong silently.
 
     They are compared with PyTorch's own of each sample alone, at the initial weights with a little noise, in evaluation
     mode and in training mode without dropout.
 
     Args:
-        scenario: The scenario.
-        plans: Its phases.
-        model: The initial model, on the CPU.
-        store: The data.
+        plan: The phase.
+        model: Its initial model, on the CPU.
+        workload: What it trains.
+        checked: What was compared before, of any phase; this phase's is added.
 
     Raises:
         ScenarioError: A layer mixes samples (batch norm), has no norm sampler where `clipping = "ghost"`, or its
@@ -52,18 +54,16 @@ def check_network(scenario: Scenario, plans: Sequence[PhasePlan], model: FlatMod
     """
     from rayfl.local.selection import select
 
-    checked: set[tuple[bool, Selection | None]] = set()
-    for plan in plans:
-        if plan.phase.local.dp is None:
-            continue
-        where, ghost = f"phases.{plan.phase.name}.local.dp", plan.phase.local.dp.clipping == "ghost"
-        selection = select(plan.train, model.module)
-        _check_batch_norm(model, selection, where)
-        if ghost:
-            _check_norm_samplers(model, selection, where)
-        if (ghost, selection) not in checked:
-            _compare_with_loop(model, build_task(scenario), store, selection, ghost, where)
-        checked.add((ghost, selection))
+    if plan.phase.local.dp is None:
+        return
+    where, ghost = f"phases.{plan.phase.name}.local.dp", plan.phase.local.dp.clipping == "ghost"
+    selection = select(plan.train, model.module)
+    _check_batch_norm(model, selection, where)
+    if ghost:
+        _check_norm_samplers(model, selection, where)
+    if (id(model), ghost, selection) not in checked:
+        _compare_with_loop(model, workload.task, workload.store, selection, ghost, where)
+    checked.add((id(model), ghost, selection))
 
 
 def _check_batch_norm(model: FlatModel, selection: Selection | None, where: str) -> None:

@@ -36,13 +36,16 @@ def metric_label(chosen: Named) -> str:
     return str(chosen.options.get("label") or chosen.name.rpartition(":")[2].rpartition(".")[2])
 
 
-def build_metrics(chosen: Sequence[Named], task: Task, num_outputs: int) -> dict[str, Metric]:
+def build_metrics(
+    chosen: Sequence[Named], task: Task, num_outputs: int, where: str = "evaluation.metrics"
+) -> dict[str, Metric]:
     """Builds metrics.
 
     Args:
         chosen: As the scenario names them.
         task: What is learned.
         num_outputs: Width of the network's output.
+        where: The key that names them.
 
     Returns:
         The metrics by label, in order.
@@ -53,10 +56,10 @@ def build_metrics(chosen: Sequence[Named], task: Task, num_outputs: int) -> dict
     """
     built: dict[str, Metric] = {}
     for index, item in enumerate(chosen):
-        where, label = f"evaluation.metrics.{index}", metric_label(item)
+        key, label = f"{where}.{index}", metric_label(item)
         if label in built or label == "loss":
-            raise ScenarioError(f"{where}: the label '{label}' is taken; give this metric another, label = \"...\"")
-        built[label] = _built(item, task, num_outputs, where)
+            raise ScenarioError(f"{key}: the label '{label}' is taken; give this metric another, label = \"...\"")
+        built[label] = _built(item, task, num_outputs, key)
         if "higher_is_better" in item.options:
             built[label].higher_is_better = item.options["higher_is_better"]
     return built

@@ -1,0 +1,42 @@
+"""The batches of a slice of test samples, with the views that the task's evaluation reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from torch import nn
+
+from rayfl.data.batches import BatchSource
+from rayfl.local.evaluation_batch import EvaluationBatch
+from rayfl.planning.slices import Slice
+from rayfl.streams import stream
+from rayfl.tasks.task import Task
+
+
+def evaluation_batches(
+    source: BatchSource, module: nn.Module, task: Task, part: Slice, size: int, seed: int
+) -> Iterator[EvaluationBatch]:
+    """The batches of a slice.
+
+    Args:
+        source: Has the samples.
+        module: The network that is scored.
+        task: Says how many views there are.
+        part: The slice.
+        size: Samples of a batch.
+        seed: Of the data. The views of a sample depend on it, the sample's set and its batch alone, so they are the
+            same in every round and on any host.
+    """
+    for first in range(part.start, part.stop, size):
+        rows = slice(first, min(first + size, part.stop))
+        x, y = source.batch(part.set, rows)
+        yield EvaluationBatch(module, x, y, tuple(_views(source, task, part.set, rows, seed)))
+
+
+def _views(source: BatchSource, task: Task, name: str, rows: slice, seed: int) -> Iterator[object]:
+    for view in range(task.evaluation_views):
+        rng = stream(seed, f"evaluation view of {name}", view, rows.start, rows.stop)
+        places = np.arange(rows.start, rows.stop)
+        ((x, _),) = source.training_batches(places, len(places), rng, name=name, view=view)
+        yield x

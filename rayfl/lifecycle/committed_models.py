@@ -1,0 +1,50 @@
+"""Models of committed rounds as state dicts, whichever phase they are of."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfl.engine.initial_model import flat_model
+from rayfl.engine.job import Job, Session
+from rayfl.models.flat import FlatModel
+
+if TYPE_CHECKING:
+    import torch
+
+
+class CommittedModels:
+    """Names the parts of model vectors; phases may have models of different layouts.
+
+    Args:
+        job: What runs.
+        model: Of its last phase; it is overwritten.
+    """
+
+    def __init__(self, job: Job, model: FlatModel) -> None:
+        self._job, self._model = job, model
+        self._built: dict[int, FlatModel] = {}
+        self._last_rounds = list(accumulate(phase.rounds for phase in job.scenario.phases))
+
+    def of(self, session: Session | None) -> tuple[int, dict[str, torch.Tensor]]:
+        """The number of the last committed round, 0 before the first, and its model in PyTorch's names."""
+        import torch
+
+        if session is None:
+            return 0, self._model.state_dict()
+        round, vector = session.committed()
+        model = self._of_round(round)
+        model.load(torch.from_numpy(np.asarray(vector)))
+        return round, model.state_dict()
+
+    def _of_round(self, round: int) -> FlatModel:
+        phase = bisect_left(self._last_rounds, round)
+        workload = self._job.workloads[phase]
+        if workload is self._job.result:
+            return self._model
+        if phase not in self._built:
+            self._built = {phase: flat_model(self._job.scenario, workload)}  # those of earlier phases are over
+        return self._built[phase]

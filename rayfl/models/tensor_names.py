@@ -1,0 +1,18 @@
+"""Names of tensors in messages. Loads no PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """Quotes the first few names in alphabetical order, and counts the others."""
+    shown = ", ".join(f"'{name}'" for name in sorted(names)[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def taken_over(taken: Sequence[str], fresh: Sequence[str], not_used: Sequence[str]) -> str:
+    """One line for whoever runs it: "8 tensors taken, 2 fresh ('fc3.bias', 'fc3.weight')"."""
+    others = {"fresh": fresh, "not used": not_used}
+    said = [f"{len(names)} {what} ({listed(names)})" for what, names in others.items() if names]
+    return ", ".join([f"{len(taken)} tensors taken", *said])
