@@ -11,7 +11,7 @@ from typing import Any
 
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import check_plain
-from rayfl.engine.assignment import home
+from rayfl.engine.assignment import BUCKETS, home
 from rayfl.engine.backend import Backend, Ref
 from rayfl.engine.calls import Call, wait_for
 from rayfl.engine.committed_rounds import CommittedRounds
@@ -24,7 +24,7 @@ from rayfl.engine.schedules.schedule import Schedule, ScheduleContext, Submitted
 from rayfl.engine.server import BEFORE
 from rayfl.engine.state_store import StateStore
 from rayfl.engine.submitting import NobodyLeftError, StoppedError, submitted
-from rayfl.errors import RayflError
+from rayfl.errors import RayflError, ResourceError
 from rayfl.local.spending import SpendingByClient
 from rayfl.planning.events import BudgetSpent, Event, RoundSettled, Traffic
 from rayfl.planning.phase_plan import PhasePlan, plan_phases, scores_personal_models
@@ -51,6 +51,9 @@ class Scheduler:
         backend: Hosts and server.
         populations: The clients of each phase.
         settles: See `Job.settles`.
+
+    Raises:
+        ResourceError: There are more hosts than clients that keep state can be divided among.
     """
 
     def __init__(
@@ -58,6 +61,11 @@ class Scheduler:
     ) -> None:
         self._scenario, self._backend, self._populations = scenario, backend, populations
         self._plans = plan_phases(scenario)
+        if len(backend.hosts) > BUCKETS and any(plan.keeps_client_state for plan in self._plans):
+            raise ResourceError(
+                f"{len(backend.hosts)} hosts are too many where clients keep state, which at most {BUCKETS} divide "
+                f"among them; give {BUCKETS}"
+            )
         self._evaluations = PendingEvaluations(scenario, backend)
         self._committed, self._traffic = BEFORE, Traffic()
         self._sampling = Sampling(scenario, self._plans, populations)
