@@ -35,8 +35,8 @@ class Cell:
         folder: Its own.
         starts: Where models of scenarios that cells start from are kept.
         starts_digest: Of the scenarios that it starts from, as their files have them now; empty if it starts from none.
-        weights: The sha256 of the file or run's weights that it, or a scenario behind it, begins with; empty if there are
-            none, or not any more.
+        weights: The sha256 of the file or run's weights that it, or a scenario behind it, begins with; empty if there
+            are none, or not any more.
         code: Digests of the user's own code behind it and behind those, as it is now; see `code_digests`.
     """
 
