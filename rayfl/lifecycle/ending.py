@@ -64,17 +64,18 @@ def end_early(
         reopened_after: The last round before a run was reopened that has not gone on from there; 0 for all others.
     """
     saved, missing, said = None, None, "no round was committed, so there is no model"
-    try:
-        # on Ray, rounds may have been committed after the last event that arrived
-        committed, state = (0, {}) if reopened_after else committed_model(session, model)
-        if committed:
-            records.write_model(state)
-            saved, said = committed, f"{MODEL} holds the model of round {committed}"
-        if reopened_after:
-            missing = said = f"the run could not go on after round {reopened_after}, so nothing new was saved"
-    except BaseException as failure:  # a second Ctrl-C too: the status is still to be written
-        missing = one_line(failure)
-        said = f"the model of the last committed round could not be saved: {missing}"
+    if reopened_after:
+        missing = said = f"the run could not go on after round {reopened_after}, so nothing new was saved"
+    else:
+        try:
+            # on Ray, rounds may have been committed after the last event that arrived
+            committed, state = committed_model(session, model)
+            if committed:
+                records.write_model(state)
+                saved, said = committed, f"{MODEL} holds the model of round {committed}"
+        except BaseException as failure:  # a second Ctrl-C too: the status is still to be written
+            missing = one_line(failure)
+            said = f"the model of the last committed round could not be saved: {missing}"
     try:
         if privacy is not None:
             privacy.finish(records, saved)

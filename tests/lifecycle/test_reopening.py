@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -164,10 +163,8 @@ def test_a_run_that_cannot_be_opened_again_says_so_and_not_that_it_has_no_model(
     with pytest.raises(LeftError):
         followed(tmp_path, *job, inline_session, leaving)
 
-    @contextmanager
-    def no_room(_: Job) -> Iterator[Session]:
+    def no_room(_: Job) -> AbstractContextManager[Session]:
         raise ResourceError("the cluster is full")
-        yield
 
     assert leaving.snapshot is not None
     snapshot = leaving.snapshot if broken == "session" else (leaving.snapshot[0], MemoryStore())
