@@ -13,7 +13,7 @@ from collections.abc import Generator
 from pydantic import PositiveInt
 
 from rayfl import ScenarioError
-from rayfl.engine.schedules import (
+from rayfl.schedules import (
     BasePhase,
     Call,
     Cohort,

@@ -41,6 +41,7 @@ ABOVE = (
     "rayfl.preparation",
     "rayfl.resolution",
     "rayfl.scenario",
+    "rayfl.schedules",
     "rayfl.simulation",
     "rayfl.start",
 )

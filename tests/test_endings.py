@@ -207,6 +207,23 @@ def test_a_second_ctrl_c_while_the_model_is_saved_still_leaves_the_status(
 
 
 @pytest.mark.usefixtures("no_picture")
+def test_records_that_cannot_be_closed_still_leave_the_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(file=StringIO(), record=True, width=200)
+    monkeypatch.setattr(InlineSession, "events", ends_after(2, fail))
+    close = Records.close
+
+    def full(self: Records) -> None:
+        close(self)
+        raise ResourceError("the disk is full")
+
+    monkeypatch.setattr(Records, "close", full)
+    with pytest.raises((ClientError, ResourceError)):
+        run(tmp_path, console)
+    assert (status_in(tmp_path)["status"], status_in(tmp_path)["model"]["round"]) == ("failed", 2)
+    assert "warning: the records are incomplete: the disk is full" in console.export_text()
+
+
+@pytest.mark.usefixtures("no_picture")
 def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

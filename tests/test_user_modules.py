@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +71,21 @@ def test_a_module_beside_the_base_and_a_package_beside_the_scenario_are_found(tm
     loaded = load_scenario(tmp_path / "own" / "x.toml")
     assert loaded.module_folders == (str(tmp_path / "own"), str(tmp_path / "base"))
     assert resolve(loaded).model.name == "beside_package.nets:Own"
+
+
+def test_a_pickled_scenario_finds_the_keys_of_its_schedule_in_another_process(tmp_path: Path) -> None:
+    (tmp_path / "beside_keys.py").write_text(
+        "from rayfl.schedules import BasePhase\n\nclass OwnPhase(BasePhase):\n    laps: int = 1\n\n"
+        "class Own:\n    config = OwnPhase\n"
+    )
+    path = project(tmp_path, "beside_data")
+    path.write_text(path.read_text().replace("cohort = 2", "schedule = 'beside_keys:Own', laps = 3"))
+    loaded = load_scenario(path)
+    pickled = pickle.dumps({"first": loaded})
+    assert pickle.loads(pickled) == {"first": loaded}  # noqa: S301 - made here
+    code = "import pickle, sys; print(pickle.load(sys.stdin.buffer)['first'].phases[0].laps)"
+    done = subprocess.run([sys.executable, "-c", code], input=pickled, capture_output=True, check=False)
+    assert (done.stdout, done.stderr) == (b"3\n", b"")
 
 
 def test_folders_whose_modules_nobody_names_stay_out_of_the_import_path(tmp_path: Path) -> None:

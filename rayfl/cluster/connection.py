@@ -13,7 +13,7 @@ import grpc
 import ray
 from ray._private.grpc_utils import init_grpc_channel
 
-from rayfl.cluster.early_connection import CONNECTION
+from rayfl.cluster.early_connection import CONNECTION, wait_for_given_up
 from rayfl.errors import ResourceError, ScenarioError
 from rayfl.interruption import sigterm_handler_kept
 
@@ -52,6 +52,7 @@ def attached(address: str | None, workers_print: bool = True, dashboard: bool = 
     """
     with ExitStack() as connecting:
         connecting.enter_context(CONNECTION)
+        wait_for_given_up()
         if ray.is_initialized():
             _check_is_ours(address)
             check_dashboard(dashboard)
@@ -73,6 +74,7 @@ def connected(address: str | None) -> None:
         ResourceError: As `attached`, or neither the program nor `address` nor RAY_ADDRESS says which cluster.
     """
     with CONNECTION:
+        wait_for_given_up()
         if ray.is_initialized():
             _check_is_ours(address)
         elif address or os.environ.get("RAY_ADDRESS"):

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 CONNECTION = threading.RLock()
 """Held while rayfl has a connection of its own."""
 
+_GIVEN_UP: set[threading.Thread] = set()
+"""Threads whose connections nobody waits for, which they end once they are made."""
+
 
 class EarlyConnection:
     """Connects to Ray in a thread of its own, or starts Ray there.
@@ -30,9 +33,7 @@ class EarlyConnection:
     def __init__(self, address: str | None, dashboard: bool) -> None:
         self._made: Future[tuple[str | None, RayLog]] = Future()
         self._over = threading.Event()
-        self._thread = threading.Thread(
-            target=self._hold, args=(address, dashboard), name="rayfl connection to Ray", daemon=True
-        )
+        self._thread = threading.Thread(target=self._hold, args=(address, dashboard), name="rayfl connection to Ray")
         self._thread.start()
 
     def wait(self) -> tuple[str | None, RayLog]:
@@ -52,14 +53,19 @@ class EarlyConnection:
 
         A connection that could not be made is closed already.
         """
-        try:
-            if self._made.exception() is None:
-                import ray
-
-                ray.shutdown()
-        finally:  # also where a second Ctrl-C ends the waiting
-            self._over.set()
+        self._over.set()
         self._thread.join()
+
+    def give_up(self) -> None:
+        """Ends the connection as `close` does, but where it has yet to be made, others wait for that.
+
+        They are whoever wants a connection next, and Python before it exits.
+        """
+        if self._made.done():
+            self.close()
+        else:
+            _GIVEN_UP.add(self._thread)
+            self._over.set()
 
     def _hold(self, address: str | None, dashboard: bool) -> None:
         # in this thread, since Ray takes as long to load as PyTorch does beside it
@@ -75,11 +81,16 @@ class EarlyConnection:
         with ray_text_in(log):
             self._made.set_result((url, log))
             self._over.wait()
+            import ray
+
+            ray.shutdown()
 
 
 @contextmanager
 def connecting(address: str | None, dashboard: bool) -> Iterator[EarlyConnection | None]:
     """Starts Ray while the block prepares a run, and keeps it for the duration of the block.
+
+    An error in the block does not wait for Ray's start, and can be told at once; see `EarlyConnection.give_up`.
 
     Only where Ray is to be started here, which takes seconds: a connection to a cluster that is there is quick to make,
     and inside a submitted job it changes the working directory, from which the other thread may be importing.
@@ -96,6 +107,7 @@ def connecting(address: str | None, dashboard: bool) -> Iterator[EarlyConnection
         yield None
         return
     try:
+        wait_for_given_up()
         early = None if _is_connected() else EarlyConnection(address, dashboard)
     except BaseException:
         CONNECTION.release()
@@ -106,11 +118,21 @@ def connecting(address: str | None, dashboard: bool) -> Iterator[EarlyConnection
         return
     try:
         yield early
+    except BaseException:
+        early.give_up()
+        raise
+    else:
+        early.close()
     finally:
-        try:
-            early.close()
-        finally:
-            CONNECTION.release()
+        CONNECTION.release()
+
+
+def wait_for_given_up() -> None:
+    """Waits until connections that were given up before they were made are made, and closed; holds CONNECTION."""
+    while _GIVEN_UP:
+        thread = next(iter(_GIVEN_UP))
+        thread.join()
+        _GIVEN_UP.discard(thread)
 
 
 def _is_connected() -> bool:

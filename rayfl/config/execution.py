@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from rayfl.config.local import Local, Rates, Train
+from rayfl.config.local import Rates, Train, TrainingBySteps
 from rayfl.config.section import Named, Section
 
 ClientStatistic = Literal[
@@ -23,7 +23,7 @@ ClientStatistic = Literal[
 """A statistic over clients; `rayfl.tasks.metrics.over_clients` and `pooled` define them."""
 
 
-class Personalization(Local):
+class Personalization(TrainingBySteps):
     """How a client trains the global model for itself before it is scored.
 
     Attributes:
@@ -60,7 +60,8 @@ class Evaluation(Section):
             classes of its own samples (those it trains on and those held out of them).
         personalize: Also trains the global model on every client's own training samples in this way, and scores the
             result on the client's own test samples (FedBABU's personalized accuracy). The global model is not changed,
-            and the learning rate is the same in all rounds.
+            and the learning rate is the same in all rounds. Without `epochs`, `steps` are taken however few samples a
+            client has.
         client_model: What is scored on a client's own test samples: the `global` model, or the client's `personal` one,
             where the phase's algorithm keeps some (`ditto`, `fedbn`, `buffers = "keep"`); in a phase whose algorithm
             keeps none it is the global one. All scores are then by client, as with `per_client`.

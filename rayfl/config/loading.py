@@ -78,6 +78,15 @@ def load_scenario(
     return loaded
 
 
+def has_quick_form(name: str) -> bool:
+    """Whether a scenario has a [quick] table, or inherits one.
+
+    Raises:
+        ScenarioError: There is no such scenario, or its file or base cannot be read.
+    """
+    return bool(_read_whole(find(name)).get("quick"))
+
+
 def override_pairs(overrides: Overrides) -> list[tuple[str, Any]]:
     """The overrides as pairs of key path and value, in order.
 

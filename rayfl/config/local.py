@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     Field,
     NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
+    SerializerFunctionWrapHandler,
     TypeAdapter,
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
     field_validator,
+    model_serializer,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -92,8 +94,6 @@ _POSITIVE: TypeAdapter[int] = TypeAdapter(PositiveInt)
 
 Number = Annotated[PositiveInt | Uniform | Choices, WrapValidator(_number)]
 """A number, or one that is drawn anew for every client and round."""
-
-_NUMBER: TypeAdapter[int | Uniform | Choices] = TypeAdapter(Number)
 
 
 class Rates(Section):
@@ -229,24 +229,34 @@ class Local(Section):
         return self.optimizer.name == "sgd" and not self.optimizer.options
 
 
-class ServerTraining(Local):
-    """Training on the samples that the server holds.
+class TrainingBySteps(Local):
+    """Training of which `steps` without `epochs` says how many steps it takes, over as many passes as they need.
 
-    `steps` without `epochs` is the number of steps, over as many passes as they take: few samples make no fewer steps.
-    The resolved scenario then has as many epochs as steps.
+    Few samples then make no fewer steps. The resolved scenario leaves `epochs` out, too.
     """
 
-    @model_validator(mode="before")
-    @classmethod
-    def _passes_for_all_steps(cls, value: Any) -> Any:
-        if not isinstance(value, dict) or "steps" not in value or "epochs" in value:
-            return value
-        try:
-            steps = _NUMBER.validate_python(value["steps"])
-        except ValidationError:
-            return value  # the field's own validation names the key
-        most = steps if isinstance(steps, int) else max(steps.uniform if isinstance(steps, Uniform) else steps.choices)
-        return value | {"epochs": most}
+    @model_validator(mode="after")
+    def _passes_for_all_steps(self) -> Self:
+        if self._takes_all_steps:
+            match self.steps:
+                case Uniform(uniform=numbers) | Choices(choices=numbers):
+                    most = max(numbers)
+                case most:
+                    pass
+            self.__dict__["epochs"] = most  # a step is of one pass; `model_fields_set` stays what was given
+        return self
+
+    @model_serializer(mode="wrap")
+    def _as_given(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {key: value for key, value in dump(self).items() if key != "epochs" or not self._takes_all_steps}
+
+    @property
+    def _takes_all_steps(self) -> bool:
+        return self.steps is not None and "epochs" not in self.model_fields_set
+
+
+class ServerTraining(TrainingBySteps):
+    """Training on the samples that the server holds."""
 
 
 RATE_KEYS = frozenset({"lr", "lr_decay", "lr_decay_from", "lr_drops", "lr_drop", "round_schedule"})

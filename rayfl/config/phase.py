@@ -227,7 +227,7 @@ def config_of(schedule: str) -> type[BasePhase]:
     config = getattr(schedules.resolve(schedule), "config", None)
     if not (isinstance(config, type) and issubclass(config, BasePhase)):
         raise ScenarioError(
-            f"'{schedule}' names no keys; give it `config`, a class derived from {__name__}.{BasePhase.__name__}"
+            f"'{schedule}' names no keys; give it `config`, a class derived from rayfl.schedules.BasePhase"
         )
     return config
 

@@ -12,6 +12,7 @@ from rayfl.config.execution import Evaluation, Numerics, Resources
 from rayfl.config.phase import Phase
 from rayfl.config.section import Named, Section
 from rayfl.config.start import Start
+from rayfl.config.user_modules import make_importable
 from rayfl.config.validation import explain
 from rayfl.errors import ScenarioError
 
@@ -117,6 +118,10 @@ class Scenario(Section):
         headline = None if phase.metrics else "loss"
         return self.evaluation.model_copy(update={"metrics": phase.metrics, "headline": headline})
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled with its `module_folders` first: the keys of a schedule of the user's own are a class from there."""
+        return _unpickled, (_Folders(self.module_folders), type(self), self.__getstate__())
+
     @property
     def data_seed(self) -> int:
         """The seed of everything that is drawn about the data."""
@@ -125,3 +130,16 @@ class Scenario(Section):
     def to_toml(self) -> str:
         """The resolved scenario, every default written out (an option left open is left out)."""
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
+
+
+class _Folders(tuple[str, ...]):
+    """Folders that are made importable as soon as they are unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return make_importable, (tuple(self),)
+
+
+def _unpickled(_: None, kind: type[Scenario], state: dict[Any, Any]) -> Scenario:
+    scenario = kind.__new__(kind)
+    scenario.__setstate__(state)
+    return scenario

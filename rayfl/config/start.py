@@ -27,7 +27,7 @@ class Start(Section):
             that it depends on has changed.
         overrides: Of that scenario: tables like those of [quick]. A `seed` among them also reaches what that scenario
             itself starts from.
-        quick: Whether that scenario is run in its quick form.
+        quick: Whether that scenario is run in its quick form, and what that starts from itself, if it has one.
         head: `keep` takes the feature layer's weights from the start too, `fresh` leaves them as initialised.
         ignore: Shell patterns ("layer4.*") of names that stay as initialised, or are not used.
     """

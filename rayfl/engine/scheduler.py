@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -12,27 +11,28 @@ from typing import Any
 
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import check_plain
-from rayfl.engine.assignment import home
+from rayfl.engine.assignment import BUCKETS, home
 from rayfl.engine.backend import Backend, Ref
 from rayfl.engine.calls import Call, wait_for
 from rayfl.engine.committed_rounds import CommittedRounds
 from rayfl.engine.pending_evaluations import PendingEvaluations
 from rayfl.engine.privacy_budget import Admission, PrivacyBudget
+from rayfl.engine.round_report import round_done
 from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.engine.schedules.building import schedule_of
 from rayfl.engine.schedules.schedule import Schedule, ScheduleContext, SubmittedRound
 from rayfl.engine.server import BEFORE
 from rayfl.engine.state_store import StateStore
-from rayfl.errors import RayflError
+from rayfl.engine.submitting import NobodyLeftError, StoppedError, submitted
+from rayfl.errors import RayflError, ResourceError
 from rayfl.local.spending import SpendingByClient
-from rayfl.planning.events import BudgetSpent, ClientScalars, Event, RoundDone, RoundSettled, Traffic
+from rayfl.planning.events import BudgetSpent, Event, RoundSettled, Traffic
 from rayfl.planning.phase_plan import PhasePlan, plan_phases, scores_personal_models
 from rayfl.planning.round_index import RoundIndex
-from rayfl.planning.sampling import Sampling, reported_scalars
+from rayfl.planning.sampling import Sampling
 from rayfl.planning.slices import slices_of_round
 from rayfl.planning.update_report import UpdateReport
 from rayfl.planning.workload import Population
-from rayfl.user_code import report_as_theirs
 
 
 @dataclass(frozen=True)
@@ -43,18 +43,6 @@ class _UnderWay:
     in_flight: dict[str, Any]
 
 
-class _NobodyLeftError(Exception):
-    """A round's cohort was drawn, and its privacy budget admits nobody."""
-
-    def __init__(self, admission: Admission) -> None:
-        super().__init__(admission)
-        self.admission = admission
-
-
-class _StoppedError(Exception):
-    """The run was stopped while a schedule waited for earlier rounds."""
-
-
 class Scheduler:
     """Runs a scenario on a backend.
 
@@ -63,6 +51,9 @@ class Scheduler:
         backend: Hosts and server.
         populations: The clients of each phase.
         settles: See `Job.settles`.
+
+    Raises:
+        ResourceError: There are more hosts than clients that keep state can be divided among.
     """
 
     def __init__(
@@ -70,6 +61,11 @@ class Scheduler:
     ) -> None:
         self._scenario, self._backend, self._populations = scenario, backend, populations
         self._plans = plan_phases(scenario)
+        if len(backend.hosts) > BUCKETS and any(plan.keeps_client_state for plan in self._plans):
+            raise ResourceError(
+                f"{len(backend.hosts)} hosts are too many where clients keep state, which at most {BUCKETS} divide "
+                f"among them; give {BUCKETS}"
+            )
         self._evaluations = PendingEvaluations(scenario, backend)
         self._committed, self._traffic = BEFORE, Traffic()
         self._sampling = Sampling(scenario, self._plans, populations)
@@ -176,17 +172,17 @@ class Scheduler:
                 return
             index = RoundIndex(number, plan.first_round + round_in_phase - 1, round_in_phase)
             try:
-                submitted = yield from _submitted(schedule, index)
-            except _NobodyLeftError as nobody:
+                round = yield from submitted(schedule, index)
+            except NobodyLeftError as nobody:
                 yield from self._finish(under_way, left=0)
                 if not self._stopped:
                     yield from self._cut_short(index, nobody.admission)
                 return
-            except _StoppedError:
+            except StoppedError:
                 return
             if not self._at_home(index) and self._evaluations.wanted(index):
-                self._evaluate(index, self._model_of(submitted), submitted.evaluators)
-            under_way.append(_UnderWay(submitted, deepcopy(schedule.snapshot())))
+                self._evaluate(index, self._model_of(round), round.evaluators)
+            under_way.append(_UnderWay(round, deepcopy(schedule.snapshot())))
             alone = round_in_phase == plan.phase.rounds or one_by_one
             yield from self._finish(under_way, left=0 if alone else self._backend.rounds_ahead)
 
@@ -194,7 +190,7 @@ class Scheduler:
         def draw(index: RoundIndex) -> Sequence[int]:
             admission = self._budget.admit(index, self._sampling.draw(index))
             if admission.ends_phase:
-                raise _NobodyLeftError(admission)
+                raise NobodyLeftError(admission)
             return admission.cohort
 
         def committed(clients: Sequence[int]) -> Mapping[int, int]:
@@ -204,7 +200,7 @@ class Scheduler:
             if self._settles:
                 yield from self._finish(under_way, left=0)  # a stop must come before anything that goes wrong later
             if self._stopped:
-                raise _StoppedError
+                raise StoppedError
 
         sizes = self._populations[plan.number].sizes
         context = ScheduleContext(plan, self._scenario, self._backend, sizes, draw, committed, settled)
@@ -221,7 +217,10 @@ class Scheduler:
             self._in_flight = oldest.in_flight
             if self._at_home(done.index) and self._evaluations.wanted(done.index):
                 self._evaluate(done.index, self._model_of(done))
-            yield self._round_done(done, reports, server, spent)
+            self._traffic = sum((report.traffic for report in reports), self._traffic)
+            seconds, left_out = time.monotonic() - self._start, self._budget.left_out_of(done.index)
+            phase = done.index.config(self._scenario).name
+            yield round_done(phase, done, reports, server, self._traffic, seconds, spent, left_out)
             if self._settles:
                 yield from self._settle(done)
             else:
@@ -291,53 +290,6 @@ class Scheduler:
         self._sampling.commit(done.index, reports)
         return self._budget.commit(done.index, reports)
 
-    def _round_done(
-        self,
-        done: SubmittedRound,
-        reports: Sequence[UpdateReport],
-        server: Sequence[Mapping[str, float] | None],
-        spent: SpendingByClient,
-    ) -> RoundDone:
-        losses = [loss for report in reports for loss in report.losses.values()]
-        steps = sum(number for _, number in losses)
-        self._traffic = sum((report.traffic for report in reports), self._traffic)
-        by_client = reported_scalars(reports)
-        means = {
-            name: math.fsum(values) / len(values)
-            for name in sorted({name for scalars in by_client.values() for name in scalars})
-            if (values := [scalars[name] for scalars in by_client.values() if name in scalars])
-        }
-        reported = {name: value for scalars in server for name, value in (scalars or {}).items()}
-        left_out = self._budget.left_out_of(done.index)
-        if left_out is not None:
-            reported |= {"left_out": float(len(left_out))}
-        reported |= done.scalars
-        return RoundDone(
-            phase=done.index.config(self._scenario).name,
-            round=done.index.round,
-            round_in_phase=done.index.round_in_phase,
-            train_loss=math.fsum(total for total, _ in losses) / steps if steps else math.nan,
-            client_updates=sum(len(clients) for _, clients in done.assignments),
-            steps=steps,
-            traffic=self._traffic,
-            seconds=time.monotonic() - self._start,
-            scalars=means | reported,
-            client_scalars=tuple(ClientScalars(client, by_client[client]) for client in sorted(by_client)),
-            spent=spent,
-            left_out=left_out or (),
-        )
-
     def _wait(self, calls: Sequence[Call], index: RoundIndex) -> Generator[Event, None, list[Any]]:
         phase, watchdog_s = index.config(self._scenario).name, self._scenario.resources.watchdog_s
         return (yield from wait_for(self._backend, calls, watchdog_s, phase, index.round))
-
-
-def _submitted(schedule: Schedule, index: RoundIndex) -> Generator[Event, None, SubmittedRound]:
-    try:
-        return (yield from schedule.submit(index))
-    except (RayflError, _NobodyLeftError, _StoppedError):
-        raise
-    except Exception as error:
-        if type(schedule).__module__.startswith("rayfl."):
-            raise
-        raise RayflError(report_as_theirs(error, f"schedule '{type(schedule).__name__}': submit()")) from None

@@ -17,10 +17,12 @@ class Recorded:
             where it has none recorded.
         data: The digest of its data, then of the data behind the scenario that it starts from, and so on; empty where
             it has none recorded.
+        version: Of rayfl; None where none is recorded.
     """
 
     code: Mapping[str, str] | None
     data: Sequence[str]
+    version: str | None = None
 
 
 def recorded(folder: Path) -> Recorded:
@@ -28,7 +30,8 @@ def recorded(folder: Path) -> Recorded:
     environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
     start = environment.get("start") or {}
     own = environment["data"].get("digest")
-    return Recorded(environment.get("code"), [own, *start.get("data", ())] if own else [])
+    data = [own, *start.get("data", ())] if own else []
+    return Recorded(environment.get("code"), data, environment.get("packages", {}).get("rayfl"))
 
 
 def changed_code(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -12,12 +12,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from rayfl import __version__
 from rayfl.command_line.ending import exit_status
 from rayfl.command_line.listing import print_grids
 from rayfl.command_line.options import add_shared_options, command_parser
 from rayfl.config.scenario import CHANGES_NO_RESULT
 from rayfl.data.folders import data_folder
 from rayfl.errors import ScenarioError
+from rayfl.fingerprint.recorded import recorded
 from rayfl.grid.cells import Cell, cells_of
 from rayfl.grid.progress import GridProgress
 from rayfl.grid.results import CellRun, FailedRun, FinishedRun
@@ -93,6 +95,12 @@ def _run_left(
     runs = {cell: run for cell in cells if (run := finished.get(cell) or _read_failure(cell))}
     check_same_data(finished)
     _announce(console, grid, cells, len(finished), folder)
+    if others := {found for cell in finished if (found := recorded(cell.folder).version) not in (None, __version__)}:
+        said = (
+            f"warning: finished runs are of rayfl {', '.join(sorted(map(str, others)))}, and this is {__version__}, "
+            "whose figures may differ; name another folder with --out to run all cells with it"
+        )
+        console.print(Text(said, style="yellow"), soft_wrap=True)
     changes = _changes(options)
     failed: list[Outcome] = []
     chosen = [] if options.table_only else _chosen(grid, cells, options)

@@ -18,6 +18,7 @@ from rayfl.fingerprint.users_code import code_digests
 from rayfl.grid.differences import differences
 from rayfl.grid.place import Place, with_place
 from rayfl.grid.schema import Grid, folder_name
+from rayfl.report.status import MODEL
 from rayfl.resolution import resolve
 from rayfl.start.chain import starts_of, with_starts
 
@@ -34,6 +35,8 @@ class Cell:
         folder: Its own.
         starts: Where models of scenarios that cells start from are kept.
         starts_digest: Of the scenarios that it starts from, as their files have them now; empty if it starts from none.
+        weights: The sha256 of the file or run's weights that it, or a scenario behind it, begins with; empty if there
+            are none, or not any more.
         code: Digests of the user's own code behind it and behind those, as it is now; see `code_digests`.
     """
 
@@ -42,6 +45,7 @@ class Cell:
     folder: Path
     starts: Path
     starts_digest: str = ""
+    weights: str = ""
     code: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -71,8 +75,9 @@ class Cell:
         """Returns whether this very scenario has been run to its end here.
 
         Raises:
-            ScenarioError: Another scenario has, and the message says in what it differs; or this one has with other
-                code of the user's, or on another kind of device, whose results are not the same to the bit.
+            ScenarioError: Another scenario has, and the message says in what it differs; or this one has from other
+                weights, with other code of the user's, or on another kind of device, whose results are not the same to
+                the bit.
         """
         marker = self.folder / MARKER
         if not marker.exists():
@@ -90,6 +95,11 @@ class Cell:
             raise ScenarioError(
                 f"{self}: '{self.folder}' holds a run that started from '{self.scenario.start.scenario}' before that "
                 "scenario was changed; name another folder with --out, or remove that one to run it again"
+            )
+        if self.weights and found.get("weights", self.weights) != self.weights:
+            raise ScenarioError(
+                f"{self}: '{self.folder}' holds a run from before the weights that it starts from were changed; "
+                "restore them, or name another folder with --out, or remove that one to run it again"
             )
         code = recorded(self.folder).code
         if code is not None and (changed := changed_code(code, self.code)):
@@ -130,6 +140,19 @@ def _digest_of_starts(start: Start | None) -> str:
     return hashlib.sha256(json.dumps(scenarios, sort_keys=True).encode()).hexdigest()
 
 
+def _digest_of_weights(start: Start | None) -> str:
+    for link in starts_of(start):
+        start = link.scenario.start
+    if start is None or (start.file is None and start.run is None):
+        return ""
+    path = Path(start.run, MODEL) if start.run is not None else Path(str(start.file))
+    try:
+        with path.open("rb") as weights:
+            return hashlib.file_digest(weights, "sha256").hexdigest()
+    except OSError:  # cells that are left to run say so
+        return ""
+
+
 def device_of_hosts(folder: Path) -> str:
     """The kind of device that a run was on, from its records: `cpu` or `cuda`."""
     hosts = json.loads((folder / "environment.json").read_text(encoding="utf-8"))["hosts"]
@@ -155,7 +178,7 @@ def cells_of(grid: Grid, out: Path, overrides: Overrides = (), quick: bool = Fal
     cells = []
     resolved: dict[tuple[str, str], Scenario] = {}
     starts: set[str] = set()
-    digests: dict[str, str] = {}
+    digests: dict[str, tuple[str, str]] = {}
     code: dict[tuple[str, str], dict[str, str]] = {}
     for place, scenario in grid.scenarios(overrides, quick).items():
         row, column, seed, task = place
@@ -172,8 +195,8 @@ def cells_of(grid: Grid, out: Path, overrides: Overrides = (), quick: bool = Fal
         whole = with_place(resolved[row, column], place).model_copy(update={"title": title})
         key = whole.start.model_dump_json() if whole.start else ""
         if key not in digests:
-            digests[key] = _digest_of_starts(whole.start)
-        cells.append(Cell(place, whole, folder, out / grid.name / "starts", digests[key], code[row, column]))
+            digests[key] = _digest_of_starts(whole.start), _digest_of_weights(whole.start)
+        cells.append(Cell(place, whole, folder, out / grid.name / "starts", *digests[key], code[row, column]))
     return cells
 
 

@@ -89,7 +89,12 @@ def run_cell(cell: Cell, data_dir: Path) -> str | None:
             return one_line(error)
     write_json(
         cell.folder / MARKER,
-        {"digest": cell.digest, "starts": cell.starts_digest, "device": device_of_hosts(cell.folder)},
+        {
+            "digest": cell.digest,
+            "starts": cell.starts_digest,
+            "weights": cell.weights,
+            "device": device_of_hosts(cell.folder),
+        },
     )
     return None
 

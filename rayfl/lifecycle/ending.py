@@ -37,18 +37,33 @@ def end_early(
     status: Status,
     console: Console,
     privacy: PrivacyRecords | None = None,
+    reopened_after: int = 0,
 ) -> None:
-    """Saves what a failed or interrupted run leaves. Whatever goes wrong here is reported, never raised."""
+    """Saves what a failed or interrupted run leaves. Whatever goes wrong here is reported, never raised.
+
+    Args:
+        error: What ended it.
+        session: The run's; None where it could not be opened.
+        models: The models of its phases.
+        records: In the run's folder.
+        status: What status.json says.
+        console: Where warnings are printed.
+        privacy: What the run has spent.
+        reopened_after: The last round before a run was reopened that has not gone on from there; 0 for all others.
+    """
     saved, missing, said = None, None, "no round was committed, so there is no model"
-    try:
-        # on Ray, rounds may have been committed after the last event that arrived
-        committed, state = models.of(session)
-        if committed:
-            records.write_model(state)
-            saved, said = committed, f"{MODEL} holds the model of round {committed}"
-    except BaseException as failure:  # a second Ctrl-C too: the status is still to be written
-        missing = one_line(failure)
-        said = f"the model of the last committed round could not be saved: {missing}"
+    if reopened_after:
+        missing = said = f"the run could not go on after round {reopened_after}, so nothing new was saved"
+    else:
+        try:
+            # on Ray, rounds may have been committed after the last event that arrived
+            committed, state = models.of(session)
+            if committed:
+                records.write_model(state)
+                saved, said = committed, f"{MODEL} holds the model of round {committed}"
+        except BaseException as failure:  # a second Ctrl-C too: the status is still to be written
+            missing = one_line(failure)
+            said = f"the model of the last committed round could not be saved: {missing}"
     try:
         if privacy is not None:
             privacy.finish(records, saved)
@@ -56,9 +71,12 @@ def end_early(
         _warn(console, f"{PRIVACY_FILE} is incomplete: {one_line(failure)}")
     try:
         records.close()
+    except BaseException as failure:  # as above
+        _warn(console, f"the records are incomplete: {one_line(failure)}")
+    try:
         status.ended_early(error, saved, missing)
     except Exception as failure:
-        _warn(console, f"the records are incomplete: {one_line(failure)}")
+        _warn(console, f"status.json could not be written: {one_line(failure)}")
     _warn(console, f"the run ended early; {said}; records: {records.folder}")
 
 

@@ -102,7 +102,7 @@ class Run:
         self._before = state or {}
         self._done, self._evaluated = self._before.get("done", 0), self._before.get("evaluated", 0)
         self._seconds: float = self._before.get("seconds", 0.0)
-        self._ended = False
+        self._goes_on = self._ended = False
         self._stack, self._showing = ExitStack(), ExitStack()
         if state is not None:
             records.restore(state["consumers"]["records"])
@@ -139,7 +139,10 @@ class Run:
             if error is None or self._ended:
                 return
             cause = self._interrupts.cause_of(error)
-            end_early(cause, self._session, self._models, self._records, self.status, self._console, self._privacy)
+            end_early(
+                cause, self._session, self._models, self._records, self.status, self._console, self._privacy,
+                0 if self._goes_on else self._done,
+            )  # fmt: skip
             end_callbacks(self._follower, "interrupted" if is_interrupt(error) else "failed", self._console)
 
     def connect(
@@ -163,6 +166,7 @@ class Run:
         if snapshot is not None:
             opened.restore(*snapshot)
             self._check_joins(opened)
+        self._goes_on = True
         self.status.running()
         announce_hosts(self._console, opened, backend, self._records.folder)
         self._records.write_scenario(self._job.scenario.to_toml())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from rayfl.config.loading import load_scenario
+from rayfl.config.loading import has_quick_form, load_scenario
 from rayfl.config.overrides import table_overrides
 from rayfl.config.scenario import Scenario
 from rayfl.config.start import Start
@@ -37,7 +37,8 @@ def scenario_to_start_from(start: Start) -> Scenario | None:
 def starts_of(start: Start | None) -> Iterator[Starting]:
     """The scenario that a model starts from, then the one that this starts from itself, and so on.
 
-    A seed among a start's overrides reaches all of them, up to one whose own start has a seed among its overrides.
+    A seed among a start's overrides reaches all of them, up to one whose own start has a seed among its overrides. So
+    does `quick`, up to one whose own start says whether it is quick, or that has no quick form.
 
     Raises:
         ScenarioError: One of them is wrong, or starts from itself.
@@ -53,16 +54,19 @@ def starts_of(start: Start | None) -> Iterator[Starting]:
             scenario = load_scenario(start.scenario, list(table_overrides(start.overrides)), start.quick)
         except ScenarioError as error:
             raise ScenarioError(f"start.scenario: {error}") from None
-        if scenario.start is not None and "seed" in start.overrides:
-            scenario = scenario.model_copy(update={"start": _with_seed(scenario.start, start.overrides["seed"])})
+        if scenario.start is not None:
+            scenario = scenario.model_copy(update={"start": _passed_on(scenario.start, start)})
         yield Starting(key, scenario)
         start = scenario.start
 
 
-def _with_seed(start: Start, seed: Any) -> Start:
+def _passed_on(start: Start, above: Start) -> Start:
+    """The start of a scenario that another starts from: with its seed, and quick as that is."""
     if start.scenario is None:
         return start
-    return start.model_copy(update={"overrides": {"seed": seed, **start.overrides}})
+    seed = {"seed": above.overrides["seed"]} if "seed" in above.overrides else {}
+    quick = above.quick and "quick" not in start.model_fields_set and has_quick_form(start.scenario)
+    return start.model_copy(update={"overrides": {**seed, **start.overrides}, "quick": start.quick or quick})
 
 
 def with_starts(scenario: Scenario) -> list[Scenario]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,7 @@ from ray._private import worker as ray_worker
 from rich.console import Console
 
 import rayfl
-from rayfl.cluster.early_connection import CONNECTION, connecting
+from rayfl.cluster.early_connection import CONNECTION, connecting, wait_for_given_up
 from rayfl.cluster.ray_log import RayLog
 from rayfl.errors import ResourceError, ScenarioError
 
@@ -46,6 +48,7 @@ class PretendRay:
 def pretend_ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendRay]:
     pretended = PretendRay(monkeypatch)
     yield pretended
+    wait_for_given_up()
     assert pretended.thread is None or not pretended.thread.is_alive()
     assert CONNECTION.acquire(blocking=False)
     CONNECTION.release()
@@ -57,7 +60,7 @@ def run(out: Path, **changes: Any) -> None:
     rayfl.run(tables, out=out, console=Console(quiet=True))
 
 
-def test_ray_starts_while_the_run_is_prepared_and_ends_where_that_fails(
+def test_what_is_wrong_is_told_while_ray_still_starts_and_the_next_connection_waits_for_its_end(
     pretend_ray: PretendRay, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pretend_ray.may_connect.clear()
@@ -65,15 +68,55 @@ def test_ray_starts_while_the_run_is_prepared_and_ends_where_that_fails(
     def prepare(*_: Any) -> None:
         assert pretend_ray.begun.wait(60)
         assert pretend_ray.asked == []
-        pretend_ray.may_connect.set()
         raise ScenarioError("data: is wrong")
 
     monkeypatch.setattr("rayfl.lifecycle.launch.prepare", prepare)
     with pytest.raises(ScenarioError, match=r"^data: is wrong$"):
         run(tmp_path)
-    assert pretend_ray.asked == ["connect", "shutdown"]
+    assert pretend_ray.asked == []
     assert pretend_ray.thread is not threading.main_thread()
     assert not list(tmp_path.iterdir())
+    pretend_ray.may_connect.set()
+    with connecting(None, dashboard=False):
+        assert pretend_ray.asked[:2] == ["connect", "shutdown"]
+    assert pretend_ray.asked == ["connect", "shutdown"] * 2
+
+
+def test_python_ends_ray_that_was_given_up_before_it_exits() -> None:
+    program = """
+import sys, threading, types
+from rayfl.cluster import early_connection
+told = threading.Event()
+sys.modules["ray"] = ray = types.ModuleType("ray")
+ray.is_initialized, ray.shutdown = lambda: False, lambda: print("ended")
+log = types.ModuleType("rayfl.cluster.ray_log")
+log.RayLog, log.ray_text_in = lambda: None, lambda log: early_connection.threading.Lock()
+connection = types.ModuleType("rayfl.cluster.connection")
+connection.connect = lambda address, dashboard: print("made" if told.wait(60) else "never")
+sys.modules |= {"rayfl.cluster.ray_log": log, "rayfl.cluster.connection": connection}
+try:
+    with early_connection.connecting(None, False):
+        raise ValueError
+except ValueError:
+    print("told")
+    told.set()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout.split(), done.stderr) == (["told", "made", "ended"], "")
+
+
+def test_a_connection_that_is_made_is_closed_before_an_error_is_told(
+    pretend_ray: PretendRay,
+) -> None:
+    def fail_late() -> None:
+        with connecting(None, dashboard=False) as early:
+            assert early is not None
+            early.wait()
+            raise ScenarioError("data: is wrong")
+
+    with pytest.raises(ScenarioError):
+        fail_late()
+    assert pretend_ray.asked == ["connect", "shutdown"]
 
 
 def test_ctrl_c_while_the_run_is_prepared_ends_ray(
@@ -85,6 +128,7 @@ def test_ctrl_c_while_the_run_is_prepared_ends_ray(
     monkeypatch.setattr("rayfl.lifecycle.launch.prepare", press_ctrl_c)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path)
+    wait_for_given_up()
     assert pretend_ray.asked == ["connect", "shutdown"]
 
 

@@ -16,7 +16,8 @@ from pydantic import NonNegativeFloat, PositiveInt
 from rayfl.config.phase import EvalModel
 from rayfl.config.scenario import Scenario
 from rayfl.engine.backend import Ref
-from rayfl.engine.schedules import (
+from rayfl.errors import ScenarioError
+from rayfl.schedules import (
     BasePhase,
     Call,
     Cohort,
@@ -29,7 +30,6 @@ from rayfl.engine.schedules import (
     SubmittedRound,
     longest_first,
 )
-from rayfl.errors import ScenarioError
 from rayfl.streams import stream
 
 

@@ -18,8 +18,10 @@ from rayfl.engine.assignment import BUCKETS, most_hosts
 from rayfl.engine.executors.one_by_one import OneByOne
 from rayfl.engine.executors.private import Private
 from rayfl.engine.executors.stacked import Stacked
+from rayfl.engine.inline import InlineBackend
 from rayfl.engine.job import Job
 from rayfl.engine.phase_checks import check_scenario
+from rayfl.engine.scheduler import Scheduler
 from rayfl.errors import ClientError, ResourceError, ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.local.data_view import DataView
@@ -229,5 +231,9 @@ def test_more_hosts_than_there_are_buckets_for_client_state_are_refused() -> Non
     check_scenario(scenario(BUCKETS + 1, "fedavg"))
     with pytest.raises(ScenarioError, match=r"^resources\.hosts: 65 are too many .*; set resources\.hosts=64$"):
         check_scenario(scenario(BUCKETS + 1, "scaffold"))
+    hosts: Any = [None] * (BUCKETS + 1)
+    server: Any = None
+    with pytest.raises(ResourceError, match=r"^65 hosts are too many where clients keep state, .*; give 64$"):
+        Scheduler(scenario(1, "scaffold"), InlineBackend(hosts, server), ())
     assert most_hosts(plan_phases(scenario(1, "scaffold")), 1000) == BUCKETS
     assert most_hosts(plan_phases(scenario(1, "fedavg")), 1000) == 1000

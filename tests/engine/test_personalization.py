@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from rayfl.config.phase import ParallelPhase
 from rayfl.config.scenario import Scenario
 from rayfl.data.store import ShardStore
 from rayfl.errors import ScenarioError
@@ -26,6 +28,32 @@ def last_evaluation(hosts: int = 1, **evaluation: object) -> tuple[np.ndarray, S
     job = prepared(**SCENE, data=tables()["data"] | {"augment": []}, evaluation=evaluation)
     model, events = run_on_hosts(job, hosts)
     return model, job.result.store, [event for event in events if isinstance(event, Evaluated)][-1]
+
+
+def test_a_client_takes_all_its_steps_however_few_samples_it_has() -> None:
+    one_pass = {"batch_size": "full", "lr": 0.2}
+    _, _, by_steps = last_evaluation(personalize=one_pass | {"steps": 4})
+    _, _, by_epochs = last_evaluation(personalize=one_pass | {"epochs": 4})
+    _, _, limited = last_evaluation(personalize=one_pass | {"steps": 4, "epochs": 1})
+    assert by_steps.scores == by_epochs.scores != limited.scores
+
+
+@pytest.mark.parametrize("steps", [5, {"uniform": [2, 5]}, {"choices": [5, 3]}], ids=str)
+def test_a_scenario_that_is_written_out_says_what_was_given(steps: object) -> None:
+    training = {"steps": steps, "lr": 0.1}
+    scenario = Scenario.from_tables(
+        tables(phases=[FEDERATED | {"server_training": training}], evaluation={"personalize": training})
+    )
+    phase = scenario.phases[0]
+    assert isinstance(phase, ParallelPhase)
+    assert phase.server_training is not None
+    assert scenario.evaluation.personalize is not None
+    assert phase.server_training.epochs == scenario.evaluation.personalize.epochs == 5
+    written = tomllib.loads(scenario.to_toml())
+    assert "epochs" not in written["phases"][0]["server_training"] | written["evaluation"]["personalize"]
+    assert Scenario.from_tables(written) == scenario
+    given = scenario.evaluation.personalize.model_validate(training | {"epochs": 2})
+    assert (given.epochs, given.model_dump()["epochs"]) == (2, 2)
 
 
 def rows(store: ShardStore, split: str, client: int) -> tuple[torch.Tensor, torch.Tensor]:

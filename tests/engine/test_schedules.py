@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from rayfl.config.phase import EvalModel, ParallelPhase, RelayPhase
-from rayfl.engine.schedules import BasePhase, Cohort, Event, Participant, RoundIndex, Schedule, SubmittedRound
 from rayfl.engine.schedules.parallel import Parallel
 from rayfl.engine.schedules.relay import Relay
 from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.planning.events import RoundDone
+from rayfl.schedules import BasePhase, Cohort, Event, Participant, RoundIndex, Schedule, SubmittedRound
 from tests.engine.scenes import FEDERATED, PRETRAIN, cast, prepared, run_on_hosts, without_clock
 
 HERE = __name__

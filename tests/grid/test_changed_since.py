@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import rayfl
 from rayfl.grid.__main__ import main
 
 pytestmark = pytest.mark.usefixtures("no_picture")
@@ -159,3 +160,41 @@ def test_every_run_records_the_digests_of_the_users_modules_and_of_arrays(folder
     assert facts["code"]["numpy"] == f"numpy {np.__version__}"
     assert {len(facts["code"]["my_data"]), len(facts["data"]["digest"])} == {64}
     assert os.fspath(folder) not in json.dumps(facts["code"])
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["its own start", "the start of its start"])
+@pytest.mark.parametrize("kind", ["file", "run"])
+def test_a_cell_that_began_with_other_weights_is_refused(
+    kind: str, behind: bool, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from rayfl.simulation import run as run_scenario
+
+    weights = run_scenario("own.toml", backend="inline", folder=folder / "before").directory / "model.safetensors"
+    start = f'[start]\n{kind} = "{weights if kind == "file" else weights.parent}"\n'
+    (folder / "first.toml").write_text(SCENARIO + start)
+    (folder / "own.toml").write_text(SCENARIO + ('[start]\nscenario = "first.toml"\n' if behind else start))
+    assert run("--only", "plain/all", "--seed", "0") == 0
+    before = weights.read_bytes()
+    weights.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    capsys.readouterr()
+    assert run("--only", "plain/all") == 1
+    kept = folder / "runs" / "own" / "plain" / "all" / "seed_0"
+    assert capsys.readouterr().err == (
+        f"error: plain / all / seed 0: '{kept}' holds a run from before the weights that it starts from were changed; "
+        "restore them, or name another folder with --out, or remove that one to run it again\n"
+    )
+    weights.write_bytes(before)
+    assert run("--only", "plain/all") == 0
+
+
+def test_cells_of_another_version_of_rayfl_are_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--only", "plain/all") == 0
+    assert run("--table-only") == 0
+    assert "warning" not in capsys.readouterr().out
+    for path in folder.rglob("environment.json"):
+        environment = json.loads(path.read_text())
+        environment["packages"]["rayfl"] = "0.0.1"
+        path.write_text(json.dumps(environment))
+    assert run("--table-only") == 0
+    said = f"warning: finished runs are of rayfl 0.0.1, and this is {rayfl.__version__}, whose figures may differ; "
+    assert said in capsys.readouterr().out

@@ -18,6 +18,7 @@ from rayfl.grid.place import Place
 from rayfl.grid.running import planned
 from rayfl.grid.schema import load_grid
 from rayfl.resolution import resolve
+from rayfl.start.chain import starts_of
 
 pytestmark = pytest.mark.usefixtures("no_picture")
 
@@ -244,6 +245,26 @@ def test_seeds_reach_the_start_of_a_start(folder: Path) -> None:
 def test_quick_runs_the_starts_in_their_quick_form_too(folder: Path) -> None:
     cells = cells_of(load_grid("suite"), folder, quick=True)
     assert next(iter(planned(cells).values())) == 1 * 3 + 1 * 2
+
+
+@pytest.mark.parametrize(
+    ("first", "own", "expected"),
+    [
+        (BEFORE, {}, 1),
+        (BEFORE, {"quick": False}, 2),
+        ({key: value for key, value in BEFORE.items() if key != "quick"}, {}, 2),
+    ],
+    ids=["it has a quick form", "it says that it is not quick", "it has no quick form"],
+)
+def test_quick_reaches_the_start_of_a_start(
+    first: dict[str, Any], own: dict[str, Any], expected: int, folder: Path
+) -> None:
+    (folder / "scenarios" / "first.toml").write_text(tomli_w.dumps(first))
+    (folder / "scenarios" / "before.toml").write_text(tomli_w.dumps({**BEFORE, "start": {"scenario": "first", **own}}))
+    (cell, *_) = [cell for cell in cells_of(load_grid("suite"), folder, quick=True) if cell.row == "FedAvg"]
+    alone = load_scenario({**AFTER, "start": {"scenario": "before", "quick": True}})
+    for scenario in (cell.scenario, alone):
+        assert [link.scenario.phases[0].rounds for link in starts_of(scenario.start)] == [1, expected]
 
 
 def test_a_cell_of_a_grid_can_be_run_again_from_its_own_scenario_file(folder: Path) -> None:

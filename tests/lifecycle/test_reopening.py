@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from rich.console import Console
 
 from rayfl.engine.inline import inline_session
 from rayfl.engine.job import Job, Session
-from rayfl.errors import ResourceError
+from rayfl.engine.state_store import MemoryStore
+from rayfl.errors import RayflError, ResourceError
 from rayfl.lifecycle.run import Run, read_state
 from rayfl.local.spending import Mechanism
 from rayfl.models.flat import FlatModel
@@ -151,3 +153,26 @@ def test_the_state_of_a_round_survives_json_whatever_its_numbers() -> None:
         (ClientScalars(7, {"c": 1e-300}),), {7: {Mechanism(1.0, 0.5, "query"): 3}}, (1, 2),
     )  # fmt: skip
     assert round_from(json.loads(json.dumps(plain_round(done), allow_nan=False))) == done
+
+
+@pytest.mark.parametrize("broken", ["session", "snapshot"])
+def test_a_run_that_cannot_be_opened_again_says_so_and_not_that_it_has_no_model(
+    broken: str, job: tuple[Job, FlatModel], tmp_path: Path
+) -> None:
+    leaving = Leaving(3, 3, 3)
+    with pytest.raises(LeftError):
+        followed(tmp_path, *job, inline_session, leaving)
+
+    def no_room(_: Job) -> AbstractContextManager[Session]:
+        raise ResourceError("the cluster is full")
+
+    assert leaving.snapshot is not None
+    snapshot = leaving.snapshot if broken == "session" else (leaving.snapshot[0], MemoryStore())
+    with pytest.raises(RayflError) as caught:
+        followed(
+            tmp_path, *job, no_room if broken == "session" else inline_session, state=read_state(tmp_path),
+            snapshot=snapshot,
+        )  # fmt: skip
+    status = json.loads((tmp_path / "status.json").read_text())
+    assert (status["status"], status["reason"]) == ("failed", str(caught.value).splitlines()[0])
+    assert status["model_missing"] == "the run could not go on after round 3, so nothing new was saved"

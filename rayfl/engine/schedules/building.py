@@ -18,9 +18,7 @@ def schedule_of(phase: BasePhase) -> type[Schedule]:
     """
     kind, where = schedules.resolve(phase.schedule), f"phases.{phase.name}.schedule"
     if not (isinstance(kind, type) and issubclass(kind, Schedule)):
-        raise ScenarioError(
-            f"{where}: '{phase.schedule}' is not a class derived from {Schedule.__module__}.{Schedule.__name__}"
-        )
+        raise ScenarioError(f"{where}: '{phase.schedule}' is not a class derived from rayfl.schedules.Schedule")
     if isabstract(kind):
         missing = ", ".join(sorted(kind.__abstractmethods__))
         raise ScenarioError(f"{where}: '{phase.schedule}' must define what its base class leaves open: {missing}")

@@ -1,0 +1,62 @@
+"""What a committed round is reported with: sums and means over its client updates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from rayfl.engine.schedules.schedule import SubmittedRound
+from rayfl.local.spending import SpendingByClient
+from rayfl.planning.events import ClientScalars, RoundDone, Traffic
+from rayfl.planning.sampling import reported_scalars
+from rayfl.planning.update_report import UpdateReport
+
+
+def round_done(
+    phase: str,
+    done: SubmittedRound,
+    reports: Sequence[UpdateReport],
+    server: Sequence[Mapping[str, float] | None],
+    traffic: Traffic,
+    seconds: float,
+    spent: SpendingByClient,
+    left_out: tuple[int, ...] | None,
+) -> RoundDone:
+    """Summarizes a round.
+
+    Args:
+        phase: Its name.
+        done: The round.
+        reports: What the hosts said of the client updates.
+        server: The scalars that the server's calls returned.
+        traffic: Since the start of the run.
+        seconds: Since the start of the run.
+        spent: What the round spent of clients' privacy.
+        left_out: Clients whose budget was spent; None in phases that leave nobody out.
+    """
+    losses = [loss for report in reports for loss in report.losses.values()]
+    steps = sum(number for _, number in losses)
+    by_client = reported_scalars(reports)
+    means = {
+        name: math.fsum(values) / len(values)
+        for name in sorted({name for scalars in by_client.values() for name in scalars})
+        if (values := [scalars[name] for scalars in by_client.values() if name in scalars])
+    }
+    reported = {name: value for scalars in server for name, value in (scalars or {}).items()}
+    if left_out is not None:
+        reported |= {"left_out": float(len(left_out))}
+    reported |= done.scalars
+    return RoundDone(
+        phase=phase,
+        round=done.index.round,
+        round_in_phase=done.index.round_in_phase,
+        train_loss=math.fsum(total for total, _ in losses) / steps if steps else math.nan,
+        client_updates=sum(len(clients) for _, clients in done.assignments),
+        steps=steps,
+        traffic=traffic,
+        seconds=seconds,
+        scalars=means | reported,
+        client_scalars=tuple(ClientScalars(client, by_client[client]) for client in sorted(by_client)),
+        spent=spent,
+        left_out=left_out or (),
+    )

@@ -1,0 +1,42 @@
+"""Submitting a round through its schedule, and what may end a run or a phase there."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from rayfl.engine.privacy_budget import Admission
+from rayfl.engine.schedules.schedule import Schedule, SubmittedRound
+from rayfl.errors import RayflError
+from rayfl.planning.events import Event
+from rayfl.planning.round_index import RoundIndex
+from rayfl.user_code import report_as_theirs
+
+
+class NobodyLeftError(Exception):
+    """A round's cohort was drawn, and its privacy budget admits nobody."""
+
+    def __init__(self, admission: Admission) -> None:
+        super().__init__(admission)
+        self.admission = admission
+
+
+class StoppedError(Exception):
+    """The run was stopped while a schedule waited for earlier rounds."""
+
+
+def submitted(schedule: Schedule, index: RoundIndex) -> Generator[Event, None, SubmittedRound]:
+    """Submits a round.
+
+    Raises:
+        RayflError: The schedule is the user's own and raised.
+        NobodyLeftError: As the schedule's `draw`.
+        StoppedError: As the schedule's `settled`.
+    """
+    try:
+        return (yield from schedule.submit(index))
+    except (RayflError, NobodyLeftError, StoppedError):
+        raise
+    except Exception as error:
+        if type(schedule).__module__.startswith("rayfl."):
+            raise
+        raise RayflError(report_as_theirs(error, f"schedule '{type(schedule).__name__}': submit()")) from None

@@ -1,0 +1,56 @@
+"""What a user's own schedule imports; see `examples/own_schedule.py`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rayfl.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from rayfl.config.cohort import Cohort
+    from rayfl.config.phase import BasePhase
+    from rayfl.engine.assignment import at_home, longest_first, segments
+    from rayfl.engine.calls import Call
+    from rayfl.engine.schedules.schedule import Schedule, ScheduleContext, SubmittedRound
+    from rayfl.planning.events import Event
+    from rayfl.planning.participation import Everybody, Participant, Participation
+    from rayfl.planning.phase_plan import PhasePlan
+    from rayfl.planning.round_index import RoundIndex
+
+__all__ = [
+    "BasePhase",
+    "Call",
+    "Cohort",
+    "Event",
+    "Everybody",
+    "Participant",
+    "Participation",
+    "PhasePlan",
+    "RoundIndex",
+    "Schedule",
+    "ScheduleContext",
+    "SubmittedRound",
+    "at_home",
+    "longest_first",
+    "segments",
+]
+
+_HOMES = {
+    "BasePhase": "rayfl.config.phase",
+    "Call": "rayfl.engine.calls",
+    "Cohort": "rayfl.config.cohort",
+    "Event": "rayfl.planning.events",
+    "Everybody": "rayfl.planning.participation",
+    "Participant": "rayfl.planning.participation",
+    "Participation": "rayfl.planning.participation",
+    "PhasePlan": "rayfl.planning.phase_plan",
+    "RoundIndex": "rayfl.planning.round_index",
+    "Schedule": "rayfl.engine.schedules.schedule",
+    "ScheduleContext": "rayfl.engine.schedules.schedule",
+    "SubmittedRound": "rayfl.engine.schedules.schedule",
+    "at_home": "rayfl.engine.assignment",
+    "longest_first": "rayfl.engine.assignment",
+    "segments": "rayfl.engine.assignment",
+}
+
+__getattr__ = lazy_names(__name__, _HOMES)
