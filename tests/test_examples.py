@@ -144,6 +144,7 @@ def test_own_augmentation_runs_beside_torchvisions_and_makes_a_difference(tmp_pa
     assert losses[0] != losses[1]
 
 
+@pytest.mark.slow
 def test_own_schedule_learns_the_spirals_with_the_same_bits_on_any_number_of_hosts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +194,7 @@ def test_own_schedule_refuses_what_it_cannot_run(
         prepare(load_scenario(EXAMPLES / "own_schedule.toml", changes), DATA)
 
 
+@pytest.mark.slow
 def test_self_supervised_hands_its_encoder_to_the_supervised_phase(tmp_path: Path) -> None:
     few = ("phases.0.rounds=1", "phases.1.rounds=2", "data.clients=6", "phases.0.cohort=3", "phases.1.cohort=3")
     done = rayfl_on("scenario", "self_supervised", tmp_path, "--backend", "inline", *few)

@@ -123,6 +123,7 @@ def test_a_grids_rows_name_modules_beside_its_file(tmp_path: Path) -> None:
     assert run_cell(cell, tmp_path / "none") is None
 
 
+@pytest.mark.slow
 def test_the_console_script_sees_the_working_directory_as_python_does(tmp_path: Path) -> None:
     project(tmp_path / "work", "beside_work")
     project(tmp_path / "own", "beside_own")

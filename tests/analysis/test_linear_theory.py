@@ -55,6 +55,7 @@ def test_the_end_is_a_minimum_and_the_papers_half_of_it_is_not(first: float, las
     assert (a / 2 * v / 2 - 1) ** 2 == pytest.approx(9 / 16)
 
 
+@pytest.mark.slow
 @given(positive, positive)
 def test_many_small_steps_follow_the_flow(first: float, last: float) -> None:
     start = Weights(*(np.array([value]) for value in (first, first, last)))

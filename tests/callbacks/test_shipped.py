@@ -120,6 +120,7 @@ def test_tensorboard_reads_the_metrics(tmp_path: Path) -> None:
         assert [value for _, value in read] == pytest.approx([value for _, value in values], rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_mlflow_keeps_the_metrics_and_the_scenario_in_a_file(tmp_path: Path) -> None:
     for package in ("mlflow", "sqlalchemy", "alembic"):
@@ -186,6 +187,7 @@ def test_the_live_table_has_a_row_for_each_round_and_hides_empty_columns() -> No
     )
 
 
+@pytest.mark.slow
 def test_the_live_table_is_updated_in_a_notebook(tmp_path: Path) -> None:
     pytest.importorskip("IPython", reason="IPython is not installed")
     program = f"""

@@ -99,6 +99,7 @@ def test_threads_take_turns_with_a_connection_of_rayfls_own(monkeypatch: pytest.
     assert (seen, connected) == ([1, 1, 1, 1], [])
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 def test_the_cluster_that_is_connected_may_be_named_in_several_ways() -> None:
@@ -108,6 +109,7 @@ def test_the_cluster_that_is_connected_may_be_named_in_several_ways() -> None:
             assert ray.is_initialized()
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_real_head_node_answers_like_one() -> None:

@@ -24,6 +24,7 @@ class Own(Parallel):
 """
 
 
+@pytest.mark.slow
 def test_hosts_find_them_also_those_of_the_scenario_that_is_run_first_with_overrides(tmp_path: Path) -> None:
     project(tmp_path / "first", "beside_first")
     outer = '[start]\nscenario = "../first/own.toml"\noverrides = { data.name = "beside_outer:points" }\n'
@@ -42,6 +43,7 @@ def test_hosts_find_them_also_those_of_the_scenario_that_is_run_first_with_overr
     assert all((on_ray.state_dict[name] == inline.state_dict[name]).all() for name in inline.state_dict)
 
 
+@pytest.mark.slow
 def test_a_schedule_beside_the_scenario_whose_keys_are_of_a_class_of_its_own(tmp_path: Path) -> None:
     path = project(tmp_path / "own", "beside_schedule")
     (tmp_path / "own" / "beside_schedule.py").write_text(DATA + SCHEDULE)

@@ -59,6 +59,7 @@ def test_every_option_of_local_training_gives_the_same_bits_with_a_packed_relay(
     assert np.array_equal(model, expected)
 
 
+@pytest.mark.slow
 def test_a_host_that_dies_in_a_client_update_is_restarted_with_the_same_bits(tmp_path: Path) -> None:
     schedules = ("relay", "parallel")
     phases = [

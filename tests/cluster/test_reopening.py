@@ -23,6 +23,7 @@ def on_ray(job: Job) -> AbstractContextManager[Session]:
     return ray_session(job, None, RayLog(Path(os.devnull)))
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_a_snapshot_on_ray_and_inline_as_if_it_had_not_been_left(tmp_path: Path) -> None:
     job, model = prepared()
     undisturbed = followed(tmp_path / "undisturbed", job, model, inline_session).left()

@@ -55,6 +55,7 @@ def leaving_out() -> Job:
     return job(RELAY, phase("parallel", 30, cohort=3, local=budget() | {"epochs": {"uniform": [1, 3]}}), AFTER)
 
 
+@pytest.mark.slow
 def test_whoever_has_no_budget_left_for_an_update_is_left_out_and_nobody_else(leaving_out: Job) -> None:
     _, events = run_on_hosts(leaving_out, 1)
     plans, sizes = plan_phases(leaving_out.scenario), leaving_out.populations[0]

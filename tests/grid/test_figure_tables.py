@@ -212,6 +212,7 @@ def test_tables_and_clients_are_drawn_and_generated_data_is_marked_in_red(source
         assert (tmp_path / f"{name}.pdf").read_bytes().startswith(b"%PDF")
 
 
+@pytest.mark.slow
 def test_many_rows_are_drawn_in_panels_of_their_own_beside_the_reference(tmp_path: Path) -> None:
     scores = {f"row {number}": [0.1 * number, 0.5, 1.0] for number in range(7)}
     found = list(panels("C", scores, "row 2"))

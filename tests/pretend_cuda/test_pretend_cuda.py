@@ -105,6 +105,7 @@ def assert_same_on_both(make: Callable[[str], Job], run: Callable[[Job], Outcome
     return gpu
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", EVERY, ids=lambda table: "-".join(map(str, table.values())))
 def test_every_algorithm_keeps_to_one_device(algorithm: dict[str, Any]) -> None:
     local = EVERYTHING.with_local(unfreeze={"share": 0.6}).local

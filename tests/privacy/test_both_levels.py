@@ -154,6 +154,7 @@ def test_each_account_is_that_of_the_run_with_its_level_alone(
     assert result.metrics["client_epsilon"] == of_clients.metrics["client_epsilon"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_the_same_bits_on_any_number_of_hosts(name: str) -> None:
     made = job(*CASES[name])
@@ -163,6 +164,7 @@ def test_the_same_bits_on_any_number_of_hosts(name: str) -> None:
     assert repr(without_clock(told)) == repr(without_clock(events))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_samples_cost_what_opacus_says_whatever_hides_their_clients(name: str, case: Callable[[str], Recorded]) -> None:
     phases = CASES[name]
@@ -179,6 +181,7 @@ def test_samples_cost_what_opacus_says_whatever_hides_their_clients(name: str, c
     assert printed.count("; details in privacy.json") == 2
 
 
+@pytest.mark.slow
 def test_clients_cost_what_dp_accounting_says_whatever_hides_their_samples(case: Callable[[str], Recorded]) -> None:
     def account(name: str) -> tuple[dict[str, Any], list[float]]:
         said = case(name)[0]["clients"]
@@ -201,6 +204,7 @@ def test_clients_cost_what_dp_accounting_says_whatever_hides_their_samples(case:
     assert said["epsilon"] == pytest.approx(together.get_epsilon(DELTA), rel=0.01)
 
 
+@pytest.mark.slow
 def test_rounds_that_nobody_took_part_in_cost_clients_something_and_samples_nothing(tmp_path: Path) -> None:
     rare = [phase(**trains(SAMPLES), rounds=12, cohort={"bernoulli": 0.1}, dp=central())]
     content, _, _ = recorded(tmp_path, rare)
@@ -260,6 +264,7 @@ def test_what_clients_send_is_bounded_after_the_noise_of_their_samples() -> None
     assert np.linalg.norm(moved(one)) == pytest.approx(0.3, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_noise_that_a_target_of_samples_takes_is_named_as_public(
     case: Callable[[str], Recorded], tmp_path: Path
 ) -> None:
@@ -276,6 +281,7 @@ def test_the_noise_that_a_target_of_samples_takes_is_named_as_public(
 SECURE = central(secure=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cohort", [4, BERNOULLI], ids=["fixed", "bernoulli"])
 def test_what_secret_cohorts_spend_is_booked_as_it_happens(cohort: Any) -> None:
     secret = job(phase(**trains(SAMPLES), rounds=6, cohort=cohort, dp=SECURE))

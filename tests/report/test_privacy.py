@@ -49,6 +49,7 @@ def of_history(name: Any, history: tuple[tuple[float, float, int], ...]) -> floa
     return by_opacus(name, list(history))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["prv", "rdp"])
 def test_epsilons_in_all_records_are_those_of_opacus(name: Any, tmp_path: Path) -> None:
     phases = [

@@ -41,6 +41,7 @@ def statement(of: Job, round: int) -> dict[str, Any]:
     return client_statement(of.scenario, of.client_plan, sizes(of), round)
 
 
+@pytest.mark.slow
 def test_bernoulli_rounds_cost_what_poisson_sampling_costs() -> None:
     found = account(job(phase(rounds=20, cohort={"bernoulli": 0.25}, dp=central())))
     for rounds in (1, 7, 20):
@@ -109,6 +110,7 @@ def test_a_ledger_asked_out_of_order_answers_the_same() -> None:
     assert asked.with_noise([2.0]).spent(2) == ClientLedger(hidden.scenario, [2.0], sizes(hidden)).spent(2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -130,6 +132,7 @@ def test_a_target_is_met_and_hardly_undercut_at_the_end_of_the_phase(changes: di
     assert account(less).epsilon(10) > 3.0
 
 
+@pytest.mark.slow
 def test_a_target_counts_what_earlier_phases_spend() -> None:
     first = phase(cohort={"bernoulli": 0.25}, dp=central())
     second = first | {"name": "second", "dp": target(4.0)}

@@ -138,6 +138,7 @@ def steps_of(samples: int, updates: int = 1) -> Spending:
     return {Mechanism(1.0, min(1.0, 32 / samples)): updates * math.ceil(samples / 32)}
 
 
+@pytest.mark.slow
 def test_the_largest_epsilon_is_found_where_rdp_puts_another_client_first() -> None:
     clients = [steps_of(samples) for samples in (125, 126, 127, 128, 32)]
     accountant, expected = Accountant("prv", DELTA), []
@@ -160,6 +161,7 @@ def test_a_thousand_clients_that_rdp_puts_first_hide_no_costlier_one() -> None:
     assert epsilons.maximum() == pytest.approx(by_opacus("prv", [(1.0, 1.0, 1)]), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_no_clients_epsilon_exceeds_the_largest_whatever_sizes_and_updates_there_are() -> None:
     rng = np.random.default_rng(0)
     clients = [

@@ -35,6 +35,7 @@ def test_epsilon_is_at_most_the_target_and_hardly_less(name: Name, target: float
     assert CLOSE * target <= epsilon(name, planned, noise) <= target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["prv", "rdp"])
 def test_what_was_spent_before_is_part_of_it(name: Name) -> None:
     planned = Planned({Mechanism(2.0, 0.07): 30}, {Access(0.1): 40})
@@ -52,6 +53,7 @@ def test_one_noise_for_all_is_that_of_the_client_that_needs_the_most() -> None:
     assert found[0] > found[1] > found[2]
 
 
+@pytest.mark.slow
 def test_the_client_that_needs_the_most_need_not_be_the_first_by_rdp() -> None:
     planned = [Planned({}, {Access(32 / n): math.ceil(n / 32)}) for n in (125, 126, 127, 128, 32)]
     noise = noise_of_all(planned, 4.3, Accountant("prv", DELTA))
@@ -59,6 +61,7 @@ def test_the_client_that_needs_the_most_need_not_be_the_first_by_rdp() -> None:
     assert CLOSE * 4.3 <= found[-1] == max(found) <= 4.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["prv", "rdp"])
 def test_with_noise_of_its_own_every_client_is_close_to_the_target(name: Name) -> None:
     planned = [Planned({}, {Access(10 / samples): 30}) for samples in (60, 140, 400)]

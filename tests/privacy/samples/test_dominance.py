@@ -17,6 +17,7 @@ def privacy_curve(steps: Steps) -> list[float]:
     return [accountant.get_epsilon(delta) for delta in (1e-7, 1e-5, 1e-2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("one", "other"),
     [

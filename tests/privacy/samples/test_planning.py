@@ -116,6 +116,7 @@ def final_epsilons(noise: Any, name: Any, *phases: dict[str, Any]) -> dict[int, 
     return {client: accountant.epsilon(spending) for client, spending in spent.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["prv", "rdp"])
 def test_the_noise_for_a_target_keeps_it_for_the_whole_run_so_far(name: Any) -> None:
     # everybody takes part, so that the phases' cohorts do not depend on one another
@@ -130,6 +131,7 @@ def test_the_noise_for_a_target_keeps_it_for_the_whole_run_so_far(name: Any) -> 
     assert prepared.sample_plan.phases[1].epsilon == pytest.approx(after, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["prv", "rdp"])
 def test_noise_of_each_clients_own_takes_each_close_to_the_target(name: Any) -> None:
     given = phase("only", 3, cohort={"explicit": [[0, 1, 2, 3]]},
