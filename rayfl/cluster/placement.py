@@ -12,7 +12,7 @@ from ray.util import get_current_placement_group
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from rayfl.cluster.preflight import SETTLE_S, BusyError, Room, check_device, fitting, plan_hosts
+from rayfl.cluster.preflight import BusyError, Room, check_device, fitting, plan_hosts
 from rayfl.config.execution import Resources
 from rayfl.errors import ResourceError
 
@@ -78,11 +78,12 @@ def _places_in_own_group(resources: Resources, most: int) -> list[PlacementGroup
 
 def _bundles(group: PlacementGroup) -> list[Room]:
     """What the bundles of a group have. Ray counts what is free in a bundle as a resource with a name of its own."""
-    deadline, free = time.monotonic() + SETTLE_S, ray.available_resources()
-    # a young group is not in Ray's figures yet, and Ray does not tell when it is; this resource is there even of a
-    # bundle that is all taken
-    while f"bundle_group_{group.id.hex()}" not in free and time.monotonic() < deadline:
-        time.sleep(0.1)  # polled, as the lines above say
+    share = f"bundle_group_{group.id.hex()}"
+    deadline, free = time.monotonic() + PLACEMENT_TIMEOUT_S, ray.available_resources()
+    # whoever runs in a group holds a little of this resource; until Ray's figures say so, they lack the group or count
+    # what this program has itself as free
+    while not 0 < free.get(share, 0) < ray.cluster_resources().get(share, 0) and time.monotonic() < deadline:
+        time.sleep(0.1)  # polled, since Ray does not tell when its figures are up to date
         free = ray.available_resources()
     return [
         Room(bundle, {kind: free.get(f"{kind}_group_{index}_{group.id.hex()}", 0) for kind in bundle})

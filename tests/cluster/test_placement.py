@@ -9,7 +9,7 @@ import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from rayfl.cluster.placement import _wait_until_freed, reserved
+from rayfl.cluster.placement import _bundles, _wait_until_freed, reserved
 from rayfl.config.execution import Resources
 from rayfl.errors import ResourceError
 
@@ -55,6 +55,21 @@ def test_a_trial_without_room_is_told_how_to_reserve_it() -> None:
         "reserve it with tune.with_resources(trainable, tune.PlacementGroupFactory([{'CPU': 1}, {'CPU': 1.5}])" in found
     )
     assert "or run with backend='inline'" in found
+
+
+def test_what_a_trial_has_itself_is_not_free_although_rays_figures_follow_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group = placement_group([{"CPU": 3}])
+    share, cpus = f"bundle_group_{group.id.hex()}", f"CPU_group_0_{group.id.hex()}"
+    later = iter([{}, {share: 1000, cpus: 3}, {share: 999.999, cpus: 2}])
+    with monkeypatch.context() as patch:
+        patch.setattr(ray, "available_resources", lambda: next(later))
+        patch.setattr(ray, "cluster_resources", lambda: {share: 1000, cpus: 3})
+        (bundle,) = _bundles(group)
+    remove_placement_group(group)
+    _wait_until_freed(group)
+    assert (bundle.total, bundle.free) == ({"CPU": 3}, {"CPU": 2})
 
 
 def test_outside_of_a_trial_hosts_get_a_group_of_their_own() -> None:
