@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-# In two processes, of which one has all that starts Ray; TESTS=tests/engine chooses.
+# In two processes, which take one test after the other: some last a minute. TESTS=tests/engine chooses.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 TESTS ?= tests
 

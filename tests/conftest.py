@@ -18,16 +18,9 @@ hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=No
 hypothesis.settings.load_profile("repeatable")
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run in several processes, those that start Ray keep to one, since each takes the whole machine.
-
-    Those that share a cluster come after those that start their own, since a process is connected to one at most.
-    """
+    """Tests that share a Ray cluster come after all others, since a process is connected to one at most."""
     items.sort(key=lambda item: "ray_cluster" in getattr(item, "fixturenames", ()))
-    for item in items:
-        if item.get_closest_marker("ray"):
-            item.add_marker(pytest.mark.xdist_group("ray"))
 
 
 @pytest.fixture(scope="session", autouse=True)
