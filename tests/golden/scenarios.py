@@ -43,8 +43,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "feddyn-cloud": {"algorithm": "feddyn", "eval_model": "global"},
     "fedexp-feddecorr": {"algorithm": {"name": "fedexp", "form": "feddecorr"}},
     "fedexp-code-global": {
-        # in the first parallel round, the fourth of all, epsilon is 1e-3 * 0.998 ** 2
-        "algorithm": {"name": "fedexp", "form": "code", "epsilon": 1e-3 / 0.998**6},
+        # 1e-3 / 0.998 ** 6, rounded up: in the first parallel round, the fourth of all, epsilon is 1e-3 * 0.998 ** 2
+        "algorithm": {"name": "fedexp", "form": "code", "epsilon": 0.0010120844500240938},
         "eval_model": "global",
     },
     "fedexp-fedbug-all": {"algorithm": {"name": "fedexp", "form": "fedbug"}, "eval_model": "all"},
