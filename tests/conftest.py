@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,12 @@ from rayfl.engine.memory import M_MMAP_THRESHOLD
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("repeatable")
+
+
+def pytest_collection_finish() -> None:
+    """What all tests share stays: the garbage collector need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -45,6 +52,15 @@ def freed_memory_returns() -> None:
     """What one test frees goes back to the system, instead of staying among what thousands of others hold."""
     if sys.platform == "linux":
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**23)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def trimmed() -> Iterator[None]:
+    """What a module's tests leave behind goes back to the system."""
+    yield
+    gc.collect()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture(scope="session")
