@@ -25,7 +25,7 @@ def on_ray(job: Job) -> AbstractContextManager[Session]:
 
 @pytest.mark.slow
 def test_a_run_goes_on_from_a_snapshot_on_ray_and_inline_as_if_it_had_not_been_left(tmp_path: Path) -> None:
-    job, model = prepared()
+    job, model = prepared(resources={"hosts": 2})
     undisturbed = followed(tmp_path / "undisturbed", job, model, inline_session).left()
     store = FolderStore(tmp_path / "states")
     first, second = Leaving(4, 4, 5, store), Leaving(6, 6, 6, store)
