@@ -8,7 +8,6 @@ the released integers become floating-point numbers depends on them alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -48,38 +47,29 @@ class Lattice:
         """The size of a step."""
         return self.bound * self.noise_multiplier * 2.0**-SIGMA_BITS
 
-    def in_steps(self, parts: Sequence[Tensor], norms: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Clips contributions to the bound and cuts them off to whole steps.
+    def in_steps(self, values: Tensor, norms: Tensor) -> Tensor:
+        """Clips parts of contributions to the bound and cuts them off to whole steps.
 
         Args:
-            parts: Of n contributions, each [n, values] float32.
+            values: [n, values] float32, parts of n contributions.
             norms: [n], of whole contributions.
 
         Returns:
-            Integers in float32 of the same shapes; and [n] bool, true of those whose norm is, in integers, at most
-            `largest_norm`. That is all whose norm was finite; no other may be used.
+            [n, values] integers in float64. They may be used of contributions alone that `admits` in whole.
         """
-        factors = (self.largest_norm * ROUNDING / norms).clamp(max=1 / self.step).unsqueeze(1)
-        steps = [(part * factors).trunc_() for part in parts]
-        squares = norms.new_zeros(len(norms), dtype=norms.double().dtype)
-        for part in steps:
-            squares += part.double().square_().sum(dim=1)
-        return steps, squares <= self.largest_norm**2  # not so of NaN
+        factors = (self.largest_norm * ROUNDING / norms).clamp(max=1 / self.step)
+        return (values * factors.unsqueeze(1)).trunc_().double()
 
-    def sums(self, parts: Sequence[Tensor], norms: Tensor) -> list[Tensor]:
-        """The exact sums of contributions that were clipped and cut off; those that must not be used count as zero.
+    def admits(self, squares: Tensor) -> Tensor:
+        """Which contributions are no longer than the bound: all whose norm was finite.
 
         Args:
-            parts: Of n contributions, each [n, values] float32.
-            norms: [n], of whole contributions.
+            squares: [n] float64, the sums of the squares of all steps of a contribution; exact up to 2^53.
 
         Returns:
-            Integers in float64, each [values].
+            [n] bool.
         """
-        steps, kept = self.in_steps(parts, norms)
-        if not kept.all():
-            steps = [part[kept] for part in steps]
-        return [part.double().sum(dim=0) for part in steps]
+        return squares <= self.largest_norm**2  # false of NaN
 
 
 def check_noise(noise_multiplier: float, key: str) -> None:

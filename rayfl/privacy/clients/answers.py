@@ -87,10 +87,13 @@ def _only(mechanism: ClientMechanism, vector: torch.Tensor, part: Part) -> torch
 def _clip(mechanism: ClientMechanism, vectors: Sequence[torch.Tensor], norm: float, clip_norm: float) -> None:
     """Clips vectors in place as one; where `secure`, to whole steps of the phase's lattice."""
     if mechanism.secure and math.isfinite(norm):
-        norms = vectors[0].new_tensor([norm])
-        sums = lattice_of(mechanism, clip_norm).sums([vector.unsqueeze(0) for vector in vectors], norms)
-        for vector, steps in zip(vectors, sums, strict=True):
-            vector.copy_(steps)
+        lattice, norms = lattice_of(mechanism, clip_norm), vectors[0].new_tensor([norm])
+        for vector in vectors:
+            vector.copy_(lattice.in_steps(vector.unsqueeze(0), norms)[0])
+        squares = sum((vector.double().square().sum() for vector in vectors), norms.new_zeros(1).double())
+        if not lattice.admits(squares):
+            for vector in vectors:
+                vector.zero_()
     elif norm > clip_norm:
         for vector in vectors:
             vector *= clip_norm / norm * ROUNDING

@@ -20,6 +20,9 @@ ROUNDING = 2.0**-20
 """The share of C by which clipped gradients stay below it, so that rounding lifts no norm above C. Opacus adds 1e-6 to
 the norm instead, which float32 loses above norms of 10."""
 
+VALUES_AT_ONCE = 1 << 17
+"""Steps in memory at once: a mebibyte, which stays in a core's cache."""
+
 OfSlots = Sequence[tuple[Slot, SampleGradients]]
 """Gradients of n samples, by parameter."""
 
@@ -119,16 +122,20 @@ class LatticeSums(ReleasedSums):
 
     def add_gradients(self, gradients: OfSlots) -> None:
         """See `ReleasedSums.add_gradients`."""
-        each = [gradient.each().flatten(1) for _, gradient in gradients]
-        norms = torch.stack([part.norm(dim=1) for part in each]).norm(dim=0)
-        for (slot, _), total in zip(gradients, self._gradients.sums(each, norms), strict=True):
-            slot.view(self._steps).add_(total.view(slot.view(self._steps).shape))
+        norms = torch.stack([gradient.norms() for _, gradient in gradients]).norm(dim=0)
+        totals, squares = self._totals(gradients, norms)
+        if not (admitted := self._gradients.admits(squares)).all():
+            gradients = [(slot, of_these(gradient, admitted)) for slot, gradient in gradients]
+            totals, _ = self._totals(gradients, norms[admitted])
+        for (slot, _), total in zip(gradients, totals, strict=True):
+            into = slot.view(self._steps)
+            into.add_(total.view(into.shape))
 
     def add_losses(self, losses: torch.Tensor) -> None:
         """See `ReleasedSums.add_losses`."""
         within = bounded(losses, self._losses.bound).float()
-        (total,) = self._losses.sums([within.unsqueeze(1)], within)
-        self._loss += total
+        steps = self._losses.in_steps(within.unsqueeze(1), within)
+        self._loss += steps[self._losses.admits(steps.square().sum(dim=1))].sum()
 
     def release_gradient(self) -> None:
         """See `ReleasedSums.release_gradient`."""
@@ -139,6 +146,21 @@ class LatticeSums(ReleasedSums):
         for slot, noise in zip(slots, torch.split(drawn, sizes), strict=True):
             part = slice(slot.offset, slot.offset + slot.size)
             self._model.gradient[part] = (self._steps[part] + noise) * self._gradients.step
+
+    def _totals(self, gradients: OfSlots, norms: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
+        """By parameter, the sum of all samples' steps; and [n] the squared norm of each. A few samples at a time."""
+        squares = torch.zeros_like(norms, dtype=torch.float64)
+        totals = []
+        for slot, gradient in gradients:
+            total = self._steps.new_zeros(slot.size)
+            at_once = max(1, VALUES_AT_ONCE // slot.size)
+            for start in range(0, len(norms), at_once):
+                rows = slice(start, start + at_once)
+                steps = self._gradients.in_steps(of_these(gradient, rows).each().flatten(1), norms[rows])
+                total += steps.sum(dim=0)
+                squares[rows] += steps.square_().sum(dim=1)
+            totals.append(total)
+        return totals, squares
 
     def release_loss(self) -> torch.Tensor:
         """See `ReleasedSums.release_loss`."""
