@@ -25,6 +25,7 @@ from rayfl.privacy.clients.ledger import (
 from rayfl.privacy.clients.noised_sums import lattice_of
 from rayfl.privacy.composition import history
 from rayfl.privacy.json_number import json_number
+from rayfl.privacy.samples.statement import AT_INTEGERS, ROUNDED
 
 PROJECTED = (10_000, 1_000_000)
 """Numbers of clients for which epsilon is projected."""
@@ -37,7 +38,7 @@ SAMPLINGS = {
 
 SIMULATED = [
     "who knows the scenario's seed: with it the noise can be computed",
-    "rounding of the noise to floating point, whose gaps tell what it was added to (Mironov, 2012)",
+    ROUNDED,
 ]
 
 ADVERSARIES = {
@@ -128,7 +129,8 @@ def client_statement(scenario: Scenario, plan: ClientPlan, sizes: np.ndarray, ro
             "prv": "numerical composition of privacy loss (Gopi et al., NeurIPS 2021)",
             "rdp": "Rényi differential privacy; without replacement by Wang, Balle and Kasiviswanathan (AISTATS 2019)",
             "exact": "Gaussian mechanisms compose to one (Balle and Wang, ICML 2018)",
-        }[plan.accountant],
+        }[plan.accountant]
+        + (AT_INTEGERS if plan.secure else ""),
         "accountant": plan.accountant,
         "delta": plan.delta,
         "epsilon": json_number(account.epsilon(round)),
