@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from rayfl.config.section import Section, check_idle
 
 Delta = Annotated[float, Field(gt=0, lt=1)]
+
+SECURE_BY_RDP = "secure needs accountant = 'rdp': 'prv' is of continuous noise, and secure noise is discrete"
 
 
 def _check_either(noise_multiplier: float | None, target_epsilon: float | None) -> None:
@@ -42,9 +44,10 @@ class SampleDP(Section):
             takes part (`when_spent`). Needs `accountant = "rdp"`, which can be asked before every update.
         when_spent: `leave_out`: such a client is left out of cohorts; `stop`: the run ends before that round.
         secure: Draws noise and batches from the operating system's cryptographic source, so that no run can be
-            repeated. Otherwise they come from the scenario's seed, and the guarantee holds only against those who do
-            not know it.
-        accountant: `prv` (Gopi et al., NeurIPS 2021) is tight; `rdp` (Mironov, 2017) is an upper bound, and cheap.
+            repeated, and adds the noise exactly (`rayfl.privacy.lattice`). Otherwise they come from the scenario's
+            seed, and the guarantee holds only against those who do not know it, nor look at single bits.
+        accountant: `prv` (Gopi et al., NeurIPS 2021) is tight; `rdp` (Mironov, 2017) is an upper bound, and cheap. It
+            alone knows `secure` noise, for which it is the default, at integer orders.
         sampling: `poisson` is what the accountant assumes; `shuffled` takes batches as training without privacy does,
             and no accountant covers it: records and output say so.
         clipping: `per_sample` holds every sample's gradient, of linear layers on single vectors its two factors;
@@ -72,9 +75,18 @@ class SampleDP(Section):
     augmentations: PositiveInt = 1
     physical_batch_size: PositiveInt = 64
 
+    @model_validator(mode="before")
+    @classmethod
+    def _secure_by_rdp(cls, given: Any) -> Any:
+        return {"accountant": "rdp", **given} if isinstance(given, dict) and given.get("secure") is True else given
+
     @model_validator(mode="after")
     def _fits_together(self) -> SampleDP:
         _check_either(self.noise_multiplier, self.target_epsilon)
+        if self.secure and self.accountant == "prv":
+            raise ValueError(SECURE_BY_RDP)
+        if self.secure and self.clipping == "ghost":
+            raise ValueError("secure needs clipping = 'per_sample': 'ghost' rounds the sum before its noise")
         for key in ("noise_multiplier", "target_epsilon", "max_epsilon", "max_loss"):
             if getattr(self, key) == float("inf"):
                 raise ValueError(f"{key} must be finite")
@@ -131,7 +143,8 @@ class ClientDP(Section):
             0.01 (up to 65 clients).
         accountant: `prv` for Bernoulli cohorts, where it is the default; `rdp` for those of fixed size too.
         secure: Draws noise, and with `central` the cohorts, from the operating system's cryptographic source, so that
-            no run can be repeated. Otherwise they come from the scenario's seed.
+            no run can be repeated, and adds the noise exactly (`rayfl.privacy.lattice`); epsilon is by `rdp` at integer
+            orders. Otherwise they come from the scenario's seed.
     """
 
     level: Literal["central", "local"]
@@ -145,6 +158,8 @@ class ClientDP(Section):
     @model_validator(mode="after")
     def _fits_together(self) -> ClientDP:
         _check_either(self.noise_multiplier, self.target_epsilon)
+        if self.secure and self.accountant == "prv":
+            raise ValueError(SECURE_BY_RDP)
         if self.level == "local" and isinstance(self.clip_norm, Quantile):
             raise ValueError("clip_norm = { quantile = ... } needs level = 'central': it is adapted by the server")
         if isinstance(self.clip_norm, Quantile) and (self.noise_multiplier or 0) >= self.clip_norm.noise_multiplier:

@@ -86,7 +86,7 @@ class PrivacyBudget:
         if dp is None or dp.max_epsilon is None:
             return Admission(cohort)
         assert dp.noise_multiplier is not None  # `SampleDP` has no budget without it
-        filter, planned = RenyiFilter(dp.max_epsilon, dp.delta), self._planned[index.phase]
+        filter, planned = RenyiFilter(dp.max_epsilon, dp.delta, dp.secure), self._planned[index.phase]
         accesses = {client: planned.in_round(client, index, self._seed) for client in cohort}
         updates = {client: with_noise(accesses[client], dp.noise_multiplier) for client in cohort}
         admitted = [client for client in cohort if self._fits(filter, index, client, updates[client])]

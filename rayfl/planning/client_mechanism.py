@@ -82,11 +82,13 @@ class ClientPlan:
         mechanisms: By phase; None for those that do not.
         delta: Of the guarantee.
         accountant: `prv`, `rdp` or `exact`.
+        secure: Whether the noise is discrete, and the operating system's.
     """
 
     mechanisms: tuple[ClientMechanism | None, ...]
     delta: float
     accountant: str
+    secure: bool = False
 
     @property
     def noise(self) -> list[float | None]:

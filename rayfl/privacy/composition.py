@@ -20,6 +20,9 @@ OPACUS_ORDERS = np.array([1 + tenth / 10 for tenth in range(1, 100)] + list(rang
 WIDE_ORDERS = np.concatenate([np.arange(1.1, 11, 0.1), np.arange(11, 65), np.arange(68, 257, 4), [384.0, 512.0]])
 """Orders for cohorts, whose epsilons may be smaller than any that Opacus' orders can tell."""
 
+LATTICE_ORDERS = np.concatenate([np.arange(2.0, 65.0), WIDE_ORDERS[WIDE_ORDERS > 64]])
+"""The same for discrete noise, of which sampling is known at integer orders alone."""
+
 
 class _Ordered(Protocol):
     def __lt__(self, other: Any, /) -> bool: ...

@@ -1,4 +1,4 @@
-"""Where the randomness of private training comes from, and Gaussian noise: a public seed, or the operating system."""
+"""Where the randomness of private training comes from: a public seed, or the operating system."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from typing import Protocol
 
 import numpy as np
 
+from rayfl.privacy.discrete_gaussian import below
+
 
 class Randomness(Protocol):
-    """What batches and noise are drawn from."""
+    """What batches are drawn from."""
 
-    def normal(self, size: int) -> np.ndarray:
-        """[size] float32, standard normal."""
-
-    def uniform(self, size: int) -> np.ndarray:
-        """[size] float64 in [0, 1)."""
+    def chosen(self, size: int, expected: int) -> np.ndarray:
+        """[size] bool, each true with probability expected / size, independently."""
 
     def permutation(self, size: int) -> np.ndarray:
         """[size] int64."""
@@ -28,12 +27,12 @@ class Seeded:
         self._stream = stream
 
     def normal(self, size: int) -> np.ndarray:
-        """See `Randomness.normal`."""
+        """[size] float32, standard normal."""
         return self._stream.standard_normal(size, dtype=np.float32)
 
-    def uniform(self, size: int) -> np.ndarray:
-        """See `Randomness.uniform`."""
-        return self._stream.random(size)
+    def chosen(self, size: int, expected: int) -> np.ndarray:
+        """See `Randomness.chosen`."""
+        return self._stream.random(size) < expected / size
 
     def permutation(self, size: int) -> np.ndarray:
         """See `Randomness.permutation`."""
@@ -41,46 +40,12 @@ class Seeded:
 
 
 class Secure:
-    """From the operating system's cryptographic source, never the same twice.
+    """From the operating system's cryptographic source, never the same twice, and with exact probabilities."""
 
-    A normal number is half the sum of four that the Box-Muller transform made. One alone takes only some of the
-    floating-point numbers, which can tell what it was added to (Holohan and Braghin, "Secure Random Sampling in
-    Differential Privacy", ESORICS 2021, section 5), which is why Opacus' secure mode sums four too.
-    """
-
-    SUMMED = 4
-
-    def normal(self, size: int) -> np.ndarray:
-        """See `Randomness.normal`."""
-        return self.normal_in_float64(size).astype(np.float32)
-
-    def normal_in_float64(self, size: int) -> np.ndarray:
-        """[size] float64, standard normal."""
-        pairs = -(-size // 2)
-        radii = np.sqrt(-2 * np.log1p(-self.uniform(self.SUMMED * pairs)))
-        angles = 2 * np.pi * self.uniform(self.SUMMED * pairs)
-        drawn = [(radii * wave(angles)).reshape(self.SUMMED, pairs).sum(axis=0) for wave in (np.cos, np.sin)]
-        halved: np.ndarray = np.concatenate(drawn)[:size] / np.sqrt(self.SUMMED)
-        return halved
-
-    def uniform(self, size: int) -> np.ndarray:
-        """See `Randomness.uniform`."""
-        bits: np.ndarray = np.frombuffer(os.urandom(8 * size), np.uint64) >> np.uint64(11)
-        return bits * 2.0**-53
+    def chosen(self, size: int, expected: int) -> np.ndarray:
+        """See `Randomness.chosen`."""
+        return below(size, size) < expected
 
     def permutation(self, size: int) -> np.ndarray:
-        """See `Randomness.permutation`."""
-        return np.argsort(self.uniform(size))
-
-
-def standard_normal(stream: np.random.Generator | None, number: int) -> np.ndarray:
-    """Draws standard normal numbers in float64, as client-level privacy adds them to sums and answers.
-
-    Args:
-        stream: A stream of the scenario's seed; None for the operating system's cryptographic source.
-        number: How many.
-
-    Returns:
-        [number] float64.
-    """
-    return Secure().normal_in_float64(number) if stream is None else stream.standard_normal(number)
+        """See `Randomness.permutation`; of 64-bit keys, the chance that two are equal aside."""
+        return np.argsort(np.frombuffer(os.urandom(8 * size), np.uint64))

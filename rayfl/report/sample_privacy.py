@@ -14,7 +14,7 @@ from rayfl.config.privacy import SampleDP
 from rayfl.engine.job import Job
 from rayfl.planning.events import BudgetSpent, Evaluated, Event, RoundDone
 from rayfl.privacy.json_number import json_number
-from rayfl.privacy.samples.accounting import Accountant
+from rayfl.privacy.samples.accounting import accountant_of
 from rayfl.privacy.samples.client_epsilons import ClientEpsilons
 from rayfl.privacy.samples.planning import PlannedPhase
 from rayfl.privacy.samples.statement import NOT_COVERED, sampling, statement
@@ -43,7 +43,7 @@ class SamplePrivacy:
         self._phases = [
             dp for phase in job.scenario.phases if phase.name in names and (dp := phase.local.dp) is not None
         ]
-        self._accountant = Accountant(self._phases[0].accountant, self._phases[0].delta)
+        self._accountant = accountant_of(self._phases[0])
         self._epsilons = ClientEpsilons(self._accountant, max(job.num_clients))
         self._rounds: deque[RoundDone] = deque()
         self._round, self._ended = 0, ""

@@ -29,6 +29,7 @@ from tools.bench.table import Row
 PRIVATE = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "physical_batch_size": 64}
 MODELS = ("lenet5", "cnn_femnist")
 CONTENDERS = ("plain", "private", "opacus")
+"""Whose memory is measured."""
 MIB = 2**20
 
 
@@ -68,8 +69,8 @@ def contenders(model: str, dp: dict[str, Any]) -> Iterator[dict[str, Callable[[]
     # Opacus' own, of layers that read the inputs themselves
     warnings.filterwarnings("ignore", message="Full backward hook is firing")
     plain = scenario(model, "fedavg")
-    private = scenario(model, "fedavg", {"local": {"dp": dp}})
-    with one_round_each({"plain": plain, "private": private}) as rounds:
+    private, secure = (scenario(model, "fedavg", {"local": {"dp": dp | more}}) for more in ({}, {"secure": True}))
+    with one_round_each({"plain": plain, "private": private, "secure": secure}) as rounds:
         yield rounds | {"opacus": opacus_loop(plain)}
 
 
@@ -110,6 +111,14 @@ def measure() -> list[Row]:
                 "<=",
                 None,
                 f"{1000 * steps['private']:.2f} against {1000 * steps['plain']:.2f} ms",
+            ),
+            Row(
+                f"privacy: a secure step of {model} over a private one",
+                steps["secure"] / steps["private"],
+                "×",
+                "<=",
+                3.0,
+                f"{1000 * steps['secure']:.2f} against {1000 * steps['private']:.2f} ms",
             ),
             Row(
                 f"privacy: memory of private steps of {model} over that of a plain Opacus loop",

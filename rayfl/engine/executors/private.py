@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from rayfl.config.privacy import SampleDP
-from rayfl.data.device_copy import to_device
 from rayfl.engine.executors.client_samples import view_of
 from rayfl.engine.executors.executor import Executor, Requested
 from rayfl.engine.executors.resident_training import train_resident
@@ -29,6 +28,7 @@ from rayfl.privacy.samples.poisson import expected_batch_size, poisson_batches, 
 
 if TYPE_CHECKING:
     from rayfl.privacy.samples.per_sample import PerSampleGradients
+    from rayfl.privacy.samples.released_sums import ReleasedSums
 
 Hidden = LocalTraining | Loss | Gradient | LossAndGradient
 """The requests whose results can be hidden."""
@@ -74,19 +74,19 @@ class Private(Executor):
                 "clipped sample by sample; use another algorithm or penalty"
             )
         dp, noise_multiplier = _options(client)
-        noise = _randomness(client, dp, "dp noise", number)
+        sums = self._sums(client, "dp noise", number)
         batches = self._drawn_batches(client, dp, view, number)
         divisor = expected_batch_size(client.local, len(view))
         mechanism = Mechanism(noise_multiplier, sampling_rate(client.local, len(view)), view.part)
 
         def step_gradient(_: int) -> torch.Tensor | None:
-            self._model.zero_gradient()
+            sums.clear()
             drawn, loss = next(batches), None
             if drawn is not None:
                 x, y = drawn
-                losses = self._add_clipped(dp, x, y, dp.augmentations)
+                losses = self._add_clipped(dp, x, y, sums, dp.augmentations)
                 loss = _reported(losses.sum() / self._task.divisor(y))
-            self._add_noise(_std(noise_multiplier, dp), noise)
+            sums.release_gradient()
             self._model.gradient.div_(divisor)
             client.spent[mechanism] += 1
             return loss
@@ -99,12 +99,12 @@ class Private(Executor):
         """What every step trains on: inputs and labels, or None where no sample was drawn."""
         local, samples = client.local, len(view)
         steps, own = update_steps(local, samples), self._samples.source.set_of(client.id)
+        size = expected_batch_size(local, samples)
         if dp.sampling == "poisson":
             chance = _randomness(client, dp, "dp batches", number)
-            batches = poisson_batches(samples, sampling_rate(local, samples), steps, chance)
+            batches = poisson_batches(samples, size, steps, chance)
         else:
             chance = _randomness(client, dp, "order", number)
-            size = expected_batch_size(local, samples)
             batches = shuffled_batches(samples, size, steps, chance, local.shuffle)
         rows, rng = self._samples.rows(client, view), client.streams.numpy("augment", number)
         for places in batches:
@@ -113,13 +113,12 @@ class Private(Executor):
             yield next(iter(whole)) if len(drawn) else None
 
     def _mean_loss(self, client: ClientContext, request: Loss, view: DataView, number: int) -> torch.Tensor:
-        dp, _ = _options(client)
         self._model.load(request.at)
-        total = torch.zeros(1, dtype=torch.float64, device=self._model.vector.device)
+        sums = self._sums(client, "dp query noise", number)
         with evaluation_mode(self._model.module), torch.no_grad():
             for x, y in self._samples.all_batches(client, view, number):
-                total += _bounded(self._task.loss(self._model.module(x), y, "none"), dp)
-        return self._noised_mean(client, view, total, _randomness(client, dp, "dp query noise", number))
+                sums.add_losses(self._task.loss(self._model.module(x), y, "none"))
+        return _noised_mean(client, view, sums)
 
     def _loss_and_gradient(
         self, client: ClientContext, request: Gradient | LossAndGradient, view: DataView, number: int
@@ -128,47 +127,38 @@ class Private(Executor):
         dp, noise_multiplier = _options(client)
         with_loss = isinstance(request, LossAndGradient)
         self._model.load(request.at)
-        self._model.zero_gradient()
-        noise = _randomness(client, dp, "dp query noise", number)
-        total = torch.zeros(1, dtype=torch.float64, device=self._model.vector.device)
+        sums = self._sums(client, "dp query noise", number)
+        sums.clear()
         with evaluation_mode(self._model.module), self._training(client):
             for x, y in self._samples.all_batches(client, view, number):
-                losses = self._add_clipped(dp, x, y)
+                losses = self._add_clipped(dp, x, y, sums)
                 if with_loss:
-                    total += _bounded(losses, dp)
-            self._add_noise(_std(noise_multiplier, dp), noise)
+                    sums.add_losses(losses)
+            sums.release_gradient()
         self._model.gradient.div_(len(view))
         self._model.check()
         client.spent[Mechanism(noise_multiplier, 1.0, view.part)] += 1
-        loss = self._noised_mean(client, view, total, noise) if with_loss else None
+        loss = _noised_mean(client, view, sums) if with_loss else None
         return loss, self._model.gradient.clone()
-
-    def _noised_mean(
-        self, client: ClientContext, view: DataView, total: torch.Tensor, noise: Randomness
-    ) -> torch.Tensor:
-        """The mean of losses from the sum of bounded ones, which it noises."""
-        dp, noise_multiplier = _options(client)
-        if noise_multiplier:
-            total = total + noise_multiplier * dp.max_loss * float(noise.normal(1)[0])
-        client.spent[Mechanism(noise_multiplier, 1.0, view.part)] += 1
-        return (total / len(view)).float()
 
     def _training(self, client: ClientContext) -> AbstractContextManager[Any]:
         """Within it, what does not train has no gradient, so that norms are of what trains."""
         selection = select(client.train, self._model.module)
         return nullcontext() if selection is None else self._model.training_only(selection.tensors)
 
-    def _add_clipped(self, dp: SampleDP, x: Any, y: torch.Tensor, copies: int = 1) -> torch.Tensor:
-        computing = self._ghost_clipping if dp.clipping == "ghost" else self._per_sample
-        return computing.add_clipped(x, y, dp.max_grad_norm, dp.physical_batch_size, copies)
+    def _sums(self, client: ClientContext, purpose: str, number: int) -> ReleasedSums:
+        from rayfl.privacy.samples.released_sums import FloatSums, LatticeSums
 
-    def _add_noise(self, std: float, noise: Randomness) -> None:
-        """Adds noise to the gradient of what trains, in the order of the vector without padding."""
-        if not std:
-            return
-        for slot in self._model.training_slots:
-            drawn = to_device(torch.from_numpy(noise.normal(slot.size)), self._model.vector.device)
-            self._model.gradient[slot.offset : slot.offset + slot.size].add_(drawn, alpha=std)
+        dp, noise_multiplier = _options(client)
+        if dp.secure:
+            return LatticeSums(self._model, dp, noise_multiplier)
+        return FloatSums(self._model, dp, noise_multiplier, Seeded(client.streams.numpy(purpose, number)))
+
+    def _add_clipped(self, dp: SampleDP, x: Any, y: torch.Tensor, sums: ReleasedSums, copies: int = 1) -> torch.Tensor:
+        """Adds what a batch gives to a sum; returns the losses."""
+        if dp.clipping == "ghost":
+            return self._ghost_clipping.add_clipped(x, y, dp.max_grad_norm, dp.physical_batch_size, copies)
+        return self._per_sample.add_clipped(x, y, dp.max_grad_norm, dp.physical_batch_size, copies, sums)
 
     @cached_property
     def _per_sample(self) -> PerSampleGradients:
@@ -203,14 +193,10 @@ def _randomness(client: ClientContext, dp: SampleDP, purpose: str, number: int) 
     return Secure() if dp.secure else Seeded(client.streams.numpy(purpose, number))
 
 
-def _std(noise_multiplier: float, dp: SampleDP) -> float:
-    """The standard deviation of the noise on a sum of clipped gradients; without noise the bound may be infinite."""
-    return noise_multiplier * dp.max_grad_norm if noise_multiplier else 0.0
-
-
-def _bounded(losses: torch.Tensor, dp: SampleDP) -> torch.Tensor:
-    """The sum of losses, each within [0, max_loss]; NaN, which no clamp changes, counts as the largest."""
-    return losses.double().nan_to_num(nan=dp.max_loss).clamp(0, dp.max_loss).sum()
+def _noised_mean(client: ClientContext, view: DataView, sums: ReleasedSums) -> torch.Tensor:
+    """The mean of bounded losses from their noised sum, which is charged."""
+    client.spent[Mechanism(_options(client)[1], 1.0, view.part)] += 1
+    return (sums.release_loss() / len(view)).float()
 
 
 def _reported(loss: torch.Tensor) -> torch.Tensor:

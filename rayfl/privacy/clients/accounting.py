@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from rayfl.privacy.clients.without_replacement import rdp_without_replacement
-from rayfl.privacy.composition import WIDE_ORDERS, epsilon_of_rdp, prv_epsilon
+from rayfl.privacy.composition import LATTICE_ORDERS, WIDE_ORDERS, epsilon_of_rdp, prv_epsilon
 
 Sampling = Literal["poisson", "without_replacement", "none"]
 
@@ -41,24 +41,28 @@ History = tuple[tuple[Release, int], ...]
 """How often each mechanism was used; see `rayfl.privacy.composition`."""
 
 
-def accountants_of(samplings: set[Sampling]) -> tuple[str, ...]:
+def accountants_of(samplings: set[Sampling], secure: bool = False) -> tuple[str, ...]:
     """Which accountants can compose rounds of these samplings, the tightest first.
 
-    Noise without sampling alone needs none: composed Gaussians are one Gaussian, whose epsilon is known (`exact`).
+    Noise without sampling alone needs none: composed Gaussians are one Gaussian, whose epsilon is known (`exact`). For
+    discrete noise (`secure`) that holds of Rényi divergences alone.
     """
+    if secure:
+        return ("rdp",)
     if samplings <= {"none"}:
         return ("exact",)
     return ("prv", "rdp") if samplings == {"poisson"} else ("rdp",)
 
 
 @lru_cache(maxsize=4096)
-def epsilon_of(spent: History, delta: float, accountant: str) -> float:
+def epsilon_of(spent: History, delta: float, accountant: str, secure: bool = False) -> float:
     """Epsilon of a history, an upper bound; infinite without noise.
 
     Args:
         spent: What was released.
         delta: Of the guarantee.
         accountant: `prv` (Poisson cohorts alone), `rdp`, or `exact` (no sampling).
+        secure: Whether the noise was discrete; then `rdp` alone.
 
     Raises:
         ScenarioError: `prv` cannot compute it at this delta.
@@ -70,7 +74,7 @@ def epsilon_of(spent: History, delta: float, accountant: str) -> float:
     if accountant == "exact":
         return gaussian_epsilon(math.sqrt(sum(times / release.noise_multiplier**2 for release, times in spent)), delta)
     if accountant == "rdp" or _by_rdp(spent, delta, FEW_ORDERS) > PRV_UP_TO:
-        return _by_rdp(spent, delta, WIDE_ORDERS)
+        return _by_rdp(spent, delta, LATTICE_ORDERS if secure else WIDE_ORDERS)
     return prv_epsilon([(release.noise_multiplier, release.rate, times) for release, times in spent], delta, "dp")
 
 

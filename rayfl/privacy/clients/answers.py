@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rayfl.algorithms.exchange import Answer, Part
 from rayfl.errors import RayflError
 from rayfl.planning.client_mechanism import BELOW, ClientMechanism
-from rayfl.privacy.noise import standard_normal
+from rayfl.privacy.clients.noised_sums import lattice_of
+from rayfl.privacy.discrete_gaussian import discrete_gaussian
 
 if TYPE_CHECKING:
     import torch
@@ -48,10 +49,9 @@ def hide_answer(
             held[name] = _only(mechanism, held[name], part)
             vectors.append((held[name], part))
     norm = math.sqrt(sum(float(vector.double().square().sum()) for vector, _ in vectors))
-    for number, (vector, part) in enumerate(vectors):
-        if norm > clip_norm:
-            vector *= clip_norm / norm * ROUNDING
-        if mechanism.level == "local":
+    _clip(mechanism, [vector for vector, _ in vectors], norm, clip_norm)
+    if mechanism.level == "local":
+        for number, (vector, part) in enumerate(vectors):
             _add_noise(mechanism, vector, part, clip_norm, streams, number)
     if mechanism.quantile:
         answer.sums[BELOW] = vectors[0][0].new_full((1,), 0.5 if norm <= clip_norm else -0.5)
@@ -70,8 +70,7 @@ def hidden_model(
     """
     change = _only(mechanism, left - received, "model")
     norm = math.sqrt(float(change.double().square().sum()))
-    if norm > mechanism.clip_norm:
-        change *= mechanism.clip_norm / norm * ROUNDING
+    _clip(mechanism, [change], norm, mechanism.clip_norm)
     _add_noise(mechanism, change, "model", mechanism.clip_norm, streams, 0)
     return received + change
 
@@ -85,6 +84,21 @@ def _only(mechanism: ClientMechanism, vector: torch.Tensor, part: Part) -> torch
     return kept
 
 
+def _clip(mechanism: ClientMechanism, vectors: Sequence[torch.Tensor], norm: float, clip_norm: float) -> None:
+    """Clips vectors in place as one; where `secure`, to whole steps of the phase's lattice."""
+    if mechanism.secure and math.isfinite(norm):
+        lattice, norms = lattice_of(mechanism, clip_norm), vectors[0].new_tensor([norm])
+        for vector in vectors:
+            vector.copy_(lattice.in_steps(vector.unsqueeze(0), norms)[0])
+        squares = sum((vector.double().square().sum() for vector in vectors), norms.new_zeros(1).double())
+        if not lattice.admits(squares):
+            for vector in vectors:
+                vector.zero_()
+    elif norm > clip_norm:
+        for vector in vectors:
+            vector *= clip_norm / norm * ROUNDING
+
+
 def _add_noise(
     mechanism: ClientMechanism,
     vector: torch.Tensor,
@@ -93,12 +107,17 @@ def _add_noise(
     streams: ClientStreams,
     number: int,
 ) -> None:
+    """Adds noise to a clipped vector, in place; what were steps of a lattice are values then."""
     import torch  # imported here because the server loads this module's names without PyTorch
 
     source = None if mechanism.secure else streams.numpy(NOISE, number)
     for start, stop in mechanism.places(part):
-        noise = mechanism.noise_multiplier * clip_norm * standard_normal(source, stop - start)
-        vector[start:stop] += torch.from_numpy(noise).to(vector.device, vector.dtype)
+        if source is None:
+            noise = torch.from_numpy(discrete_gaussian(stop - start)).to(vector.device)
+            vector[start:stop] = (vector[start:stop].double() + noise) * lattice_of(mechanism, clip_norm).step
+        else:
+            drawn = mechanism.noise_multiplier * clip_norm * source.standard_normal(stop - start)
+            vector[start:stop] += torch.from_numpy(drawn).to(vector.device, vector.dtype)
 
 
 def _check(mechanism: ClientMechanism, answer: Answer, num_params: int) -> None:

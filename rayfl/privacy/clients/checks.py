@@ -57,7 +57,7 @@ def check_hides_clients(plan: PhasePlan, where: str) -> None:
         )
     if phase.has_server:
         _check_released(plan, dp, where)
-    if dp.level == "local" and dp.accountant:
+    if dp.level == "local" and dp.accountant and not dp.secure:
         raise ScenarioError(
             f"{where}.dp.accountant: has no effect with level = 'local', whose epsilon is known exactly; leave it out"
         )
@@ -108,7 +108,7 @@ def check_account(plans: Sequence[PhasePlan], num_clients: int) -> tuple[float, 
                 "with which some of them could be published whole; leave it out, or use a smaller one"
             )
     first = private[0][0]
-    for phase, _ in private[1:]:
+    for phase, dp in private[1:]:
         if deltas[phase.name] != deltas[first.name]:
             raise ScenarioError(
                 f"phases.{phase.name}.dp.delta: {deltas[phase.name]:.3g}, and {deltas[first.name]:.3g} in phase "
@@ -119,8 +119,13 @@ def check_account(plans: Sequence[PhasePlan], num_clients: int) -> tuple[float, 
                 f"phases.{phase.name}.dp: its neighbours differ in {relation_of(phase)}, those of phase '{first.name}' "
                 f"in {relation_of(first)}, and no account composes both; use cohorts of fixed size with 'central'"
             )
+        if dp.secure != private[0][1].secure:
+            raise ScenarioError(
+                f"phases.{phase.name}.dp.secure: is {str(dp.secure).lower()}, unlike in phase '{first.name}'; one "
+                "guarantee has one source of noise: give all the same"
+            )
     samplings = {sampling_of(phase, num_clients)[1] for phase, _ in private}
-    known = accountants_of(samplings)
+    known = accountants_of(samplings, private[0][1].secure)
     for phase, dp in private:
         if dp.accountant and dp.accountant not in known:
             raise ScenarioError(

@@ -10,13 +10,19 @@ import numpy as np
 from rayfl.algorithms.exchange import Answers, Part
 from rayfl.algorithms.server_state import ServerState
 from rayfl.planning.client_mechanism import BELOW, CLIP_NORM, ClientMechanism, length
-from rayfl.privacy.noise import standard_normal
+from rayfl.privacy.discrete_gaussian import discrete_gaussian
+from rayfl.privacy.lattice import Lattice
 
 
 def bound_of(mechanism: ClientMechanism, server: ServerState) -> float:
     """The round's clipping bound C, which is part of the server's state if it adapts."""
     kept = server.state.get(CLIP_NORM)
     return mechanism.clip_norm if kept is None or not mechanism.quantile else float(kept[0])
+
+
+def lattice_of(mechanism: ClientMechanism, clip_norm: float) -> Lattice:
+    """In whose steps the vectors of a phase are released, if it is `secure`."""
+    return Lattice(mechanism.vector_noise, clip_norm)
 
 
 def noised(
@@ -33,16 +39,18 @@ def noised(
         answers: The exact answers; None if no client took part, which leaves noise alone.
         stream: Where noise is drawn from, unless `dp.secure`.
     """
-    source = None if mechanism.secure else stream
     clip_norm = bound_of(mechanism, server)
-    scale = mechanism.vector_noise * mechanism.bound(clip_norm)
+    scale, lattice = mechanism.vector_noise * mechanism.bound(clip_norm), lattice_of(mechanism, clip_norm)
 
     def released(sums: Mapping[str, np.ndarray], parts: Mapping[str, Part]) -> dict[str, np.ndarray]:
         found = {}
         for name, part in parts.items():
             total = np.zeros(length(part, server.num_params, len(server.model))) if answers is None else sums[name]
             for start, stop in mechanism.places(part):
-                total[start:stop] += scale * standard_normal(source, stop - start)
+                if mechanism.secure:  # sums of whole steps
+                    total[start:stop] = (total[start:stop] + discrete_gaussian(stop - start)) * lattice.step
+                else:
+                    total[start:stop] += scale * stream.standard_normal(stop - start)
             found[name] = total
         return found
 
@@ -52,8 +60,12 @@ def noised(
     sums = released(answers.sums if answers else {}, mechanism.released.sums)
     if mechanism.quantile:
         below = 0.0 if answers is None else float(answers.sums[BELOW][0])
-        noise = mechanism.quantile.noise_multiplier / 2 * float(standard_normal(source, 1)[0])
-        share = (below + noise) / number + 0.5
+        if mechanism.secure:
+            halves = Lattice(mechanism.quantile.noise_multiplier, 0.5)
+            below = (round(2 * below) * halves.largest_norm + int(discrete_gaussian(1)[0])) * halves.step
+        else:
+            below += mechanism.quantile.noise_multiplier / 2 * float(stream.standard_normal())
+        share = below / number + 0.5
         step = math.exp(-mechanism.quantile.lr * (share - mechanism.quantile.quantile))
         server.keep(CLIP_NORM, np.array([clip_norm * step]))
         server.report(clip_norm=clip_norm)

@@ -18,6 +18,7 @@ from rayfl.planning.phase_plan import PhasePlan, plan_phases
 from rayfl.privacy.clients.accounting import epsilon_of
 from rayfl.privacy.clients.checks import changing_values, check_account
 from rayfl.privacy.clients.ledger import ClientLedger
+from rayfl.privacy.lattice import check_noise
 
 SMALLEST_NOISE, LARGEST_NOISE = 1e-2, 1e6
 """Between which noise multipliers a target is looked for."""
@@ -41,6 +42,7 @@ def plan_client_privacy(scenario: Scenario, models: Sequence[FlatModel], sizes: 
     if not any(plan.phase.settings.dp for plan in plans):
         return None
     delta, accountant = check_account(plans, len(sizes))
+    secure = any(plan.phase.settings.dp.secure for plan in plans if plan.phase.settings.dp)
     mechanisms: list[ClientMechanism | None] = []
     noise: list[float | None] = [None] * len(plans)
     for plan in plans:
@@ -51,10 +53,12 @@ def plan_client_privacy(scenario: Scenario, models: Sequence[FlatModel], sizes: 
         where = f"phases.{plan.phase.name}"
         changing = changing_values(plan, models[plan.number], where)
         given = dp.noise_multiplier
-        found = _calibrated(scenario, plan, noise, sizes, (delta, accountant)) if given is None else given
+        found = _calibrated(scenario, plan, noise, sizes, (delta, accountant, secure)) if given is None else given
         noise[plan.number] = found
+        if secure:
+            check_noise(found, f"{where}.dp")
         mechanisms.append(_mechanism(scenario, plan, dp, found, changing, len(sizes)))
-    return ClientPlan(tuple(mechanisms), delta, accountant)
+    return ClientPlan(tuple(mechanisms), delta, accountant, secure)
 
 
 def _mechanism(
@@ -88,7 +92,7 @@ def _calibrated(
     plan: PhasePlan,
     noise: Sequence[float | None],
     sizes: np.ndarray,
-    account: tuple[float, str],
+    account: tuple[float, str, bool],
 ) -> float:
     """The least noise multiplier of a phase, to four digits, with which its target holds at its end."""
     dp, where = plan.phase.settings.dp, f"phases.{plan.phase.name}.dp.target_epsilon"

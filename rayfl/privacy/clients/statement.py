@@ -10,7 +10,7 @@ import numpy as np
 
 from rayfl.config.phase import Phase
 from rayfl.config.scenario import Scenario
-from rayfl.planning.client_mechanism import ClientPlan
+from rayfl.planning.client_mechanism import ClientMechanism, ClientPlan
 from rayfl.planning.cohort import expected_cohort_size
 from rayfl.privacy.clients.accounting import Release, accountants_of, epsilon_of
 from rayfl.privacy.clients.checks import largest_delta
@@ -22,8 +22,10 @@ from rayfl.privacy.clients.ledger import (
     release_of,
     sampling_of,
 )
+from rayfl.privacy.clients.noised_sums import lattice_of
 from rayfl.privacy.composition import history
 from rayfl.privacy.json_number import json_number
+from rayfl.privacy.samples.statement import AT_INTEGERS, ROUNDED
 
 PROJECTED = (10_000, 1_000_000)
 """Numbers of clients for which epsilon is projected."""
@@ -33,6 +35,11 @@ SAMPLINGS = {
     "without_replacement": "a fixed number of clients, drawn without replacement",
     "none": "taken as known: no amplification",
 }
+
+SIMULATED = [
+    "who knows the scenario's seed: with it the noise can be computed",
+    ROUNDED,
+]
 
 ADVERSARIES = {
     "central": "sees the model after each round and nothing else: not who took part, and no client's own answer; the "
@@ -65,7 +72,7 @@ class ClientAccount:
 
     def epsilon_of_covered(self, round: int) -> float:
         """The same of phases with `dp` alone."""
-        return epsilon_of(self._ledger.spent(round), self._plan.delta, self._plan.accountant)
+        return epsilon_of(self._ledger.spent(round), self._plan.delta, self._plan.accountant, self._plan.secure)
 
     def uncovered(self, round: int) -> list[str]:
         """Names of the phases, up to a round, that use clients' data without `dp`."""
@@ -96,7 +103,7 @@ class ClientAccount:
             spent[Release(multiplier, "poisson" if poisson else "without_replacement", rate)] += rounds
         accountant = accountants_of({release.sampling for release in spent})[0] if spent else "exact"
         accountant = "rdp" if self._plan.accountant == "rdp" else accountant
-        return epsilon_of(history(spent), largest_delta(num_clients), accountant)
+        return epsilon_of(history(spent), largest_delta(num_clients), accountant, self._plan.secure)
 
 
 def client_statement(scenario: Scenario, plan: ClientPlan, sizes: np.ndarray, round: int) -> dict[str, Any]:
@@ -122,23 +129,19 @@ def client_statement(scenario: Scenario, plan: ClientPlan, sizes: np.ndarray, ro
             "prv": "numerical composition of privacy loss (Gopi et al., NeurIPS 2021)",
             "rdp": "Rényi differential privacy; without replacement by Wang, Balle and Kasiviswanathan (AISTATS 2019)",
             "exact": "Gaussian mechanisms compose to one (Balle and Wang, ICML 2018)",
-        }[plan.accountant],
+        }[plan.accountant]
+        + (AT_INTEGERS if plan.secure else ""),
         "accountant": plan.accountant,
         "delta": plan.delta,
         "epsilon": json_number(account.epsilon(round)),
         "epsilon_of_private_phases": json_number(account.epsilon_of_covered(round)),
         "phases_without_client_privacy": account.uncovered(round),
-        "simulated": not all(mechanism.secure for _, mechanism in private),
+        "simulated": not plan.secure,
         "not_covered": [
             "train_loss, evaluations and per-client records: the experimenter's own view",
-            "rounding of the noise itself to floating point",
             *(["the account of samples, which tells clients' sizes and who took part"] if samples else []),
             *(["the model that the run starts from, if that was trained on these clients"] if scenario.start else []),
-            *(
-                []
-                if all(mechanism.secure for _, mechanism in private)
-                else ["who knows the scenario's seed: with it the noise can be computed"]
-            ),
+            *([] if plan.secure else SIMULATED),
         ],
         "phases": [
             {
@@ -152,7 +155,7 @@ def client_statement(scenario: Scenario, plan: ClientPlan, sizes: np.ndarray, ro
                 "clip_norm": mechanism.clip_norm,
                 "quantile": mechanism.quantile.quantile if mechanism.quantile else None,
                 "released": [*mechanism.released.parts] or ["model"],
-                "grid": 2.0**-mechanism.fraction_bits,
+                "grid": _grid(mechanism),
                 "secure": mechanism.secure,
             }
             for phase, mechanism in private
@@ -165,6 +168,11 @@ def client_statement(scenario: Scenario, plan: ClientPlan, sizes: np.ndarray, ro
             },
         },
     }
+
+
+def _grid(mechanism: ClientMechanism) -> float:
+    """Of whose multiples the sums of a phase's first round consist."""
+    return lattice_of(mechanism, mechanism.clip_norm).step if mechanism.secure else 2.0**-mechanism.fraction_bits
 
 
 def _public(scenario: Scenario, plan: ClientPlan) -> str:

@@ -17,9 +17,10 @@ from typing import Literal
 
 import numpy as np
 
+from rayfl.config.privacy import SampleDP
 from rayfl.local.spending import Mechanism, Spending
 from rayfl.privacy.composition import history, prv_epsilon
-from rayfl.privacy.samples.rdp import epsilons_by_rdp
+from rayfl.privacy.samples.rdp import epsilons_by_rdp, orders_of
 
 LARGEST_PRV = 64.0
 """An RDP epsilon above which `prv` is not asked: its grids grow beyond memory and float64, and nothing is private."""
@@ -37,10 +38,11 @@ class Accountant:
     Args:
         name: `prv` or `rdp`.
         delta: Of the guarantee.
+        secure: Whether the noise is discrete; then `rdp` alone.
     """
 
-    def __init__(self, name: Literal["prv", "rdp"], delta: float) -> None:
-        self.name, self.delta = name, delta
+    def __init__(self, name: Literal["prv", "rdp"], delta: float, secure: bool = False) -> None:
+        self.name, self.delta, self.secure = name, delta, secure
 
     def epsilon(self, spending: Spending) -> float:
         """The epsilon of one client, of every mechanism that touched its samples.
@@ -54,12 +56,12 @@ class Accountant:
         Raises:
             ScenarioError: The accountant cannot compute it at this delta.
         """
-        return max((_epsilon(self.name, self.delta, steps) for steps in _by_part(spending)), default=0.0)
+        return max((_epsilon(self.name, self.delta, self.secure, steps) for steps in _by_part(spending)), default=0.0)
 
     def bounds(self, spendings: Sequence[Spending]) -> np.ndarray:
         """[spendings] upper bounds by RDP, of any number of clients; those of accountant `rdp` itself."""
         distinct = {history(spending): spending for spending in spendings}
-        found = dict(zip(distinct, epsilons_by_rdp(list(distinct.values()), self.delta), strict=True))
+        found = dict(zip(distinct, epsilons_by_rdp(list(distinct.values()), self.delta, self.secure), strict=True))
         return np.array([found[history(spending)] for spending in spendings])
 
     def maximum(self, spendings: Sequence[Spending], enough: float = math.inf) -> float:
@@ -97,6 +99,11 @@ class Accountant:
         return largest
 
 
+def accountant_of(dp: SampleDP) -> Accountant:
+    """The accountant of a run, from any of its phases with `local.dp`, which all name the same."""
+    return Accountant(dp.accountant, dp.delta, dp.secure)
+
+
 def dominates(one: Steps, other: Steps) -> bool:
     """Whether every step of the other can be paired with a step of this one, of the same noise and at least its rate.
 
@@ -131,7 +138,7 @@ def _steps(used: Sequence[tuple[Mechanism, int]]) -> Steps:
 
 
 @lru_cache(maxsize=1 << 16)
-def _epsilon(name: str, delta: float, steps: Steps) -> float:
+def _epsilon(name: str, delta: float, secure: bool, steps: Steps) -> float:
     if not steps:
         return 0.0
     if any(noise == 0 for noise, _, _ in steps):
@@ -143,7 +150,7 @@ def _epsilon(name: str, delta: float, steps: Steps) -> float:
         warnings.simplefilter("ignore")
         rdp = RDPAccountant()
         rdp.history = list(steps)
-        bound = max(0.0, float(rdp.get_epsilon(delta)))
+        bound = max(0.0, float(rdp.get_epsilon(delta, orders_of(secure).tolist())))
     if name == "rdp" or bound > LARGEST_PRV:
         return bound
     return min(bound, prv_epsilon(steps, delta, "local.dp"))

@@ -18,12 +18,9 @@ from rayfl.models.flat import FlatModel
 from rayfl.models.slot import Slot
 from rayfl.privacy.samples.contiguous_copy import contiguous_copy, copy_modes
 from rayfl.privacy.samples.layer_gradients import layer_gradients
-from rayfl.privacy.samples.sample_gradients import Whole, mean_of_copies, of_these
+from rayfl.privacy.samples.released_sums import ReleasedSums, add_clipped, clipping_factors
+from rayfl.privacy.samples.sample_gradients import SampleGradients, Whole, mean_of_copies
 from rayfl.tasks.task import Task
-
-ROUNDING = 2.0**-20
-"""The share of C by which clipped gradients stay below it, so that rounding lifts no norm above C. Opacus adds 1e-6 to
-the norm instead, which float32 loses above norms of 10."""
 
 
 class PerSampleGradients:
@@ -51,7 +48,9 @@ class PerSampleGradients:
             for slot in model.layout
         ]
 
-    def add_clipped(self, x: Any, y: torch.Tensor, bound: float, at_once: int, copies: int = 1) -> torch.Tensor:
+    def add_clipped(
+        self, x: Any, y: torch.Tensor, bound: float, at_once: int, copies: int = 1, sums: ReleasedSums | None = None
+    ) -> torch.Tensor:
         """Adds the sum of clipped gradients to the resident model's gradient.
 
         The gradient g of a sample, over all parameters that train, counts as g min(1, bound / ||g||), and as zero where
@@ -63,6 +62,7 @@ class PerSampleGradients:
             bound: C.
             at_once: How many of these gradients are in memory at once.
             copies: Consecutive inputs that are augmented copies of one sample; their mean gradient is clipped.
+            sums: Clips and adds instead, to its own bound; not with ghost clipping.
 
         Returns:
             [n * copies] the losses.
@@ -73,8 +73,16 @@ class PerSampleGradients:
         for start in range(0, len(y), size):
             part = slice(start, start + size)
             with _opacus_at_work():
-                compute = self._add_ghost_clipped if self._ghost else self._add_per_sample
-                losses.append(compute(slots, taken(x, part), y[part], bound, copies))
+                if self._ghost:
+                    losses.append(self._add_ghost_clipped(slots, taken(x, part), y[part], bound))
+                else:
+                    found, gradients = self._per_sample(slots, taken(x, part), y[part], copies)
+                    losses.append(found)
+                    with torch.no_grad():
+                        if sums is None:
+                            add_clipped(gradients, bound, self._model.gradient)
+                        else:
+                            sums.add_gradients(gradients)
         return torch.cat(losses)
 
     def of_each(self, x: Any, y: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -129,24 +137,18 @@ class PerSampleGradients:
             vars(module).pop("activations", None)
             vars(module).pop("max_batch_len", None)
 
-    def _add_per_sample(self, slots: list[Slot], x: Any, y: torch.Tensor, bound: float, copies: int) -> torch.Tensor:
+    def _per_sample(
+        self, slots: list[Slot], x: Any, y: torch.Tensor, copies: int
+    ) -> tuple[torch.Tensor, list[tuple[Slot, SampleGradients]]]:
+        """Losses of single samples, and their gradients; a parameter that the outputs do not depend on has none."""
         losses = self._losses(x, y)
         self._backward(losses)
-        with torch.no_grad():
-            found = [(slot, self._parameters[slot.name].grad_sample) for slot in slots]  # type: ignore[attr-defined]
-            # a parameter that the outputs do not depend on has none
-            gradients = [(slot, mean_of_copies(gradient, copies)) for slot, gradient in found if gradient is not None]
-            norms = torch.stack([gradient.norms() for _, gradient in gradients]).norm(dim=0)
-            finite = norms.isfinite()
-            if not finite.all():
-                gradients = [(slot, of_these(gradient, finite)) for slot, gradient in gradients]
-            factors = clipping_factors(norms, bound)[finite]
-            for slot, gradient in gradients:
-                slot.view(self._model.gradient).add_(gradient.weighted_sum(factors))
+        found = [(slot, self._parameters[slot.name].grad_sample) for slot in slots]  # type: ignore[attr-defined]
+        gradients = [(slot, mean_of_copies(gradient, copies)) for slot, gradient in found if gradient is not None]
         self._clear()
-        return losses.detach()
+        return losses.detach(), gradients
 
-    def _add_ghost_clipped(self, slots: list[Slot], x: Any, y: torch.Tensor, bound: float, copies: int) -> torch.Tensor:
+    def _add_ghost_clipped(self, slots: list[Slot], x: Any, y: torch.Tensor, bound: float) -> torch.Tensor:
         losses = self._losses(x, y)
         self._backward(losses, retain_graph=True)
         trained = [self._parameters[slot.name] for slot in slots]
@@ -155,7 +157,7 @@ class PerSampleGradients:
         self._clear()
         if not (finite := total.isfinite()).all():
             if finite.any():
-                self._add_ghost_clipped(slots, taken(x, finite), y[finite], bound, copies)
+                self._add_ghost_clipped(slots, taken(x, finite), y[finite], bound)
             return losses.detach()
         factors = clipping_factors(total, bound)
         self._wrapped.disable_hooks()
@@ -166,11 +168,6 @@ class PerSampleGradients:
                 slot.view(self._model.gradient).add_(parameter.grad)
         self._clear()
         return losses.detach()
-
-
-def clipping_factors(norms: torch.Tensor, bound: float) -> torch.Tensor:
-    """What gradients of these norms are multiplied by."""
-    return ((1 - ROUNDING) * bound / norms).clamp(max=1.0)
 
 
 def norm_sampled(layer: nn.Module) -> bool:

@@ -17,7 +17,7 @@ from rayfl.planning.phase_plan import PhasePlan
 from rayfl.planning.workload import Population
 from rayfl.privacy.composition import history
 from rayfl.privacy.samples.accesses import Accesses, times, with_noise
-from rayfl.privacy.samples.accounting import Accountant
+from rayfl.privacy.samples.accounting import accountant_of
 from rayfl.privacy.samples.calibration import ImpossibleTargetError, Planned, noise_of_all, noise_of_each
 from rayfl.privacy.samples.planned_updates import PlannedUpdates, is_pool, participations, touches_clients
 from rayfl.privacy.samples.renyi_filter import RenyiFilter
@@ -43,7 +43,7 @@ class PlannedAccount:
         self._taken = participations(scenario, plans, populations)
         self._spent: dict[int, dict[Mechanism, int]] = {}
         first = next(plan for plan in plans if plan.phase.local.dp is not None and touches_clients(plan))
-        self._accountant = Accountant(dp_of(first).accountant, dp_of(first).delta)
+        self._accountant = accountant_of(dp_of(first))
         self._first = first
         self._phases: list[str] = []
         self._limited = False
@@ -160,7 +160,7 @@ class PlannedAccount:
         assert dp.max_epsilon is not None
         assert dp.noise_multiplier is not None
         where, population = f"phases.{plan.phase.name}.local.dp.max_epsilon", self._populations[plan.number]
-        filter, planned = RenyiFilter(dp.max_epsilon, dp.delta), PlannedUpdates(plan, population)
+        filter, planned = RenyiFilter(dp.max_epsilon, dp.delta, dp.secure), PlannedUpdates(plan, population)
         taken = self._taken[plan.number]
         updates = {client: with_noise(planned.at_least(client), dp.noise_multiplier) for client in taken}
         # what an earlier phase spends is not known where it leaves clients out, or draws them in secret

@@ -12,6 +12,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
 from rayfl.planning.phase_plan import PhaseNoise, PhasePlan, plan_phases
 from rayfl.planning.workload import Population
+from rayfl.privacy.lattice import check_noise
 from rayfl.privacy.samples.notes import notes
 from rayfl.privacy.samples.planned_account import PlannedAccount, dp_of
 from rayfl.privacy.samples.planned_updates import touches_clients
@@ -71,6 +72,8 @@ def plan_sample_privacy(scenario: Scenario, populations: Sequence[Population]) -
     for plan in private:
         dp = dp_of(plan)
         found = account.noise_of(plan)
+        if dp.secure:
+            check_noise(float(np.min(found)), f"phases.{plan.phase.name}.local.dp")
         noise[plan.number] = found
         account.book(plan, found)
         if all(dp_of(before).sampling == "poisson" for before in private if before.number <= plan.number):
@@ -112,7 +115,7 @@ def _check_account(plans: Sequence[PhasePlan], private: Sequence[PhasePlan]) -> 
     budgeted: PhasePlan | None = None
     for plan in private:
         where, dp = f"phases.{plan.phase.name}.local.dp", dp_of(plan)
-        for key in ("delta", "accountant"):
+        for key in ("delta", "accountant", "secure"):
             own, others = getattr(dp, key), getattr(dp_of(first), key)
             if own != others:
                 raise ScenarioError(

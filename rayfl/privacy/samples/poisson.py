@@ -24,10 +24,10 @@ def sampling_rate(local: Local, num_samples: int) -> float:
     return expected_batch_size(local, num_samples) / num_samples
 
 
-def poisson_batches(num_samples: int, rate: float, steps: int, randomness: Randomness) -> Iterator[np.ndarray]:
+def poisson_batches(num_samples: int, expected: int, steps: int, randomness: Randomness) -> Iterator[np.ndarray]:
     """Yields for every step the places of its samples, each drawn independently: ascending, and possibly none."""
     for _ in range(steps):
-        yield np.flatnonzero(randomness.uniform(num_samples) < rate)
+        yield np.flatnonzero(randomness.chosen(num_samples, expected))
 
 
 def shuffled_batches(

@@ -47,6 +47,15 @@ def _rdp(noise_multiplier: float, rate: float) -> np.ndarray:
     return np.asarray(np.maximum(log_a, 0) / (OPACUS_ORDERS - 1))
 
 
+def orders_of(secure: bool) -> np.ndarray:
+    """The orders by which an account is told: Opacus', and of discrete noise the integers among them.
+
+    At those a sampled discrete Gaussian has the moments of a continuous one, since the sum over all integers x of
+    exp(-(x - c)^2 / (2 s^2)) is the same for every integer c.
+    """
+    return OPACUS_ORDERS[OPACUS_ORDERS % 1 == 0] if secure else OPACUS_ORDERS
+
+
 def rdp(mechanism: Mechanism) -> np.ndarray:
     """[orders] float64, the RDP of one use of a mechanism; infinite without noise."""
     return _rdp(mechanism.noise_multiplier, mechanism.rate)
@@ -63,12 +72,20 @@ def rdp_of(spending: Spending) -> np.ndarray:
     return whole + np.max(list(by_part.values()), axis=0) if by_part else whole
 
 
-def epsilons_by_rdp(spendings: Sequence[Spending], delta: float) -> np.ndarray:
-    """[spendings] float64, their epsilons. The RDP of a mechanism is computed once, however many clients used it."""
+def epsilons_by_rdp(spendings: Sequence[Spending], delta: float, secure: bool = False) -> np.ndarray:
+    """[spendings] float64, their epsilons. The RDP of a mechanism is computed once, however many clients used it.
+
+    Args:
+        spendings: What was used.
+        delta: Of the guarantee.
+        secure: Whether the noise was discrete, which integer orders alone can tell.
+    """
+    orders = orders_of(secure)
+    known = np.isin(OPACUS_ORDERS, orders)
     found = np.empty(len(spendings))
     for start in range(0, len(spendings), CLIENTS_AT_ONCE):
         stop = min(start + CLIENTS_AT_ONCE, len(spendings))
         spent = np.stack([rdp_of(spending) for spending in spendings[start:stop]])
-        epsilons = epsilon_of_rdp(spent, OPACUS_ORDERS, delta)
+        epsilons = epsilon_of_rdp(spent[:, known], orders, delta)
         found[start:stop] = np.where(spent.any(axis=-1), epsilons, 0.0)  # 0 where nothing was spent
     return found

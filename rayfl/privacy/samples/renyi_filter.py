@@ -10,9 +10,11 @@ to a second for every client of every cohort, where this takes a sum.
 
 from __future__ import annotations
 
+import numpy as np
+
 from rayfl.local.spending import Spending
 from rayfl.privacy.composition import OPACUS_ORDERS, conversion
-from rayfl.privacy.samples.rdp import rdp_of
+from rayfl.privacy.samples.rdp import orders_of, rdp_of
 
 
 class RenyiFilter:
@@ -21,11 +23,14 @@ class RenyiFilter:
     Args:
         max_epsilon: The budget.
         delta: Of the guarantee.
+        secure: Whether the noise is discrete.
     """
 
-    def __init__(self, max_epsilon: float, delta: float) -> None:
-        self._budgets = max_epsilon - conversion(OPACUS_ORDERS, delta)
+    def __init__(self, max_epsilon: float, delta: float, secure: bool = False) -> None:
+        orders = orders_of(secure)
+        self._known = np.isin(OPACUS_ORDERS, orders)
+        self._budgets = max_epsilon - conversion(orders, delta)
 
     def admits(self, spending: Spending) -> bool:
         """Whether a client may have spent this, the update in question included."""
-        return bool((rdp_of(spending) <= self._budgets).any())
+        return bool((rdp_of(spending)[self._known] <= self._budgets).any())

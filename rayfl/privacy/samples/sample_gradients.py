@@ -66,8 +66,8 @@ class OuterProducts:
         return torch.einsum("no,ni->noi", self.to_outputs, self.inputs)
 
 
-def of_these(gradients: SampleGradients, chosen: torch.Tensor) -> SampleGradients:
-    """Those of the samples that a mask [n] chooses."""
+def of_these(gradients: SampleGradients, chosen: torch.Tensor | slice) -> SampleGradients:
+    """Those of the samples that a mask [n] or a slice chooses."""
     if isinstance(gradients, OuterProducts):
         return OuterProducts(gradients.to_outputs[chosen], gradients.inputs[chosen])
     return Whole(gradients.each()[chosen])

@@ -45,7 +45,14 @@ SEEDED = (
     "a secret source"
 )
 
-SECURE = "noise and batches come from the operating system's cryptographic source"
+SECURE = (
+    "noise and batches come from the operating system's cryptographic source; contributions are integers, and the "
+    "noise is discrete Gaussian, drawn exactly"
+)
+
+ROUNDED = "rounding of the noise to floating point, whose gaps tell what it was added to (Mironov, 2012)"
+
+AT_INTEGERS = ", at integer orders, where discrete Gaussians have the moments of continuous ones"
 
 STARTED = "the model that the run starts from, if that was trained on the same samples"
 
@@ -78,9 +85,14 @@ def statement(phases: Sequence[SampleDP], started: bool = False) -> dict[str, st
         "public": PUBLIC,
         "adversary": ADVERSARY,
         "sampling": sampling(phases),
-        "composition": COMPOSITION[phases[0].accountant],
+        "composition": COMPOSITION[phases[0].accountant] + (AT_INTEGERS if phases[0].secure else ""),
         "scope": SCOPE,
-        "not_covered": [EXPERIMENTERS, ERRORS, *([STARTED] if started else [])],
+        "not_covered": [
+            EXPERIMENTERS,
+            ERRORS,
+            *([] if phases[0].secure else [ROUNDED]),
+            *([STARTED] if started else []),
+        ],
         "randomness": randomness(phases),
         "delta": phases[0].delta,
     }

@@ -28,9 +28,9 @@ def test_the_rate_is_b_over_n_at_most_one_and_the_divisor_is_the_expected_number
 
 
 def test_every_sample_is_drawn_independently_with_the_rate() -> None:
-    steps, samples, rate = 4000, 20, 0.3
+    steps, samples, expected, rate = 4000, 20, 6, 0.3
     taken = np.zeros((steps, samples))
-    for step, places in enumerate(poisson_batches(samples, rate, steps, chance())):
+    for step, places in enumerate(poisson_batches(samples, expected, steps, chance())):
         taken[step, places] = 1
     error = 4 * np.sqrt(rate * (1 - rate) / steps)
     assert np.abs(taken.mean(axis=0) - rate).max() < error
@@ -41,8 +41,8 @@ def test_every_sample_is_drawn_independently_with_the_rate() -> None:
 
 
 def test_a_rate_of_one_draws_everybody_and_a_small_one_sometimes_nobody() -> None:
-    assert all(len(places) == 6 for places in poisson_batches(6, 1.0, 20, chance()))
-    sizes = [len(places) for places in poisson_batches(6, 0.05, 200, chance())]
+    assert all(len(places) == 6 for places in poisson_batches(6, 6, 20, chance()))
+    sizes = [len(places) for places in poisson_batches(6, 1, 200, chance())]
     assert 0 in sizes
     assert len(sizes) == 200
 

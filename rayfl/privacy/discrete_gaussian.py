@@ -1,0 +1,145 @@
+"""Exact samples of the discrete Gaussian distribution, by random bits and comparisons of integers.
+
+P(x) is proportional to exp(-x^2 / (2 sigma^2)) for every integer x (Canonne, Kamath and Steinke, "The Discrete Gaussian
+for Differential Privacy", NeurIPS 2020). The method is Karney's ("Sampling Exactly from the Normal Distribution", ACM
+TOMS 2016, algorithm D), with a sigma that is a power of two: |x| = k sigma + j, k of probability proportional to
+exp(-k^2 / 2), j uniform below sigma, and the pair is kept with probability exp(-j (2 k sigma + j) / (2 sigma^2)).
+
+No decision rests on a rounded number. A chance exp(-a / 2^n) is decided by von Neumann's method, which compares random
+integers with a. Those of k are irrational: as many bits of a uniform number are drawn as tell between which two of them
+it is, with the chances known to more digits than that.
+"""
+
+from __future__ import annotations
+
+import os
+from decimal import Decimal, localcontext
+from functools import lru_cache
+from itertools import accumulate
+from math import isqrt
+
+import numpy as np
+
+SIGMA_BITS = 22
+"""By default sigma is 2^22."""
+
+AT_ONCE = 1 << 18
+"""Tries at a time: arrays of 2 MiB."""
+
+UNDECIDED = -1
+
+
+def discrete_gaussian(size: int, sigma_bits: int = SIGMA_BITS) -> np.ndarray:
+    """Draws independent integers of mean 0 and sigma = 2^sigma_bits from the operating system's cryptographic source.
+
+    Args:
+        size: How many.
+        sigma_bits: From 0 to 30.
+
+    Returns:
+        [size] int64.
+    """
+    drawn, missing = [np.empty(0, np.int64)], size
+    while missing:
+        drawn.append(_tried(min(missing * 3 // 2 + 8, AT_ONCE), sigma_bits)[:missing])
+        missing -= len(drawn[-1])
+    return np.concatenate(drawn)
+
+
+def _tried(size: int, sigma_bits: int) -> np.ndarray:
+    """What is kept of this many tries: about 0.71 of them."""
+    k = _half_normal(size)
+    drawn = _uniform(size, sigma_bits + 1)
+    negative, j = drawn >> sigma_bits == 1, drawn & (2**sigma_bits - 1)
+    kept = _decays(j * j, 2 * sigma_bits + 1) & ~(negative & (k == 0) & (j == 0))  # zero has one sign
+    left = np.where(kept, k, 0)
+    while len(places := np.flatnonzero(left)):
+        again = _decays(j[places], sigma_bits)
+        kept[places] = again
+        left[places] = np.where(again, left[places] - 1, 0)
+    found: np.ndarray = (k << sigma_bits) + j
+    found[negative] *= -1
+    chosen: np.ndarray = found[kept]
+    return chosen
+
+
+def _decays(numerators: np.ndarray, bits: int) -> np.ndarray:
+    """[n] bool, each true with probability exp(-numerator / 2^bits), for numerators in [0, 2^bits].
+
+    Von Neumann: of the chances x / 1, x / 2, x / 3, ... the first that fails has an odd place with probability exp(-x).
+    """
+    outcome = np.empty(len(numerators), bool)
+    places, number = np.arange(len(numerators)), 1
+    while len(places):
+        goes_on = _less(numerators[places], bits)
+        goes_on[goes_on] = below(number, int(goes_on.sum())) == 0
+        outcome[places[~goes_on]] = number % 2 == 1
+        places, number = places[goes_on], number + 1
+    return outcome
+
+
+def _less(numerators: np.ndarray, bits: int) -> np.ndarray:
+    """[n] bool, each true with probability numerator / 2^bits: whether as many random bits are a smaller number.
+
+    The first 16 tell, but once in 65536 times.
+    """
+    left = max(bits - 16, 0)
+    tops = numerators >> left
+    drawn = _uniform(len(numerators), bits - left)
+    less: np.ndarray = drawn < tops
+    if left and len(ties := np.flatnonzero(drawn == tops)):
+        less[ties] = _less(numerators[ties] & (2**left - 1), left)
+    return less
+
+
+def _half_normal(size: int) -> np.ndarray:
+    """[size] int64 k, of probability proportional to exp(-k^2 / 2) for k >= 0."""
+    drawn = _uniform(size, 16)
+    found: np.ndarray = _first_bits()[drawn]
+    for place in np.flatnonzero(found == UNDECIDED):
+        number, bits = int(drawn[place]), 16
+        while found[place] == UNDECIDED:
+            number, bits = number << 64 | int.from_bytes(os.urandom(8), "little"), bits + 64
+            found[place] = _decided(number, bits)
+    return found
+
+
+@lru_cache(maxsize=1)
+def _first_bits() -> np.ndarray:
+    """[2^16] int64, the k that the first bits of a uniform number decide."""
+    return np.array([_decided(number, 16) for number in range(2**16)], np.int64)
+
+
+def _decided(number: int, bits: int) -> int:
+    """The k of all uniform numbers that begin with these bits; `UNDECIDED` where they have several."""
+    thresholds = _thresholds(bits)
+    surely = sum(threshold + 2 <= number for threshold in thresholds)
+    perhaps = sum(threshold - 1 < number + 1 for threshold in thresholds)
+    return surely if surely == perhaps else UNDECIDED
+
+
+@lru_cache(maxsize=4)
+def _thresholds(bits: int) -> list[int]:
+    """The chances of at most k, for k from 0, in units of 2^-bits, within one; for larger k those are as close to 1."""
+    with localcontext() as context:
+        context.prec = bits // 3 + 30
+        weights = [(Decimal(-k * k) / 2).exp() for k in range(isqrt(2 * bits) + 4)]
+        return [int(sum_ / sum(weights) * 2**bits) for sum_ in accumulate(weights)]
+
+
+def below(bound: int, size: int) -> np.ndarray:
+    """[size] int64, uniform in [0, bound), from the operating system's cryptographic source; 0 < bound < 2^63."""
+    bits = (bound - 1).bit_length()
+    drawn = _uniform(size, bits)
+    while len(beyond := np.flatnonzero(drawn >= bound)):
+        drawn[beyond] = _uniform(len(beyond), bits)
+    return drawn
+
+
+def _uniform(size: int, bits: int) -> np.ndarray:
+    """[size] int64, uniform in [0, 2^bits), for at most 63 bits."""
+    if not bits:
+        return np.zeros(size, np.int64)
+    width = next(width for width in (8, 16, 32, 64) if bits <= width)
+    drawn = np.frombuffer(os.urandom(size * width // 8), f"u{width // 8}")
+    return (drawn >> (width - bits)).astype(np.int64)

@@ -1,0 +1,188 @@
+"""What private training releases of samples: noised sums of clipped gradients and of bounded losses."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+
+from rayfl.config.privacy import SampleDP
+from rayfl.data.device_copy import to_device
+from rayfl.models.flat import FlatModel
+from rayfl.models.slot import Slot
+from rayfl.privacy.discrete_gaussian import discrete_gaussian
+from rayfl.privacy.lattice import Lattice
+from rayfl.privacy.noise import Seeded
+from rayfl.privacy.samples.sample_gradients import SampleGradients, of_these
+
+ROUNDING = 2.0**-20
+"""The share of C by which clipped gradients stay below it, so that rounding lifts no norm above C. Opacus adds 1e-6 to
+the norm instead, which float32 loses above norms of 10."""
+
+VALUES_AT_ONCE = 1 << 17
+"""Steps in memory at once: a mebibyte, which stays in a core's cache."""
+
+OfSlots = Sequence[tuple[Slot, SampleGradients]]
+"""Gradients of n samples, by parameter."""
+
+
+class ReleasedSums(ABC):
+    """A sum of gradients and one of losses, from the first sample to the noise.
+
+    Args:
+        model: The resident model, into whose gradient the released sum is written.
+    """
+
+    def __init__(self, model: FlatModel) -> None:
+        self._model = model
+        self._loss = torch.zeros(1, dtype=torch.float64, device=model.vector.device)
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Begins a new sum of gradients."""
+
+    @abstractmethod
+    def add_gradients(self, gradients: OfSlots) -> None:
+        """Adds gradients g, each as g min(1, C / ||g||), and as zero where its norm is not finite."""
+
+    @abstractmethod
+    def add_losses(self, losses: torch.Tensor) -> None:
+        """Adds losses [n], each clipped to [0, L]; NaN counts as L."""
+
+    @abstractmethod
+    def release_gradient(self) -> None:
+        """Writes the noised sum into the resident model's gradient."""
+
+    @abstractmethod
+    def release_loss(self) -> torch.Tensor:
+        """[1] float64, the noised sum."""
+
+
+class FloatSums(ReleasedSums):
+    """In floating point, with noise from a seed: it hides nothing from who knows the seed, or looks at single bits.
+
+    Args:
+        model: The resident model.
+        dp: With C (`max_grad_norm`) and L (`max_loss`).
+        noise_multiplier: Standard deviation of the noise, in units of C or L; 0 adds none.
+        noise: Whence.
+    """
+
+    def __init__(self, model: FlatModel, dp: SampleDP, noise_multiplier: float, noise: Seeded) -> None:
+        super().__init__(model)
+        self._dp, self._noise_multiplier, self._noise = dp, noise_multiplier, noise
+
+    def clear(self) -> None:
+        """See `ReleasedSums.clear`."""
+        self._model.zero_gradient()
+
+    def add_gradients(self, gradients: OfSlots) -> None:
+        """See `ReleasedSums.add_gradients`."""
+        add_clipped(gradients, self._dp.max_grad_norm, self._model.gradient)
+
+    def add_losses(self, losses: torch.Tensor) -> None:
+        """See `ReleasedSums.add_losses`."""
+        self._loss += bounded(losses, self._dp.max_loss).sum()
+
+    def release_gradient(self) -> None:
+        """See `ReleasedSums.release_gradient`."""
+        if not self._noise_multiplier:
+            return
+        for slot in self._model.training_slots:
+            drawn = to_device(torch.from_numpy(self._noise.normal(slot.size)), self._model.vector.device)
+            self._model.gradient[slot.offset : slot.offset + slot.size].add_(
+                drawn, alpha=self._noise_multiplier * self._dp.max_grad_norm
+            )
+
+    def release_loss(self) -> torch.Tensor:
+        """See `ReleasedSums.release_loss`."""
+        if not self._noise_multiplier:
+            return self._loss
+        return self._loss + self._noise_multiplier * self._dp.max_loss * float(self._noise.normal(1)[0])
+
+
+class LatticeSums(ReleasedSums):
+    """In whole steps of a lattice, with discrete Gaussian noise of the operating system's: exact, to the last bit.
+
+    Args:
+        model: The resident model.
+        dp: With C (`max_grad_norm`) and L (`max_loss`).
+        noise_multiplier: Standard deviation of the noise, in units of C or L.
+    """
+
+    def __init__(self, model: FlatModel, dp: SampleDP, noise_multiplier: float) -> None:
+        super().__init__(model)
+        self._gradients, self._losses = (Lattice(noise_multiplier, bound) for bound in (dp.max_grad_norm, dp.max_loss))
+        self._steps = model.gradient.new_zeros(len(model.gradient), dtype=torch.float64)  # integers
+
+    def clear(self) -> None:
+        """See `ReleasedSums.clear`."""
+        self._steps.zero_()
+
+    def add_gradients(self, gradients: OfSlots) -> None:
+        """See `ReleasedSums.add_gradients`."""
+        norms = torch.stack([gradient.norms() for _, gradient in gradients]).norm(dim=0)
+        totals, squares = self._totals(gradients, norms)
+        if not (admitted := self._gradients.admits(squares)).all():
+            gradients = [(slot, of_these(gradient, admitted)) for slot, gradient in gradients]
+            totals, _ = self._totals(gradients, norms[admitted])
+        for (slot, _), total in zip(gradients, totals, strict=True):
+            into = slot.view(self._steps)
+            into.add_(total.view(into.shape))
+
+    def add_losses(self, losses: torch.Tensor) -> None:
+        """See `ReleasedSums.add_losses`."""
+        within = bounded(losses, self._losses.bound).float()
+        steps = self._losses.in_steps(within.unsqueeze(1), within)
+        self._loss += steps[self._losses.admits(steps.square().sum(dim=1))].sum()
+
+    def release_gradient(self) -> None:
+        """See `ReleasedSums.release_gradient`."""
+        self._model.zero_gradient()
+        slots = self._model.training_slots
+        sizes = [slot.size for slot in slots]
+        drawn = to_device(torch.from_numpy(discrete_gaussian(sum(sizes))), self._steps.device)
+        for slot, noise in zip(slots, torch.split(drawn, sizes), strict=True):
+            part = slice(slot.offset, slot.offset + slot.size)
+            self._model.gradient[part] = (self._steps[part] + noise) * self._gradients.step
+
+    def _totals(self, gradients: OfSlots, norms: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
+        """By parameter, the sum of all samples' steps; and [n] the squared norm of each. A few samples at a time."""
+        squares = torch.zeros_like(norms, dtype=torch.float64)
+        totals = []
+        for slot, gradient in gradients:
+            total = self._steps.new_zeros(slot.size)
+            at_once = max(1, VALUES_AT_ONCE // slot.size)
+            for start in range(0, len(norms), at_once):
+                rows = slice(start, start + at_once)
+                steps = self._gradients.in_steps(of_these(gradient, rows).each().flatten(1), norms[rows])
+                total += steps.sum(dim=0)
+                squares[rows] += steps.square_().sum(dim=1)
+            totals.append(total)
+        return totals, squares
+
+    def release_loss(self) -> torch.Tensor:
+        """See `ReleasedSums.release_loss`."""
+        return (self._loss + int(discrete_gaussian(1)[0])) * self._losses.step
+
+
+def add_clipped(gradients: OfSlots, bound: float, total: torch.Tensor) -> None:
+    """Adds clipped gradients to a flat vector; those whose norm is not finite are left out."""
+    norms = torch.stack([gradient.norms() for _, gradient in gradients]).norm(dim=0)
+    finite = norms.isfinite()
+    if not finite.all():
+        gradients = [(slot, of_these(gradient, finite)) for slot, gradient in gradients]
+    factors = clipping_factors(norms, bound)[finite]
+    for slot, gradient in gradients:
+        slot.view(total).add_(gradient.weighted_sum(factors))
+
+
+def clipping_factors(norms: torch.Tensor, bound: float) -> torch.Tensor:
+    """What gradients of these norms are multiplied by."""
+    return ((1 - ROUNDING) * bound / norms).clamp(max=1.0)
+
+
+def bounded(losses: torch.Tensor, largest: float) -> torch.Tensor:
+    """Losses in float64, each within [0, largest]; NaN, which no clamp changes, counts as the largest."""
+    return losses.double().nan_to_num(nan=largest).clamp(0, largest)
