@@ -102,6 +102,8 @@ class Answer:
         trained: [length of the model] float32, the model that the client trained, which the experimenter's reports and
             `phases.N.eval_model` are about; nobody sends it. Without it, that is what a value named `delta` leads to
             from the model that was sent.
+        norm: With `phases.N.dp`, the norm of values and sums together before the algorithm clipped them itself, by
+            which an adaptive bound is moved; None if it has not.
     """
 
     def __init__(
@@ -112,9 +114,10 @@ class Answer:
         maxima: Mapping[str, torch.Tensor] | None = None,
         diagnostics: Mapping[str, torch.Tensor] | None = None,
         trained: torch.Tensor | None = None,
+        norm: float | None = None,
         **values: torch.Tensor,
     ) -> None:
-        self.weight, self.values, self.trained = weight, values, trained
+        self.weight, self.values, self.trained, self.norm = weight, values, trained, norm
         self.sums, self.maxima, self.diagnostics = dict(sums or {}), dict(maxima or {}), dict(diagnostics or {})
 
 

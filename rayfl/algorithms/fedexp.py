@@ -73,12 +73,15 @@ class FedExP(LocalTrainingAlgorithm):
         """Trains from the global model; answers with the change and its squared norm."""
         trained = yield from self.train(client, model)
         delta = trained - model
+        norm = None
         if client.clip_norm is not None:
-            delta *= min(1.0, _unit(client.clip_norm) / max(float(delta.double().square().sum()) ** 0.5, 1e-30))
+            unit, length = _unit(client.clip_norm), float(delta.double().square().sum()) ** 0.5
+            delta *= min(1.0, unit / max(length, 1e-30))
+            norm = math.hypot(length, length**2 / unit)  # above C if length is above C / sqrt(2)
         counted = delta if self.form == "feddecorr" else delta[: client.num_params]
         squared_norm = (counted.double().square().sum() / _unit(client.clip_norm)).float().reshape(1)
         weight = client.num_samples if self.weighting == "samples" else 1.0
-        return Answer(weight, delta=delta, squared_norm=squared_norm)
+        return Answer(weight, delta=delta, squared_norm=squared_norm, norm=norm)
 
     def extrapolation(self, squared_norm: float, mean: float, participants: float, round: int) -> float:
         """eta_g, from the mean of the changes' squared norms and the squared norm of their mean."""

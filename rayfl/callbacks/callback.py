@@ -76,6 +76,8 @@ class RunSoFar:
     def stop(self, reason: str) -> None:
         """Makes the present round the last one.
 
+        In a private run, privacy.json says who did so (`ended_early`): what a callback read to decide is in no account.
+
         Args:
             reason: Stands in status.json; where several callbacks stop the run, the first one's does.
         """
@@ -106,6 +108,16 @@ class Callback(Component):
 
     def check(self, scenario: Scenario) -> None:
         """Raises a ScenarioError if it does not fit the scenario; called before anything starts."""
+
+    def decides_by(self, headlines: Mapping[str, Headline]) -> str | None:
+        """The column of the metrics by which it ends the run or chooses a model; None where it declares none.
+
+        With differential privacy a column is refused that is read from clients' data without noise.
+
+        Args:
+            headlines: What ranks the rounds of each phase, in order.
+        """
+        return None
 
     def on_start(self, run: RunSoFar) -> None:
         """Called when the hosts are ready, before the first round."""

@@ -130,6 +130,13 @@ class Follower:
             return None
         return Stop(*self._run.stopped, self._run.round.round)
 
+    @property
+    def decided_by(self) -> str | None:
+        """The column by which the callback that stopped the run says that it decides."""
+        who, _ = self._run.stopped or ("", "")
+        stopping = (callback for callback in self._callbacks if _name(callback) == who)
+        return next((callback.decides_by(self._run.headlines) for callback in stopping), None)
+
     def end(self, ending: Ending) -> list[str]:
         """Calls `on_end` of every callback, whatever the others raise.
 

@@ -41,6 +41,11 @@ class Ranked(Callback):
         if self.mode is None and not known:
             raise ScenarioError(f"mode: say whether 'min' or 'max' of '{self.metric}' is best")
 
+    def decides_by(self, headlines: Mapping[str, Headline]) -> str:
+        """See `Callback.decides_by`."""
+        ranking = list(headlines.values())[-1] if self.phase is None else headlines[self.phase]
+        return self.metric or ranking.column
+
     def counts(self, run: RunSoFar) -> bool:
         """Whether the latest evaluation is ranked."""
         phase = run.metrics[-1]["phase"]

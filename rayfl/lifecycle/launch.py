@@ -15,6 +15,7 @@ from rich.text import Text
 
 from rayfl.callbacks.building import build_callbacks, checked
 from rayfl.callbacks.callback import Callback, Given
+from rayfl.callbacks.private_decisions import check_decisions
 from rayfl.centralised import centralised
 from rayfl.config.scenario import Scenario
 from rayfl.engine.job import Job, Session
@@ -81,7 +82,12 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
         job, model = prepare(centralised(job.scenario, job.result.population.sizes), launch.data_dir)
     if job.scenario.start:
         job = _started(job, model, launch, console)
-    callbacks = [*build_callbacks(job.scenario), *checked(launch.callbacks, job.scenario)]
+    named, given = build_callbacks(job.scenario), checked(launch.callbacks, job.scenario)
+    for index, callback in enumerate(named):
+        check_decisions(callback, job, f"callbacks.{index}")
+    for index, callback in enumerate(given):
+        check_decisions(callback, job, f"callbacks[{index}]")
+    callbacks = [*named, *given]
     if launch.for_itself:
         callbacks += _of_trial(job.scenario)
     job = replace(job, settles=bool(callbacks))

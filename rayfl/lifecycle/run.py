@@ -243,6 +243,8 @@ class Run:
         """
         _, state = self._models.of(self._session)
         self._records.write_model(state)
+        if self.stopped:
+            self._privacy.stopped(self.stopped, self._follower.decided_by)
         self._privacy.finish(self._records)
         self._records.close()
         metrics = self._records.metrics_table()

@@ -58,7 +58,7 @@ def epsilon_of_rdp(rdp: np.ndarray, orders: np.ndarray, delta: float) -> np.ndar
 
 
 def prv_epsilon(steps: Sequence[tuple[float, float, int]], delta: float, table: str) -> float:
-    """An upper bound on epsilon, within 0.01 of the true one: Gopi, Lee and Wutschitz, NeurIPS 2021, by Opacus.
+    """An upper bound on epsilon, within 0.012 of the true one: Gopi, Lee and Wutschitz, NeurIPS 2021, by Opacus.
 
     Slow on its first call, which imports Opacus, SciPy and PyTorch.
 

@@ -28,7 +28,7 @@ class ClientPrivacy:
         assert job.client_plan is not None
         self._parts = job.scenario, job.client_plan, job.result.population.sizes
         self._account = ClientAccount(*self._parts)
-        self._round = 0
+        self._round, self._ended = 0, ""
 
     def add(self, event: Event) -> Event:
         """The same event; that of an evaluation with epsilon beside its scores."""
@@ -46,6 +46,10 @@ class ClientPrivacy:
         """See `EventConsumer`."""
         self._round = state["round"]
 
+    def end_early(self, reason: str) -> None:
+        """Takes in why the run ended before its last round."""
+        self._ended = reason
+
     def summary(self) -> str:
         """One line: epsilon, what it hides, and delta."""
         plan, last = self._parts[1], self._round
@@ -58,4 +62,5 @@ class ClientPrivacy:
 
     def content(self, model_round: int | None = None) -> dict[str, Any]:
         """What privacy.json says of it; see `SamplePrivacy.content`."""
-        return client_statement(*self._parts, max(self._round, model_round or 0))
+        statement = client_statement(*self._parts, max(self._round, model_round or 0))
+        return {**statement, "ended_early": self._ended or None}

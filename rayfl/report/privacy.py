@@ -13,6 +13,7 @@ from rayfl.planning.events import Evaluated, Event
 from rayfl.report.client_privacy import ClientPrivacy
 from rayfl.report.records import Records
 from rayfl.report.sample_privacy import SamplePrivacy
+from rayfl.report.status import Stop
 
 PRIVACY_FILE = "privacy.json"
 
@@ -53,6 +54,23 @@ class PrivacyRecords:
         if isinstance(event, Evaluated):
             self.write()
         return event
+
+    def stopped(self, stop: Stop, decided_by: str | None) -> None:
+        """Takes in that a callback ended the run.
+
+        Args:
+            stop: Who, when and why.
+            decided_by: The column of public scores by which it decided, if it declares one.
+        """
+        reason = f"callback '{stop.callback}' ended the run after round {stop.round} ({stop.reason}): epsilon is that "
+        reason += "of the rounds done, and " + (
+            f"the decision, by '{decided_by}' on public samples, costs nothing"
+            if decided_by
+            else "covers the model as if their number had been fixed before; the decision itself may tell of clients' "
+            "data, for what callbacks read is not noised, and is in no account"
+        )
+        for followed in self._followed().values():
+            followed.end_early(reason)
 
     def finish(self, records: Records, model_round: int | None = None) -> None:
         """Completes privacy.json, and adds every client's epsilon to the records.

@@ -87,6 +87,10 @@ class SamplePrivacy:
                     return replace(event, scores={**event.scores, "epsilon": self._epsilons.maximum()})
         return event
 
+    def end_early(self, reason: str) -> None:
+        """Takes in why the run ended before its last round."""
+        self._ended = reason
+
     def finish(self, records: Records) -> None:
         """Takes in the last rounds, and adds every client's epsilon to the records, which are not closed yet.
 

@@ -21,6 +21,10 @@ PRV_UP_TO = 100.0
 """Above this epsilon the grid of the PRV accountant takes gigabytes, and RDP's upper bound stands instead."""
 
 
+NO_NOISE = 1e-100
+"""Below it squares leave the range of float64; such noise hides nothing, and counts as none."""
+
+
 @dataclass(frozen=True, order=True)
 class Release:
     """One round's Gaussian mechanism on clients.
@@ -58,6 +62,10 @@ def accountants_of(samplings: set[Sampling], secure: bool = False) -> tuple[str,
 def epsilon_of(spent: History, delta: float, accountant: str, secure: bool = False) -> float:
     """Epsilon of a history, an upper bound; infinite without noise.
 
+    Never above that of the same rounds with all clients: given all rounds' cohorts, whose draws do not depend on the
+    data, what is released are Gaussians that differ by at most as much, and delta(epsilon) of a mixture is at most the
+    mean of its parts', a hockey-stick divergence being jointly convex.
+
     Args:
         spent: What was released.
         delta: Of the guarantee.
@@ -69,12 +77,15 @@ def epsilon_of(spent: History, delta: float, accountant: str, secure: bool = Fal
     """
     if not spent:
         return 0.0
-    if any(release.noise_multiplier == 0 for release, _ in spent):
+    if any(release.noise_multiplier < NO_NOISE for release, _ in spent):
         return math.inf
+    if secure:  # of discrete noise RDP alone is known, which is capped order by order
+        return _by_rdp(spent, delta, LATTICE_ORDERS)
+    unsampled = gaussian_epsilon(math.sqrt(sum(times / release.noise_multiplier**2 for release, times in spent)), delta)
     if accountant == "exact":
-        return gaussian_epsilon(math.sqrt(sum(times / release.noise_multiplier**2 for release, times in spent)), delta)
+        return unsampled
     if accountant == "rdp" or _by_rdp(spent, delta, FEW_ORDERS) > PRV_UP_TO:
-        return _by_rdp(spent, delta, LATTICE_ORDERS if secure else WIDE_ORDERS)
+        return min(_by_rdp(spent, delta, WIDE_ORDERS), unsampled)
     return prv_epsilon([(release.noise_multiplier, release.rate, times) for release, times in spent], delta, "dp")
 
 

@@ -54,7 +54,8 @@ def hide_answer(
         for number, (vector, part) in enumerate(vectors):
             _add_noise(mechanism, vector, part, clip_norm, streams, number)
     if mechanism.quantile:
-        answer.sums[BELOW] = vectors[0][0].new_full((1,), 0.5 if norm <= clip_norm else -0.5)
+        before = norm if answer.norm is None else answer.norm
+        answer.sums[BELOW] = vectors[0][0].new_full((1,), 0.5 if before <= clip_norm else -0.5)
 
 
 def hidden_model(

@@ -11,6 +11,9 @@ import numpy as np
 STEP = 1 / 16
 """Of the integral over the privacy loss; the trapezoid rule is exact to rounding for so smooth a function."""
 
+LEAST_NOISE = 0.05
+"""Below it no amplification is claimed; a single round of all clients has an epsilon above 200 there."""
+
 
 def rdp_without_replacement(rate: float, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
     """Upper bounds on the Rényi divergences of one round.
@@ -24,6 +27,12 @@ def rdp_without_replacement(rate: float, noise_multiplier: float, orders: np.nda
     where B(l) is the l-th moment of p/q - 1 of the two Gaussians. Between integers (a - 1) rdp(a) is interpolated,
     which bounds it, since it is convex (corollary 10).
 
+    A cohort is never worse than all clients, so rdp(a) <= a / (2 sigma^2): a round is a mixture over cohorts, whose
+    weights do not depend on the data, of Gaussians that differ by one sensitivity at most; exp((a - 1) D_a(P || Q)) is
+    jointly convex in (P, Q) (van Erven and Harremoes, 2014, theorem 13), hence at most its mean over cohorts, of which
+    none is above exp((a - 1) a / (2 sigma^2)). Below `LEAST_NOISE` this bound stands alone: the sum above needs an
+    integral over a range of 1 / sigma, and its factor 2 gives away what sampling hides of so large a loss.
+
     Args:
         rate: Size of the cohort as a share of all clients, in (0, 1].
         noise_multiplier: Standard deviation of the noise as a multiple of the sensitivity to replacing one client.
@@ -32,15 +41,16 @@ def rdp_without_replacement(rate: float, noise_multiplier: float, orders: np.nda
     Returns:
         [n] float64.
     """
-    if rate == 1:
-        return orders / (2 * noise_multiplier**2)
+    unsampled: np.ndarray = orders / (2 * noise_multiplier**2)
+    if rate == 1 or noise_multiplier < LEAST_NOISE:
+        return unsampled
     largest = int(np.ceil(orders.max()))
     log_moments = _log_moments(rate, noise_multiplier, largest)
     lower = np.floor(orders).astype(np.int64)
     upper = np.ceil(orders).astype(np.int64)
     share = orders - lower
     bound: np.ndarray = ((1 - share) * log_moments[lower] + share * log_moments[upper]) / (orders - 1)
-    return bound
+    return np.minimum(bound, unsampled)
 
 
 def _log_moments(rate: float, sigma: float, largest: int) -> np.ndarray:

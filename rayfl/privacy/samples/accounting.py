@@ -1,6 +1,6 @@
 """The epsilon of what was spent, by Opacus' accountants. Slow to import: needs Opacus, SciPy and PyTorch.
 
-An epsilon by `prv` is Gopi et al.'s upper bound, within 0.01 of the true one; it takes some 0.2 to 0.8 s for every
+An epsilon by `prv` is Gopi et al.'s upper bound, within 0.012 of the true one; it takes some 0.2 to 0.8 s for every
 history that is new. RDP, which NumPy computes for all clients in seconds, bounds each of them, but in another order:
 who has spent the most by RDP need not have by `prv`. So `maximum` asks `prv` from the largest bound down, until the
 next bound is no larger than what it has found, and skips histories that one of those asked dominates.

@@ -9,7 +9,7 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
 from rayfl.errors import ScenarioError
-from rayfl.privacy.clients.accounting import Release, epsilon_of, gaussian_epsilon
+from rayfl.privacy.clients.accounting import Release, Sampling, epsilon_of, gaussian_epsilon
 from rayfl.privacy.composition import history
 
 DELTA = 190**-1.1
@@ -79,3 +79,12 @@ def test_a_delta_that_prv_cannot_resolve_is_refused_with_a_remedy() -> None:
     with pytest.raises(ScenarioError, match=r"^dp: accountant 'prv' cannot compute epsilon at delta = 1e-15 .*'rdp'"):
         epsilon_of(spent, 1e-15, "prv")
     assert 0 < epsilon_of(spent, 1e-15, "rdp") < math.inf
+
+
+@pytest.mark.parametrize("noise", [1e-300, 1e-99, 1e-9, 1e-3, 0.3, 1.0, 3.0])
+@pytest.mark.parametrize(("sampling", "rate"), [("without_replacement", 0.4), ("without_replacement", 0.9)])
+def test_a_cohort_has_no_larger_epsilon_than_all_clients(sampling: Sampling, rate: float, noise: float) -> None:
+    for rounds in (1, 10):
+        drawn = epsilon_of(history({Release(noise, sampling, rate): rounds}), 0.1, "rdp")
+        everybody = epsilon_of(history({Release(noise, "none"): rounds}), 0.1, "exact")
+        assert 0 <= drawn <= everybody

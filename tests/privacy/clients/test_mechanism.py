@@ -13,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rayfl.algorithms import algorithms
 from rayfl.algorithms.exchange import Answer, Answers, Released
 from rayfl.algorithms.server_state import ServerState
 from rayfl.config.privacy import Quantile
@@ -263,6 +264,32 @@ def test_clients_say_whether_they_are_below_the_bound() -> None:
         answer = Answer(delta=torch.tensor([length] + [0.0] * 15))
         hide_answer(how, answer, 1.0, 16, STREAMS)
         assert answer.sums[BELOW].tolist() == [said]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=NAMES)
+def test_the_bound_of_every_algorithm_follows_the_quantile_of_its_norms(algorithm: dict[str, Any]) -> None:
+    """Steps are so short that norms hardly change, so that bounds far below and far above them must meet."""
+    last = []
+    for initial in (0.001, 100.0):
+        clip_norm = {"quantile": 0.5, "noise_multiplier": 1e-6, "lr": 1, "initial": initial}
+        short = {"local": {"steps": 3, "batch_size": 4, "lr": 0.01}} | algorithm
+        dp = central(noise_multiplier=0, clip_norm=clip_norm)
+        _, events = run_on_hosts(job(phase(**short, rounds=40, cohort=12, dp=dp)), 1)
+        bounds = [event.scalars["clip_norm"] for event in events if isinstance(event, RoundDone)]
+        assert (bounds[-1] > bounds[0]) == (initial == 0.001)
+        last.append(bounds[-1])
+    assert 1 / 3 < last[0] / last[1] < 3
+
+
+def test_every_algorithm_that_declares_what_it_releases_is_among_those_tried() -> None:
+    tried = {one if isinstance(one := each["algorithm"], str) else one["name"] for each in ALGORITHMS}
+    declaring = set()
+    for name in algorithms:
+        kind = algorithms.resolve(name)
+        if "releases" in vars(kind):
+            declaring.add(kind)
+    refused = {algorithms.resolve(name) for name in ("coprefl", "fedbn", "fednova", "qfedavg", "qfedsgd")}
+    assert declaring - refused <= {base for name in tried for base in algorithms.resolve(name).__mro__}
 
 
 def test_a_run_adapts_its_bound_and_reports_it() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from decimal import Decimal, localcontext
 
 import dp_accounting.rdp.rdp_privacy_accountant as reference
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from rayfl.privacy.clients.without_replacement import _log_even_moments, rdp_without_replacement
+from rayfl.privacy.composition import WIDE_ORDERS
 
 ORDERS = np.array([1.5, 2, 2.25, 3, 4, 5.5, 8, 16, 32])
 
@@ -15,7 +17,8 @@ ORDERS = np.array([1.5, 2, 2.25, 3, 4, 5.5, 8, 16, 32])
 @pytest.mark.parametrize(("rate", "noise"), [(0.1, 0.5), (0.1, 2.0), (0.01, 5.0), (0.3, 1.0), (0.05, 0.3), (0.9, 1.5)])
 def test_divergences_are_those_of_dp_accounting(rate: float, noise: float) -> None:
     expected = reference._compute_rdp_sample_wor_gaussian(rate, noise, ORDERS.tolist())
-    np.testing.assert_allclose(rdp_without_replacement(rate, noise, ORDERS), expected, rtol=1e-8)
+    capped = np.minimum(expected, ORDERS / (2 * noise**2))
+    np.testing.assert_allclose(rdp_without_replacement(rate, noise, ORDERS), capped, rtol=1e-8)
 
 
 @pytest.mark.parametrize("noise", [0.05, 0.5, 2.0, 10.0, 40.0])
@@ -32,3 +35,18 @@ def test_moments_are_exact_where_differences_of_floats_cancel(noise: float) -> N
 
 def test_without_sampling_it_is_the_gaussian_mechanism() -> None:
     np.testing.assert_allclose(rdp_without_replacement(1.0, 3.0, ORDERS), ORDERS / 18)
+
+
+@pytest.mark.parametrize("noise", [1e-9, 0.01, 0.0499, 0.05, 0.2, 1.0])
+@pytest.mark.parametrize("rate", [0.01, 0.4, 0.9])
+def test_a_cohort_is_never_worse_than_all_clients(rate: float, noise: float) -> None:
+    assert (rdp_without_replacement(rate, noise, ORDERS) <= ORDERS / (2 * noise**2)).all()
+
+
+@pytest.mark.parametrize("noise", [1e-9, 1e-4, 0.0499, 0.05])
+def test_memory_does_not_grow_as_noise_shrinks(noise: float) -> None:
+    tracemalloc.start()
+    rdp_without_replacement(0.4, noise, WIDE_ORDERS)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 64 * 2**20

@@ -1,0 +1,101 @@
+"""With privacy, nothing that reads clients' data without noise ends a run or chooses its model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rayfl.callbacks.early_stopping import EarlyStopping
+from rayfl.errors import ScenarioError
+from rayfl.simulation import Result
+from tests.callbacks.scene import PLAIN, StopAt, run
+
+SAMPLES: dict[str, Any] = PLAIN | {
+    "local": {"epochs": 1, "batch_size": 4, "lr": 0.1, "dp": {"noise_multiplier": 1.0, "max_grad_norm": 1.0}}
+}
+CLIENTS: dict[str, Any] = PLAIN | {
+    "algorithm": {"name": "fedavg", "weighting": "uniform"},
+    "dp": {"level": "central", "noise_multiplier": 1.0, "clip_norm": 0.3, "delta": 0.01},
+}
+PRIVATE = pytest.mark.parametrize(("phase", "level"), [(SAMPLES, "local.dp"), (CLIENTS, "phases.N.dp")])
+PEOPLE = {"name": "tests.algorithms.scene:people"}
+POOLED = PEOPLE | {"partition": "iid", "clients": 12}
+VALIDATED = POOLED | {"validation_share": 0.2, "test_share": 0.2}
+
+
+def private(out: Path, phase: dict[str, Any], callback: Any, data: dict[str, Any], **more: Any) -> Result:
+    return run(
+        out, phases=[phase], named=[callback], data=data, model={"name": "tests.algorithms.scene:TanhNet"}, **more
+    )
+
+
+def guarantee(result: Result) -> dict[str, Any]:
+    (content,) = json.loads((result.directory / "privacy.json").read_text()).values()
+    return content  # type: ignore[no-any-return]
+
+
+REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({}, VALIDATED, "validation_accuracy"),
+    ({"metric": "client_test_loss"}, VALIDATED, "client_test_loss"),
+    ({"metric": "train_loss"}, POOLED, "train_loss"),
+    ({"metric": "test_accuracy_pooled_mean", "mode": "max"}, POOLED, "test_accuracy_pooled_mean"),
+]
+
+
+@PRIVATE
+@pytest.mark.parametrize("name", ["early_stopping", "best_model"])
+@pytest.mark.parametrize(("options", "data", "column"), REFUSED, ids=[column for _, _, column in REFUSED])
+def test_a_decision_by_clients_data_is_refused(
+    tmp_path: Path, phase: dict[str, Any], level: str, name: str, options: Any, data: Any, column: str
+) -> None:
+    with pytest.raises(ScenarioError) as error:
+        private(tmp_path, phase, {"name": name, **options}, data)
+    assert f"callbacks.0.metric: '{column}' is read from clients' data without noise, and with {level}" in str(
+        error.value
+    )
+    assert "use metric = 'test_accuracy'" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@PRIVATE
+@pytest.mark.parametrize("partition", ["natural", "shards"])
+def test_test_samples_that_clients_hold_are_theirs(
+    tmp_path: Path, phase: dict[str, Any], level: str, partition: str
+) -> None:
+    own = PEOPLE if partition == "natural" else PEOPLE | {"partition": {"name": "shards"}, "clients": 4}
+    sized = phase | {"cohort": 3, **({"dp": phase["dp"] | {"delta": 0.01}} if "dp" in phase else {})}
+    with pytest.raises(ScenarioError, match=r"callbacks\[0\].metric: 'test_loss'.*has no public test set"):
+        run(tmp_path, phases=[sized], data=own, callbacks=[EarlyStopping(metric="test_loss")])
+    assert level
+
+
+@PRIVATE
+def test_public_test_samples_may_decide_and_cost_nothing(tmp_path: Path, phase: dict[str, Any], level: str) -> None:
+    stopping = {"name": "early_stopping", "metric": "test_loss", "patience": 1, "min_delta": 100.0}
+    result = private(tmp_path, phase, stopping, VALIDATED)
+    content = guarantee(result)
+    assert "callback 'early_stopping' ended the run after round 2" in content["ended_early"]
+    assert content["ended_early"].endswith("the decision, by 'test_loss' on public samples, costs nothing")
+    private(tmp_path, phase, {"name": "best_model", "metric": "test_accuracy"}, VALIDATED)
+    assert level
+
+
+@PRIVATE
+def test_who_else_ends_a_run_is_recorded_with_what_the_guarantee_is_then(
+    tmp_path: Path, phase: dict[str, Any], level: str
+) -> None:
+    shorter = guarantee(run(tmp_path, phases=[phase | {"rounds": 2}], callbacks=[StopAt(round=2)]))
+    stopped = guarantee(run(tmp_path, phases=[phase], callbacks=[StopAt(round=2)]))
+    assert shorter["ended_early"] is None
+    assert stopped["epsilon"] == shorter["epsilon"]
+    assert "StopAt' ended the run after round 2 (as told): epsilon is that of the rounds done" in stopped["ended_early"]
+    assert "what callbacks read is not noised, and is in no account" in stopped["ended_early"]
+    assert level
+
+
+@pytest.mark.parametrize("name", ["early_stopping", "best_model"])
+def test_without_privacy_any_column_may_decide(tmp_path: Path, name: str) -> None:
+    private(tmp_path, PLAIN | {"rounds": 1}, {"name": name, "metric": "train_loss"}, VALIDATED)
