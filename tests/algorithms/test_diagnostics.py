@@ -85,7 +85,9 @@ def test_coprefls_meta_step_is_the_difference_to_the_same_round_without_it(gamma
         assert reported["meta_norm"] == pytest.approx(0.2 * (loss if gamma else variance), rel=1e-9)
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", {"name": "scaffold", "aggregation": "median"}, "ditto", "coprefl"])
+@pytest.mark.parametrize(
+    "algorithm", ["fedavg", "scaffold", {"name": "scaffold", "aggregation": "median"}, "ditto", "coprefl"]
+)
 def test_reports_change_neither_model_nor_traffic_and_are_the_same_on_any_number_of_hosts(algorithm: Any) -> None:
     own = {"scaffold": ["norms"], "coprefl": ["meta"]}
     known = ["step", "divergence", *(name for key, names in own.items() if key in str(algorithm) for name in names)]
@@ -96,7 +98,9 @@ def test_reports_change_neither_model_nor_traffic_and_are_the_same_on_any_number
         outcomes.append((model, [event.traffic for event in events if isinstance(event, RoundDone)]))
     assert np.array_equal(outcomes[0][0], outcomes[1][0])
     assert outcomes[0][1] == outcomes[1][1]
-    assert not any(key in reported for reported in scalars(algorithm) for key in ("step_norm", "divergence", "meta_norm"))
+    assert not any(
+        key in reported for reported in scalars(algorithm) for key in ("step_norm", "divergence", "meta_norm")
+    )
 
 
 def test_dittos_divergence_is_that_of_the_global_model() -> None:
