@@ -1,8 +1,8 @@
 """python -m tools.compare_starts RECORDS --reference ROW: starting points at several rounds, with intervals.
 
-RECORDS is a folder of `tools.start_records`; tables are Markdown. Every row of the grid that has all tasks and seeds is compared with the
-reference, run by run: d_ts is the difference on task t from the start of seed s. Tasks and seeds are crossed, since
-all seeds' starts meet the same tasks, so the model has both effects at random:
+RECORDS is a folder of `tools.start_records`; tables are Markdown. Every row of the grid that has all tasks and seeds is
+compared with the reference, run by run: d_ts is the difference on task t from the start of seed s. Tasks and seeds are
+crossed, since all seeds' starts meet the same tasks, so the model has both effects at random:
 
     d_ts = delta + T_t + S_s + E_ts.
 
