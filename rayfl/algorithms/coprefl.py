@@ -6,6 +6,7 @@ only at clients) and 2 (scenario II, the server holds data too).
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -13,6 +14,7 @@ import numpy as np
 from pydantic import Field, NonNegativeFloat, model_validator
 
 from rayfl.algorithms.algorithm import Round
+from rayfl.algorithms.diagnostics import norm
 from rayfl.algorithms.exchange import Answer, Answers, Asked, Exchange, Released
 from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.local_training import LocalTrainingAlgorithm
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     from rayfl.local.requests import ClientUpdate
 
 
+META = "meta"
+
+
 class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
     """w' = mean of the clients' models, trained on support; w = w' - meta_lr * gradient of L_meta at w'.
 
@@ -47,6 +52,11 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
     sizes for a participant with all else. `up_bytes_more_if_summed` reports how many bytes more the cohort would send
     if the server were to see sums alone, five model sizes. Buffers are averaged with the models; `transforms` apply to
     the models' changes.
+
+    `report = ["meta"]` compares the two steps of a round: `meta_norm` is the length of the server's, and `meta_ratio`
+    that length over the length of the clients' mean change, which is FedAvg's step on support. `meta_loss_norm` and
+    `meta_variance_norm` are the lengths of the gradients of L_meta's two terms before gamma weighs them, so both weigh
+    the same where gamma / (1 - gamma) is the second over the first.
 
     It has no client-level privacy (`phases.N.dp`): losses, gradients and their products differ in scale, and one bound
     on the norm does not fit them.
@@ -68,6 +78,7 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
     exchanges: ClassVar[int] = 2
     only_eval_models: ClassVar[tuple[EvalModel, ...] | None] = ("global", "ema")
     no_relay: ClassVar[str] = "its server's step needs the query losses of a cohort"
+    reports: ClassVar[tuple[str, ...]] = (META,)
 
     gamma: Annotated[float, Field(ge=0, le=1)] = 0.5
     meta_lr: NonNegativeFloat = 0.01
@@ -106,7 +117,8 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
                 up_if_summed=("params", "params", 1),
                 with_first_model=False,
             )
-        self.meta_update(server, answers, float(centre[0]))
+        change = mean[: server.num_params] if META in context.reports else None
+        self.meta_update(server, answers, float(centre[0]), change)
 
     def support_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
         """Trains on the client's support; answers with the weighted change."""
@@ -139,22 +151,34 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
             sums = {name: sums[name] + value if sums else value for name, value in found.items()}
         return Answer(sums=sums | {"query_sets": centre.new_full((1,), len(views))})
 
-    def meta_update(self, server: ServerState, answers: Answers, centre: float) -> None:
+    def meta_update(
+        self, server: ServerState, answers: Answers, centre: float, change: np.ndarray | None = None
+    ) -> None:
         """Steps the clients' mean by the gradient of L_meta.
 
         Args:
             server: The server's working copy, with the clients' mean as its model.
             answers: The sums over the query sets.
             centre: c.
+            change: float64 [num_params], the clients' mean change, where the step is to be compared with it.
         """
         sums, m = answers.sums, float(answers.sums["query_sets"][0])
         above = float(sums["above"][0]) / m
         variance_gradient = 2 / m * (sums["above_gradient"] - above * sums["gradient"])
         first_term = sums["gradient"] / (m if self.total == "mean" else 1)
-        server.apply_update(-self.meta_lr * (self.gamma * first_term + (1 - self.gamma) * variance_gradient))
+        step = -self.meta_lr * (self.gamma * first_term + (1 - self.gamma) * variance_gradient)
+        server.apply_update(step)
         mean = float(sums["loss"][0]) / m
         server.keep("query_loss", np.array([mean]))
         server.report(query_loss=mean, query_loss_variance=float(sums["squared"][0]) / m - above**2)
+        if change is not None:
+            length, of_change = norm(step), norm(change)
+            server.report(
+                meta_norm=length,
+                meta_ratio=length / of_change if of_change else math.nan,
+                meta_loss_norm=norm(first_term),
+                meta_variance_norm=norm(variance_gradient),
+            )
 
     def releases(self) -> Released:
         raise ScenarioError(

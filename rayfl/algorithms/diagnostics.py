@@ -69,16 +69,16 @@ class Diagnostics:
         """
         if before is not None:
             step = (server.model - before.astype(np.float64))[: server.num_params]
-            server.report(step_norm=_norm(step))
+            server.report(step_norm=norm(step))
         if not self.reads_trained:
             return
         if answers is None:
             raise RayflError(f"report = ['divergence'] {NOBODY_TRAINED}")
-        norm, square = answers.sums[NORMS] / answers.count
-        mean = _norm(answers.sums[CHANGE] / answers.count) ** 2
-        server.report(divergence=norm, divergence_ratio=square / mean if mean else math.nan)
+        length, square = answers.sums[NORMS] / answers.count
+        mean = norm(answers.sums[CHANGE] / answers.count) ** 2
+        server.report(divergence=length, divergence_ratio=square / mean if mean else math.nan)
 
 
-def _norm(values: np.ndarray) -> float:
-    """No product of BLAS, whose bits depend on its threads."""
+def norm(values: np.ndarray) -> float:
+    """The Euclidean length, by no product of BLAS, whose bits depend on its threads."""
     return math.sqrt(float(np.square(values).sum()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -65,9 +66,31 @@ def test_norms_are_those_of_what_clients_and_server_keep(name: str, kept: str, t
         assert {item.client for item in event.client_scalars} == set(cohort)
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", {"name": "scaffold", "aggregation": "median"}, "ditto"])
+@pytest.mark.parametrize("gamma", [0.0, 0.2, 1.0])
+def test_coprefls_meta_step_is_the_difference_to_the_same_round_without_it(gamma: float) -> None:
+    def model(meta_lr: float) -> Any:
+        algorithm = {"name": "coprefl", "gamma": gamma, "meta_lr": meta_lr}
+        return run_on_hosts(prepared(algorithm, one)[0], 2)[0].astype(np.float64)
+
+    one = replace(PLAIN, rounds=1)
+    stepped, mean_of_clients = model(0.2), model(0.0)
+    (reported,) = scalars({"name": "coprefl", "gamma": gamma, "meta_lr": 0.2}, "meta", setting=one)
+    length = np.linalg.norm(stepped - mean_of_clients)
+    (on_support,) = scalars({"name": "coprefl", "meta_lr": 0.0}, "step", setting=one)
+    assert reported["meta_norm"] == pytest.approx(length, rel=1e-3)
+    assert reported["meta_ratio"] == pytest.approx(length / on_support["step_norm"], rel=1e-3)
+    loss, variance = reported["meta_loss_norm"], reported["meta_variance_norm"]
+    assert 0 < variance < loss
+    if gamma in (0, 1):
+        assert reported["meta_norm"] == pytest.approx(0.2 * (loss if gamma else variance), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["fedavg", "scaffold", {"name": "scaffold", "aggregation": "median"}, "ditto", "coprefl"]
+)
 def test_reports_change_neither_model_nor_traffic_and_are_the_same_on_any_number_of_hosts(algorithm: Any) -> None:
-    known = ["step", "divergence", *(["norms"] if "scaffold" in str(algorithm) else [])]
+    own = {"scaffold": ["norms"], "coprefl": ["meta"]}
+    known = ["step", "divergence", *(name for key, names in own.items() if key in str(algorithm) for name in names)]
     assert scalars(algorithm, *known, hosts=1) == scalars(algorithm, *known, hosts=3)
     outcomes = []
     for report in ([], known):
@@ -75,7 +98,9 @@ def test_reports_change_neither_model_nor_traffic_and_are_the_same_on_any_number
         outcomes.append((model, [event.traffic for event in events if isinstance(event, RoundDone)]))
     assert np.array_equal(outcomes[0][0], outcomes[1][0])
     assert outcomes[0][1] == outcomes[1][1]
-    assert scalars(algorithm) == [{}] * PLAIN.rounds
+    assert not any(
+        key in reported for reported in scalars(algorithm) for key in ("step_norm", "divergence", "meta_norm")
+    )
 
 
 def test_dittos_divergence_is_that_of_the_global_model() -> None:

@@ -57,7 +57,7 @@ def test_the_worst_clients_are_the_highest_where_lower_is_better() -> None:
 def test_corrected_variance_leaves_out_what_test_sets_of_this_size_are_expected_to_add() -> None:
     accuracies, samples = [0.5, 0.75, 1.0], [2, 4, 10]
     spread = (0.25**2 + 0.25**2) / 3
-    added = (0.5 * 0.5 / 1 + 0.75 * 0.25 / 3 + 0) / 3
+    added = 2 / 3 * (0.5 * 0.5 / 1 + 0.75 * 0.25 / 3 + 0) / 3
     found = over_clients("variance_corrected", accuracies, samples, higher_is_better=True)
     assert found == pytest.approx(spread - added, abs=1e-16)
     assert found < 0, "an estimate of little spread may be negative"
@@ -65,8 +65,21 @@ def test_corrected_variance_leaves_out_what_test_sets_of_this_size_are_expected_
 
 def test_clients_with_one_test_sample_are_in_the_variance_and_not_in_its_correction() -> None:
     found = over_clients("variance_corrected", [1.0, 0.5, 0.0], [1, 5, 1], higher_is_better=True)
-    assert found == pytest.approx(0.5 / 3 - 0.5 * 0.5 / 4, abs=1e-16)
+    assert found == pytest.approx(0.5 / 3 - 2 / 3 * 0.5 * 0.5 / 4, abs=1e-16)
     assert math.isnan(over_clients("variance_corrected", [1.0, 0.0], [1, 1], higher_is_better=True))
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.15])
+def test_corrected_variance_of_few_clients_is_their_true_variance_on_average(spread: float) -> None:
+    rng, clients, repetitions = np.random.default_rng(7), 5, 20_000
+    true = 0.7 + spread * np.array([-1, -0.5, 0, 0.5, 1])
+    samples = np.array([20, 10, 15, 30, 8])
+    found = [
+        over_clients("variance_corrected", row.tolist(), samples.tolist(), higher_is_better=True)
+        for row in rng.binomial(samples, true, (repetitions, clients)) / samples
+    ]
+    error = 3 * np.std(found) / np.sqrt(repetitions)
+    assert abs(np.mean(found) - np.var(true)) < error < np.mean(true * (1 - true) / samples) / clients
 
 
 def test_corrected_variance_of_equally_good_clients_is_about_zero_on_average() -> None:

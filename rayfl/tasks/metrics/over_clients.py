@@ -35,19 +35,21 @@ def mean_of_worst(values: Sequence[float], one_in: int, higher_is_better: bool =
 
 
 def sampling_variance(accuracies: Sequence[float], samples: Sequence[int]) -> float:
-    """What small test sets alone are expected to add to the variance over clients: the mean of p (1 - p) / (n - 1).
+    """What small test sets alone are expected to add to the variance over K clients.
+
+    It is (1 - 1 / K) times the mean of p (1 - p) / (n - 1).
 
     A client's accuracy p on n test samples has the variance P (1 - P) / n around its true accuracy P, of which
-    p (1 - p) / (n - 1) is an unbiased estimate. A client with one test sample has no such estimate and is left out of
-    this mean; NaN if all clients are. (Of K equally good clients the population variance is (K - 1) / K of this on
-    average, so subtracting it makes few clients look slightly too even.)
+    p (1 - p) / (n - 1) is an unbiased estimate. The mean over the K clients moves with the noise too, so the population
+    variance grows by (1 - 1 / K) of their mean. A client with one test sample has no such estimate and is left out of
+    this mean; NaN if all clients are.
 
     Args:
         accuracies: One per client: means of 0 or 1 per sample.
         samples: Test samples of each client.
     """
     known = [p * (1 - p) / (n - 1) for p, n in zip(accuracies, samples, strict=True) if n > 1]
-    return mean(known) if known else math.nan
+    return (1 - 1 / len(accuracies)) * mean(known) if known else math.nan
 
 
 def over_clients(statistic: str, values: Sequence[float], samples: Sequence[int], higher_is_better: bool) -> float:

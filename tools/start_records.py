@@ -1,0 +1,76 @@
+"""python -m tools.start_records GRID FOLDER: what a grid of starting points measured, in two small files.
+
+GRID is a grid's folder. `rounds.parquet` has a row for each run and evaluated round, `pretraining.parquet` one for each
+evaluated round of every start, with what `phases.N.report` asked for. Runs that did not finish are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rayfl.grid.schema import folder_name
+
+KEYS = ("row", "column", "seed", "task")
+LEFT_OUT = ("seconds", "bytes", "transfers")
+"""Beginnings of columns that are not about models."""
+
+
+def runs(grid: Path) -> Iterator[tuple[dict[str, Any], Path]]:
+    """Every finished run's row, column, seed and task, with its folder."""
+    for run in pq.read_table(grid / "table.parquet").to_pylist():
+        if run["status"] == "finished":
+            key = {name: run[name] for name in KEYS}
+            folder = grid / folder_name(run["row"]) / folder_name(run["column"]) / f"seed_{run['seed']}"
+            yield key, folder if run["task"] is None else folder / f"task_{run['task']}"
+
+
+def records(grid: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The rows of both files.
+
+    Args:
+        grid: The grid's folder.
+    """
+    rounds: list[dict[str, Any]] = []
+    pretraining: list[dict[str, Any]] = []
+    known: set[tuple[str, str, int]] = set()
+    for key, folder in runs(grid):
+        rounds += [key | line for line in _lines(folder)]
+        start = json.loads((folder / "environment.json").read_text(encoding="utf-8")).get("start")
+        of_start = key["row"], key["column"], key["seed"]
+        if start is not None and of_start not in known:
+            known.add(of_start)
+            key = {name: key[name] for name in KEYS if name != "task"}
+            # the grid may have been moved since
+            pretraining += [key | line for line in _lines(grid / "starts" / Path(start["path"]).name)]
+    return rounds, pretraining
+
+
+def _lines(folder: Path) -> Iterator[dict[str, Any]]:
+    for text in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+        yield {name: value for name, value in json.loads(text).items() if not name.startswith(LEFT_OUT)}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Writes both files."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("grid", type=Path, metavar="GRID", help="a grid's folder")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the files go, made if need be")
+    options = parser.parse_args(arguments)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    for name, rows in zip(("rounds", "pretraining"), records(options.grid), strict=True):
+        if rows:
+            columns = dict.fromkeys(column for row in rows for column in row)
+            table = pa.table({column: [row.get(column) for row in rows] for column in columns})
+            pq.write_table(table, options.folder / f"{name}.parquet", compression="zstd")
+        print(f"{name}: {len(rows)} rows")
+
+
+if __name__ == "__main__":
+    main()
