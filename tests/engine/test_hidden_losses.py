@@ -10,14 +10,13 @@ import torch
 
 from rayfl.algorithms.exchange import Answer
 from rayfl.algorithms.fedavg import FedAvg
-from rayfl.config.privacy import SampleDP
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
-from rayfl.engine.executors.private import _bounded
 from rayfl.engine.job import Job
 from rayfl.errors import ClientError
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate
 from rayfl.planning.events import RoundDone
+from rayfl.privacy.samples.released_sums import bounded
 from tests.engine.scenes import prepared, run_on_hosts
 
 PEOPLE = {"data": {"name": "tests.algorithms.scene:people"}, "model": {"name": "tests.algorithms.scene:TanhNet"}}
@@ -114,6 +113,5 @@ def test_a_single_infinite_loss_does_not_end_a_private_run(algorithm: Any) -> No
 
 
 def test_a_loss_that_is_not_a_number_counts_as_the_largest() -> None:
-    dp = SampleDP(noise_multiplier=1.0, max_grad_norm=1.0, max_loss=4.0)
     losses = torch.tensor([float("nan"), float("inf"), -float("inf"), 3.0, 5.0, -1.0])
-    assert float(_bounded(losses, dp)) == 4.0 + 4.0 + 0.0 + 3.0 + 4.0 + 0.0
+    assert float(bounded(losses, 4.0).sum()) == 4.0 + 4.0 + 0.0 + 3.0 + 4.0 + 0.0

@@ -44,7 +44,8 @@ def reachable(outputs: np.ndarray, contribution: float) -> np.ndarray:
     for _ in range(4):
         up, down = np.nextafter(up, np.float32(np.inf)), np.nextafter(down, np.float32(-np.inf))
         tried += [up, down]
-    return np.any([np.float32(contribution) + value == outputs for value in tried], axis=0)
+    found: np.ndarray = np.any([np.float32(contribution) + value == outputs for value in tried], axis=0)
+    return found
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import torch
 from scipy.stats import binom
 
 from rayfl.privacy import noise
-from rayfl.privacy.samples import per_sample
+from rayfl.privacy.samples import released_sums
 from tools.audit_privacy import audited_run, coins, lower_bound, p_value
 
 CANARIES = 1000
@@ -39,7 +39,7 @@ def test_a_run_that_does_not_clip_is_found_out(tmp_path: Path, monkeypatch: pyte
     def no_clipping(norms: torch.Tensor, bound: float) -> torch.Tensor:
         return torch.full_like(norms, bound if math.isfinite(bound) else 1.0)
 
-    monkeypatch.setattr(per_sample, "clipping_factors", no_clipping)
+    monkeypatch.setattr(released_sums, "clipping_factors", no_clipping)
     bound, accounted = bound_and_account(tmp_path)
     assert bound > accounted
 

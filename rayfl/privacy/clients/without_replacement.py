@@ -49,8 +49,9 @@ def rdp_without_replacement(rate: float, noise_multiplier: float, orders: np.nda
     lower = np.floor(orders).astype(np.int64)
     upper = np.ceil(orders).astype(np.int64)
     share = orders - lower
-    bound: np.ndarray = ((1 - share) * log_moments[lower] + share * log_moments[upper]) / (orders - 1)
-    return np.minimum(bound, unsampled)
+    bound = ((1 - share) * log_moments[lower] + share * log_moments[upper]) / (orders - 1)
+    capped: np.ndarray = np.minimum(bound, unsampled)
+    return capped
 
 
 def _log_moments(rate: float, sigma: float, largest: int) -> np.ndarray:
