@@ -51,7 +51,9 @@ class Rings(Schedule):
     def submit(self, index: RoundIndex) -> Generator[Event, None, SubmittedRound]:
         """Submits all rings at once; nothing waits here, since references stand for what is yet to come."""
         cohort = [participant.client for participant in self.draw(index)]
-        hosts, server, rings = len(self.backend.hosts), self.backend.server, rings_of(self.plan)
+        if not cohort:  # a privacy budget may leave fewer than the phase asks for, down to nobody
+            return self.idle(index)
+        hosts, server, rings = len(self.backend.hosts), self.backend.server, min(rings_of(self.plan), len(cohort))
         start, ends, weights, assignments, reports = server.call("model_for", index.phase), [], [], [], []
         for ring in range(rings):
             clients = cohort[ring * len(cohort) // rings : (ring + 1) * len(cohort) // rings]

@@ -42,7 +42,8 @@ class SampleDP(Section):
         delta: Of the (epsilon, delta) guarantee.
         max_epsilon: With `noise_multiplier`: a client whose next update would take its epsilon above this no longer
             takes part (`when_spent`). Needs `accountant = "rdp"`, which can be asked before every update.
-        when_spent: `leave_out`: such a client is left out of cohorts; `stop`: the run ends before that round.
+        when_spent: `leave_out`: such a client is left out of cohorts, which may leave a round without participants; the
+            phase ends once no client that it may draw can afford an update. `stop`: the run ends before that round.
         secure: Draws noise and batches from the operating system's cryptographic source, so that no run can be
             repeated, and adds the noise exactly (`rayfl.privacy.lattice`). Otherwise they come from the scenario's
             seed, and the guarantee holds only against those who do not know it, nor look at single bits.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from rayfl.data.pools import pool_number
 from rayfl.errors import RayflError
 from rayfl.local.spending import Mechanism, PrivacyAccounts, Spending, SpendingByClient, by_client_in_total
+from rayfl.planning.cohort import candidates
 from rayfl.planning.phase_plan import PhasePlan
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.update_report import UpdateReport
@@ -25,17 +26,14 @@ class Admission:
     Attributes:
         cohort: Those whose budget allows it, in the order drawn.
         left_out: The others.
-        stops: Why the run ends before this round, empty if it does not.
+        ends: Why the phase ends before this round, empty if it does not.
+        ends_run: Whether the run ends with it.
     """
 
     cohort: Sequence[int]
     left_out: tuple[int, ...] = ()
-    stops: str = ""
-
-    @property
-    def ends_phase(self) -> bool:
-        """Whether nobody can take part any more; a cohort that was drawn empty ends nothing."""
-        return bool(self.stops) or bool(self.left_out and not self.cohort)
+    ends: str = ""
+    ends_run: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,14 +89,13 @@ class PrivacyBudget:
         updates = {client: with_noise(accesses[client], dp.noise_multiplier) for client in cohort}
         admitted = [client for client in cohort if self._fits(filter, index, client, updates[client])]
         left_out = tuple(client for client in cohort if client not in set(admitted))
+        limit = f"local.dp.max_epsilon = {dp.max_epsilon:g}"
         if left_out and dp.when_spent == "stop":
-            return Admission(
-                (), left_out,
-                f"an update of {_named(left_out)} would exceed local.dp.max_epsilon = {dp.max_epsilon:g}",
-            )  # fmt: skip
-        if admitted:
-            self._under_way[index.round] = {client: updates[client] for client in admitted}
-            self._left_out_of[index.round] = left_out
+            return Admission((), left_out, f"an update of {_named(left_out)} would exceed {limit}", ends_run=True)
+        if left_out and not admitted and not self._anybody_fits(filter, index, dp.noise_multiplier):
+            return Admission((), left_out, f"an update of any client would exceed {limit}")
+        self._under_way[index.round] = {client: updates[client] for client in admitted}
+        self._left_out_of[index.round] = left_out
         return Admission(admitted, left_out)
 
     def commit(self, index: RoundIndex, reports: Iterable[UpdateReport]) -> SpendingByClient:
@@ -125,6 +122,14 @@ class PrivacyBudget:
         """Remembers who was left out of a round that is not run, and returns them."""
         self._left_out.update(clients)
         return clients
+
+    def _anybody_fits(self, filter: RenyiFilter, index: RoundIndex, noise_multiplier: float) -> bool:
+        """Whether any client that later rounds may draw can afford an update."""
+        planned, number = self._planned[index.phase], len(self._populations[index.phase].sizes)
+        return any(
+            self._fits(filter, index, client, with_noise(planned.at_least(client), noise_multiplier))
+            for client in candidates(self._phases[index.phase], number)
+        )
 
     def _fits(self, filter: RenyiFilter, index: RoundIndex, client: int, update: Spending) -> bool:
         population = self._populations[index.phase]

@@ -189,7 +189,7 @@ class Scheduler:
     def _schedule(self, plan: PhasePlan, under_way: deque[_UnderWay]) -> Schedule:
         def draw(index: RoundIndex) -> Sequence[int]:
             admission = self._budget.admit(index, self._sampling.draw(index))
-            if admission.ends_phase:
+            if admission.ends:
                 raise NobodyLeftError(admission)
             return admission.cohort
 
@@ -264,10 +264,9 @@ class Scheduler:
             model = self._backend.server.call("model_after", reached)
             self._evaluate(reached, model)
             yield from self._evaluations.collect(left=0)
-        self._stopped = bool(admission.stops)
+        self._stopped = admission.ends_run
         left_out = () if self._stopped else self._budget.leave_out(admission.left_out)
-        reason = admission.stops or "no client of the next cohort has budget left (local.dp.max_epsilon)"
-        yield BudgetSpent(plan.phase.name, index.round, reason, self._stopped, left_out)
+        yield BudgetSpent(plan.phase.name, index.round, admission.ends, self._stopped, left_out)
 
     def _commit(
         self, done: SubmittedRound, reports: Sequence[UpdateReport]

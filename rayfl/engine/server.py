@@ -131,6 +131,10 @@ class Server:
         state.model, state.eval_model = weighted_mean(weights, models), None
         self._waiting[round_index.round] = (round_index, state)
 
+    def keep(self, round_index: RoundIndex) -> None:
+        """Lets a round in which nobody takes part leave everything as it is."""
+        self._waiting[round_index.round] = (round_index, self._staged(round_index, *self._latest()))
+
     def commit(self, round_index: RoundIndex, open_rounds: Collection[int] = ()) -> None:
         """Keeps the state that the round left, now that it is over.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -76,6 +77,16 @@ def cohort_sizes(phase: Phase, num_clients: int) -> tuple[int, int]:
     # the small number keeps 0.29 * 100 = 28.999... at 29
     size = cohort if isinstance(cohort, int) else max(1, math.floor(cohort * num_clients + 1e-9))
     return size, size
+
+
+def candidates(phase: Phase, num_clients: int) -> Iterable[int]:
+    """Whoever may be drawn in a round of a phase."""
+    cohort = phase.settings.cohort
+    if isinstance(cohort, Explicit):
+        return sorted({client for clients in cohort.explicit for client in clients})
+    if isinstance(cohort, Pooled):
+        return [pool_number(cohort.pool, num_clients)]
+    return range(num_clients)
 
 
 def expected_cohort_size(phase: Phase, num_clients: int) -> float:

@@ -77,20 +77,66 @@ def test_whoever_has_no_budget_left_for_an_update_is_left_out_and_nobody_else(le
     assert left_out > 3
 
 
-def test_a_phase_whose_next_cohort_has_no_budget_left_ends_evaluated_and_the_next_one_follows(
-    leaving_out: Job,
-) -> None:
+def test_a_phase_whose_clients_have_no_budget_left_ends_evaluated_and_the_next_one_follows(leaving_out: Job) -> None:
     scenario = leaving_out.scenario.model_copy(
         update={"evaluation": leaving_out.scenario.evaluation.model_copy(update={"every": 100})}
     )
     _, events = run_on_hosts(replace(leaving_out, scenario=scenario), 1)
     (ended,) = cut_short(events)
     assert (ended.phase, ended.ends_run) == ("parallel", False)
-    assert "no client of the next cohort has budget left (local.dp.max_epsilon)" in ended.reason
+    assert ended.reason == "an update of any client would exceed local.dp.max_epsilon = 25"
     assert len(ended.left_out) == 3
     done = [event.round for event in rounds(events)]
     assert done == [*range(1, ended.round), 34, 35]
     assert [event.round for event in events if isinstance(event, Evaluated)] == [3, ended.round - 1, 35]
+
+
+@pytest.mark.parametrize("hosts", [1, 3])
+@pytest.mark.parametrize(
+    ("schedule", "keeping"),
+    [("parallel", {}), ("parallel", {"transforms": [{"name": "top_k", "share": 0.3}]}), ("relay", {})],
+    ids=["parallel", "parallel with client states", "relay"],
+)
+def test_a_cohort_without_budget_is_a_round_without_participants_while_others_can_afford_an_update(
+    schedule: str, hosts: int, keeping: dict[str, Any]
+) -> None:
+    """Client 0 is drawn twice as often as client 1, and its budget spent first."""
+    turns = phase("turns", 40, schedule, cohort={"explicit": [[0], [0], [1]]}, local=budget(), **keeping)
+    scheduler, _ = cast(job(turns, AFTER | keeping, evaluation={"every": 1}), hosts)
+    events = list(scheduler.run())
+    (ended,) = cut_short(events)
+    by_round = {event.round: event for event in rounds(events)}
+    scores = {event.round: event.scores for event in events if isinstance(event, Evaluated)}
+    of_turns = [done for done in by_round.values() if done.phase == "turns"]
+    updates = Counter(client for done in of_turns for client in done.spent)
+    assert sorted(updates) == [0, 1]
+    for client, spent in spent_in(list(of_turns)).items():
+        one_more = Counter({mechanism: times // updates[client] for mechanism, times in spent.items()})
+        assert ACCOUNTANT.epsilon(spent) <= BUDGET < ACCOUNTANT.epsilon(spent + one_more)
+    idle = [done for done in of_turns if not done.client_updates]
+    assert updates[1] > idle[0].round // 3
+    assert ended.round == 3 * updates[1] + 1
+    for done in idle:
+        assert (done.left_out, dict(done.spent), done.steps, done.scalars) == ((0,), {}, 0, {"left_out": 1.0})
+        assert np.isnan(done.train_loss)
+        assert scores[done.round] == scores[done.round - 1]
+        assert done.traffic == by_round[done.round - 1].traffic
+    assert len(by_round) - len(of_turns) == AFTER["rounds"]
+
+
+@pytest.mark.parametrize("eval_model", ["global", "average", "ema"])
+@pytest.mark.parametrize("algorithm", ["scaffold", {"name": "fedadam", "lr": 0.1}], ids=str)
+def test_a_phase_may_begin_with_rounds_without_participants(algorithm: Any, eval_model: str) -> None:
+    """Client 0 is spent before; what the server keeps begins with the first round in which somebody takes part."""
+
+    def turns(*clients: int) -> dict[str, Any]:
+        cohorts = {"explicit": [[client] for client in clients]}
+        return phase("p", len(clients), cohort=cohorts, algorithm=algorithm, eval_model=eval_model, local=budget())
+
+    spending = phase("spending", 12, "relay", cohort={"explicit": [[0]]}, local=budget())
+    model, events = run_on_hosts(job(spending, turns(0, 0, 1, 0, 1)), 1)
+    assert [done.client_updates for done in rounds(events) if done.phase == "p"] == [0, 0, 1, 0, 1]
+    assert np.isfinite(model).all()
 
 
 def test_a_run_can_stop_instead_before_the_first_update_that_would_exceed_it() -> None:

@@ -201,7 +201,9 @@ def test_clients_cost_what_dp_accounting_says_whatever_hides_their_samples(case:
     together = RdpAccountant(neighboring_relation=REPLACE)
     together.compose(GaussianDpEvent(hop / 2), most)
     together.compose(SampledWithoutReplacementDpEvent(12, 4, GaussianDpEvent(noise / 2)), 3)
-    assert said["epsilon"] == pytest.approx(together.get_epsilon(DELTA), rel=0.01)
+    known = PLDAccountant(ADD).compose(GaussianDpEvent(hop / 2), most).compose(GaussianDpEvent(noise / 2), 3)
+    least = min(together.get_epsilon(DELTA), known.get_epsilon(DELTA))  # if all took part, it would be the latter
+    assert said["epsilon"] == pytest.approx(least, rel=0.01)
 
 
 @pytest.mark.slow

@@ -25,6 +25,8 @@ class Parallel(Schedule):
     def submit(self, index: RoundIndex) -> Generator[Event, None, SubmittedRound]:
         """See `Schedule.submit`."""
         cohort = [participant.client for participant in self.draw(index)]
+        if not cohort and not self.plan.phase.hides_cohort:
+            return self.idle(index)
         server, hosts = self.backend.server, self.backend.hosts
         shares = self._assign(cohort)
         assignments = [(host, [client for group in groups for client in group]) for host, groups in shares]

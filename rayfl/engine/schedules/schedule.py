@@ -54,7 +54,8 @@ class ScheduleContext:
         scenario: What runs.
         backend: Hosts and server.
         sizes: [clients] training samples of each client.
-        draw: Draws the cohort of a round, without those whose privacy budget is spent; once a round, in order.
+        draw: Draws the cohort of a round, without those whose privacy budget is spent, which may leave nobody; once a
+            round, in order.
         committed: For those of some clients that keep a state, the last committed round that left it.
         settled: Where rounds settle one by one, waits for the earlier ones; to be called before any waiting.
     """
@@ -133,8 +134,15 @@ class Schedule(ABC):
         """Goes on from a snapshot, with a server that was restored and before any round is submitted."""
 
     def draw(self, index: RoundIndex) -> Sequence[Participant]:
-        """Draws who takes part in a round; to be called once a round, in order."""
+        """Draws who takes part in a round; to be called once a round, in order.
+
+        Fewer than the phase asks for, down to nobody (`idle`), where `local.dp.max_epsilon` leaves clients out.
+        """
         return self.participation.of(index, self._context.draw(index))
+
+    def idle(self, index: RoundIndex) -> SubmittedRound:
+        """Submits a round in which nobody takes part, and which leaves the server's model and state as they are."""
+        return SubmittedRound(index, [], [], [Call(self.backend.server.call("keep", index), "server: idle round")])
 
     def answer(self, host: int, index: RoundIndex, groups: Sequence[Sequence[int]], exchange: Ref) -> tuple[Ref, Call]:
         """Submits the answers of groups of clients to an exchange; returns their sum, and the call that reports."""
