@@ -87,6 +87,12 @@ def _check_clients_at_once(scenario: Scenario, plans: Sequence[PhasePlan]) -> No
             f"numerics.clients_at_once: {at_once} has no effect, since relays, central training and local.dp train "
             "one client after the other; leave it out"
         )
+    for plan in plans:
+        if at_once > 1 and (dp := plan.phase.settings.dp) and dp.secure:
+            raise ScenarioError(
+                f"numerics.clients_at_once: the last bits of clients that train at once depend on who else does, which "
+                f"phases.{plan.phase.name}.dp.secure rules out; leave it out"
+            )
 
 
 def _check_hosts(scenario: Scenario, plan: PhasePlan, where: str) -> None:

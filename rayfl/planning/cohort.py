@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-import secrets
 from collections.abc import Iterable
+from fractions import Fraction
 
 import numpy as np
 
+from rayfl import system_random
 from rayfl.algorithms.building import build_sampler
 from rayfl.config.cohort import Bernoulli, BySampler, BySize, Explicit, Pooled
 from rayfl.config.phase import Phase
@@ -131,11 +132,9 @@ def cohort_of(
     Returns:
         Ids of distinct clients, at least one unless `dp` hides who takes part.
     """
+    if drawn_in_secret(phase, len(sizes)):  # a public seed would tell who takes part
+        return _drawn_in_secret(phase, len(sizes))
     rng = stream(seed, "cohort", round_index.phase, round_index.round)
-    if drawn_in_secret(phase, len(sizes)):
-        rng = np.random.Generator(
-            np.random.Philox(key=secrets.randbits(128))
-        )  # a public seed would tell who takes part
     clients = in_order(phase, _drawn(phase, rng, round_index, sizes))
     if phase.settings.order == "no_repeat" and clients[0] == previous:
         if len(clients) > 1:
@@ -146,6 +145,17 @@ def cohort_of(
             weights = _shares(sizes[others]) if isinstance(phase.settings.cohort, BySize) else None
             clients = [int(rng.choice(others, p=weights))]
     return clients
+
+
+def _drawn_in_secret(phase: Phase, num_clients: int) -> list[int]:
+    cohort = phase.settings.cohort
+    if isinstance(cohort, Bernoulli):
+        joined = np.flatnonzero(system_random.chosen(num_clients, Fraction(cohort.bernoulli)))
+        drawn = joined[system_random.permutation(len(joined))]
+    else:
+        size, _ = cohort_sizes(phase, num_clients)
+        drawn = system_random.permutation(num_clients)[:size]
+    return in_order(phase, drawn.tolist())
 
 
 def in_order(phase: Phase, clients: list[int]) -> list[int]:

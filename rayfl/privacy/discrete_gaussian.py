@@ -20,6 +20,8 @@ from math import isqrt
 
 import numpy as np
 
+from rayfl.system_random import below, uniform
+
 SIGMA_BITS = 22
 """By default sigma is 2^22."""
 
@@ -49,7 +51,7 @@ def discrete_gaussian(size: int, sigma_bits: int = SIGMA_BITS) -> np.ndarray:
 def _tried(size: int, sigma_bits: int) -> np.ndarray:
     """What is kept of this many tries: about 0.71 of them."""
     k = _half_normal(size)
-    drawn = _uniform(size, sigma_bits + 1)
+    drawn = uniform(size, sigma_bits + 1)
     negative, j = drawn >> sigma_bits == 1, drawn & (2**sigma_bits - 1)
     kept = _decays(j * j, 2 * sigma_bits + 1) & ~(negative & (k == 0) & (j == 0))  # zero has one sign
     left = np.where(kept, k, 0)
@@ -85,7 +87,7 @@ def _less(numerators: np.ndarray, bits: int) -> np.ndarray:
     """
     left = max(bits - 16, 0)
     tops = numerators >> left
-    drawn = _uniform(len(numerators), bits - left)
+    drawn = uniform(len(numerators), bits - left)
     less: np.ndarray = drawn < tops
     if left and len(ties := np.flatnonzero(drawn == tops)):
         less[ties] = _less(numerators[ties] & (2**left - 1), left)
@@ -94,7 +96,7 @@ def _less(numerators: np.ndarray, bits: int) -> np.ndarray:
 
 def _half_normal(size: int) -> np.ndarray:
     """[size] int64 k, of probability proportional to exp(-k^2 / 2) for k >= 0."""
-    drawn = _uniform(size, 16)
+    drawn = uniform(size, 16)
     found: np.ndarray = _first_bits()[drawn]
     for place in np.flatnonzero(found == UNDECIDED):
         number, bits = int(drawn[place]), 16
@@ -125,21 +127,3 @@ def _thresholds(bits: int) -> list[int]:
         context.prec = bits // 3 + 30
         weights = [(Decimal(-k * k) / 2).exp() for k in range(isqrt(2 * bits) + 4)]
         return [int(sum_ / sum(weights) * 2**bits) for sum_ in accumulate(weights)]
-
-
-def below(bound: int, size: int) -> np.ndarray:
-    """[size] int64, uniform in [0, bound), from the operating system's cryptographic source; 0 < bound < 2^63."""
-    bits = (bound - 1).bit_length()
-    drawn = _uniform(size, bits)
-    while len(beyond := np.flatnonzero(drawn >= bound)):
-        drawn[beyond] = _uniform(len(beyond), bits)
-    return drawn
-
-
-def _uniform(size: int, bits: int) -> np.ndarray:
-    """[size] int64, uniform in [0, 2^bits), for at most 63 bits."""
-    if not bits:
-        return np.zeros(size, np.int64)
-    width = next(width for width in (8, 16, 32, 64) if bits <= width)
-    drawn = np.frombuffer(os.urandom(size * width // 8), f"u{width // 8}")
-    return (drawn >> (width - bits)).astype(np.int64)

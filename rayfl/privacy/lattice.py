@@ -56,7 +56,12 @@ class Lattice:
 
         Returns:
             [n, values] integers in float64. They may be used of contributions alone that `admits` in whole.
+
+        Raises:
+            ScenarioError: The bound is so small that a step is 0.
         """
+        if not self.step:
+            raise ScenarioError(f"secure: a bound of {self.bound:g} leaves no steps of any size; give a larger one")
         factors = (self.largest_norm * ROUNDING / norms).clamp(max=1 / self.step)
         return (values * factors.unsqueeze(1)).trunc_().double()
 

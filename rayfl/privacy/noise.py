@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
+from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
 
-from rayfl.privacy.discrete_gaussian import below
+from rayfl import system_random
 
 
 class Randomness(Protocol):
@@ -44,8 +44,8 @@ class Secure:
 
     def chosen(self, size: int, expected: int) -> np.ndarray:
         """See `Randomness.chosen`."""
-        return below(size, size) < expected
+        return system_random.chosen(size, Fraction(expected, size))
 
     def permutation(self, size: int) -> np.ndarray:
-        """See `Randomness.permutation`; of 64-bit keys, the chance that two are equal aside."""
-        return np.argsort(np.frombuffer(os.urandom(8 * size), np.uint64))
+        """See `Randomness.permutation`."""
+        return system_random.permutation(size)

@@ -17,7 +17,7 @@ from rayfl.data.batches import BatchSource
 from rayfl.engine.initial_model import build_network
 from rayfl.engine.job import Job
 from rayfl.errors import ClientError
-from rayfl.local.context import ClientContext
+from rayfl.local.context import ClientContext, ClientStreams
 from rayfl.local.data_view import DataView
 from rayfl.local.requests import ClientUpdate, Gradient, HessianVectorProduct, LocalTraining
 from rayfl.local.spending import Mechanism
@@ -237,11 +237,32 @@ def test_noise_follows_a_relay_into_a_parallel_phase() -> None:
 
 def test_secure_noise_and_batches_never_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
     local = {"epochs": 1, "batch_size": 4, "lr": 0.1}
-    first, second = (trained(job({**DP, "secure": True}, local)) for _ in range(2))
+    secure = {**DP, "secure": True, "physical_batch_size": 1}
+    first, second = (trained(job(secure, local)) for _ in range(2))
     assert not np.array_equal(first, second)
     monkeypatch.setattr("rayfl.privacy.samples.released_sums.discrete_gaussian", lambda size: np.zeros(size, np.int64))
-    drawn = [trained(job({**DP, "secure": True}, local)) for _ in range(2)]
+    drawn = [trained(job(secure, local)) for _ in range(2)]
     assert np.abs(drawn[0] - drawn[1]).max() > 1e-4  # not the noise: the batches
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_who_is_drawn_changes_no_draw_of_the_others_where_noise_is_secure(
+    secure: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Augmentations and dropout by the seed, one after the other, would tell the others' gradients who came before."""
+    asked = set[str]()
+    for name in ("numpy", "torch_seed"):
+        found = getattr(ClientStreams, name)
+
+        def drawn(self: ClientStreams, purpose: str, request: int = 0, found: Any = found) -> Any:
+            asked.add(purpose)
+            return found(self, purpose, request)
+
+        monkeypatch.setattr(ClientStreams, name, drawn)
+    dp = {**DP, "secure": secure, "physical_batch_size": 1}
+    trained(job(dp, {"epochs": 1, "batch_size": 4, "lr": 0.1}))
+    of_samples = {"augment", "dp batches", "dp noise", "model"}
+    assert asked & of_samples == (set() if secure else of_samples)
 
 
 @pytest.mark.parametrize("optimizer_name", ["adam", "adamw", "rmsprop", "muon"])

@@ -31,6 +31,23 @@ def at(round: int) -> RoundIndex:
     return RoundIndex(phase=0, round=round, round_in_phase=round)
 
 
+@pytest.mark.parametrize("cohort", [{"bernoulli": 0.25}, 3])
+def test_secret_cohorts_are_drawn_evenly_and_never_from_the_seed(cohort: Any) -> None:
+    dp = {"level": "central", "noise_multiplier": 1.0, "clip_norm": 1.0, "delta": 0.01, "secure": True}
+    hidden: Phase = TypeAdapter(Phase).validate_python(
+        {"name": "p", "schedule": "parallel", "rounds": 1, "cohort": cohort, "dp": dp}
+    )
+    drawn = [cohort_of(hidden, 1, at(1), alike(12)) for _ in range(4000)]
+    assert all(len(set(clients)) == len(clients) for clients in drawn)
+    if cohort == 3:
+        assert {len(clients) for clients in drawn} == {3}
+    else:
+        assert min(map(len, drawn)) == 0
+    first, anywhere = (Counter(client for c in drawn for client in c[:last]) for last in (1, 12))
+    for counts, chance in ((anywhere, 0.25), (first, sum(map(bool, drawn)) / 4000 / 12)):
+        assert all(abs(counts[client] - 4000 * chance) < 6 * (4000 * chance) ** 0.5 for client in range(12))
+
+
 @given(st.integers(1, 40), st.integers(0, 2**32), st.integers(1, 1000))
 def test_a_fixed_number_of_distinct_clients_depends_on_seed_and_round_alone(size: int, seed: int, round: int) -> None:
     cohort = cohort_of(phase(size), seed, at(round), alike(40))

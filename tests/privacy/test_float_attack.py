@@ -65,8 +65,10 @@ def test_noise_in_floating_point_proves_canaries_absent(tmp_path: Path, contribu
 
 def test_secure_noise_proves_nothing(tmp_path: Path, contribution: float) -> None:
     outputs, left_in = released(tmp_path, noise_multiplier=1.0, secure=True), coins(CANARIES, SEED)
-    assert not (~reachable(outputs, contribution)).any()
-    assert not (~reachable(outputs, 0.0)).any()
+    held = outputs[np.abs(outputs) < 2]  # beyond, noise need not fit float32, whatever it is added to
+    assert len(held) > 0.8 * CANARIES
+    assert reachable(held, contribution).all()
+    assert reachable(held, 0.0).all()
     # nor do the integers themselves: those of both kinds of canary fall into all classes alike
     lattice = Lattice(1.0, 1.0)
     steps = np.rint(outputs / lattice.step).astype(np.int64)

@@ -6,14 +6,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from dp_accounting import DpEvent, GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent
 from dp_accounting import SampledWithoutReplacementDpEvent as Fixed
 from dp_accounting.rdp import RdpAccountant
+from torch import nn
 
+from rayfl.algorithms.exchange import Answer
 from rayfl.errors import ScenarioError
+from rayfl.local.context import ClientStreams
 from rayfl.local.spending import Mechanism
 from rayfl.privacy.clients.accounting import Release, epsilon_of
+from rayfl.privacy.clients.answers import hide_answer
 from rayfl.privacy.composition import LATTICE_ORDERS, history
+from rayfl.privacy.lattice import Lattice
 from rayfl.privacy.samples.accounting import Accountant
 from rayfl.privacy.samples.rdp import epsilons_by_rdp, orders_of
 from rayfl.privacy.samples.renyi_filter import RenyiFilter
@@ -121,3 +127,54 @@ def test_clients_noise_that_has_no_lattice_is_refused() -> None:
         job(phase(dp=central(secure=True, noise_multiplier=0.05)))
     with pytest.raises(ScenarioError, match="secure needs accountant = 'rdp'"):
         job(phase(cohort={"bernoulli": 0.5}, dp=central(secure=True, accountant="prv")))
+    with pytest.raises(ScenarioError, match=r"secure: a bound of .*e-31[89] leaves no steps"):
+        Lattice(1.0, 1e-318).in_steps(torch.ones(1, 1), torch.ones(1))
+
+
+def test_clients_that_train_at_once_are_refused() -> None:
+    said = r"numerics\.clients_at_once: the last bits of clients .* phases\.hidden\.dp\.secure"
+    with pytest.raises(ScenarioError, match=said):
+        job(phase(dp=central(secure=True)), numerics={"clients_at_once": 2})
+    job(phase(dp=central()), numerics={"clients_at_once": 2})
+
+
+class ByTheRow(nn.Module):
+    """Scales every sample by its place in the batch, by less than other checks would see."""
+
+    def __init__(self, num_classes: int, input_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.head = nn.Linear(int(np.prod(input_shape)), num_classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        factors = 1 + 1e-6 * torch.arange(len(x), device=x.device)
+        logits: torch.Tensor = self.head(x.flatten(1) * factors.unsqueeze(1))
+        return logits
+
+
+def test_a_network_whose_gradients_depend_on_the_rest_of_a_batch_is_refused() -> None:
+    model = {"name": f"{__name__}:ByTheRow"}
+    said = r"p\.local\.dp\.secure: the last bits .* 'head.weight' of model ByTheRow.* \(physical_batch_size = 1\)"
+    with pytest.raises(ScenarioError, match=said):
+        prepared(**samples(), model=model)
+    prepared(**samples(physical_batch_size=1), model=model)
+    prepared(**samples(secure=False, accountant="rdp"), model=model)
+
+
+def test_samples_of_different_lengths_are_refused() -> None:
+    texts = "tests.data.test_inputs"
+    data = {"name": f"{texts}:ragged", "clients": 4, "collate": f"{texts}:tokens_and_mask"}
+    with pytest.raises(ScenarioError, match=r"p\.local\.dp\.secure: samples of different lengths are padded"):
+        prepared(**samples(), data=data, model=f"{texts}:MeanOfWords")
+
+
+def test_an_answer_that_is_not_finite_counts_as_zero() -> None:
+    mechanism = job(phase(dp=central(secure=True))).client_plan.mechanisms[0]  # type: ignore[union-attr]
+    assert mechanism is not None
+    for spoilt in (float("nan"), float("inf"), 1e30):
+        delta = torch.full((mechanism.places("model")[-1][1],), 1.0)
+        delta[3] = spoilt
+        answer = Answer(delta=delta)
+        hide_answer(mechanism, answer, 0.3, len(delta), ClientStreams(0, 0, 1, 0, 0))
+        steps = answer.values["delta"]
+        assert bool(steps.any()) == (spoilt == 1e30)
+        assert float(steps.double().norm()) <= Lattice(mechanism.vector_noise, 0.3).largest_norm

@@ -62,7 +62,9 @@ class OneByOne(Executor):
         weighted = client.local.sample_weights
         weights = self._samples.training_weights(client, view, number) if weighted else None
         gradients = BatchGradients(self._model, batches, request, client, self._task, weights)
-        return train_resident(self._model, gradients, client, request, len(view), number)
+        return train_resident(
+            self._model, gradients, client, request, len(view), client.streams.torch_seed("model", number)
+        )
 
     def _summed_losses(self, client: ClientContext, view: DataView, number: int) -> Iterator[torch.Tensor]:
         """The loss of every batch of a pass that does not train, summed over its weighted samples."""

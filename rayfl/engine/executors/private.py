@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from rayfl import system_random
 from rayfl.config.privacy import SampleDP
 from rayfl.engine.executors.client_samples import view_of
 from rayfl.engine.executors.executor import Executor, Requested
@@ -24,7 +25,13 @@ from rayfl.local.spending import Mechanism
 from rayfl.local.steps import update_steps
 from rayfl.models.modes import evaluation_mode
 from rayfl.privacy.noise import Randomness, Secure, Seeded
-from rayfl.privacy.samples.poisson import expected_batch_size, poisson_batches, sampling_rate, shuffled_batches
+from rayfl.privacy.samples.poisson import (
+    expected_batch_size,
+    full_passes,
+    poisson_batches,
+    sampling_rate,
+    shuffled_batches,
+)
 
 if TYPE_CHECKING:
     from rayfl.privacy.samples.per_sample import PerSampleGradients
@@ -56,7 +63,9 @@ class Private(Executor):
         match request:
             case LocalTraining():
                 gradients = self._step_gradients(client, request, view, number)
-                return train_resident(self._model, gradients, client, request, len(view), number)
+                secure = _options(client)[0].secure
+                seed = int(system_random.uniform(1, 63)[0]) if secure else client.streams.torch_seed("model", number)
+                return train_resident(self._model, gradients, client, request, len(view), seed)
             case Loss():
                 return self._mean_loss(client, request, view, number)
             case Gradient():
@@ -81,22 +90,22 @@ class Private(Executor):
 
         def step_gradient(_: int) -> torch.Tensor | None:
             sums.clear()
-            drawn, loss = next(batches), None
-            if drawn is not None:
-                x, y = drawn
-                losses = self._add_clipped(dp, x, y, sums, dp.augmentations)
-                loss = _reported(losses.sum() / self._task.divisor(y))
+            losses, labels = [], []
+            for x, y, counted in next(batches):
+                found = self._add_clipped(dp, x, y, sums, dp.augmentations, counted)
+                losses.append(found[: counted * dp.augmentations])
+                labels.append(y[: counted * dp.augmentations])
             sums.release_gradient()
             self._model.gradient.div_(divisor)
             client.spent[mechanism] += 1
-            return loss
+            return _reported(torch.cat(losses).sum() / self._task.divisor(torch.cat(labels))) if losses else None
 
         return step_gradient
 
     def _drawn_batches(
         self, client: ClientContext, dp: SampleDP, view: DataView, number: int
-    ) -> Iterator[tuple[Any, torch.Tensor] | None]:
-        """What every step trains on: inputs and labels, or None where no sample was drawn."""
+    ) -> Iterator[list[tuple[Any, torch.Tensor, int]]]:
+        """The passes of every step: inputs, labels, and how many of the samples count; none where nothing was drawn."""
         local, samples = client.local, len(view)
         steps, own = update_steps(local, samples), self._samples.source.set_of(client.id)
         size = expected_batch_size(local, samples)
@@ -106,11 +115,17 @@ class Private(Executor):
         else:
             chance = _randomness(client, dp, "order", number)
             batches = shuffled_batches(samples, size, steps, chance, local.shuffle)
-        rows, rng = self._samples.rows(client, view), client.streams.numpy("augment", number)
-        for places in batches:
+        rows = self._samples.rows(client, view)
+        rng = system_random.generator() if dp.secure else client.streams.numpy("augment", number)
+
+        def fetched(places: np.ndarray) -> tuple[Any, torch.Tensor]:
             drawn = np.repeat(rows[places], dp.augmentations)
-            whole = self._samples.source.training_batches(drawn, len(drawn), rng, view.augment is not False, own)
-            yield next(iter(whole)) if len(drawn) else None
+            batch = self._samples.source.training_batches(drawn, len(drawn), rng, view.augment is not False, own)
+            return next(iter(batch))
+
+        for places in batches:
+            passes = full_passes(places, dp, size) if dp.secure else [(places, len(places))] if len(places) else []
+            yield [(*fetched(part), counted) for part, counted in passes]
 
     def _mean_loss(self, client: ClientContext, request: Loss, view: DataView, number: int) -> torch.Tensor:
         self._model.load(request.at)
@@ -154,11 +169,19 @@ class Private(Executor):
             return LatticeSums(self._model, dp, noise_multiplier)
         return FloatSums(self._model, dp, noise_multiplier, Seeded(client.streams.numpy(purpose, number)))
 
-    def _add_clipped(self, dp: SampleDP, x: Any, y: torch.Tensor, sums: ReleasedSums, copies: int = 1) -> torch.Tensor:
+    def _add_clipped(
+        self,
+        dp: SampleDP,
+        x: Any,
+        y: torch.Tensor,
+        sums: ReleasedSums,
+        copies: int = 1,
+        counted: int | None = None,
+    ) -> torch.Tensor:
         """Adds what a batch gives to a sum; returns the losses."""
         if dp.clipping == "ghost":
             return self._ghost_clipping.add_clipped(x, y, dp.max_grad_norm, dp.physical_batch_size, copies)
-        return self._per_sample.add_clipped(x, y, dp.max_grad_norm, dp.physical_batch_size, copies, sums)
+        return self._per_sample.add_clipped(x, y, dp.max_grad_norm, dp.physical_batch_size, copies, sums, counted)
 
     @cached_property
     def _per_sample(self) -> PerSampleGradients:

@@ -19,7 +19,7 @@ def train_resident(
     client: ClientContext,
     request: LocalTraining,
     samples: int,
-    number: int,
+    seed: int,
 ) -> torch.Tensor:
     """Trains a client's model in the resident one.
 
@@ -29,14 +29,14 @@ def train_resident(
         client: The client, which is told the steps' losses.
         request: What it asks for.
         samples: How many samples it trains on.
-        number: Of the training request in its update.
+        seed: Of what the network draws, such as dropout's masks.
 
     Returns:
         A copy of the trained model vector.
     """
     plan = plan_training(client.local, select(client.train, model.module), model.module, samples)
     model.load(request.start)
-    seed_torch(client.streams.torch_seed("model", number), model.vector.device)
+    seed_torch(seed, model.vector.device)
     client.add_losses(train(model, gradients, plan, request, client.local, client.lr))
     model.check()
     return model.vector.clone()

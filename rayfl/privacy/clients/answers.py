@@ -87,7 +87,7 @@ def _only(mechanism: ClientMechanism, vector: torch.Tensor, part: Part) -> torch
 
 def _clip(mechanism: ClientMechanism, vectors: Sequence[torch.Tensor], norm: float, clip_norm: float) -> None:
     """Clips vectors in place as one; where `secure`, to whole steps of the phase's lattice."""
-    if mechanism.secure and math.isfinite(norm):
+    if mechanism.secure:
         lattice, norms = lattice_of(mechanism, clip_norm), vectors[0].new_tensor([norm])
         for vector in vectors:
             vector.copy_(lattice.in_steps(vector.unsqueeze(0), norms)[0])

@@ -49,7 +49,14 @@ class PerSampleGradients:
         ]
 
     def add_clipped(
-        self, x: Any, y: torch.Tensor, bound: float, at_once: int, copies: int = 1, sums: ReleasedSums | None = None
+        self,
+        x: Any,
+        y: torch.Tensor,
+        bound: float,
+        at_once: int,
+        copies: int = 1,
+        sums: ReleasedSums | None = None,
+        counted: int | None = None,
     ) -> torch.Tensor:
         """Adds the sum of clipped gradients to the resident model's gradient.
 
@@ -63,11 +70,13 @@ class PerSampleGradients:
             at_once: How many of these gradients are in memory at once.
             copies: Consecutive inputs that are augmented copies of one sample; their mean gradient is clipped.
             sums: Clips and adds instead, to its own bound; not with ghost clipping.
+            counted: With `sums`, how many of the n samples count, the first ones; None for all.
 
         Returns:
             [n * copies] the losses.
         """
         slots = self._prepare()
+        number = len(y) // copies if counted is None else counted
         size = max(1, at_once // copies) * copies
         losses = []
         for start in range(0, len(y), size):
@@ -80,9 +89,9 @@ class PerSampleGradients:
                     losses.append(found)
                     with torch.no_grad():
                         if sums is None:
-                            add_clipped(gradients, bound, self._model.gradient)
+                            add_clipped(gradients, bound, self._model.gradient, number)
                         else:
-                            sums.add_gradients(gradients)
+                            sums.add_gradients(gradients, max(0, number - start // copies))
         return torch.cat(losses)
 
     def of_each(self, x: Any, y: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
 from rayfl.config.local import Local
+from rayfl.config.privacy import SampleDP
 from rayfl.local.steps import batch_size
 from rayfl.privacy.noise import Randomness
+
+LEAST_PASS = 16
+"""Samples; passes are about half an expected batch, in multiples of this."""
 
 
 def expected_batch_size(local: Local, num_samples: int) -> int:
@@ -39,3 +44,23 @@ def shuffled_batches(
         for start in range(0, min(num_samples, steps * size), size):
             yield order[start : start + size]
             steps -= 1
+
+
+def full_passes(places: np.ndarray, dp: SampleDP, expected: int) -> Iterator[tuple[np.ndarray, int]]:
+    """Divides a drawn batch into passes of one public length, the last filled up with copies of its first sample.
+
+    Kernels may round differently for batches of another size, so that with shorter passes who else was drawn would move
+    the last bits of a sample's gradient.
+
+    Args:
+        places: Of the drawn samples.
+        dp: Says how many samples fit, and how many copies each has.
+        expected: q n.
+
+    Yields:
+        The places of a pass, and how many of them count, the first ones.
+    """
+    length = min(max(1, dp.physical_batch_size // dp.augmentations), LEAST_PASS * math.ceil(expected / 2 / LEAST_PASS))
+    for start in range(0, len(places), length):
+        part = places[start : start + length]
+        yield np.pad(part, (0, length - len(part)), constant_values=part[0]), len(part)

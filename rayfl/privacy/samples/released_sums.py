@@ -43,8 +43,13 @@ class ReleasedSums(ABC):
         """Begins a new sum of gradients."""
 
     @abstractmethod
-    def add_gradients(self, gradients: OfSlots) -> None:
-        """Adds gradients g, each as g min(1, C / ||g||), and as zero where its norm is not finite."""
+    def add_gradients(self, gradients: OfSlots, counted: int) -> None:
+        """Adds gradients g, each as g min(1, C / ||g||), and as zero where its norm is not finite.
+
+        Args:
+            gradients: Of n samples, by parameter.
+            counted: How many of them count, the first ones; the others give a pass its shape.
+        """
 
     @abstractmethod
     def add_losses(self, losses: torch.Tensor) -> None:
@@ -77,9 +82,9 @@ class FloatSums(ReleasedSums):
         """See `ReleasedSums.clear`."""
         self._model.zero_gradient()
 
-    def add_gradients(self, gradients: OfSlots) -> None:
+    def add_gradients(self, gradients: OfSlots, counted: int) -> None:
         """See `ReleasedSums.add_gradients`."""
-        add_clipped(gradients, self._dp.max_grad_norm, self._model.gradient)
+        add_clipped(gradients, self._dp.max_grad_norm, self._model.gradient, counted)
 
     def add_losses(self, losses: torch.Tensor) -> None:
         """See `ReleasedSums.add_losses`."""
@@ -120,13 +125,13 @@ class LatticeSums(ReleasedSums):
         """See `ReleasedSums.clear`."""
         self._steps.zero_()
 
-    def add_gradients(self, gradients: OfSlots) -> None:
+    def add_gradients(self, gradients: OfSlots, counted: int) -> None:
         """See `ReleasedSums.add_gradients`."""
         norms = torch.stack([gradient.norms() for _, gradient in gradients]).norm(dim=0)
-        totals, squares = self._totals(gradients, norms)
+        count = torch.arange(len(norms), device=norms.device) < counted
+        totals, squares = self._totals(gradients, norms, count)
         if not (admitted := self._gradients.admits(squares)).all():
-            gradients = [(slot, of_these(gradient, admitted)) for slot, gradient in gradients]
-            totals, _ = self._totals(gradients, norms[admitted])
+            totals, _ = self._totals(gradients, norms, count & admitted)
         for (slot, _), total in zip(gradients, totals, strict=True):
             into = slot.view(self._steps)
             into.add_(total.view(into.shape))
@@ -147,8 +152,13 @@ class LatticeSums(ReleasedSums):
             part = slice(slot.offset, slot.offset + slot.size)
             self._model.gradient[part] = (self._steps[part] + noise) * self._gradients.step
 
-    def _totals(self, gradients: OfSlots, norms: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
-        """By parameter, the sum of all samples' steps; and [n] the squared norm of each. A few samples at a time."""
+    def _totals(
+        self, gradients: OfSlots, norms: torch.Tensor, count: torch.Tensor
+    ) -> tuple[list[torch.Tensor], torch.Tensor]:
+        """By parameter, the sum of the steps of the samples that count; and [n] the squared norm of each, 0 of others.
+
+        A few samples at a time, in shapes that depend on the number of all alone.
+        """
         squares = torch.zeros_like(norms, dtype=torch.float64)
         totals = []
         for slot, gradient in gradients:
@@ -157,6 +167,7 @@ class LatticeSums(ReleasedSums):
             for start in range(0, len(norms), at_once):
                 rows = slice(start, start + at_once)
                 steps = self._gradients.in_steps(of_these(gradient, rows).each().flatten(1), norms[rows])
+                steps[~count[rows]] = 0
                 total += steps.sum(dim=0)
                 squares[rows] += steps.square_().sum(dim=1)
             totals.append(total)
@@ -167,10 +178,10 @@ class LatticeSums(ReleasedSums):
         return (self._loss + int(discrete_gaussian(1)[0])) * self._losses.step
 
 
-def add_clipped(gradients: OfSlots, bound: float, total: torch.Tensor) -> None:
-    """Adds clipped gradients to a flat vector; those whose norm is not finite are left out."""
+def add_clipped(gradients: OfSlots, bound: float, total: torch.Tensor, counted: int) -> None:
+    """Adds the first clipped gradients to a flat vector; those whose norm is not finite are left out."""
     norms = torch.stack([gradient.norms() for _, gradient in gradients]).norm(dim=0)
-    finite = norms.isfinite()
+    finite = norms.isfinite() & (torch.arange(len(norms), device=norms.device) < counted)
     if not finite.all():
         gradients = [(slot, of_these(gradient, finite)) for slot, gradient in gradients]
     factors = clipping_factors(norms, bound)[finite]

@@ -13,6 +13,7 @@ from rayfl.privacy.lattice import Lattice
 from rayfl.privacy.noise import Seeded
 from rayfl.privacy.samples import released_sums
 from rayfl.privacy.samples.per_sample import PerSampleGradients
+from rayfl.privacy.samples.poisson import full_passes
 from rayfl.privacy.samples.released_sums import FloatSums, LatticeSums, ReleasedSums
 from rayfl.streams import stream
 from tests.privacy.samples.test_per_sample import TASK, batch, resident
@@ -80,6 +81,33 @@ def test_other_samples_contribute_the_same_integers_whatever_one_of_them_holds(
     assert torch.equal(one[others], other[others])
     assert not torch.equal(one[2], other[2])
     assert float(one[2].square().sum()) <= Lattice(NOISE, BOUND).largest_norm ** 2
+
+
+@pytest.mark.usefixtures("without_noise")
+@pytest.mark.parametrize("at_once", [64, 5])
+@pytest.mark.parametrize(("name", "shape", "options"), NETWORKS)
+def test_who_is_drawn_changes_the_sum_by_its_own_contribution_alone(
+    name: str, shape: tuple[int, ...], options: dict[str, Any], at_once: int
+) -> None:
+    """The step on which amplification by sampling rests: batches of another size must be computed alike."""
+    model, (x, y) = resident(name, shape, options), batch(shape)
+    gradients, dp = PerSampleGradients(model, TASK), DP.model_copy(update={"physical_batch_size": at_once})
+
+    def steps(places: list[int]) -> torch.Tensor:
+        sums = LatticeSums(model, dp, NOISE)
+        sums.clear()
+        for part, counted in full_passes(np.array(places, np.int64), dp, 20):
+            rows = torch.as_tensor(part) % len(y)
+            gradients.add_clipped(x[rows], y[rows], BOUND, at_once, 1, sums, counted)
+        sums.release_gradient()
+        return torch.round(model.gradient.double() / Lattice(NOISE, BOUND).step)
+
+    own = steps([0])
+    for others in (1, 2, 3, 15, 16, 17):
+        rest = list(range(1, others + 1))
+        assert torch.equal(steps([0, *rest]), own + steps(rest))
+    assert own.norm() > 1000
+    assert not steps([]).any()
 
 
 def per_sample(steps: list[torch.Tensor], samples: int) -> torch.Tensor:
