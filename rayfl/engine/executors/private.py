@@ -28,6 +28,7 @@ from rayfl.privacy.noise import Randomness, Secure, Seeded
 from rayfl.privacy.samples.poisson import (
     expected_batch_size,
     full_passes,
+    pass_length,
     poisson_batches,
     sampling_rate,
     shuffled_batches,
@@ -115,7 +116,7 @@ class Private(Executor):
         else:
             chance = _randomness(client, dp, "order", number)
             batches = shuffled_batches(samples, size, steps, chance, local.shuffle)
-        rows = self._samples.rows(client, view)
+        rows, length = self._samples.rows(client, view), pass_length(dp, size, samples)
         rng = system_random.generator() if dp.secure else client.streams.numpy("augment", number)
 
         def fetched(places: np.ndarray) -> tuple[Any, torch.Tensor]:
@@ -124,7 +125,7 @@ class Private(Executor):
             return next(iter(batch))
 
         for places in batches:
-            passes = full_passes(places, dp, size) if dp.secure else [(places, len(places))] if len(places) else []
+            passes = full_passes(places, length) if dp.secure else [(places, len(places))] if len(places) else []
             yield [(*fetched(part), counted) for part, counted in passes]
 
     def _mean_loss(self, client: ClientContext, request: Loss, view: DataView, number: int) -> torch.Tensor:

@@ -12,7 +12,6 @@ from rayfl.errors import ScenarioError
 if TYPE_CHECKING:
     import numpy as np
 
-    from rayfl.config.privacy import SampleDP
     from rayfl.data.batches import BatchSource
     from rayfl.data.store import ShardStore
     from rayfl.local.selection import Selection
@@ -31,9 +30,6 @@ COMPARED_SAMPLES = 3
 NOISE = 0.1
 """Added before to every weight, as a share of 1 / sqrt(inputs of a unit): a layer that starts at zero, through which no
 gradient comes, would hide what is wrong with others."""
-
-MOVES = (1, 3, 8)
-"""Places by which the samples of a pass are moved, to see whether their gradients stay the same."""
 
 TOLERANCE, TOLERANCE_OF_LARGEST = 2e-2, 1e-4
 """How far a parameter's gradient may be off: a share of its own norm, and a share of the largest norm of any parameter,
@@ -57,6 +53,7 @@ def check_network(plan: PhasePlan, model: FlatModel, workload: Workload, checked
             gradients differ from those of single samples; or, where `secure`, they depend on the rest of a batch.
     """
     from rayfl.local.selection import select
+    from rayfl.privacy.samples.place_checks import check_places
 
     if plan.phase.local.dp is None:
         return
@@ -69,7 +66,8 @@ def check_network(plan: PhasePlan, model: FlatModel, workload: Workload, checked
         _compare_with_loop(model, workload.task, workload.store, selection, ghost, where)
     checked.add((id(model), ghost, selection))
     if plan.phase.local.dp.secure:
-        _check_places(plan.phase.local.dp, model, workload, selection, f"{where}.secure")
+        with _noisy(model):
+            check_places(plan, model, workload, selection)
 
 
 def _check_batch_norm(model: FlatModel, selection: Selection | None, where: str) -> None:
@@ -170,41 +168,6 @@ def _compare(
     for name, left in rest.items():
         if not float(left.norm()) <= TOLERANCE * float(sums[name].norm()) + TOLERANCE_OF_LARGEST * largest:
             raise _wrong(model, x, where, name, kind, when)
-
-
-def _check_places(dp: SampleDP, model: FlatModel, workload: Workload, selection: Selection | None, where: str) -> None:
-    """Compares a pass with itself in another order, to the bit: who else is in it must not move a sample's gradient."""
-    import numpy as np
-    import torch
-
-    from rayfl.data.batches import BatchSource
-    from rayfl.models.modes import evaluation_mode
-    from rayfl.privacy.samples.per_sample import PerSampleGradients, taken
-    from rayfl.privacy.samples.poisson import LEAST_PASS, full_passes
-
-    if workload.store.collate:
-        raise ScenarioError(
-            f"{where}: samples of different lengths are padded to the longest of their batch, which moves the last "
-            "bits of the others; give all one length, or leave secure out"
-        )
-    kind, training = type(model.module).__name__, nullcontext()
-    places, _ = next(full_passes(np.arange(min(LEAST_PASS, len(workload.store.train))), dp, LEAST_PASS))
-    x, y = BatchSource(workload.store, torch.device("cpu")).batch("train", places)
-    if selection is not None:
-        training = model.training_only(selection.tensors)
-    with _noisy(model), training, evaluation_mode(model.module):
-        gradients = PerSampleGradients(model, workload.task)
-        one = gradients.of_each(x, y)
-        for by in MOVES:
-            moved = torch.arange(len(y)).roll(by)
-            other = gradients.of_each(taken(x, moved), y[moved])
-            for name, found in one.items():
-                if not torch.equal(found[moved], other[name]):
-                    raise ScenarioError(
-                        f"{where}: the last bits of a sample's gradient depend on its place in a batch, for '{name}' "
-                        f"of model {kind}, and nothing hides that; compute one at a time (physical_batch_size = "
-                        f"{dp.augmentations}), or use other layers"
-                    )
 
 
 def _compared_rows(store: ShardStore) -> np.ndarray:

@@ -12,8 +12,8 @@ from rayfl.config.privacy import SampleDP
 from rayfl.local.steps import batch_size
 from rayfl.privacy.noise import Randomness
 
-LEAST_PASS = 16
-"""Samples; passes are about half an expected batch, in multiples of this."""
+IN_EIGHTS = 8
+"""Passes are multiples of this many samples, where so many fit."""
 
 
 def expected_batch_size(local: Local, num_samples: int) -> int:
@@ -46,21 +46,28 @@ def shuffled_batches(
             steps -= 1
 
 
-def full_passes(places: np.ndarray, dp: SampleDP, expected: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Divides a drawn batch into passes of one public length, the last filled up with copies of its first sample.
+def pass_length(dp: SampleDP, expected: int, num_samples: int) -> int:
+    """The number of samples of every pass over a `secure` batch: most batches are one, or as many as memory asks for.
 
-    Kernels may round differently for batches of another size, so that with shorter passes who else was drawn would move
-    the last bits of a sample's gradient.
+    It is public, like what it follows from. Kernels may round differently for batches of another size, so that with
+    passes as long as the batch who else was drawn would move the last bits of a sample's gradient.
 
     Args:
-        places: Of the drawn samples.
-        dp: Says how many samples fit, and how many copies each has.
+        dp: Says how many gradients fit, and how many augmented copies each sample has.
         expected: q n.
+        num_samples: n.
+    """
+    most = max(1, dp.physical_batch_size // dp.augmentations)
+    usual = expected + math.sqrt(expected * (1 - expected / num_samples))
+    return min(most, IN_EIGHTS * math.ceil(usual / math.ceil(usual / most) / IN_EIGHTS))
+
+
+def full_passes(places: np.ndarray, length: int) -> Iterator[tuple[np.ndarray, int]]:
+    """Divides a drawn batch into passes of one length, the last filled up with copies of its first sample.
 
     Yields:
         The places of a pass, and how many of them count, the first ones.
     """
-    length = min(max(1, dp.physical_batch_size // dp.augmentations), LEAST_PASS * math.ceil(expected / 2 / LEAST_PASS))
     for start in range(0, len(places), length):
         part = places[start : start + length]
         yield np.pad(part, (0, length - len(part)), constant_values=part[0]), len(part)

@@ -127,11 +127,12 @@ class LatticeSums(ReleasedSums):
 
     def add_gradients(self, gradients: OfSlots, counted: int) -> None:
         """See `ReleasedSums.add_gradients`."""
-        norms = torch.stack([gradient.norms() for _, gradient in gradients]).norm(dim=0)
-        count = torch.arange(len(norms), device=norms.device) < counted
-        totals, squares = self._totals(gradients, norms, count)
+        norms = torch.stack([gradient.norms() for _, gradient in gradients]).norm(dim=0)[:counted]  # of a whole pass
+        gradients = [(slot, of_these(gradient, slice(counted))) for slot, gradient in gradients]
+        everybody = torch.ones_like(norms, dtype=torch.bool)
+        totals, squares = self._totals(gradients, norms, everybody)
         if not (admitted := self._gradients.admits(squares)).all():
-            totals, _ = self._totals(gradients, norms, count & admitted)
+            totals, _ = self._totals(gradients, norms, admitted)
         for (slot, _), total in zip(gradients, totals, strict=True):
             into = slot.view(self._steps)
             into.add_(total.view(into.shape))
@@ -153,11 +154,11 @@ class LatticeSums(ReleasedSums):
             self._model.gradient[part] = (self._steps[part] + noise) * self._gradients.step
 
     def _totals(
-        self, gradients: OfSlots, norms: torch.Tensor, count: torch.Tensor
+        self, gradients: OfSlots, norms: torch.Tensor, admitted: torch.Tensor
     ) -> tuple[list[torch.Tensor], torch.Tensor]:
-        """By parameter, the sum of the steps of the samples that count; and [n] the squared norm of each, 0 of others.
+        """By parameter, the sum of the steps of the samples that are admitted; and [n] the squared norms, 0 of others.
 
-        A few samples at a time, in shapes that depend on the number of all alone.
+        A few samples at a time: here every number is computed from one value of one sample, with no sum before steps.
         """
         squares = torch.zeros_like(norms, dtype=torch.float64)
         totals = []
@@ -167,7 +168,7 @@ class LatticeSums(ReleasedSums):
             for start in range(0, len(norms), at_once):
                 rows = slice(start, start + at_once)
                 steps = self._gradients.in_steps(of_these(gradient, rows).each().flatten(1), norms[rows])
-                steps[~count[rows]] = 0
+                steps[~admitted[rows]] = 0
                 total += steps.sum(dim=0)
                 squares[rows] += steps.square_().sum(dim=1)
             totals.append(total)

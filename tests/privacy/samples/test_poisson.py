@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 
 from rayfl.config.local import Local
+from rayfl.config.privacy import SampleDP
 from rayfl.privacy.noise import Seeded
-from rayfl.privacy.samples.poisson import expected_batch_size, poisson_batches, sampling_rate, shuffled_batches
+from rayfl.privacy.samples.poisson import (
+    expected_batch_size,
+    full_passes,
+    pass_length,
+    poisson_batches,
+    sampling_rate,
+    shuffled_batches,
+)
 from rayfl.streams import stream
 
 
@@ -58,3 +66,25 @@ def test_shuffled_batches_take_every_sample_once_a_pass() -> None:
 def test_batches_that_are_not_shuffled_keep_the_order() -> None:
     batches = list(shuffled_batches(5, 3, 3, chance(), shuffle=False))
     assert [list(places) for places in batches] == [[0, 1, 2], [3, 4], [0, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("expected", "samples", "memory", "copies", "length"),
+    [
+        (32, 1000, 64, 1, 40),
+        (32, 32, 64, 1, 32),
+        (64, 1000, 64, 1, 40),
+        (3, 9, 64, 1, 8),
+        (32, 1000, 64, 4, 16),
+        (9, 30, 1, 1, 1),
+    ],
+)
+def test_passes_have_one_public_length_and_hold_every_sample_once(
+    expected: int, samples: int, memory: int, copies: int, length: int
+) -> None:
+    dp = SampleDP(max_grad_norm=1.0, noise_multiplier=1.0, physical_batch_size=memory, augmentations=copies)
+    assert pass_length(dp, expected, samples) == length
+    for number in (0, 1, length, length + 1, 3 * length):
+        passes = list(full_passes(np.arange(number), length))
+        assert all(len(places) == length for places, _ in passes)
+        assert [place for places, counted in passes for place in places[:counted]] == list(range(number))

@@ -13,7 +13,7 @@ from rayfl.privacy.lattice import Lattice
 from rayfl.privacy.noise import Seeded
 from rayfl.privacy.samples import released_sums
 from rayfl.privacy.samples.per_sample import PerSampleGradients
-from rayfl.privacy.samples.poisson import full_passes
+from rayfl.privacy.samples.poisson import full_passes, pass_length
 from rayfl.privacy.samples.released_sums import FloatSums, LatticeSums, ReleasedSums
 from rayfl.streams import stream
 from tests.privacy.samples.test_per_sample import TASK, batch, resident
@@ -96,7 +96,7 @@ def test_who_is_drawn_changes_the_sum_by_its_own_contribution_alone(
     def steps(places: list[int]) -> torch.Tensor:
         sums = LatticeSums(model, dp, NOISE)
         sums.clear()
-        for part, counted in full_passes(np.array(places, np.int64), dp, 20):
+        for part, counted in full_passes(np.array(places, np.int64), pass_length(dp, 8, 40)):
             rows = torch.as_tensor(part) % len(y)
             gradients.add_clipped(x[rows], y[rows], BOUND, at_once, 1, sums, counted)
         sums.release_gradient()
