@@ -41,6 +41,8 @@ def differences(
     found: dict[str, dict[int, Estimate]] = {}
     for round in rounds:
         rows = read(folder, figure, round)
+        if not rows:
+            raise SystemExit(f"--round: no run was evaluated in round {round}")
         if reference not in rows:
             raise SystemExit(f"--reference: there is no row '{reference}'; known: {', '.join(rows)}")
         for name, values in rows.items():

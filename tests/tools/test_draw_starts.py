@@ -38,9 +38,12 @@ def test_rows_that_have_all_runs_are_compared_in_every_round(records: Path) -> N
 
 def test_the_picture_is_drawn_and_what_is_missing_is_named(records: Path) -> None:
     picture = records / "starts.png"
-    main([str(records), "--reference", "FedAvg", "--figure", ACCURACY, "--out", str(picture)])
+    given = [str(records), "--figure", ACCURACY, "--round", "1", "--round", "20", "--out", str(picture)]
+    main([*given, "--reference", "FedAvg"])
     assert np.ptp(imread(picture)[..., :3]) > 0.5
     with pytest.raises(SystemExit, match="there is no row 'None'; known: FedAvg, CoPreFL, Lacking"):
-        main([str(records), "--reference", "None", "--figure", ACCURACY, "--out", str(picture)])
+        main([*given, "--reference", "None"])
     with pytest.raises(SystemExit, match="no row has all runs of 'Lacking', of two tasks and two seeds"):
-        main([str(records), "--reference", "Lacking", "--figure", ACCURACY, "--out", str(picture)])
+        main([*given, "--reference", "Lacking"])
+    with pytest.raises(SystemExit, match="--round: no run was evaluated in round 5"):
+        main([*given, "--reference", "FedAvg", "--round", "5"])
