@@ -53,7 +53,6 @@ def check_network(plan: PhasePlan, model: FlatModel, workload: Workload, checked
             gradients differ from those of single samples; or, where `secure`, they depend on the rest of a batch.
     """
     from rayfl.local.selection import select
-    from rayfl.privacy.samples.place_checks import check_places
 
     if plan.phase.local.dp is None:
         return
@@ -66,6 +65,8 @@ def check_network(plan: PhasePlan, model: FlatModel, workload: Workload, checked
         _compare_with_loop(model, workload.task, workload.store, selection, ghost, where)
     checked.add((id(model), ghost, selection))
     if plan.phase.local.dp.secure:
+        from rayfl.privacy.samples.place_checks import check_places
+
         with _noisy(model):
             check_places(plan, model, workload, selection)
 
