@@ -97,8 +97,10 @@ def _workload(scenario: Scenario, phase: Phase, store: ShardStore) -> tuple[Work
     except DataError as error:
         raise DataError(str(error) if phase.task is None else f"{task_key(phase)}: {error}") from None
     model = build_checked(scenario, network, store, task, num_outputs, model_key(phase))
-    head = model.module.feature_layer if isinstance(model.module, Network) else ""
-    initial = InitialModel(model.vector.numpy().copy(), model.layout, head)
+    head, copies = "", {}
+    if isinstance(model.module, Network):
+        head, copies = model.module.feature_layer, dict(model.module.copies)
+    initial = InitialModel(model.vector.numpy().copy(), model.layout, head, copies)
     return Workload(network, initial, store, task, num_outputs, scenario.evaluation_of(phase)), model
 
 
