@@ -61,6 +61,7 @@ class Stacked(Executor):
             and local.dp is None
             and local.is_plain_sgd
             and local.accumulate == 1
+            and not local.module_lr
             and local.precision == "float32"
             and local.unfreeze is None
             and local.sample_weights is None
