@@ -14,10 +14,10 @@ from rayfl.algorithms.message_hooks import MessageHooks
 from rayfl.algorithms.personal_models import PersonalModels
 from rayfl.algorithms.privacy_hooks import PrivacyHooks
 from rayfl.algorithms.server_state import RoundContext, ServerState
-from rayfl.algorithms.state import Declaration
 from rayfl.config.local import Train
 from rayfl.config.phase import EvalModel
 from rayfl.local.requests import ClientUpdate, LocalTraining
+from rayfl.local.state import Declaration
 
 if TYPE_CHECKING:
     import numpy as np

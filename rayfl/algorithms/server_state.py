@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rayfl.algorithms.state import Scope
 from rayfl.errors import RayflError
+from rayfl.local.state import Scope
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from rayfl.algorithms.diagnostics import Diagnostics
 from rayfl.algorithms.eval_model import EvaluatedModel
 from rayfl.algorithms.exchange import Asked
 from rayfl.algorithms.sampler import CohortSampler
-from rayfl.algorithms.state import Scope, merged
 from rayfl.algorithms.transforms import AnswerTransform
 from rayfl.config.cohort import BySampler
 from rayfl.config.local import Local, Train
@@ -22,6 +21,7 @@ from rayfl.config.phase import Phase
 from rayfl.config.privacy import Quantile
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
+from rayfl.local.state import Scope, merged
 from rayfl.planning.client_mechanism import CLIP_NORM, ClientMechanism
 
 PhaseNoise = float | np.ndarray | None

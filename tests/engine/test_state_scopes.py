@@ -12,9 +12,9 @@ from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.exchange import Answer, Exchange
 from rayfl.algorithms.local_training import LocalTrainingAlgorithm
 from rayfl.algorithms.server_state import RoundContext, ServerState
-from rayfl.algorithms.state import Declaration
 from rayfl.errors import ClientError, RayflError, ScenarioError
 from rayfl.local.context import ClientContext
+from rayfl.local.state import Declaration
 from tests.engine.scenes import prepared, run_on_hosts
 
 SCOPES: Declaration = {"in_round": "round", "in_phase": "phase", "in_run": "run"}
