@@ -54,7 +54,8 @@ class ClientStreams:
 class ClientState(MutableMapping[str, torch.Tensor]):
     """Named tensors that a client keeps from exchange to exchange; kept for good only once the round is committed.
 
-    The algorithm, or an option of local training, must declare every name with its scope: `round`, `phase` or `run`.
+    The algorithm, the task, or an option of local training must declare every name with its scope: `round`, `phase` or
+    `run`.
 
     Args:
         tensors: The kept tensors, on the client's device; a copy for this client update.
@@ -88,8 +89,8 @@ class ClientState(MutableMapping[str, torch.Tensor]):
     def _check_declared(self, name: str) -> None:
         if name not in self._declared:
             raise RayflError(
-                f"client state '{name}' is not declared; return it, with its scope, from the algorithm's "
-                f"client_state() (declared: {', '.join(sorted(self._declared)) or 'none'})"
+                f"client state '{name}' is not declared; return it, with its scope, from client_state() of the "
+                f"algorithm or the task (declared: {', '.join(sorted(self._declared)) or 'none'})"
             )
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 
 from rayfl.errors import DataError
-from rayfl.local.objective import Reduction
 from rayfl.tasks.task import Kind, Task
+
+if TYPE_CHECKING:
+    import torch
+
+    from rayfl.local.objective import Reduction
 
 
 class Multilabel(Task):
@@ -36,6 +38,8 @@ class Multilabel(Task):
         return [[len(targets), num_outputs]]
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Reduction = "mean") -> torch.Tensor:
+        import torch.nn.functional as F
+
         if reduction == "mean":
             return F.binary_cross_entropy_with_logits(outputs, targets.float())
         losses = F.binary_cross_entropy_with_logits(outputs, targets.float(), reduction="none").mean(dim=1)

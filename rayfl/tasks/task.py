@@ -1,4 +1,7 @@
-"""What every task is: the loss of a batch, what labels and outputs look like, and the metrics that are reported."""
+"""What every task is: the loss of a batch, what labels and outputs look like, and the metrics that are reported.
+
+The module and those of rayfl's tasks load PyTorch only where they compute, so that the server may build a task.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,18 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
-import torch
 
 from rayfl.component import Component
 from rayfl.config.section import Named
 from rayfl.errors import DataError
-from rayfl.local.objective import Reduction, nonzero
+from rayfl.local.objective import nonzero
 
 if TYPE_CHECKING:
+    import torch
+
     from rayfl.local.evaluation_batch import EvaluationBatch
+    from rayfl.local.objective import Reduction
+    from rayfl.local.state import Declaration
     from rayfl.local.training_batch import TrainingBatch
 
 Kind = Literal["multiclass", "multilabel"]
@@ -89,6 +95,10 @@ class Task(Component, ABC):
         Called in evaluation mode, without gradients.
         """
         return batch.outputs
+
+    def client_state(self) -> Declaration:
+        """What a client keeps for its objective from exchange to exchange, such as a queue, by name, with its scope."""
+        return {}
 
     def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
         """Outputs as torchmetrics expects them: probabilities, or values."""

@@ -120,8 +120,8 @@ def test_undeclared_state_is_refused_by_name() -> None:
         run_on_hosts(prepared(phases=[phase("p", f"{__name__}:UndeclaredOnClients")], **PEOPLE), 1)
     assert on_client.value.client == 0
     assert (
-        "client state 'in_phase' is not declared; return it, with its scope, from the algorithm's client_state() "
-        "(declared: in_round, in_run)" in str(on_client.value)
+        "client state 'in_phase' is not declared; return it, with its scope, from client_state() of the "
+        "algorithm or the task (declared: in_round, in_run)" in str(on_client.value)
     )
     with pytest.raises(
         RayflError,
