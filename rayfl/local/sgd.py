@@ -33,7 +33,13 @@ Returns the step's mean loss, or None where the step has no samples."""
 
 
 def train(
-    model: FlatModel, step_gradient: StepGradient, plan: TrainingPlan, request: LocalTraining, local: Local, lr: float
+    model: FlatModel,
+    step_gradient: StepGradient,
+    plan: TrainingPlan,
+    request: LocalTraining,
+    local: Local,
+    lr: float,
+    after_step: Callable[[], None] = lambda: None,
 ) -> list[float]:
     """Trains `model` in place from where it is, with a fresh optimizer.
 
@@ -49,6 +55,7 @@ def train(
         request: What to add to gradients and steps.
         local: Clipping, decay and the optimizer.
         lr: The round's learning rate.
+        after_step: Called after every step, without gradients.
 
     Returns:
         The loss of every step that has one.
@@ -72,6 +79,7 @@ def train(
                         losses.append(loss)
                     with torch.no_grad():
                         _step(model, groups, optimizer, request, local, lr * rate)
+                        after_step()
     values: list[float] = torch.stack(losses).tolist() if losses else []
     check_finite([] if local.dp else values, model.params, len(plan.batches))
     return values

@@ -17,7 +17,9 @@ from rayfl.local.objective import nonzero
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
+    from rayfl.local.context import ClientContext
     from rayfl.local.evaluation_batch import EvaluationBatch
     from rayfl.local.objective import Reduction
     from rayfl.local.state import Declaration
@@ -86,8 +88,15 @@ class Task(Component, ABC):
         return nonzero(self.total(targets))
 
     def objective(self, batch: TrainingBatch) -> torch.Tensor:
-        """What a training step minimises, a scalar: the mean loss, unless the task needs more of the batch."""
+        """What a training step minimises, a scalar: the mean loss, unless the task needs more of the batch.
+
+        Called once for every training batch, in order: what is kept in `client_state`, and modules that follow others
+        (`Network.copies`), may be updated here, under `torch.no_grad()`.
+        """
         return self.loss(batch.outputs, batch.y)
+
+    def after_step(self, module: nn.Module, client: ClientContext) -> None:
+        """Called after every training step, without gradients; modules that follow others may be updated here."""
 
     def evaluated(self, batch: EvaluationBatch) -> torch.Tensor:
         """[n, ...] what `loss` and metrics are given as outputs where a model is evaluated: the network's, by default.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -62,9 +63,9 @@ class OneByOne(Executor):
         weighted = client.local.sample_weights
         weights = self._samples.training_weights(client, view, number) if weighted else None
         gradients = BatchGradients(self._model, batches, request, client, self._task, weights)
-        return train_resident(
-            self._model, gradients, client, request, len(view), client.streams.torch_seed("model", number)
-        )
+        seed = client.streams.torch_seed("model", number)
+        after_step = partial(self._task.after_step, self._model.module, client)
+        return train_resident(self._model, gradients, client, request, len(view), seed, after_step)
 
     def _summed_losses(self, client: ClientContext, view: DataView, number: int) -> Iterator[torch.Tensor]:
         """The loss of every batch of a pass that does not train, summed over its weighted samples."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from rayfl.engine.device import seed_torch
@@ -20,6 +22,7 @@ def train_resident(
     request: LocalTraining,
     samples: int,
     seed: int,
+    after_step: Callable[[], None] = lambda: None,
 ) -> torch.Tensor:
     """Trains a client's model in the resident one.
 
@@ -30,6 +33,7 @@ def train_resident(
         request: What it asks for.
         samples: How many samples it trains on.
         seed: Of what the network draws, such as dropout's masks.
+        after_step: Called after every step.
 
     Returns:
         A copy of the trained model vector.
@@ -37,6 +41,6 @@ def train_resident(
     plan = plan_training(client.local, select(client.train, model.module), model.module, samples)
     model.load(request.start)
     seed_torch(seed, model.vector.device)
-    client.add_losses(train(model, gradients, plan, request, client.local, client.lr))
+    client.add_losses(train(model, gradients, plan, request, client.local, client.lr, after_step))
     model.check()
     return model.vector.clone()
