@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,12 @@ def build_checked(
     Raises:
         ScenarioError: The network does not take the data's inputs, or does not return what the task needs.
     """
-    model = FlatModel(build_network(scenario, network, store, num_outputs), torch.device("cpu"))
+    built = build_network(scenario, network, store, num_outputs)
+    try:
+        task.check_network(built)
+    except ScenarioError as error:
+        raise ScenarioError(f"{key} '{network.name}': {error}") from None
+    model = FlatModel(built, torch.device("cpu"))
     x, y = BatchSource(store, torch.device("cpu")).test_batch(slice(0, 2))
     model.module.eval()
     where = f"{key} '{network.name}' on {store.name}"
@@ -97,12 +103,16 @@ def build_checked(
     if not isinstance(outputs, torch.Tensor):
         raise ScenarioError(f"{where}: its forward returns a {type(outputs).__name__}; it must return a tensor")
     shape, allowed = list(outputs.shape), task.output_shapes(y, num_outputs)
-    if shape not in allowed:
+    if not any(_fits(shape, one) for one in allowed):
         raise ScenarioError(
             f"{where}: {len(y)} inputs give an output of shape {shape}, not {' or '.join(map(str, allowed))}"
             + _how_to_set_width(network, num_outputs, key)
         )
     return model
+
+
+def _fits(shape: Sequence[int], allowed: Sequence[int]) -> bool:
+    return len(shape) == len(allowed) and all(there in (-1, here) for here, there in zip(shape, allowed, strict=True))
 
 
 def _shapes(x: Input) -> str:

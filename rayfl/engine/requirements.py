@@ -80,6 +80,10 @@ def _check_phase(plan: PhasePlan, scenario: Scenario, network: nn.Module, worklo
     if "batch_norm" in requirements and not any(isinstance(module, _BatchNorm) for module in network.modules()):
         name = type(network).__name__
         raise ScenarioError(f"{where} is about batch norm, and model {name} has none; use 'fedavg'")
+    try:
+        task.check_local(plan.phase.local)
+    except ScenarioError as error:
+        raise ScenarioError(f"{where}: {error}") from None
     _check_server(plan, scenario, network, workload)
     _check_plan(plan.phase.local, plan.train, network, _update_sizes(plan, store), where)
     _check_cohorts(plan, store)

@@ -29,7 +29,7 @@ class Score:
     Attributes:
         part: The slice.
         loss: The task's loss, summed over its samples.
-        divisor: What the mean loss of these samples is divided by.
+        divisor: What the mean loss of these samples is divided by; 0 where they have none.
         states: The state of every metric, by label.
         hits: Of test samples, [2, classes] as `hits_by_class` returns, where a statistic over clients needs them.
     """
@@ -62,8 +62,9 @@ class Scorer:
         for batch in batches:
             with torch.inference_mode():
                 outputs, y = self._task.evaluated(batch), batch.y
-                loss += float(self._task.loss(outputs, y, "sum"))
-                divisor += float(self._task.total(y))
+                if self._task.has_loss:
+                    loss += float(self._task.loss(outputs, y, "sum"))
+                    divisor += float(self._task.total(y))
                 for label, metric in self._metrics.items():
                     with _told_as(label):
                         states[label].append(metric.state(outputs, y))

@@ -40,5 +40,7 @@ models = Registry(
         "resnet34": "rayfl.models.resnet:ResNet34",
         "char_lstm": "rayfl.models.char_lstm:CharLSTM",
         "projected": "rayfl.models.projected:projected",
+        "siamese": "rayfl.models.siamese:siamese",
+        "momentum_contrast": "rayfl.models.momentum_contrast:momentum_contrast",
     },
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from bisect import bisect_left
 from collections import deque
@@ -131,8 +132,9 @@ class Progress:
                 headline = self._headlines[event.phase]
                 self._score = f"{headline.words} {headline.text(event.scores[headline.column])}"
                 if self._bar is None:
-                    loss = "" if headline.metric == "loss" else f", test loss {event.scores['test_loss']:.4g}"
-                    self._print_line(event.round, f"{self._score}{loss}")
+                    loss = math.nan if headline.metric == "loss" else event.scores["test_loss"]
+                    also = "" if math.isnan(loss) else f", test loss {loss:.4g}"
+                    self._print_line(event.round, f"{self._score}{also}")
             case Waiting():
                 self._warn(event)
             case BudgetSpent():

@@ -23,7 +23,7 @@ def with_task_defaults(scenario: Scenario) -> Scenario:
         _metric_with_defaults(item, f"evaluation.metrics.{index}")
         for index, item in enumerate(evaluation.metrics or task.metrics())
     )
-    labels = [*map(metric_label, chosen), "loss"]
+    labels = [*map(metric_label, chosen), *(["loss"] if task.has_loss else [])]
     headline = evaluation.headline or labels[0]
     if headline not in labels:
         raise ScenarioError(f"evaluation.headline: '{headline}' is not among the metrics: {', '.join(labels)}")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from rayfl.config.local import Local
     from rayfl.local.context import ClientContext
     from rayfl.local.evaluation_batch import EvaluationBatch
     from rayfl.local.objective import Reduction
@@ -42,6 +43,7 @@ class Task(Component, ABC):
             they are augmented as the first views of training batches, and the same in every evaluation.
         reads_features: Whether the objective reads `TrainingBatch.features`, or `evaluated` those of its batch, so that
             the network must declare them.
+        has_loss: Whether test samples have a loss (`loss`); where they have none, metrics alone score them.
         per_sample: Whether the loss of a batch is made of losses of single samples, which q-FFL and DP-SGD need.
     """
 
@@ -51,6 +53,7 @@ class Task(Component, ABC):
     views: ClassVar[int] = 1
     evaluation_views: ClassVar[int] = 0
     reads_features: ClassVar[bool] = False
+    has_loss: ClassVar[bool] = True
     per_sample: ClassVar[bool] = True
 
     @abstractmethod
@@ -67,7 +70,21 @@ class Task(Component, ABC):
 
     @abstractmethod
     def output_shapes(self, targets: torch.Tensor, num_outputs: int) -> list[list[int]]:
-        """The shapes that the network's outputs may have for a batch of targets."""
+        """The shapes that the network's outputs may have for a batch of targets; -1 is any length."""
+
+    def check_network(self, network: nn.Module) -> None:
+        """Called before the network is tried, by tasks that need modules of a certain kind.
+
+        Raises:
+            ScenarioError: It has none; says which network has.
+        """
+
+    def check_local(self, local: Local) -> None:
+        """Called with how a phase trains.
+
+        Raises:
+            ScenarioError: The task cannot be trained so.
+        """
 
     @abstractmethod
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Reduction = "mean") -> torch.Tensor:
