@@ -28,6 +28,7 @@ from rayfl.planning.cohort import cohort_sizes
 from rayfl.planning.phase_plan import PhasePlan, plan_phases
 from rayfl.planning.slices import Slice
 from rayfl.planning.workload import Workload
+from rayfl.tasks.metrics.bank_metric import BankMetric
 from rayfl.tasks.metrics.building import build_metrics
 from rayfl.tasks.task import Task
 from rayfl.user_code import report_as_theirs
@@ -96,7 +97,7 @@ def _check_phase(plan: PhasePlan, scenario: Scenario, network: nn.Module, worklo
 
 
 def check_metrics(workload: Workload, network: nn.Module, where: str, seed: int) -> None:
-    """Tries the metrics on two test samples.
+    """Tries the metrics on two test samples, which are also their own bank.
 
     Args:
         workload: What is trained and evaluated.
@@ -105,10 +106,17 @@ def check_metrics(workload: Workload, network: nn.Module, where: str, seed: int)
         seed: Of the data.
 
     Raises:
-        ScenarioError: A metric does not fit the task, or it or the task raised something.
+        ScenarioError: A metric does not fit the task, or needs features that the network does not declare or a bank
+            that there is not; or it or the task raised something.
     """
     task, source, part = workload.task, BatchSource(workload.store, torch.device("cpu")), Slice(0, 2)
     metrics = build_metrics(workload.evaluation.metrics, task, workload.num_outputs, where)
+    of_features = [label for label, metric in metrics.items() if metric.reads_features]
+    if of_features:
+        _check_features(network, workload.store, f"{where}: '{of_features[0]}'")
+    compared = [label for label, metric in metrics.items() if isinstance(metric, BankMetric)]
+    if compared:
+        _check_bank(workload, f"{where}: '{compared[0]}'")
     network.eval()
     try:
         Scorer(task, metrics).score(evaluation_batches(source, network, task, part, 2, seed), part)
@@ -116,6 +124,33 @@ def check_metrics(workload: Workload, network: nn.Module, where: str, seed: int)
         raise ScenarioError(f"{where}: {error}") from None
     except (Exception, SystemExit) as error:  # a user's task may raise anything
         raise ScenarioError(report_as_theirs(error, f"task '{task.name}' on two test samples")) from None
+
+
+def check_bank_is_read(workloads: Sequence[Workload]) -> None:
+    """Checks that some metric reads the bank, if there is one.
+
+    Raises:
+        ScenarioError: None does.
+    """
+    built = (build_metrics(of.evaluation.metrics, of.task, of.num_outputs) for of in workloads)
+    read = any(isinstance(metric, BankMetric) for metrics in built for metric in metrics.values())
+    if workloads[0].store.bank is not None and not read:
+        raise ScenarioError("evaluation.bank: no metric compares samples with it; name 'knn' or 'linear_probe'")
+
+
+def _check_bank(workload: Workload, what: str) -> None:
+    evaluation = workload.evaluation
+    if workload.store.bank is None:
+        raise ScenarioError(
+            f"{what} compares test samples with training samples; say with how many, for instance evaluation.bank = "
+            "5000"
+        )
+    others = {"personalize": evaluation.personalize, "client_model = 'personal'": evaluation.client_model == "personal"}
+    for key in (key for key, chosen in others.items() if chosen):
+        raise ScenarioError(
+            f"{what} compares features of one model with the bank's, and evaluation.{key} scores others; leave one of "
+            "them out"
+        )
 
 
 def _check_features(network: nn.Module, store: ShardStore, where: str) -> None:

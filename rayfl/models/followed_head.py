@@ -51,7 +51,8 @@ def head_of(network: nn.Module) -> FollowedHead | None:
 def follow(network: nn.Module, momentum: float) -> None:
     """Moves the parameters of all copies of a network: momentum * own + (1 - momentum) * original; buffers stay."""
     assert isinstance(network, Network)
-    slow, fast = [], []
+    slow: list[torch.Tensor] = []
+    fast: list[torch.Tensor] = []
     for copy_, original in network.copies.items():
         slow += list(network.get_submodule(copy_).parameters())
         fast += list(network.get_submodule(original).parameters())

@@ -9,6 +9,8 @@ metrics = Registry(
         "top_k": "rayfl.tasks.metrics.accuracy:TopK",
         "top_5": "rayfl.tasks.metrics.accuracy:top_5",
         "perplexity": "rayfl.tasks.metrics.perplexity:Perplexity",
+        "knn": "rayfl.tasks.metrics.knn:KNN",
+        "linear_probe": "rayfl.tasks.metrics.linear_probe:LinearProbe",
         "spread": "rayfl.tasks.metrics.spread:Spread",
         "macro_f1": "rayfl.tasks.metrics.shipped:macro_f1",
         "micro_f1": "rayfl.tasks.metrics.shipped:micro_f1",

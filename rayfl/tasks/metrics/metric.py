@@ -21,10 +21,12 @@ class Metric(ABC):
     Attributes:
         higher_is_better: Its direction; None if it has none, and then it cannot rank rounds.
         is_share: Whether values lie between 0 and 1, and are shown in percent.
+        reads_features: Whether it is given the features of samples, [n, d], in the place of outputs.
     """
 
     higher_is_better: bool | None = True
     is_share: bool = False
+    reads_features: bool = False
 
     @abstractmethod
     def state(self, outputs: torch.Tensor, targets: torch.Tensor) -> State:
