@@ -105,6 +105,7 @@ class UpdatePlan:
         num_values: Number of values that the phase trains, and therefore sends; None where everything trains.
         first_model: The phase's first global model, if the algorithm asked for it.
         reports: What the phase wants reported (`phases.N.report`).
+        keeps_momentum: Whether local training begins with the velocity that the client's last one ended with.
     """
 
     local: Local
@@ -113,6 +114,7 @@ class UpdatePlan:
     num_values: int | None = None
     first_model: torch.Tensor | None = None
     reports: frozenset[str] = frozenset()
+    keeps_momentum: bool = False
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,7 @@ class ClientContext:
         initial_buffers: [length of the buffers] float32, the network's initial buffers.
         streams: Keys of the client's random streams.
         reports: What the phase wants reported (`phases.N.report`).
+        keeps_momentum: Whether local training begins with the velocity that the client's last one ended with.
         scalars: Reported scalars, by name.
         sent: The vectors that the exchange brought, the same for every client, or the model that a hop starts from; not
             to be changed.
@@ -187,7 +190,7 @@ class ClientContext:
         self.data = DataView(np.arange(client.num_samples))
         self.num_params = len(network.model.params)
         self.num_values = network.model.num_params if plan.num_values is None else plan.num_values
-        self.reports = plan.reports
+        self.reports, self.keeps_momentum = plan.reports, plan.keeps_momentum
         self.sent: tuple[torch.Tensor, ...] = ()
         self.clip_norm: float | None = None
         self.scalars: dict[str, float] = {}

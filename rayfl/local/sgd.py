@@ -40,8 +40,9 @@ def train(
     local: Local,
     lr: float,
     after_step: Callable[[], None] = lambda: None,
+    velocity: torch.Tensor | None = None,
 ) -> list[float]:
-    """Trains `model` in place from where it is, with a fresh optimizer.
+    """Trains `model` in place from where it is, with a fresh optimizer (but for a given `velocity`).
 
     A step: `step_gradient` plus the request's `gradient` terms, its elements clipped to `local.clip_value`, it all
     clipped to `local.clip_norm`, then the optimizer (PyTorch's SGD: g + weight_decay w into the momentum buffer),
@@ -56,6 +57,7 @@ def train(
         local: Clipping, decay and the optimizer.
         lr: The round's learning rate.
         after_step: Called after every step, without gradients.
+        velocity: As of `stepping`.
 
     Returns:
         The loss of every step that has one.
@@ -66,7 +68,8 @@ def train(
     """
     enter_training_mode(model.module)
     stages = [(number, names, _groups(model, names, plan.own_rates)) for number, names in plan.stages]
-    optimizer = stepping(model, [parts for *_, groups in stages for parts, _ in groups], local, request.weight_decay)
+    parts = [parts for *_, groups in stages for parts, _ in groups]
+    optimizer = stepping(model, parts, local, request.weight_decay, velocity)
     steps = zip(plan.batches, plan.rates, strict=True)
     losses: list[torch.Tensor] = []
     frozen = [model.module.get_submodule(name) for name in plan.frozen]

@@ -17,11 +17,11 @@ from rayfl.algorithms.sampler import CohortSampler
 from rayfl.algorithms.transforms import AnswerTransform
 from rayfl.config.cohort import BySampler
 from rayfl.config.local import Local, Train
-from rayfl.config.phase import Phase
+from rayfl.config.phase import CentralPhase, Phase
 from rayfl.config.privacy import Quantile
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
-from rayfl.local.state import Scope, merged
+from rayfl.local.state import VELOCITY, Scope, merged
 from rayfl.planning.client_mechanism import CLIP_NORM, ClientMechanism
 from rayfl.tasks.building import build_task
 from rayfl.tasks.task import Task
@@ -121,11 +121,17 @@ class PhasePlan:
                     (f"algorithm '{self.phase.algorithm.name}'", self.algorithm.client_state()),
                     (f"task '{self.task.name}'", self.task.client_state()),
                     ("eval_model", self.evaluated.client_state()),
+                    ("keep_momentum", {VELOCITY: "phase"} if self.keeps_momentum else {}),
                     *transforms,
                 ]
             )
         except ScenarioError as error:
             raise ScenarioError(f"phases.{self.phase.name}: {error}") from None
+
+    @property
+    def keeps_momentum(self) -> bool:
+        """Whether a round of local training begins with the velocity of the round before."""
+        return isinstance(self.phase, CentralPhase) and self.phase.keep_momentum
 
     @cached_property
     def keeps_client_state(self) -> bool:

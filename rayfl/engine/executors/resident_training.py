@@ -11,6 +11,7 @@ from rayfl.local.context import ClientContext
 from rayfl.local.requests import LocalTraining
 from rayfl.local.selection import select
 from rayfl.local.sgd import StepGradient, train
+from rayfl.local.state import VELOCITY
 from rayfl.local.training_plan import plan_training
 from rayfl.models.flat import FlatModel
 
@@ -41,6 +42,10 @@ def train_resident(
     plan = plan_training(client.local, select(client.train, model.module), model.module, samples)
     model.load(request.start)
     seed_torch(seed, model.vector.device)
-    client.add_losses(train(model, gradients, plan, request, client.local, client.lr, after_step))
+    velocity = None
+    if client.keeps_momentum:
+        velocity = client.state[VELOCITY] if VELOCITY in client.state else torch.zeros_like(model.params)
+        client.state[VELOCITY] = velocity  # which the optimizer updates in place
+    client.add_losses(train(model, gradients, plan, request, client.local, client.lr, after_step, velocity))
     model.check()
     return model.vector.clone()
