@@ -101,6 +101,7 @@ algorithms = Registry(
         "qfedsgd": "rayfl.algorithms.qffl:QFedSGD",
         "coprefl": "rayfl.algorithms.coprefl:CoPreFL",
         "fedbabu": "rayfl.algorithms.fedbabu:FedBABU",
+        "orchestra": "rayfl.algorithms.orchestra:Orchestra",
         "ditto": "rayfl.algorithms.ditto:Ditto",
         "fedbn": "rayfl.algorithms.fedbn:FedBN",
         "fedmeta": "rayfl.algorithms.fedmeta:FedMeta",

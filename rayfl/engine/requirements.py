@@ -92,6 +92,11 @@ def _check_phase(plan: PhasePlan, scenario: Scenario, network: nn.Module, worklo
         plan.algorithm.check_clients(store.train_shards.sizes)
     except ScenarioError as error:
         raise ScenarioError(f"phases.{plan.phase.name}.algorithm: {error}") from None
+    try:
+        sizes = plan.algorithm.training_sizes(store.train_shards.sizes)
+        plan.algorithm.check_training(task, plan.phase.local, sizes)
+    except ScenarioError as error:
+        raise ScenarioError(f"phases.{plan.phase.name}: {error}") from None
     _check_weights(plan.phase.local, workload, f"phases.{plan.phase.name}.local.sample_weights")
     _check_sampling(plan.phase.local, scenario, store, f"phases.{plan.phase.name}.local.sampling")
 

@@ -21,6 +21,7 @@ from rayfl.local.rates import rates
 from rayfl.local.spending import Mechanism
 from rayfl.local.steps import effective_steps, update_steps
 from rayfl.models.flat import FlatModel
+from rayfl.models.tensor_names import followed
 from rayfl.streams import client_stream, client_torch_seed
 
 
@@ -256,6 +257,14 @@ class ClientContext:
         places = torch.zeros_like(self._model.vector, dtype=torch.bool)
         for slot in self._model.slots_of(chosen):
             places[slot.offset : slot.offset + slot.size] = True
+        return places
+
+    def places_of_copies(self) -> torch.Tensor:
+        """Where the modules that follow others lie in a model vector (`Network.copies`): bool [length of the model]."""
+        places = torch.zeros_like(self._model.vector, dtype=torch.bool)
+        for slot in self._model.layout:
+            if followed(slot.name, getattr(self._model.module, "copies", {})):
+                places[slot.offset : slot.offset + slot.size] = True
         return places
 
     def random_model(self, purpose: str) -> torch.Tensor:

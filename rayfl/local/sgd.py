@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -120,8 +121,9 @@ class BatchGradients:
         # as the mean over the large batch weighs its parts: by samples, unless the task counts otherwise
         totals = [task.total(y) for _, y, *_ in batches.peek(number)] if number > 1 else []
         mean: torch.Tensor | None = None
+        upcoming = partial(inputs_of, self._batches)
         for index, (x, y, *others) in enumerate(islice(batches, number)):
-            batch = TrainingBatch(model.module, client, (x, *others), y, self._upcoming, self._reads_features)
+            batch = TrainingBatch(model.module, client, (x, *others), y, upcoming, self._reads_features)
             with _precision(client.local, model.params.device):
                 loss = self._loss(batch).float()
             if totals:
@@ -141,8 +143,10 @@ class BatchGradients:
             loss = loss + term(batch)
         return loss
 
-    def _upcoming(self, number: int) -> list[Any]:
-        return [inputs for inputs, *_ in self._batches.peek(number)]
+
+def inputs_of(batches: Batches, number: int) -> list[Any]:
+    """The inputs of the batches that follow, of several views the first, up to a number of them."""
+    return [inputs for inputs, *_ in batches.peek(number)]
 
 
 def _precision(local: Local, device: torch.device) -> AbstractContextManager[Any]:

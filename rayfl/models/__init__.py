@@ -41,6 +41,7 @@ models = Registry(
         "char_lstm": "rayfl.models.char_lstm:CharLSTM",
         "projected": "rayfl.models.projected:projected",
         "siamese": "rayfl.models.siamese:siamese",
+        "orchestra": "rayfl.models.orchestra:orchestra",
         "momentum_contrast": "rayfl.models.momentum_contrast:momentum_contrast",
     },
 )

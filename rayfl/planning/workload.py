@@ -90,13 +90,13 @@ class InitialModel:
         left = []
         for slot in self.layout:
             if source := self._source_of(slot, shapes, fresh_head):
-                _view(taken, slot)[...] = _view(vector, sources[source])
+                slot.array(taken)[...] = sources[source].array(vector)
             else:
                 left.append(slot)
         own = {name: slot for slot in self.layout for name in slot.names}
         for slot in left:
             if original := followed(slot.name, self.copies):
-                _view(taken, slot)[...] = _view(taken, own[original])
+                slot.array(taken)[...] = own[original].array(taken)
         return taken
 
     def _source_of(self, slot: Slot, shapes: Mapping[str, tuple[int, ...]], fresh_head: bool) -> str:
@@ -111,11 +111,6 @@ class InitialModel:
 
 def _shapes(model: InitialModel) -> dict[str, tuple[int, ...]]:
     return {name: tuple(slot.shape) for slot in model.layout for name in slot.names}
-
-
-def _view(vector: np.ndarray, slot: Slot) -> np.ndarray:
-    strides = [vector.itemsize * stride for stride in slot.strides]
-    return np.lib.stride_tricks.as_strided(vector[slot.offset : slot.offset + slot.size], slot.shape, strides)
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ tasks = Registry(
         "segmentation": "rayfl.tasks.segmentation:Segmentation",
         "next_symbol": "rayfl.tasks.next_symbol:NextSymbol",
         "simsiam": "rayfl.tasks.simsiam:SimSiam",
+        "orchestra": "rayfl.tasks.orchestra:Orchestra",
         "moco": "rayfl.tasks.moco:MoCo",
     },
 )

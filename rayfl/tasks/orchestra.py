@@ -1,0 +1,102 @@
+"""Orchestra's local objective: both views of an image lie in the same global cluster, and its rotation is told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from rayfl.errors import RayflError, ScenarioError
+from rayfl.tasks.task import Task
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from rayfl.local.context import ClientContext
+    from rayfl.local.objective import Reduction
+    from rayfl.local.training_batch import TrainingBatch
+
+
+class Orchestra(Task):
+    """Cross-entropy of the clusters of one view, given those of another under the target, and of four rotations.
+
+    For the model `orchestra` and the algorithm `orchestra`, which moves the clusters. The three views are x1, x2 and
+    one that is rotated by a random number of quarter turns; only x1 enters the target. Before every step the target's
+    parameters become momentum * own + (1 - momentum) * trained. What the target says of x1 enters the client's memory,
+    the oldest of which goes. There is no loss of single samples: test samples are scored by metrics alone.
+
+    From Lubana et al., "Orchestra: Unsupervised Federated Learning via Globally Consistent Clustering", ICML 2022, in
+    the form of its code: the network also sees x1, for the statistics of its batch norm alone.
+
+    Attributes:
+        memory: Number of projections that a client clusters.
+        momentum: How much of itself the target keeps.
+        temperature: What cosines with centroids are divided by.
+    """
+
+    default_metrics: ClassVar[tuple[str, ...]] = ("spread",)
+    views: ClassVar[int] = 3
+    per_sample: ClassVar[bool] = False
+    has_loss: ClassVar[bool] = False
+
+    name: str = "orchestra"
+    memory: PositiveInt = 128
+    momentum: Annotated[float, Field(ge=0, le=1)] = 0.996
+    temperature: PositiveFloat = 0.1
+
+    def num_outputs(self, labels: np.ndarray, num_classes: int | None) -> int:
+        return 1
+
+    def output_shapes(self, targets: torch.Tensor, num_outputs: int) -> list[list[int]]:
+        return [[len(targets), -1]]
+
+    def check_network(self, network: nn.Module) -> None:
+        from rayfl.models.orchestra import OrchestraHead
+
+        if not any(isinstance(module, OrchestraHead) for module in network.modules()):
+            raise ScenarioError(
+                f"task '{self.name}' compares projections with centroids, which {type(network).__name__} does not "
+                'have; use model = { name = "orchestra", network = ... }'
+            )
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Reduction = "mean") -> torch.Tensor:
+        raise RayflError(f"task '{self.name}' has no loss of single samples: clusters are of a batch and its views")
+
+    def objective(self, batch: TrainingBatch) -> torch.Tensor:
+        import torch
+        from torch.nn.functional import cross_entropy, normalize
+
+        from rayfl.models.followed_head import follow
+        from rayfl.models.orchestra import OrchestraHead
+
+        first, second, turned = batch.views
+        head = next(module for module in batch.module.modules() if isinstance(module, OrchestraHead))
+        with torch.no_grad():
+            batch.module(first)
+        directions = normalize(batch.module(second))
+        with torch.no_grad():
+            follow(batch.module, self.momentum)
+            targets = normalize(head.follower(first))
+            clusters = (targets @ head.centroids.T / self.temperature).softmax(dim=1)
+        likelihoods = (directions @ head.centroids.T / self.temperature).log_softmax(dim=1)
+        turns = torch.randint(4, (len(turned),))
+        told = head.rotation(batch.module(quarter_turns(turned, turns)))
+        self._remember(batch.client, targets)
+        return cross_entropy(told, turns.to(told.device)) - (clusters * likelihoods).sum(dim=1).mean()
+
+    def _remember(self, client: ClientContext, targets: torch.Tensor) -> None:
+        import torch
+
+        before = [client.state["memory"]] if "memory" in client.state else []
+        client.state["memory"] = torch.cat([targets, *before])[: self.memory]
+
+
+def quarter_turns(images: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
+    """Square images [n, channels, side, side], each turned by its own number of quarter turns ([n], 0 to 3)."""
+    turned = images.clone()
+    for number in (1, 2, 3):
+        rows = (turns == number).nonzero().squeeze(1).to(images.device)
+        turned[rows] = images[rows].rot90(number, dims=(2, 3))
+    return turned
