@@ -148,10 +148,10 @@ def _networks() -> dict[str, dict[str, Any]]:
 def _self_supervised() -> dict[str, dict[str, Any]]:
     """Views, targets, queues and clusters; kept momentum and rates of single modules."""
     views = [{"augment": ["flip"]}, {"augment": [{"name": "crop", "padding": 2}]}, {"augment": ["flip"]}]
-    local = {"epochs": 1, "batch_size": 8, "lr": 0.05, "momentum": 0.9, "drop_last": True}
+    local = {"epochs": 1, "batch_size": 8, "lr": 0.002, "momentum": 0.5, "drop_last": True}
     phase = {"name": "pre", "rounds": 3, "cohort": 4, "local": local}
     central = {"name": "central", "schedule": "central", "rounds": 2, "keep_momentum": True}
-    apart = local | {"module_lr": {"fc3.predictor": 0.02}}
+    apart = local | {"module_lr": {"fc3.predictor": 0.001}}
 
     def tables(name: str, phases: list[dict[str, Any]], compared: int = 2, **options: Any) -> dict[str, Any]:
         model = {"moco": "momentum_contrast", "simsiam": "siamese"}.get(name, name)
