@@ -98,9 +98,9 @@ class Client:
         self.memory: torch.Tensor | None = None
         self.target: dict[str, torch.Tensor] | None = None
 
-    def update(self, server: nn.Module, round: int) -> nn.Module:
+    def update(self, server: nn.Module, round: int) -> Any:
         """Trains a copy of the server's network; without steps in the first round."""
-        module = copy.deepcopy(server).train()
+        module: Any = copy.deepcopy(server).train()
         head, key = module.fc, module.fc.follower
         if self.stateful and self.target is not None:
             key.load_state_dict(self.target)
@@ -128,7 +128,7 @@ class Client:
             self.memory = (t if self.memory is None else torch.cat([t, self.memory]))[:MEMORY]
             if round > 1:
                 optimizer.zero_grad()
-                loss.backward()
+                torch.autograd.backward(loss)
                 optimizer.step()
         if round > 1:
             self.target = copy.deepcopy(key.state_dict())
@@ -178,7 +178,7 @@ def test_sinkhorn_spreads_samples_evenly() -> None:
 def test_three_rounds_are_those_of_plain_pytorch(stateful: bool) -> None:
     made = job(algorithm={"stateful": stateful})
     workload = made.workloads[0]
-    server = flat_model(made.scenario, workload).module.train()
+    server: Any = flat_model(made.scenario, workload).module.train()
     x = torch.from_numpy(workload.store.train.x).permute(0, 3, 1, 2) / 255
     clients = [Client(i, x[workload.store.train_shards[i]], stateful) for i in range(CLIENTS)]
     for round in (1, 2, 3):
@@ -202,7 +202,7 @@ def fitted(before: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
         wanted = plain_sinkhorn((sent @ centroids.T).detach())
         likely = torch.softmax(normalize(sent) @ centroids.T / 0.5, dim=1)
         optimizer.zero_grad()
-        (-cosine_similarity(wanted, likely).mean()).backward()
+        torch.autograd.backward(-cosine_similarity(wanted, likely).mean())
         optimizer.step()
         centroids.data = normalize(centroids.data)
     return centroids.detach()

@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 
 import rayfl
 from rayfl.centralised import centralised
+from rayfl.config.phase import CentralPhase
 from rayfl.config.scenario import Scenario
 from rayfl.engine.job import Job
 from rayfl.engine.state_store import MemoryStore
@@ -167,7 +168,9 @@ def test_kept_momentum_survives_a_snapshot_and_the_counterpart_may_keep_it_too()
     list(scheduler.run())
     assert np.array_equal(server.committed()[1], whole)
     federated, _ = made([FEDERATED | {"local": LOCAL}])
-    assert centralised(federated.scenario, federated.populations[0].sizes, True).phases[0].keep_momentum
+    (phase,) = centralised(federated.scenario, federated.populations[0].sizes, True).phases
+    assert isinstance(phase, CentralPhase)
+    assert phase.keep_momentum
 
 
 def test_there_must_be_momentum_to_keep() -> None:

@@ -102,7 +102,7 @@ def test_a_queue_is_found_again_in_the_next_round(schedule: str) -> None:
     run_on_hosts(job("Queued", schedule), 1)
     for client in {client for _, client, _ in SEEN}:
         found = [(round, queue) for round, of, queue in SEEN if of == client]
-        assert found[0] == (1, [0, 0, 0])
+        assert found[0] == (1, [0.0, 0.0, 0.0])
         assert {round for round, _ in found} == {1, 2, 3}
         for (_, before), (_, after) in pairwise(found):
             assert after[:2] == before[1:]
@@ -135,13 +135,14 @@ def test_a_target_follows_after_every_step() -> None:
     local = {"epochs": 5, "batch_size": "full", "lr": 0.1}
     made = job("Following", model=f"{__name__}:Followed", rounds=1, cohort={"explicit": [[3]]}, local=local)
     workload = made.workloads[0]
-    module, store = flat_model(made.scenario, workload).module, workload.store
+    module: Any = flat_model(made.scenario, workload).module
+    store = workload.store
     rows = store.train_shards[3]
     x, y = torch.from_numpy(store.train.x[rows]), torch.from_numpy(store.train.y[rows])
     optimizer = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=0.1)
     for _ in range(5):
         optimizer.zero_grad()
-        (cross_entropy(module(x), y) + distance(module, x)).backward()
+        torch.autograd.backward(cross_entropy(module(x), y) + distance(module, x))
         optimizer.step()
         with torch.no_grad():
             follow(module)

@@ -46,7 +46,7 @@ def test_the_probe_is_plain_sgd_from_zero_on_a_cosine() -> None:
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 6)
     for _ in range(6):
         optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(layer(x), y).backward()
+        torch.autograd.backward(torch.nn.functional.cross_entropy(layer(x), y))
         optimizer.step()
         schedule.step()
     expected = float((layer(x).argmax(dim=1) == y).double().mean())

@@ -71,7 +71,7 @@ def job(task: Any, model: str, local: dict[str, Any] | None = None, **changes: A
     )
 
 
-def beginning(made: Job) -> tuple[nn.Module, tuple[torch.Tensor, torch.Tensor]]:
+def beginning(made: Job) -> tuple[Any, tuple[torch.Tensor, torch.Tensor]]:
     """The initial network in training mode, and both views of all samples."""
     workload = made.workloads[0]
     x = torch.from_numpy(workload.store.train.x).permute(0, 3, 1, 2) / 255
@@ -95,11 +95,9 @@ def test_simsiam_is_the_paper_s_loss() -> None:
     head, optimizer = module.fc, optimizer_of(module)
     for _ in range(STEPS):
         (z1, p1), (z2, p2) = (module(x).unbind(1) for x in (first, second))
-        loss = 0
-        for p, z in ((p1, z2), (p2, z1)):
-            loss = loss - 0.5 * (normalize(p) * normalize(z).detach()).sum(dim=1).mean()
+        losses = [-0.5 * (normalize(p) * normalize(z).detach()).sum(dim=1).mean() for p, z in ((p1, z2), (p2, z1))]
         optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(torch.stack(losses).sum())
         optimizer.step()
     assert head.projector[-2].bias.grad is None
     agree(made, module)
@@ -112,7 +110,7 @@ def test_moco_is_the_authors_order_of_keys_queue_and_step() -> None:
     drawn = (
         ClientStreams(made.scenario.seed, 0, 1, 0, pool).numpy("queue").standard_normal((2 * SAMPLES, 4), np.float32)
     )
-    queue = list(normalize(torch.from_numpy(drawn)).split(SAMPLES))
+    queue = list(torch.split(normalize(torch.from_numpy(drawn)), SAMPLES))
     optimizer, key = optimizer_of(module), module.fc.follower
     pairs = {"first.weight": "first.weight", "norm.weight": "norm.weight", "norm.bias": "norm.bias"}
     pairs |= {f"fc.{name}": f"fc.projector.{name}" for name in ("0.weight", "0.bias", "2.weight", "2.bias")}
@@ -126,7 +124,7 @@ def test_moco_is_the_authors_order_of_keys_queue_and_step() -> None:
             k = normalize(key(second))
         logits = torch.cat([(q * k).sum(dim=1, keepdim=True), q @ torch.cat(queue).T], dim=1) / 0.2
         optimizer.zero_grad()
-        cross_entropy(logits, torch.zeros(SAMPLES, dtype=torch.long)).backward()
+        torch.autograd.backward(cross_entropy(logits, torch.zeros(SAMPLES, dtype=torch.long)))
         optimizer.step()
         queue = [*queue[1:], k]
     agree(made, module)
