@@ -121,12 +121,15 @@ class Scorer:
             name: math.fsum(values[name] for values in personalized.values()) / len(personalized)
             for name in (self._metrics if personalized else ())
         }
-        found = {f"{of}_{name}": value for of in sets for name, value in self._values(sets[of], bank).items()}
+        values = {of: self._values(sets[of], bank) for of in sets}
+        found = {f"{of}_{name}": value for of in sets for name, value in values[of].items()}
         found |= _personalized(means)
+        said = {label: metric.remark(values["test"][label]) for label, metric in self._metrics.items()}
+        remarks = tuple(f"{label} {values['test'][label]:.4g}: {text}" for label, text in said.items() if text)
         if self._statistics:
             counted = [score.hits for score in plain if score.hits is not None]
             found |= self._statistics.columns(clients, np.sum(counted, axis=0) if counted else None)
-        return Evaluated(phase, round_index.round, found, _samples(sets["test"]), tuple(clients))
+        return Evaluated(phase, round_index.round, found, _samples(sets["test"]), tuple(clients), remarks)
 
     def _bank(self, scores: Sequence[Score]) -> dict[str, State]:
         """What each metric that compares samples with the bank's keeps of these."""

@@ -135,6 +135,8 @@ class Progress:
                     loss = math.nan if headline.metric == "loss" else event.scores["test_loss"]
                     also = "" if math.isnan(loss) else f", test loss {loss:.4g}"
                     self._print_line(event.round, f"{self._score}{also}")
+                for remark in event.remarks:
+                    self._console.print(Text(f"round {event.round}: {remark}", style="yellow"), soft_wrap=True)
             case Waiting():
                 self._warn(event)
             case BudgetSpent():

@@ -68,7 +68,10 @@ def test_separated_classes_are_found_by_both_in_any_number_of_batches() -> None:
 def test_outputs_of_one_direction_have_no_spread() -> None:
     metric, targets = Spread(), torch.zeros(500)
     one = torch.arange(1, 501).unsqueeze(1) * torch.ones(1, 8)
-    assert metric.value(metric.state(one, targets)) == pytest.approx(0, abs=1e-6)
+    collapsed = metric.value(metric.state(one, targets))
+    assert collapsed == pytest.approx(0, abs=1e-6)
+    assert metric.remark(collapsed) == "the outputs have collapsed: nearly all have the same direction"
+    assert not metric.remark(0.5)
     even = torch.randn(500, 8, generator=torch.Generator().manual_seed(1))
     assert metric.value(metric.state(even, targets)) == pytest.approx(1, abs=0.05)
     halves = metric.merged([metric.state(even[:123], targets), metric.state(even[123:], targets)])

@@ -44,3 +44,7 @@ class Metric(ABC):
     @abstractmethod
     def value(self, state: State) -> float:
         """The value of a state."""
+
+    def remark(self, value: float) -> str:
+        """What a reader should be told of a value on all test samples; empty for most."""
+        return ""

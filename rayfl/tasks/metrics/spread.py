@@ -10,6 +10,9 @@ from torch.nn.functional import normalize
 
 from rayfl.tasks.metrics.metric import Metric, State
 
+COLLAPSED = 0.05
+"""A spread below which outputs say next to nothing of their samples."""
+
 
 class Spread(Metric):
     """sqrt(d) times the mean, over the d values, of their standard deviation over samples, of outputs of length one.
@@ -30,3 +33,6 @@ class Spread(Metric):
         mean, square = state["sums"] / max(int(state["samples"]), 1)
         deviations = np.sqrt(np.maximum(square - mean**2, 0))
         return math.sqrt(len(mean)) * float(deviations.mean())
+
+    def remark(self, value: float) -> str:
+        return "the outputs have collapsed: nearly all have the same direction" if value < COLLAPSED else ""
