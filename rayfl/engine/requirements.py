@@ -16,6 +16,7 @@ from rayfl.data.checking import are_class_labels
 from rayfl.data.pools import pool_number
 from rayfl.data.store import ShardStore
 from rayfl.engine.evaluation_batches import evaluation_batches
+from rayfl.engine.lone_samples import check_lone_samples
 from rayfl.engine.schedules.building import schedule_of
 from rayfl.engine.scoring import Scorer
 from rayfl.errors import RayflError, ScenarioError
@@ -86,15 +87,18 @@ def _check_phase(plan: PhasePlan, scenario: Scenario, network: nn.Module, worklo
     except ScenarioError as error:
         raise ScenarioError(f"{where}: {error}") from None
     _check_server(plan, scenario, network, workload)
-    _check_plan(plan.phase.local, plan.train, network, _update_sizes(plan, store), where)
+    sizes = _update_sizes(plan, store)
+    _check_plan(plan.phase.local, plan.train, network, sizes, where)
+    if plan.algorithm.trains:
+        check_lone_samples(smallest(plan.phase.local), network, store, sizes, f"phases.{plan.phase.name}.local")
     _check_cohorts(plan, store)
     try:
         plan.algorithm.check_clients(store.train_shards.sizes)
     except ScenarioError as error:
         raise ScenarioError(f"phases.{plan.phase.name}.algorithm: {error}") from None
     try:
-        sizes = plan.algorithm.training_sizes(store.train_shards.sizes)
-        plan.algorithm.check_training(task, plan.phase.local, sizes)
+        trained = plan.algorithm.training_sizes(store.train_shards.sizes)
+        plan.algorithm.check_training(task, plan.phase.local, trained)
     except ScenarioError as error:
         raise ScenarioError(f"phases.{plan.phase.name}: {error}") from None
     _check_weights(plan.phase.local, workload, f"phases.{plan.phase.name}.local.sample_weights")

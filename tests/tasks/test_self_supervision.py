@@ -161,3 +161,11 @@ def test_what_does_not_fit_is_refused(task: Any, model: str, drop_last: bool, me
 def test_views_without_augmentations_are_refused() -> None:
     with pytest.raises(ScenarioError, match="'simsiam' compares 2 augmented views of every batch"):
         job("simsiam", "siamese", data={"name": f"{__name__}:images", "clients": 1})
+
+
+def test_a_batch_of_one_is_refused_where_batch_norm_cannot_take_it() -> None:
+    with pytest.raises(
+        ScenarioError, match=r"phases.p.local: of its 12 samples client 0 has one left for a batch .* drop_last = true"
+    ):
+        job("simsiam", "siamese", {"batch_size": 11})
+    job("simsiam", "siamese", {"batch_size": 11, "drop_last": True})
