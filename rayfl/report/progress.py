@@ -127,7 +127,8 @@ class Progress:
                 self._round = event.round
                 self._pace.add(event)
                 if self._bar is None and self._clock() - self._line_at >= LINE_EVERY_S:
-                    self._print_line(event.round, f"training loss {event.train_loss:.4g}")
+                    loss = f"training loss {event.train_loss:.4g}" if event.steps else "without training"
+                    self._print_line(event.round, loss)
             case Evaluated():
                 headline = self._headlines[event.phase]
                 self._score = f"{headline.words} {headline.text(event.scores[headline.column])}"
