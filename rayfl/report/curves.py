@@ -78,8 +78,7 @@ def _figure(
         upper.set_ylim(bottom=0)
     upper.set_ylabel(headline.words)
     lower.plot(rounds, train_loss, color=TRAIN, linewidth=1.0, label="training loss in the round", **point)
-    if np.isfinite(test_loss).any():
-        lower.plot(rounds, test_loss, color=TEST, linewidth=1.6, label=_loss_label(test_loss), **point)
+    lower.plot(rounds, test_loss, color=TEST, linewidth=1.6, label=_loss_label(test_loss), **point)
     lower.set_ylabel("loss")
     lower.set_xlabel("round")
     lower.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
