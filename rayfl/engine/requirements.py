@@ -82,12 +82,12 @@ def _check_phase(plan: PhasePlan, scenario: Scenario, network: nn.Module, worklo
     if "batch_norm" in requirements and not any(isinstance(module, _BatchNorm) for module in network.modules()):
         name = type(network).__name__
         raise ScenarioError(f"{where} is about batch norm, and model {name} has none; use 'fedavg'")
-    try:
-        task.check_local(plan.phase.local)
-    except ScenarioError as error:
-        raise ScenarioError(f"{where}: {error}") from None
     _check_server(plan, scenario, network, workload)
     sizes = _update_sizes(plan, store)
+    try:
+        task.check_local(plan.phase.local, sizes)
+    except ScenarioError as error:
+        raise ScenarioError(f"{where}: {error}") from None
     _check_plan(plan.phase.local, plan.train, network, sizes, where)
     if plan.algorithm.trains:
         check_lone_samples(smallest(plan.phase.local), network, store, sizes, f"phases.{plan.phase.name}.local")

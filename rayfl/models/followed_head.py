@@ -43,11 +43,6 @@ def put_followed(module: Network, head: FollowedHead) -> None:
     module.copies = {f"{replaced}.follower.{name}": original for name, original in originals.items()}
 
 
-def head_of(network: nn.Module) -> FollowedHead | None:
-    """The head of a network that has a follower; None for any other."""
-    return next((module for module in network.modules() if isinstance(module, FollowedHead)), None)
-
-
 def follow(network: nn.Module, momentum: float) -> None:
     """Moves the parameters of all copies of a network: momentum * own + (1 - momentum) * original; buffers stay."""
     assert isinstance(network, Network)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from rayfl.errors import RayflError, ScenarioError
-from rayfl.tasks.task import Task
+from rayfl.errors import ScenarioError
+from rayfl.tasks.self_supervised import SelfSupervised
 
 if TYPE_CHECKING:
     import torch
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
     from rayfl.config.local import Local
     from rayfl.local.context import ClientContext
-    from rayfl.local.objective import Reduction
     from rayfl.local.state import Declaration
     from rayfl.local.training_batch import TrainingBatch
+    from rayfl.models.followed_head import FollowedHead
 
 
-class MoCo(Task):
+class MoCo(SelfSupervised):
     """Cross-entropy of cos(query, key) / temperature over the key of the same sample and a queue of earlier keys.
 
     For the model `momentum_contrast`, whose follower computes the keys. Before every step its parameters become
@@ -38,32 +38,20 @@ class MoCo(Task):
         temperature: What cosines are divided by.
     """
 
-    default_metrics: ClassVar[tuple[str, ...]] = ("spread",)
-    views: ClassVar[int] = 2
-    per_sample: ClassVar[bool] = False
-    has_loss: ClassVar[bool] = False
+    model: ClassVar[str] = "momentum_contrast"
+    compared: ClassVar[str] = "queries with a queue of keys"
 
     name: str = "moco"
     queue: PositiveInt = 65536
     momentum: Annotated[float, Field(ge=0, le=1)] = 0.999
     temperature: PositiveFloat = 0.2
 
-    def num_outputs(self, labels: np.ndarray, num_classes: int | None) -> int:
-        return 1
+    def head_of(self, network: nn.Module) -> FollowedHead | None:
+        from rayfl.models.followed_head import FollowedHead
 
-    def output_shapes(self, targets: torch.Tensor, num_outputs: int) -> list[list[int]]:
-        return [[len(targets), -1]]
+        return next((module for module in network.modules() if isinstance(module, FollowedHead)), None)
 
-    def check_network(self, network: nn.Module) -> None:
-        from rayfl.models.followed_head import head_of
-
-        if head_of(network) is None:
-            raise ScenarioError(
-                f"task '{self.name}' compares queries with keys, for which {type(network).__name__} has no network; "
-                'use model = { name = "momentum_contrast", network = ... }'
-            )
-
-    def check_local(self, local: Local) -> None:
+    def check_local(self, local: Local, sizes: np.ndarray) -> None:
         if not isinstance(local.batch_size, int) or self.queue % local.batch_size:
             raise ScenarioError(
                 f"task.queue: {self.queue} keys are no multiple of local.batch_size = {local.batch_size!r}; use one "
@@ -71,9 +59,11 @@ class MoCo(Task):
             )
         if not local.drop_last:
             raise ScenarioError(f"task '{self.name}' fills its queue with whole batches; set local.drop_last = true")
-
-    def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Reduction = "mean") -> torch.Tensor:
-        raise RayflError(f"task '{self.name}' has no loss of single samples: a query is compared with a queue of keys")
+        if sizes.min() < local.batch_size:
+            raise ScenarioError(
+                f"task '{self.name}' fills its queue with whole batches, and client {int(sizes.argmin())} has "
+                f"{int(sizes.min())} samples, fewer than local.batch_size = {local.batch_size}; use a smaller one"
+            )
 
     def client_state(self) -> Declaration:
         return {"queue": "phase", "oldest": "phase"}
@@ -82,9 +72,9 @@ class MoCo(Task):
         import torch
         from torch.nn.functional import cross_entropy, normalize
 
-        from rayfl.models.followed_head import follow, head_of
+        from rayfl.models.followed_head import follow
 
-        head = head_of(batch.module)
+        head = self.head_of(batch.module)
         assert head is not None
         queries = normalize(batch.outputs)
         with torch.no_grad():

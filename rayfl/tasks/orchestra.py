@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from rayfl.errors import RayflError, ScenarioError
-from rayfl.tasks.task import Task
+from rayfl.tasks.self_supervised import SelfSupervised
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
     from rayfl.local.context import ClientContext
-    from rayfl.local.objective import Reduction
     from rayfl.local.training_batch import TrainingBatch
+    from rayfl.models.orchestra import OrchestraHead
 
 
-class Orchestra(Task):
+class Orchestra(SelfSupervised):
     """Cross-entropy of the clusters of one view, given those of another under the target, and of four rotations.
 
     For the model `orchestra` and the algorithm `orchestra`, which moves the clusters. The three views are x1, x2 and
@@ -36,43 +34,29 @@ class Orchestra(Task):
         temperature: What cosines with centroids are divided by.
     """
 
-    default_metrics: ClassVar[tuple[str, ...]] = ("spread",)
     views: ClassVar[int] = 3
-    per_sample: ClassVar[bool] = False
-    has_loss: ClassVar[bool] = False
+    model: ClassVar[str] = "orchestra"
+    compared: ClassVar[str] = "projections with centroids"
 
     name: str = "orchestra"
     memory: PositiveInt = 128
     momentum: Annotated[float, Field(ge=0, le=1)] = 0.996
     temperature: PositiveFloat = 0.1
 
-    def num_outputs(self, labels: np.ndarray, num_classes: int | None) -> int:
-        return 1
-
-    def output_shapes(self, targets: torch.Tensor, num_outputs: int) -> list[list[int]]:
-        return [[len(targets), -1]]
-
-    def check_network(self, network: nn.Module) -> None:
+    def head_of(self, network: nn.Module) -> OrchestraHead | None:
         from rayfl.models.orchestra import OrchestraHead
 
-        if not any(isinstance(module, OrchestraHead) for module in network.modules()):
-            raise ScenarioError(
-                f"task '{self.name}' compares projections with centroids, which {type(network).__name__} does not "
-                'have; use model = { name = "orchestra", network = ... }'
-            )
-
-    def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Reduction = "mean") -> torch.Tensor:
-        raise RayflError(f"task '{self.name}' has no loss of single samples: clusters are of a batch and its views")
+        return next((module for module in network.modules() if isinstance(module, OrchestraHead)), None)
 
     def objective(self, batch: TrainingBatch) -> torch.Tensor:
         import torch
         from torch.nn.functional import cross_entropy, normalize
 
         from rayfl.models.followed_head import follow
-        from rayfl.models.orchestra import OrchestraHead
 
         first, second, turned = batch.views
-        head = next(module for module in batch.module.modules() if isinstance(module, OrchestraHead))
+        head = self.head_of(batch.module)
+        assert head is not None
         with torch.no_grad():
             batch.module(first)
         directions = normalize(batch.module(second))

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
-from rayfl.errors import ScenarioError
-from rayfl.tasks.task import Task
+from rayfl.tasks.self_supervised import SelfSupervised
 
 if TYPE_CHECKING:
     import torch
@@ -16,9 +13,10 @@ if TYPE_CHECKING:
     from rayfl.local.evaluation_batch import EvaluationBatch
     from rayfl.local.objective import Reduction
     from rayfl.local.training_batch import TrainingBatch
+    from rayfl.models.siamese import SiameseHead
 
 
-class SimSiam(Task):
+class SimSiam(SelfSupervised):
     """-(cos(p1, z2) + cos(p2, z1)) / 2, where no gradient enters the projections z; labels are not read.
 
     For the model `siamese`. The loss of test samples is that of two augmented views, the same in every evaluation.
@@ -26,26 +24,21 @@ class SimSiam(Task):
     From Chen and He, "Exploring Simple Siamese Representation Learning", CVPR 2021, algorithm 1.
     """
 
-    default_metrics: ClassVar[tuple[str, ...]] = ("spread",)
-    views: ClassVar[int] = 2
     evaluation_views: ClassVar[int] = 2
+    per_sample: ClassVar[bool] = True
+    has_loss: ClassVar[bool] = True
+    model: ClassVar[str] = "siamese"
+    compared: ClassVar[str] = "projections with predictions"
 
     name: str = "simsiam"
-
-    def num_outputs(self, labels: np.ndarray, num_classes: int | None) -> int:
-        return 1
 
     def output_shapes(self, targets: torch.Tensor, num_outputs: int) -> list[list[int]]:
         return [[len(targets), 2, -1]]
 
-    def check_network(self, network: nn.Module) -> None:
+    def head_of(self, network: nn.Module) -> SiameseHead | None:
         from rayfl.models.siamese import SiameseHead
 
-        if not any(isinstance(module, SiameseHead) for module in network.modules()):
-            raise ScenarioError(
-                f"task '{self.name}' compares projections and predictions, which {type(network).__name__} does not "
-                'have; use model = { name = "siamese", network = ... }'
-            )
+        return next((module for module in network.modules() if isinstance(module, SiameseHead)), None)
 
     def objective(self, batch: TrainingBatch) -> torch.Tensor:
         import torch

@@ -79,8 +79,12 @@ class Task(Component, ABC):
             ScenarioError: It has none; says which network has.
         """
 
-    def check_local(self, local: Local) -> None:
+    def check_local(self, local: Local, sizes: np.ndarray) -> None:
         """Called with how a phase trains.
+
+        Args:
+            local: Its local training.
+            sizes: [clients] int64, the samples that each trains on; of the pool in central training.
 
         Raises:
             ScenarioError: The task cannot be trained so.

@@ -147,7 +147,7 @@ def moco(queue: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("task", "model", "drop_last", "message"),
     [
-        ("simsiam", "momentum_contrast", False, r"projections and predictions, .*use model = \{ name = \"siamese\""),
+        ("simsiam", "momentum_contrast", False, r"projections with predictions, .*use model = \{ name = \"siamese\""),
         (moco(12), "siamese", True, r"use model = \{ name = \"momentum_contrast\""),
         (moco(20), "momentum_contrast", True, "task.queue: 20 keys are no multiple of local.batch_size = 12"),
         (moco(12), "momentum_contrast", False, "set local.drop_last = true"),
@@ -169,3 +169,8 @@ def test_a_batch_of_one_is_refused_where_batch_norm_cannot_take_it() -> None:
     ):
         job("simsiam", "siamese", {"batch_size": 11})
     job("simsiam", "siamese", {"batch_size": 11, "drop_last": True})
+
+
+def test_moco_needs_a_whole_batch_of_every_client() -> None:
+    with pytest.raises(ScenarioError, match="client 0 has 12 samples, fewer than local.batch_size = 16; use a smaller"):
+        job(moco(32), "momentum_contrast", {"drop_last": True, "batch_size": 16})
