@@ -16,10 +16,10 @@ from rayfl.engine.initial_model import flat_model
 from rayfl.engine.job import Job
 from rayfl.errors import ScenarioError
 from rayfl.local.context import ClientStreams
-from rayfl.models.network import Network
 from rayfl.planning.events import RoundDone
 from rayfl.tasks.orchestra import quarter_turns
 from tests.engine.scenes import prepared, run_on_hosts
+from tests.views_scene import VIEWS, views
 
 CLIENTS, EACH, BATCH, EPOCHS, LR, MOMENTUM, DECAY = 2, 12, 4, 2, 0.05, 0.9, 1e-3
 MEMORY, LOCAL_CLUSTERS, CLUSTERS, WIDTH = 10, 3, 5, 4
@@ -39,34 +39,6 @@ def images() -> Any:
     return Dataset("images", train, test, 3, Provenance("arrays", "numbers"), shards)
 
 
-class Encoder(Network):
-    """A dense layer with batch norm, and the head."""
-
-    ordered_modules = ("first", "norm", "fc")
-    feature_layer = "fc"
-
-    def __init__(self, num_classes: int = 3) -> None:
-        super().__init__()
-        self.first, self.norm = nn.Linear(16, 6, bias=False), nn.BatchNorm1d(6)
-        self.fc: nn.Module = nn.Linear(6, num_classes)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        outputs: torch.Tensor = self.fc(self.norm(self.first(x.flatten(1))).relu())
-        return outputs
-
-
-def turned(x: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
-    return x.flip(1).contiguous()
-
-
-def brighter(x: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
-    return 0.5 * x + 0.25
-
-
-def same(x: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
-    return x.clone()
-
-
 def job(rounds: int = 3, **changes: Any) -> Job:
     local = {"batch_size": BATCH, "lr": LR, "momentum": MOMENTUM, "weight_decay": DECAY, "epochs": EPOCHS}
     task = {"name": "orchestra", "memory": MEMORY, "momentum": 0.9, "temperature": 0.5}
@@ -78,11 +50,10 @@ def job(rounds: int = 3, **changes: Any) -> Job:
         "algorithm": algorithm | changes.pop("algorithm", {}),
         "local": local | {"drop_last": True} | changes.pop("local", {}),
     }
-    views = [{"augment": [f"{__name__}:{name}"]} for name in ("turned", "brighter", "same")]
     return prepared(
         seed=SEED,
-        data={"name": f"{__name__}:images", "partition": "natural", "views": views},
-        model={"name": "orchestra", "network": f"{__name__}:Encoder", "width": WIDTH, "clusters": CLUSTERS},
+        data={"name": f"{__name__}:images", "partition": "natural", "views": VIEWS},
+        model={"name": "orchestra", "network": "tests.views_scene:Encoder", "width": WIDTH, "clusters": CLUSTERS},
         task=task | changes.pop("task", {}),
         phases=[phase],
         evaluation={"every": 100},
@@ -113,7 +84,7 @@ class Client:
         torch.manual_seed(seed)
         for rows in [rows for _ in range(EPOCHS) for rows in order.permutation(EACH).reshape(-1, BATCH)]:
             x = self.x[rows]
-            x1, x2, x3 = x.flip(2), 0.5 * x + 0.25, x
+            x1, x2, x3 = views(x)
             module(x1)
             z = normalize(module(x2))
             with torch.no_grad():

@@ -16,9 +16,9 @@ from rayfl.engine.job import Job
 from rayfl.errors import ScenarioError
 from rayfl.local.context import ClientStreams
 from rayfl.models.flat import FlatModel
-from rayfl.models.network import Network
 from rayfl.planning.events import Evaluated
 from tests.engine.scenes import prepared, run_on_hosts
+from tests.views_scene import VIEWS, views
 
 SAMPLES, STEPS, LR, MOMENTUM, DECAY = 12, 3, 0.05, 0.9, 1e-3
 
@@ -32,37 +32,12 @@ def images() -> Dataset:
     return Dataset("images", train, test, 3, Provenance("arrays", "numbers"))
 
 
-class Encoder(Network):
-    """A dense layer with batch norm, and the head."""
-
-    ordered_modules = ("first", "norm", "fc")
-    feature_layer = "fc"
-
-    def __init__(self, num_classes: int = 3) -> None:
-        super().__init__()
-        self.first, self.norm = nn.Linear(6, 5, bias=False), nn.BatchNorm1d(5)
-        self.fc: nn.Module = nn.Linear(5, num_classes)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        outputs: torch.Tensor = self.fc(self.norm(self.first(x.flatten(1))).relu())
-        return outputs
-
-
-def turned(x: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
-    return x.flip(1).contiguous()
-
-
-def brighter(x: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
-    return 0.5 * x + 0.25
-
-
 def job(task: Any, model: str, local: dict[str, Any] | None = None, **changes: Any) -> Job:
     training = {"batch_size": SAMPLES, "lr": LR, "momentum": MOMENTUM, "weight_decay": DECAY, "epochs": STEPS}
-    augmentations = [{"augment": [f"{__name__}:{name}"]} for name in ("turned", "brighter")]
     return prepared(
         **{
-            "data": {"name": f"{__name__}:images", "clients": 1, "views": augmentations},
-            "model": {"name": model, "network": f"{__name__}:Encoder", "width": 4},
+            "data": {"name": f"{__name__}:images", "clients": 1, "views": VIEWS[:2]},
+            "model": {"name": model, "network": "tests.views_scene:Encoder", "width": 4},
             "task": task,
             "phases": [{"name": "p", "schedule": "central", "rounds": 1, "local": training | (local or {})}],
             "evaluation": {"every": 1},
@@ -75,7 +50,7 @@ def beginning(made: Job) -> tuple[Any, tuple[torch.Tensor, torch.Tensor]]:
     """The initial network in training mode, and both views of all samples."""
     workload = made.workloads[0]
     x = torch.from_numpy(workload.store.train.x).permute(0, 3, 1, 2) / 255
-    return flat_model(made.scenario, workload).module.train(), (x.flip(2), 0.5 * x + 0.25)
+    return flat_model(made.scenario, workload).module.train(), views(x)[:2]
 
 
 def agree(made: Job, module: nn.Module) -> None:
@@ -172,5 +147,5 @@ def test_a_batch_of_one_is_refused_where_batch_norm_cannot_take_it() -> None:
 
 
 def test_moco_needs_a_whole_batch_of_every_client() -> None:
-    with pytest.raises(ScenarioError, match="client 0 has 12 samples, fewer than local.batch_size = 16; use a smaller"):
+    with pytest.raises(ScenarioError, match=r"client 0 has 12 samples, fewer than local\.batch_size = 16"):
         job(moco(32), "momentum_contrast", {"drop_last": True, "batch_size": 16})
