@@ -32,7 +32,8 @@ PUBLIC = {
     """,
     "rayfl.local": """
         Affine ClientContext ClientState ClientStreams ClientUpdate DataView EvaluationBatch Features Gradient
-        HessianVectorProduct LocalTraining Loss LossAndGradient LossTerm Outputs TrainingBatch features_and_outputs
+        HessianVectorProduct LocalTraining Loss LossAndGradient LossTerm Outputs Rehearsal TrainingBatch
+        features_and_outputs
     """,
     "rayfl.models": "Network",
     "rayfl.schedules": """
