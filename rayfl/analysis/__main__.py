@@ -28,9 +28,13 @@ what each shows, and its options: docs/analyses.md
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.analysis") -> int:
     """The command; `exit_status` explains what it returns. Wrong options exit with 2."""
-    parser = command_parser(prog, "Analyse finished runs: a Parquet file and a picture in the first one's folder.", EXAMPLES)
+    parser = command_parser(
+        prog, "Analyse finished runs: a Parquet file and a picture in the first one's folder.", EXAMPLES
+    )
     parser.add_argument("name", help="convex, curve, gains, heterogeneity, landscape, ntk, variance, or your own")
-    parser.add_argument("runs", nargs="+", metavar="RUN | key=value", help="folders of runs, and the analysis's options")
+    parser.add_argument(
+        "runs", nargs="+", metavar="RUN | key=value", help="folders of runs, and the analysis's options"
+    )
     parser.add_argument(
         "--backend",
         choices=["ray", "inline"],
@@ -39,9 +43,14 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.an
     )
     parser.add_argument("--address", help="a Ray cluster's address, as for rayfl run")
     parser.add_argument(
-        "--hosts", type=int, metavar="N", help="share the work among N processes (default: as many as there is room for)"
+        "--hosts",
+        type=int,
+        metavar="N",
+        help="share the work among N processes (default: as many as there is room for)",
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where analyses/ goes (default: the first run's folder)")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="where analyses/ goes (default: the first run's folder)"
+    )
     parser.add_argument(
         "--data-dir",
         type=Path,
@@ -69,7 +78,9 @@ def _carry_out(options: argparse.Namespace) -> int:
     if not runs:
         raise ScenarioError("name the folder of a run")
     if analysis.most_runs is not None and len(runs) > analysis.most_runs:
-        raise ScenarioError(f"'{options.name}' takes at most {analysis.most_runs} runs at once, and these are {len(runs)}")
+        raise ScenarioError(
+            f"'{options.name}' takes at most {analysis.most_runs} runs at once, and these are {len(runs)}"
+        )
     out = (options.out or runs[0].path).absolute()
     launch = Launch(options.backend, options.address, options.hosts, data_folder(options.data_dir).absolute(), out)
     carry_out(analysis, runs, launch, Console())

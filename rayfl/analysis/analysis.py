@@ -34,8 +34,8 @@ Open = Callable[[int], OpenedRun]
 
 
 def listed(value: Any) -> Any:
-    """A list, also of a single value: `rounds=10` means `rounds=[10]`."""
-    return value if isinstance(value, list | tuple) else [value]
+    """A tuple, also of a single value: `rounds=10` means `rounds=[10]`."""
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
 Rounds = Annotated[tuple[PositiveInt, ...], BeforeValidator(listed)]

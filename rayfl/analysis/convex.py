@@ -17,7 +17,7 @@ from rayfl.analysis.analysis import Open, Row, Unit, by_run
 from rayfl.analysis.evaluator import Evaluator
 from rayfl.analysis.of_rounds import OfRounds, evaluator_of
 from rayfl.analysis.opened_run import OpenedRun
-from rayfl.analysis.picture import BLUE, DARK, ORANGE, as_share, mark_phases, marker, names_of, new_figure, tidy
+from rayfl.analysis.picture import BLUE, DARK, as_share, mark_phases, marker, names_of, new_figure, tidy
 from rayfl.analysis.replay import ReplayedRound, replay_of
 from rayfl.analysis.run_folder import RunFolder
 from rayfl.analysis.simplex import descend
@@ -71,7 +71,9 @@ class Convex(OfRounds):
             trained = replay.update(round, model)
             (row,), model = self._best(trained, evaluator, run)
             scores = evaluator.score(run.vector(round))  # of the run itself, which averaged
-            found.append({"run": unit.run, "round": round} | row | {"averaged": scores.metric, "averaged_loss": scores.loss})
+            found.append(
+                {"run": unit.run, "round": round} | row | {"averaged": scores.metric, "averaged_loss": scores.loss}
+            )
         return found
 
     def rows(self, replayed: ReplayedRound, evaluator: Evaluator, run: OpenedRun) -> list[Row]:
@@ -119,7 +121,7 @@ class Convex(OfRounds):
             for axes, ending in ((panels[0][number], ""), (panels[1][number], "_loss")):
                 plain, best = ([row[f"{key}{ending}"] for row in own] for key in ("averaged", "best"))
                 axes.plot(rounds, plain, color=DARK, label="averaged model", **style)
-                axes.plot(rounds, best, color=ORANGE if ending else BLUE, label="best combination", **style)
+                axes.plot(rounds, best, color=BLUE, label="best combination", **style)
             tidy(panels[0][number], ylabel="" if number else run.headline.reported_words, title=name)
             tidy(panels[1][number], "round", "" if number else "test loss", whole_x=True)
             as_share(panels[0][number], run.headline)
@@ -133,5 +135,7 @@ class Convex(OfRounds):
         found = []
         for run, name, own in zip(runs, names_of(runs), by_run(rows, runs), strict=True):
             gap = float(np.mean([row["best"] - row["averaged"] for row in own]))
-            found.append(f"gap      {name}: {run.headline.reported_words} of the best combination {gap:+.4f}, on average")
+            found.append(
+                f"gap      {name}: {run.headline.reported_words} of the best combination {gap:+.4f}, on average"
+            )
         return found

@@ -75,14 +75,11 @@ def names_of(runs: Sequence[RunFolder]) -> list[str]:
 
 
 def mark_phases(axes: Axes, run: RunFolder) -> None:
-    """Shades a run's phases, where it has several, as its learning curves do, and names them."""
-    phases = run.scenario.phases
-    if len(phases) == 1:
-        return
+    """Shades the phases of a run, where several are in sight, as its learning curves do, and names them."""
     low, high = axes.get_xlim()
-    for number, (plan, last) in enumerate(zip(run.plans, run.last_rounds, strict=True)):
-        if plan.first_round - 0.5 >= high or last + 0.5 <= low:
-            continue
+    phases = list(enumerate(zip(run.plans, run.last_rounds, strict=True)))
+    seen = [(n, plan, last) for n, (plan, last) in phases if plan.first_round - 0.5 < high and last + 0.5 > low]
+    for number, plan, last in seen if len(seen) > 1 else ():
         colour = PHASE_COLOURS[number % len(PHASE_COLOURS)]
         axes.axvspan(plan.first_round - 0.5, last + 0.5, color=colour, alpha=0.07, linewidth=0)
         axes.annotate(

@@ -63,7 +63,9 @@ def replayable_rounds(folder: RunFolder, wanted: Sequence[int] = ()) -> list[int
         DataError: A model that it takes was not kept.
     """
     if strange := [round for round in wanted if not 1 <= round <= folder.rounds]:
-        raise ScenarioError(f"rounds: the run '{folder.path.name}' has the rounds 1 to {folder.rounds}, not {strange[0]}")
+        raise ScenarioError(
+            f"rounds: the run '{folder.path.name}' has the rounds 1 to {folder.rounds}, not {strange[0]}"
+        )
     rounds = list(wanted)
     if not rounds:
         parallel = {plan.number for plan in folder.plans if plan.phase.schedule == "parallel"}
@@ -142,9 +144,7 @@ class Replay:
         plan, workload = self._plans[index.phase], run.job.workloads[index.phase]
         sizes = workload.population.sizes
         cohort = cohort_of(plan.phase, scenario.seed, index, sizes)
-        state = ServerState(
-            np.array(model), workload.initial.num_params, len(sizes), declared=dict(plan.server_state)
-        )
+        state = ServerState(np.array(model), workload.initial.num_params, len(sizes), declared=dict(plan.server_state))
         server = ServerRound(scenario, plan, index, state)
         exchange = server.begin(cohort)
         singly = copy.copy(exchange)

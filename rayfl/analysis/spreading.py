@@ -26,6 +26,7 @@ from rayfl.config.user_modules import make_importable
 from rayfl.durable import atomic_write
 from rayfl.engine.device import settings_restored
 from rayfl.engine.initial_model import TORCH_GLOBALS
+from rayfl.engine.threads import use_threads
 from rayfl.errors import DataError, RayflError
 from rayfl.report.folder import check_writable
 
@@ -119,7 +120,9 @@ def _computed(
     from rayfl.cluster.repeating import resources_of
     from rayfl.cluster.tasks import Task, run_tasks
 
-    shares = [list(left[first :: launch.hosts]) for first in range(launch.hosts)] if launch.hosts else [[u] for u in left]
+    shares = (
+        [list(left[first :: launch.hosts]) for first in range(launch.hosts)] if launch.hosts else [[u] for u in left]
+    )
     resources = resources_of(runs[0].scenario)
     tasks = [Task((analysis, paths, share, parts, launch.data_dir), resources) for share in shares if share]
     with closing(run_tasks(compute_parts, tasks, launch.address, parts, launch.data_dir)) as results:
@@ -148,6 +151,7 @@ def compute_parts(
         for unit in units:
             run = open(unit.run)
             with TORCH_GLOBALS, settings_restored(run.job.scenario.resources):
+                use_threads(run.job.scenario.numerics.threads)
                 rows = analysis.compute(unit, open)
             with atomic_write(_part(parts, unit)) as temporary:
                 pq.write_table(pa.Table.from_pylist(rows), temporary)

@@ -60,11 +60,15 @@ class Variance(OfRounds):
             low, high = np.percentile([found[round][1] for round in rounds], [2.5, 97.5], axis=1)
             style = marker(len(rounds))
             if len(rounds) > 1:
-                axes.fill_between(rounds, low, high, color=colour, alpha=0.25, linewidth=0, label="95 % of combinations")
+                axes.fill_between(
+                    rounds, low, high, color=colour, alpha=0.25, linewidth=0, label="95 % of combinations"
+                )
             else:
                 axes.vlines(rounds, low, high, color=colour, alpha=0.5, linewidth=6, label="95 % of combinations")
             axes.plot(rounds, [found[round][1].mean() for round in rounds], color=colour, label="their mean", **style)
-            axes.plot(rounds, [found[round][0] for round in rounds], color=DARK, ls="--", label="averaged model", **style)
+            axes.plot(
+                rounds, [found[round][0] for round in rounds], color=DARK, ls="--", label="averaged model", **style
+            )
             tidy(axes, "round", "" if number else "test loss", name, whole_x=True)
             mark_phases(axes, run)
         panels[0].legend(fontsize=9, framealpha=0.9)
@@ -74,19 +78,19 @@ class Variance(OfRounds):
 
     def _histograms(self, by_rounds: Sequence[Mapping[int, tuple[float, np.ndarray]]]) -> list[int]:
         rounds = sorted({round for found in by_rounds for round in found})
-        wanted = self.histograms or dict.fromkeys((rounds[0], rounds[-1]))
-        return [round for round in wanted if round in rounds]
+        shared = [round for round in rounds if all(round in found for found in by_rounds)] or rounds
+        return [round for round in self.histograms or dict.fromkeys((shared[0], shared[-1])) if round in rounds]
 
     def _draw_histograms(self, figure: Any, chosen: Sequence[int], by_rounds: Any, names: Sequence[str]) -> None:
         panels = figure.subplots(1, len(chosen), squeeze=False)[0]
         for axes, round in zip(panels, chosen, strict=True):
             losses = [(number, found[round][1]) for number, found in enumerate(by_rounds) if round in found]
-            bins = np.histogram_bin_edges(np.concatenate([own for _, own in losses]), 30)
+            bins = np.histogram_bin_edges(np.concatenate([own for _, own in losses]), max(8, self.weights // 10))
             for number, own in losses:
                 axes.hist(own, bins, color=COLOURS[number % len(COLOURS)], alpha=0.55, label=names[number])
+            if len(names) > 1:
+                axes.legend(fontsize=9, framealpha=0.9)
             tidy(axes, "test loss", "combinations" if axes is panels[0] else "", f"round {round}")
-        if len(names) > 1:
-            panels[-1].legend(fontsize=9, framealpha=0.9)
 
     def findings(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[str]:
         found = []
