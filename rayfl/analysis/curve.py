@@ -1,7 +1,7 @@
 """Learning curves smoothed, what it takes to reach a target, and the final metric against the switch to federation.
 
-CyclicFL: curves are smoothed by Savitzky and Golay's filter (window 41, order 3), a cubic is fitted to the final accuracy
-over the round of the switch, and clients are counted by how many batches they own.
+CyclicFL: curves are smoothed by Savitzky and Golay's filter (window 41, order 3), a cubic is fitted to the final
+accuracy over the round of the switch, and clients are counted by how many batches they own.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from rayfl.analysis.analysis import Analysis, Open, Row, Unit, by_run
 from rayfl.analysis.picture import BLUE, COLOURS, DARK, as_share, names_of, new_figure, tidy
 from rayfl.analysis.run_folder import RunFolder
 from rayfl.errors import DataError, ScenarioError
+from rayfl.planning.cohort import expected_cohort_size
 from rayfl.report.records import read_rows
 
 CUBIC = 4
@@ -133,8 +134,6 @@ def switch_of(run: RunFolder) -> int:
 
 
 def _cohort(run: RunFolder, round: int) -> float:
-    from rayfl.planning.cohort import expected_cohort_size
-
     return expected_cohort_size(run.plans[run.index(round).phase].phase, run.clients)
 
 

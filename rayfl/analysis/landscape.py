@@ -7,6 +7,7 @@ two principal components of its differences from the final model.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
@@ -26,9 +27,12 @@ from rayfl.errors import ScenarioError
 from rayfl.models.slot import Slot
 from rayfl.streams import stream
 
-MARGIN = 0.25
-"""Of a plane through several models, around them."""
+_REACH = 0.75
+"""How far a plane through several models is drawn to either side, as a share of their extent."""
 LEVELS = 20
+NEAR = 1e-3
+"""Distances below it are not worth a word in the picture."""
+PATH = "#d73027"
 
 Which = Literal["initial", "final"] | PositiveInt
 
@@ -151,7 +155,8 @@ class Landscape(Analysis):
             self._mark(axes, marked)
             heading = names[marked[0]["run"]] if self.mode != "plane" else ""
             axes.set_title(f"{heading}: {marked[0]['model']}" if self.mode == "filter" else heading, fontsize=11)
-            if self.mode == "plane":
+            axes.locator_params(nbins=5)
+            if self.mode != "trajectory":
                 axes.set_aspect("equal")
             if panel == number - 1 or not self.equal_levels:
                 of = panels[:number].tolist() if self.equal_levels else axes
@@ -160,30 +165,31 @@ class Landscape(Analysis):
         return figure
 
     def _mark(self, axes: Axes, marked: Sequence[Mapping[str, Any]]) -> None:
-        xs, ys = [row["x"] for row in marked], [row["y"] for row in marked]
+        """Draws the models; in planes through several, with a legend that names them."""
         if self.mode == "trajectory":
-            axes.plot(xs, ys, color="#d73027", linewidth=1.2, marker="o", markersize=3)
+            axes.plot([row["x"] for row in marked], [row["y"] for row in marked], color=PATH, linewidth=1.2, marker="o",
+                      markersize=3)  # fmt: skip
             marked = [marked[0], marked[-1]]
-        axes.plot(xs, ys, linestyle="", color="#d73027", marker="o", markersize=5, markeredgecolor="white")
-        if self.mode == "filter":
-            return
-        middle = float(np.mean(axes.get_xlim()))
-        for row in marked:
-            left = row["x"] > middle
-            away = f"\n{row['distance']:.2g} away" if row["distance"] > 1e-3 else ""
-            axes.annotate(
-                row["model"] + away, (row["x"], row["y"]), xytext=(-7 if left else 7, 0), textcoords="offset points",
-                ha="right" if left else "left", va="center", fontsize=8, parse_math=False,
-                bbox={"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1},
-            )  # fmt: skip
+        shapes = dict(zip(_labels(marked), itertools.cycle("osD^vP*X"), strict=False))
+        for row, (label, shape) in zip(marked, shapes.items(), strict=True):
+            axes.plot(row["x"], row["y"], linestyle="", color=PATH, marker=shape, markersize=7,
+                      markeredgecolor="white", label=label)  # fmt: skip
+        if self.mode != "filter":
+            axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=2, frameon=False)
 
     def findings(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[str]:
         names = names_of(runs)
         return [
-            f"model    {names[row['run']]}, {row['model']}: {row['distance']:.3g} from the plane"
+            f"model    {'' if self.mode == 'plane' else names[row['run']] + ', '}{row['model']}: "
+            f"{row['distance']:.3g} from the plane"
             for row in rows
             if row["model"] is not None and self.mode != "filter"
         ]
+
+
+def _labels(marked: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What a legend calls models: with their distance from the plane, where they do not lie in it."""
+    return [row["model"] + (f" ({row['distance']:.2g} away)" if row["distance"] > NEAR else "") for row in marked]
 
 
 def _round(run: RunFolder, which: Which) -> int:
@@ -228,7 +234,15 @@ def _panel(analysis: Landscape, number: int, runs: tuple[OpenedRun, ...]) -> Pan
     except ValueError as error:
         raise ScenarioError(f"models: {error}, so there is no plane through them; choose others") from None
     marked = [Marked(label, *plane.project(vector.astype(np.float64))) for label, vector in vectors.items()]
-    xs, ys = (_range([one[axis] for one in marked], analysis.points) for axis in (1, 2))
+    spans = [(min(one[axis] for one in marked), max(one[axis] for one in marked)) for axis in (1, 2)]
+    sides = [high - low for low, high in spans]
+    if analysis.mode == "plane":
+        sides = [max(sides)] * 2
+    middles = [(low + high) / 2 for low, high in spans]
+    xs, ys = (
+        middle + side * _REACH * np.linspace(-1, 1, analysis.points)
+        for middle, side in zip(middles, sides, strict=True)
+    )
     return Panel(plane, xs, ys, marked)
 
 
@@ -254,12 +268,6 @@ def _alike(models: Sequence[tuple[str, OpenedRun, int]]) -> dict[str, np.ndarray
     if len(layouts) > 1:
         raise ScenarioError("models: they are of different networks, which share no space of weights; choose others")
     return vectors
-
-
-def _range(values: Sequence[float], points: int) -> np.ndarray:
-    low, high = min(values), max(values)
-    margin = MARGIN * (high - low)
-    return np.linspace(low - margin, high + margin, points)
 
 
 def _possible(vector: np.ndarray, layout: Sequence[Slot]) -> np.ndarray:

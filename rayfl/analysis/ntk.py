@@ -59,7 +59,8 @@ class NTK(Analysis):
         return [Unit(0, f"comparison{number}", (number,)) for number in range(1 + len(runs[:2]))]
 
     def cost(self, runs: Sequence[RunFolder], units: Sequence[Unit]) -> str:
-        return f"{len(units)} comparisons with kernels of {self.samples:,} samples, {3 * self.samples**2 * 8 / 1e6:,.0f} MB"
+        memory = 3 * self.samples**2 * 8 / 1e6
+        return f"{len(units)} comparisons with kernels of {self.samples:,} samples, {memory:,.0f} MB each"
 
     def compute(self, unit: Unit, open: Open) -> list[Row]:
         run, (number,) = open(0), unit.at

@@ -38,8 +38,8 @@ class OfRounds(Analysis):
         evaluated = min(self.samples or 10**18, *(run.environment["data"]["evaluated_samples"] for run in runs))
         evaluations = round(sum(map(self.evaluations, clients)))
         return (
-            f"{len(units)} rounds with {round(sum(clients)):,} client updates to replay, {evaluations:,} evaluations of "
-            f"{evaluated:,} samples"
+            f"{len(units)} rounds with {round(sum(clients)):,} client updates to replay, "
+            f"{evaluations:,} evaluations of {evaluated:,} samples"
         )
 
     def evaluations(self, clients: float) -> float:

@@ -172,8 +172,9 @@ class Replay:
         others = [f"{key} {there.get(key)}, here {here[key]}" for key in here if there.get(key) != here[key]]
         others = [text for text in others if not text.startswith(("host ", "node "))]
         return (
-            f"'{self._run.folder.path}': round {replayed.round}, replayed, leaves another model: {np.count_nonzero(off)}"
-            f" of {len(off)} values differ, by up to {off.max():.3g}, first in '{first}'; analyse it where it ran"
+            f"'{self._run.folder.path}': round {replayed.round}, replayed, leaves another model: "
+            f"{np.count_nonzero(off)} of {len(off)} values differ, by up to "
+            f"{off.max():.3g}, first in '{first}'; analyse it where it ran"
             + (f" ({'; '.join(others)})" if others else "")
         )
 

@@ -85,7 +85,7 @@ def carry_out(analysis: Analysis, runs: Sequence[RunFolder], launch: Launch, con
             bar = progress.add_task(analysis.name, total=len(left))
             for done in _computed(analysis, runs, left, parts, launch):
                 progress.update(bar, completed=done)
-        rows = analysis.complete(pa.concat_tables([pq.read_table(_part(parts, unit)) for unit in units]))
+        rows = analysis.complete(_joined(parts, units))
         with atomic_write(result) as temporary:
             pq.write_table(rows.replace_schema_metadata({_MADE_FROM: digest.encode()}), temporary)
         shutil.rmtree(parts)
@@ -120,9 +120,8 @@ def _computed(
     from rayfl.cluster.repeating import resources_of
     from rayfl.cluster.tasks import Task, run_tasks
 
-    shares = (
-        [list(left[first :: launch.hosts]) for first in range(launch.hosts)] if launch.hosts else [[u] for u in left]
-    )
+    number = launch.hosts or len(left)
+    shares = [list(left[first::number]) for first in range(number)]
     resources = resources_of(runs[0].scenario)
     tasks = [Task((analysis, paths, share, parts, launch.data_dir), resources) for share in shares if share]
     with closing(run_tasks(compute_parts, tasks, launch.address, parts, launch.data_dir)) as results:
@@ -158,6 +157,11 @@ def compute_parts(
     except RayflError as error:
         return str(error)
     return None
+
+
+def _joined(parts: Path, units: Sequence[Unit]) -> pa.Table:
+    tables = [pq.read_table(_part(parts, unit)) for unit in units]
+    return pa.concat_tables(tables, promote_options="default")  # a column may be null throughout a part
 
 
 def _part(parts: Path, unit: Unit) -> Path:
