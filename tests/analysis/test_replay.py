@@ -14,7 +14,14 @@ from rayfl.analysis.replay import Replay, replayable_rounds
 from rayfl.analysis.run_folder import RunFolder
 from rayfl.errors import DataError, RayflError, ScenarioError
 from tests.analysis.scene import KEEP, finished, opened
-from tests.callbacks.scene import PLAIN
+from tests.callbacks.scene import LOCAL, PLAIN
+from tests.privacy.clients.scenes import UNIFORM, central
+
+SECURE = {
+    **{key: value for key, value in LOCAL.items() if key != "epochs"},
+    "steps": 2,
+    "dp": {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "secure": True, "delta": 1e-3},
+}
 
 
 def test_rounds_of_parallel_phases_end_at_the_kept_models(finished_run: RunFolder) -> None:
@@ -43,16 +50,11 @@ def test_algorithms_without_state_are_replayed_whatever_their_aggregation(tmp_pa
         ({"algorithm": "fedadam"}, "'fedadam' keeps state from round to round"),
         ({"algorithm": "qfedavg"}, "'qfedavg' has more to a round"),
         ({"eval_model": "participants"}, "kept models are 'participants' ones"),
-        ({"cohort": {"name": "power_of_choice", "clients": 2, "candidates": 4}}, "a sampler's cohort"),
+        ({"cohort": {"sampler": "power_of_choice", "clients": 2, "candidates": 4}}, "a sampler's cohort"),
         ({"schedule": "relay"}, "none of its phases is parallel"),
-        (
-            {
-                "algorithm": {"name": "fedavg", "weighting": "uniform"},
-                "dp": {"level": "central", "clip_norm": 1.0, "noise_multiplier": 1.0, "secure": True, "delta": 0.01},
-                "cohort": {"bernoulli": 0.5},
-            },
-            "'secure' noise cannot be drawn again",
-        ),
+        ({"algorithm": UNIFORM, "dp": central(secure=True)}, "'secure' noise cannot be drawn again"),
+        ({"algorithm": UNIFORM, "dp": central()}, "it hides single clients in sums"),
+        ({"local": SECURE}, r"local.dp: 'secure' noise cannot be drawn again"),
     ],
 )
 def test_what_kept_models_cannot_tell_is_refused(tmp_path: Path, phase: dict[str, Any], said: str) -> None:
