@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, NamedTuple
 
-import pyarrow as pa
 from matplotlib.figure import Figure
 from pydantic import BeforeValidator, PositiveInt
 
@@ -92,10 +91,6 @@ class Analysis(Component, ABC):
     def findings(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[str]:
         """Lines to print at the end."""
         return []
-
-    def complete(self, rows: pa.Table) -> pa.Table:
-        """What is kept of all units' rows, where some of it takes all of them."""
-        return rows
 
 
 def by_run(rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[list[Mapping[str, Any]]]:

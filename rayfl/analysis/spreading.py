@@ -22,7 +22,6 @@ from rayfl.analysis.analysis import Analysis, Unit
 from rayfl.analysis.opened_run import OpenedRun, open_run
 from rayfl.analysis.picture import save
 from rayfl.analysis.run_folder import RunFolder
-from rayfl.config.user_modules import make_importable
 from rayfl.durable import atomic_write
 from rayfl.engine.device import settings_restored
 from rayfl.engine.initial_model import TORCH_GLOBALS
@@ -85,7 +84,7 @@ def carry_out(analysis: Analysis, runs: Sequence[RunFolder], launch: Launch, con
             bar = progress.add_task(analysis.name, total=len(left))
             for done in _computed(analysis, runs, left, parts, launch):
                 progress.update(bar, completed=done)
-        rows = analysis.complete(_joined(parts, units))
+        rows = _joined(parts, units)
         with atomic_write(result) as temporary:
             pq.write_table(rows.replace_schema_metadata({_MADE_FROM: digest.encode()}), temporary)
         shutil.rmtree(parts)
@@ -143,7 +142,6 @@ def compute_parts(
     """
 
     def open(number: int) -> OpenedRun:
-        make_importable(RunFolder.read(paths[number]).scenario.module_folders)
         return open_run(paths[number], data_dir)
 
     try:

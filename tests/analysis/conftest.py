@@ -12,3 +12,8 @@ from tests.analysis import scene
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """Two relay rounds, then four of FedAvg, with every model kept."""
     return scene.finished(tmp_path_factory.mktemp("finished"))
+
+
+@pytest.fixture(autouse=True)
+def never_drawn(no_picture: None) -> None:
+    """No run of these tests draws its curves; analyses draw theirs."""
