@@ -60,7 +60,7 @@ def test_an_interrupted_analysis_goes_on_where_it_stopped(
 
 def test_every_mistake_is_one_line(finished_run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mistakes = {
-        ("gain", finished_run.path): "unknown analysis 'gain'; did you mean 'gains'?",
+        ("gain", finished_run.path): "unknown analysis 'gain'; did you mean 'gains'",
         ("gains", tmp_path): "is not the folder of a run",
         ("gains", tmp_path / "nothing"): "is not the folder of a run",
         ("gains", finished_run.path, "round=3"): "round",
@@ -68,7 +68,7 @@ def test_every_mistake_is_one_line(finished_run: RunFolder, tmp_path: Path, caps
         ("gains", "rounds=3"): "name the folder of a run",
         ("variance", finished_run.path, "weights=1"): "weights",
         ("ntk", finished_run.path, "samples=30000"): "kernels of 30,000 samples do not fit",
-        ("ntk", *[finished_run.path] * 3): "takes at most 2 runs, and these are 3",
+        ("ntk", *[finished_run.path] * 3): "takes at most 2 runs at once, and these are 3",
         ("landscape", finished_run.path, "mode=plane", "models=final,final,3"): "plane through equal models",
     }
     for arguments, said in mistakes.items():
