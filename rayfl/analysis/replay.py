@@ -63,9 +63,7 @@ def replayable_rounds(folder: RunFolder, wanted: Sequence[int] = ()) -> list[int
         DataError: A model that it takes was not kept.
     """
     if strange := [round for round in wanted if not 1 <= round <= folder.rounds]:
-        raise ScenarioError(
-            f"rounds: the run '{folder.path.name}' has the rounds 1 to {folder.rounds}, not {strange[0]}"
-        )
+        raise ScenarioError(f"rounds: the run '{folder.path.name}' has rounds 1 to {folder.rounds}, not {strange[0]}")
     rounds = list(wanted)
     if not rounds:
         parallel = {plan.number for plan in folder.plans if plan.phase.schedule == "parallel"}
