@@ -31,6 +31,7 @@ FOUNDATIONS = (
     "rayfl.wording",
 )
 ABOVE = (
+    "rayfl.analysis",
     "rayfl.centralised",
     "rayfl.cluster",
     "rayfl.command_line",
@@ -69,7 +70,14 @@ FORBIDDEN = {
     for room in storey
 }
 MAY_IMPORT_RAY = ("rayfl.cluster",)
-MAY_IMPORT_CLUSTER = ("rayfl.cluster", "rayfl.simulation", "rayfl.lifecycle", "rayfl.scenario", "rayfl.grid")
+MAY_IMPORT_CLUSTER = (
+    "rayfl.analysis",
+    "rayfl.cluster",
+    "rayfl.grid",
+    "rayfl.lifecycle",
+    "rayfl.scenario",
+    "rayfl.simulation",
+)
 
 
 def inside(module: str, rooms: tuple[str, ...]) -> bool:
