@@ -20,7 +20,7 @@ from tests.privacy.clients.scenes import UNIFORM, central
 SECURE = {
     **{key: value for key, value in LOCAL.items() if key != "epochs"},
     "steps": 2,
-    "dp": {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "secure": True, "delta": 1e-3},
+    "dp": {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "secure": True, "physical_batch_size": 1, "delta": 1e-3},
 }
 
 
