@@ -149,7 +149,7 @@ def _draw_batches(axes: Axes, batches: Sequence[Sequence[int]], names: Sequence[
     edges = np.histogram_bin_edges(np.concatenate([np.array(own) for own in distinct]), 20)
     for number, own in enumerate(distinct):
         label = names[[tuple(one) for one in batches].index(own)] if len(distinct) > 1 else None
-        axes.hist(own, edges, color=COLOURS[number % len(COLOURS)], alpha=0.6, edgecolor="white", label=label)
+        axes.hist(own, edges.tolist(), color=COLOURS[number % len(COLOURS)], alpha=0.6, edgecolor="white", label=label)
     if len(distinct) > 1:
         axes.legend(fontsize=9, framealpha=0.9)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))

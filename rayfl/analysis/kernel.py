@@ -37,7 +37,8 @@ def unit_rows(x: np.ndarray) -> np.ndarray:
     """float64 [n, d]: inputs, flattened, with norm 1; those that are zero stay so."""
     rows = x.reshape(len(x), -1).astype(np.float64)
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.divide(rows, norms, out=rows, where=norms > 0)
+    unit: np.ndarray = np.divide(rows, norms, out=rows, where=norms > 0)
+    return unit
 
 
 def arc_cosine(p: np.ndarray, q: np.ndarray) -> np.ndarray:

@@ -193,7 +193,9 @@ def _labels(marked: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _round(run: RunFolder, which: Which) -> int:
-    return {"initial": 0, "final": run.rounds}.get(which, which) if isinstance(which, str) else which
+    if isinstance(which, int):
+        return which
+    return 0 if which == "initial" else run.rounds
 
 
 def _words(which: Which) -> str:
@@ -234,7 +236,7 @@ def _panel(analysis: Landscape, number: int, runs: tuple[OpenedRun, ...]) -> Pan
     except ValueError as error:
         raise ScenarioError(f"models: {error}, so there is no plane through them; choose others") from None
     marked = [Marked(label, *plane.project(vector.astype(np.float64))) for label, vector in vectors.items()]
-    spans = [(min(one[axis] for one in marked), max(one[axis] for one in marked)) for axis in (1, 2)]
+    spans = [(min(values), max(values)) for values in ([one.x for one in marked], [one.y for one in marked])]
     sides = [high - low for low, high in spans]
     if analysis.mode == "plane":
         sides = [max(sides)] * 2

@@ -93,8 +93,10 @@ class NTK(Analysis):
 
     def _visited(self, run: OpenedRun) -> list[int]:
         """The clients of the chosen rounds, drawn as in the run."""
-        folder, clients, scenario = run.folder, set(), run.job.scenario
-        wanted, previous = self._visited_rounds(folder), None
+        folder, scenario = run.folder, run.job.scenario
+        clients: set[int] = set()
+        wanted = self._visited_rounds(folder)
+        previous: int | None = None
         for round in range(1, max(wanted) + 1):
             index = folder.index(round)
             phase = folder.plans[index.phase].phase
@@ -118,7 +120,7 @@ class NTK(Analysis):
         return store.train.take(rows)
 
     def _targets(self, labels: np.ndarray, classes: int) -> np.ndarray:
-        targets = np.eye(classes)[labels]
+        targets: np.ndarray = np.eye(classes)[labels]
         return targets - targets.mean(axis=0) if self.centred else targets
 
     def draw(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> Figure:

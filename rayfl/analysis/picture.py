@@ -33,10 +33,10 @@ def save(figure: Figure, path: Path) -> list[Path]:
     """Writes the figure as PNG and PDF, named after `path`; returns both."""
     written = []
     with DRAWING:
-        for ending, options in ((".png", {}), (".pdf", {"metadata": {"CreationDate": None}})):
+        for ending, metadata in ((".png", {}), (".pdf", {"CreationDate": None})):
             file = path.with_name(path.name + ending)
             with atomic_write(file) as temporary:
-                figure.savefig(temporary, format=ending[1:], **options)
+                figure.savefig(temporary, format=ending[1:], metadata=metadata)
             written.append(file)
     return written
 

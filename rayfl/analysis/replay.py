@@ -188,5 +188,7 @@ def _summed(answers: HostAnswers, fraction_bits: int) -> HostAnswers:
     reduction = Reduction(fraction_bits)
     for one in answers.each:
         vectors = {name: torch.from_numpy(vector) for name, vector in one.vectors.items()}
-        reduction.add(one.client, Answer(one.weight, sums=None, maxima=None, diagnostics=None, trained=None, **vectors))
+        answer = Answer(one.weight)
+        answer.values = vectors
+        reduction.add(one.client, answer)
     return replace(reduction.result(), sums=answers.sums, maxima=answers.maxima)

@@ -53,7 +53,7 @@ class Variance(OfRounds):
         chosen = self._histograms(by_rounds)
         columns = max(len(runs), len(chosen))
         figure = new_figure(self.title, runs, max(7.0, 4.2 * columns), 6.4)
-        upper, lower = figure.subfigures(2, 1, height_ratios=(1.15, 1))
+        upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=(1.15, 1)).flat
         panels = upper.subplots(1, len(runs), sharey=True, squeeze=False)[0]
         for number, (axes, run, name, found) in enumerate(zip(panels, runs, names_of(runs), by_rounds, strict=True)):
             rounds, colour = list(found), COLOURS[number % len(COLOURS)]
