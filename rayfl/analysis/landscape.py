@@ -160,7 +160,7 @@ class Landscape(Analysis):
                 axes.set_aspect("equal")
             if panel == number - 1 or not self.equal_levels:
                 of = panels[:number].tolist() if self.equal_levels else axes
-                bar = figure.colorbar(drawn, ax=of, pad=0.02, format="%.3g")
+                bar = figure.colorbar(drawn, ax=of, pad=0.02, format="%.4g")
                 bar.set_label(f"{'training' if self.on == 'train' else 'test'} loss")
         return figure
 

@@ -23,6 +23,7 @@ from rayfl.errors import ScenarioError
 from rayfl.planning.cohort import cohort_of
 from rayfl.streams import stream
 
+BEHIND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5}
 COMPARISONS = ("visited clients", "permuted labels", "another set")
 
 
@@ -131,7 +132,7 @@ class NTK(Analysis):
         axes.bar_label(bars, fmt="%.3f", padding=2)
         axes.axhline(1, color=DARK, linestyle="--", linewidth=0.8)
         axes.annotate("of no use", (1, 1), xycoords=("axes fraction", "data"), xytext=(-2, 3),
-                      textcoords="offset points", ha="right", fontsize=9)  # fmt: skip
+                      textcoords="offset points", ha="right", fontsize=9, bbox=BEHIND)  # fmt: skip
         axes.margins(y=0.12)
         tidy(axes, "learned from", "κ / ‖y‖²", names_of(runs[:1])[0])
         return figure
