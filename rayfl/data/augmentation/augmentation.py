@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Annotated
 
 import numpy as np
 import torch
+from pydantic import Field
+
+Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class Augmentation(ABC):

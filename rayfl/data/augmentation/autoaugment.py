@@ -13,6 +13,7 @@ import torch
 
 from rayfl.data.augmentation.augmentation import Augmentation
 from rayfl.data.augmentation.geometric import sampled
+from rayfl.data.augmentation.grayscale import luma
 
 
 class _Operation(NamedTuple):
@@ -191,7 +192,7 @@ def _equalized(counts: torch.Tensor, pixels: torch.Tensor, value: torch.Tensor) 
 def _blended(x: torch.Tensor, number: torch.Tensor, magnitude: torch.Tensor) -> torch.Tensor:
     """Operations that go from a degenerate image towards x, and beyond where the magnitude is above 1."""
     number, magnitude = number[:, None, None, None], magnitude[:, None, None, None]
-    grey = _grey(x).float()
+    grey = luma(x).float()
     mean = grey.sum((1, 2, 3), keepdim=True) / grey[0].numel()
     degenerate = torch.zeros_like(x, dtype=torch.float32)
     degenerate = torch.where(number == _NUMBER["Color"], grey, degenerate)
@@ -200,13 +201,6 @@ def _blended(x: torch.Tensor, number: torch.Tensor, magnitude: torch.Tensor) -> 
     blends = number >= _NUMBER["Brightness"]
     ratio = torch.where(blends, magnitude, 1.0)
     return (ratio.float() * x + (1.0 - ratio).float() * degenerate).clamp(0, 255).to(torch.uint8)
-
-
-def _grey(x: torch.Tensor) -> torch.Tensor:
-    """[n, height, width, 1] uint8: luma, rounded down as torchvision does."""
-    if x.shape[3] != 3:
-        return x[..., :1]
-    return (0.2989 * x[..., :1] + 0.587 * x[..., 1:2] + 0.114 * x[..., 2:]).to(torch.uint8)
 
 
 def _blurred(x: torch.Tensor) -> torch.Tensor:

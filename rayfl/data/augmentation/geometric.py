@@ -12,10 +12,9 @@ import numpy as np
 import torch
 from pydantic import Field, PositiveInt
 
-from rayfl.data.augmentation.augmentation import Augmentation
+from rayfl.data.augmentation.augmentation import Augmentation, Probability
 from rayfl.errors import ScenarioError
 
-Probability = Annotated[float, Field(ge=0, le=1)]
 Fill = tuple[Annotated[float, Field(allow_inf_nan=False)], ...]
 """The colour of what an image does not cover: one value for all channels, or one for each."""
 
