@@ -111,5 +111,8 @@ augmentations = Registry(
         "fedexp_cifar": "rayfl.data.augmentation.recipes:fedexp_cifar",
         "fps_cifar": "rayfl.data.augmentation.recipes:fps_cifar",
         "fps_images": "rayfl.data.augmentation.recipes:fps_images",
+        "simsiam": "rayfl.data.augmentation.recipes:simsiam",
+        "orchestra_a": "rayfl.data.augmentation.recipes:orchestra_a",
+        "orchestra_b": "rayfl.data.augmentation.recipes:orchestra_b",
     },
 )

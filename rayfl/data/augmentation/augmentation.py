@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Annotated
 
 import numpy as np
@@ -32,6 +33,10 @@ class Augmentation(ABC):
         """Whether it works on uint8 alone, before images are scaled and normalised."""
         return False
 
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width of what images of this size become."""
+        return height, width
+
     @abstractmethod
     def draw(self, shape: tuple[int, int, int, int], rng: np.random.Generator) -> np.ndarray:
         """Draws what one batch needs.
@@ -53,7 +58,7 @@ class Augmentation(ABC):
             draws: What `draw` returned for a batch of this shape, on the device of `x`.
 
         Returns:
-            A new tensor with the shape, dtype and device of `x`, contiguous.
+            A new tensor with the dtype and device of `x`, contiguous: as many images and channels, of `output_size`.
         """
 
     def __call__(self, x: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
@@ -81,8 +86,13 @@ class Compose(Augmentation):
     def needs_pixels(self) -> bool:
         return any(step.needs_pixels for step in self.steps)
 
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        for step in self.steps:
+            height, width = step.output_size(height, width)
+        return height, width
+
     def draw(self, shape: tuple[int, int, int, int], rng: np.random.Generator) -> np.ndarray:
-        return np.concatenate([step.draw(shape, rng) for step in self.steps])
+        return drawn_in_turn(self.steps, shape, rng)
 
     def apply(self, x: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
         first = 0
@@ -90,3 +100,15 @@ class Compose(Augmentation):
             x = step.apply(x, draws[first : first + step.num_draws])
             first += step.num_draws
         return x
+
+
+def drawn_in_turn(
+    steps: Iterable[Augmentation], shape: tuple[int, int, int, int], rng: np.random.Generator
+) -> np.ndarray:
+    """The draws of steps that are applied one after another, each of images as large as the one before makes them."""
+    n, height, width, channels = shape
+    draws = []
+    for step in steps:
+        draws.append(step.draw((n, height, width, channels), rng))
+        height, width = step.output_size(height, width)
+    return np.concatenate(draws)

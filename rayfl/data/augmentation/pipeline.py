@@ -12,7 +12,7 @@ import torch
 
 from rayfl.config.section import Named
 from rayfl.data import augmentations
-from rayfl.data.augmentation.augmentation import Augmentation
+from rayfl.data.augmentation.augmentation import Augmentation, drawn_in_turn
 from rayfl.data.augmentation.torchvision_transform import Per, TorchvisionTransform, is_transform
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.registry import call_with_options, check_options
@@ -98,7 +98,7 @@ class Pipeline:
         batches = []
         for start in range(0, num_samples, batch_size):
             shape = (min(batch_size, num_samples - start), *image_shape)
-            batches.append(np.concatenate([step.draw(shape, rng) for step in steps]))
+            batches.append(drawn_in_turn(steps, shape, rng))
         return torch.from_numpy(np.concatenate(batches, axis=1))
 
     def on_pixels(self, x: torch.Tensor, draws: torch.Tensor | None, rng: np.random.Generator) -> torch.Tensor:
