@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from rayfl.data.augmentation.augmentation import Augmentation
-from rayfl.data.augmentation.geometric import sampled
+from rayfl.data.augmentation.augmentation import Augmentation, outside
+from rayfl.data.augmentation.geometric import Fill, sampled
 from rayfl.data.augmentation.grayscale import luma
 
 
@@ -111,8 +111,14 @@ class AutoAugmentCIFAR10(Augmentation):
             raise TypeError(f"AutoAugment works on pixels, uint8, not on {x.dtype}")
         # Of an operation that is not its own, an image gets the identity.
         for numbers in draws.split(_NUMBERS):  # type: ignore[no-untyped-call]
-            x = _blended(_mapped(_moved(x, numbers[2:]), numbers[0], numbers[1]), numbers[0], numbers[1])
+            x = _blended(_mapped(_moved(x, numbers[2:], (0.0,)), numbers[0], numbers[1]), numbers[0], numbers[1])
         return x
+
+    def move_labels(self, labels: torch.Tensor, draws: torch.Tensor, ignored: int | None) -> torch.Tensor:
+        fill, moved = outside(ignored, "autoaugment_cifar10"), labels[..., None]
+        for numbers in draws.split(_NUMBERS):  # type: ignore[no-untyped-call]
+            moved = _moved(moved, numbers[2:], fill)
+        return moved[..., 0]
 
 
 _NUMBERS = 8
@@ -140,7 +146,7 @@ def operation(number: np.ndarray, magnitude: np.ndarray, shape: tuple[int, int, 
     return numbers
 
 
-def _moved(x: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+def _moved(x: torch.Tensor, matrix: torch.Tensor, fill: Fill) -> torch.Tensor:
     """Each image seen through its own affine map from pixels to where they come from, about the centre."""
     _, height, width, _ = x.shape
     middle, centre = (height - 1) / 2, (width - 1) / 2
@@ -149,7 +155,7 @@ def _moved(x: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
     row_down, row_right, row, column_down, column_right, column = matrix[..., None, None]
     rows = (row_down * down + row_right * right + row + middle).round().long()
     columns = (column_down * down + column_right * right + column + centre).round().long()
-    return sampled(x, rows, columns, (0.0,))
+    return sampled(x, rows, columns, fill)
 
 
 def _mapped(x: torch.Tensor, number: torch.Tensor, magnitude: torch.Tensor) -> torch.Tensor:

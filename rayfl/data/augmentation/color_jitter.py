@@ -44,6 +44,10 @@ class ColorJitter(Augmentation):
     def needs_pixels(self) -> bool:
         return True
 
+    @property
+    def moves_pixels(self) -> bool:
+        return False
+
     def draw(self, shape: tuple[int, int, int, int], rng: np.random.Generator) -> np.ndarray:
         """[10, n]: factors and kinds of three blends in their order, the hue's shift, and which blends precede it."""
         n = shape[0]

@@ -43,6 +43,10 @@ class GaussianBlur(Augmentation):
         return self._radius + 1
 
     @property
+    def moves_pixels(self) -> bool:
+        return False
+
+    @property
     def _radius(self) -> int:
         return self.kernel_size // 2
 

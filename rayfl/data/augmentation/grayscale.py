@@ -28,6 +28,10 @@ class Grayscale(Augmentation):
     def needs_pixels(self) -> bool:
         return True
 
+    @property
+    def moves_pixels(self) -> bool:
+        return False
+
     def draw(self, shape: tuple[int, int, int, int], rng: np.random.Generator) -> np.ndarray:
         return (rng.random((1, shape[0])) < self.probability).astype(np.float64)
 

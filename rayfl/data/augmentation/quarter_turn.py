@@ -25,6 +25,9 @@ class QuarterTurn(Augmentation):
     def apply(self, x: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
         return quarter_turned(x, draws[0])
 
+    def move_labels(self, labels: torch.Tensor, draws: torch.Tensor, ignored: int | None) -> torch.Tensor:
+        return quarter_turned(labels, draws[0])
+
 
 def quarter_turned(x: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
     """Rotates images counter-clockwise.

@@ -82,6 +82,19 @@ class ResizedCrop(Augmentation):
         scaled = scaled.view(n, wide, high, channels).transpose(1, 2).contiguous()
         return scaled if x.is_floating_point() else scaled.round().clamp(0, 255).to(x.dtype)
 
+    def move_labels(self, labels: torch.Tensor, draws: torch.Tensor, ignored: int | None) -> torch.Tensor:
+        _, height, width = labels.shape
+        high, wide = self.output_size(height, width)
+        rows, columns = _centres(draws[0], draws[2], high), _centres(draws[1], draws[3], wide)
+        image = torch.arange(len(labels), device=labels.device)[:, None, None]
+        return labels[image, rows[:, :, None], columns[:, None]]
+
+
+def _centres(first: torch.Tensor, length: torch.Tensor, scaled: int) -> torch.Tensor:
+    """[n, scaled] int64: the pixel in which the centre of each pixel of the scaled part lies."""
+    place = torch.arange(scaled, dtype=torch.float64, device=first.device)
+    return (first[:, None] + ((place + 0.5) * length[:, None] / scaled).floor()).long()
+
 
 def _smooth_weights(
     first: torch.Tensor, length: torch.Tensor, size: int, scaled: int, interpolation: str
