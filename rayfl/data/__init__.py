@@ -53,6 +53,7 @@ data_sources = Registry(
         "tiny_imagenet": "rayfl.data.sources.tiny_imagenet:load",
         "imagenet": "rayfl.data.sources.imagenet:load",
         "pacs": "rayfl.data.sources.pacs:load",
+        "cityscapes": "rayfl.data.sources.cityscapes:load",
         "image_folder": "rayfl.data.sources.image_folder:load",
         "arrow_file": "rayfl.data.sources.arrow_file:load",
         "npz_file": "rayfl.data.sources.npz_file:load",
