@@ -54,6 +54,8 @@ data_sources = Registry(
         "imagenet": "rayfl.data.sources.imagenet:load",
         "pacs": "rayfl.data.sources.pacs:load",
         "cityscapes": "rayfl.data.sources.cityscapes:load",
+        "inaturalist": "rayfl.data.sources.inaturalist:load",
+        "text_files": "rayfl.data.sources.text_files:load",
         "image_folder": "rayfl.data.sources.image_folder:load",
         "arrow_file": "rayfl.data.sources.arrow_file:load",
         "npz_file": "rayfl.data.sources.npz_file:load",
