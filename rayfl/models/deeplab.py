@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -75,7 +76,7 @@ _DILATED = 14
 def _dilate(blocks: nn.Sequential) -> None:
     """Undoes the stride of the first block; the others then see as far as they did before."""
     for number, block in enumerate(blocks):
-        depthwise = block.conv[1][0]  # type: ignore[union-attr, index]
+        depthwise: Any = block.get_submodule("conv.1.0")
         depthwise.stride = (1, 1)
         if number:
             depthwise.dilation = depthwise.padding = (2, 2)

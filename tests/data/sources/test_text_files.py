@@ -65,5 +65,6 @@ def test_what_cannot_be_read_is_refused(
     (tmp_path / "latin.txt").write_bytes("é".encode("latin-1") * 100)
     if "test_path" in options:
         options = options | {"test_path": tmp_path / options["test_path"]}
+    arguments: dict[str, Any] = {"source": "files", "path": tmp_path / name} | options
     with pytest.raises(error, match=message):
-        load(**{"source": "files", "path": tmp_path / name} | options)
+        load(**arguments)
