@@ -10,6 +10,7 @@ import torch
 
 from rayfl.data.augmentation.pipeline import pipelines
 from rayfl.data.collation import Input, build_collation
+from rayfl.data.dataset import has_label_maps
 from rayfl.data.device_copy import to_device
 from rayfl.data.inputs import are_images
 from rayfl.data.pools import pool_number
@@ -38,13 +39,16 @@ class BatchSource:
         device: Where batches are made.
         cache_bytes: How much of a GPU's memory may hold samples, training samples first (see `SampleReader`). The CPU
             has the samples already and needs no cache.
+        ignored_label: The task's: what label maps hold where an augmentation uncovers what lies outside the image.
 
     Raises:
         ScenarioError: An augmentation or a collation that cannot be built.
     """
 
-    def __init__(self, store: ShardStore, device: torch.device, cache_bytes: int = 0) -> None:
-        self._store, self._device = store, device
+    def __init__(
+        self, store: ShardStore, device: torch.device, cache_bytes: int = 0, ignored_label: int | None = None
+    ) -> None:
+        self._store, self._device, self._ignored_label = store, device, ignored_label
         self._images = are_images(store.train.x) and not store.collate
         self._pipelines = pipelines(store.augmentations)
         self._collate = build_collation(store.collate) if store.collate else None
@@ -52,14 +56,8 @@ class BatchSource:
         self._readers: dict[str, SampleReader] = {}
         for name in ("train", "test"):
             self._reader(name)
-        self._mean_std: tuple[torch.Tensor, torch.Tensor] | None = None
-        if store.normalize and store.input_shape:
-            # Repeated for a row of pixels: PyTorch is five times slower where it repeats three values itself.
-            width = store.input_shape[1]
-            self._mean_std = (
-                torch.tensor(store.normalize.mean, device=device).repeat(width),
-                torch.tensor(store.normalize.std, device=device).repeat(width),
-            )
+        self._moves_labels = self._images and has_label_maps(store.train)
+        self._mean_std: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def shard(self, client: int) -> np.ndarray:
         """[num_samples] integers: the rows of `set_of(client)` that belong to a client; not to be written to.
@@ -165,7 +163,10 @@ class BatchSource:
             part = slice(start, start + batch_size)
             of_batch = None if draws is None else draws[:, part]
             batch = self._scaled(pipeline.on_pixels(x[part], of_batch, rng))
-            yield self._model_layout(pipeline.on_values(batch, of_batch, rng)), y[part]
+            labels = y[part]
+            if self._moves_labels and of_batch is not None:
+                labels = pipeline.on_labels(labels, of_batch, self._ignored_label)
+            yield self._model_layout(pipeline.on_values(batch, of_batch, rng)), labels
 
     def _reader(self, name: str) -> SampleReader:
         if name not in self._readers:
@@ -183,9 +184,21 @@ class BatchSource:
         if not self._images:
             return _as_numbers(x)
         x = x.float().div_(255)
-        if self._mean_std is not None:
-            x.flatten(2).sub_(self._mean_std[0]).div_(self._mean_std[1])
+        if self._store.normalize:
+            mean, std = self._mean_and_std(x.shape[2])
+            x.flatten(2).sub_(mean).div_(std)
         return x
+
+    def _mean_and_std(self, width: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Repeated for a row of pixels: PyTorch is five times slower where it repeats three values itself."""
+        assert self._store.normalize
+        if width not in self._mean_std:
+            mean, std = self._store.normalize.mean, self._store.normalize.std
+            self._mean_std[width] = (
+                torch.tensor(mean, device=self._device).repeat(width),
+                torch.tensor(std, device=self._device).repeat(width),
+            )
+        return self._mean_std[width]
 
     def _model_layout(self, x: torch.Tensor) -> torch.Tensor:
         return x.permute(0, 3, 1, 2) if self._images else x

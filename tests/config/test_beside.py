@@ -23,6 +23,7 @@ PATHS = {
     "start.run": "runs/x",
     "start.scenario": "first.toml",
     "data.options.path": "../mine.npz",
+    "data.options.test_path": "../test.txt",
     "data.options.root": "files",
 }
 
