@@ -18,9 +18,6 @@ BLOCK = 1000
 _MEMORY = 250
 _FORGOTTEN = 1e-12
 
-Maps = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""p, q and t of v -> p v + q conj(v) + t."""
-
 
 def orbits(codes: Codes, uniforms: np.ndarray) -> np.ndarray:
     """Runs one chain per code, from the fixed point of its first map.
@@ -40,9 +37,8 @@ def orbits(codes: Codes, uniforms: np.ndarray) -> np.ndarray:
     starts = np.empty((n, blocks), complex)
     starts[:, 0] = _fixed_points(codes.maps[:, 0])
     if blocks > 1:
-        _set_starts(starts, chosen, table, np.log(np.maximum(largest_singular_value(codes.maps), 1e-300)).ravel())
-    p, q, visited = (np.take(column, chosen) for column in table)
-    _run((p, q, visited), starts)
+        _set_starts(starts, chosen, table, largest_singular_value(codes.maps).ravel())
+    visited = _run(chosen, table, starts)
     return visited.view(np.float64).reshape(*visited.shape, 2)
 
 
@@ -58,9 +54,10 @@ def _choices(codes: Codes, uniforms: np.ndarray) -> np.ndarray:
     return chosen
 
 
-def _complex_maps(maps: np.ndarray) -> Maps:
+def _complex_maps(maps: np.ndarray) -> np.ndarray:
+    """Complex [n, 3]: p, q and t of v -> p v + q conj(v) + t."""
     (a, b, e), (c, d, f) = np.moveaxis(maps, (-2, -1), (0, 1))
-    return (a + d) / 2 + 0.5j * (c - b), (a - d) / 2 + 0.5j * (c + b), e + 1j * f
+    return np.stack([(a + d) / 2 + 0.5j * (c - b), (a - d) / 2 + 0.5j * (c + b), e + 1j * f], 1)
 
 
 def _fixed_points(maps: np.ndarray) -> np.ndarray:
@@ -69,30 +66,32 @@ def _fixed_points(maps: np.ndarray) -> np.ndarray:
     return np.asarray(points[:, 0] + 1j * points[:, 1])
 
 
-def _run(maps: Maps, v: np.ndarray) -> None:
-    """Applies maps [steps, ...] one after the other to v [...]; every point takes the place of its map's t."""
-    mirrored = np.empty_like(v)
-    for p, q, t in zip(*maps, strict=True):
-        np.conjugate(v, out=mirrored)
-        np.multiply(q, mirrored, out=mirrored)
-        np.add(t, mirrored, out=t)
-        np.multiply(p, v, out=mirrored)
-        np.add(t, mirrored, out=t)
-        v = t
+def _run(chosen: np.ndarray, table: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Complex [steps, ...]: the points that v [...] visits under the chosen maps [steps, ...] of a table."""
+    visited = np.empty(chosen.shape, complex)
+    maps, term = np.empty((*v.shape, 3), complex), np.empty_like(v)
+    p, q, t = np.moveaxis(maps, -1, 0)
+    for step, place in zip(chosen, visited, strict=True):
+        table.take(step, 0, out=maps, mode="clip")  # any other mode buffers the output
+        np.conjugate(v, out=term)
+        np.multiply(q, term, out=term)
+        np.add(t, term, out=place)
+        np.multiply(p, v, out=term)
+        np.add(place, term, out=place)
+        v = place
+    return visited
 
 
-def _set_starts(starts: np.ndarray, chosen: np.ndarray, table: Maps, log_norms: np.ndarray) -> None:
+def _set_starts(starts: np.ndarray, chosen: np.ndarray, table: np.ndarray, norms: np.ndarray) -> None:
     """Fills in where every block but a chain's first begins.
 
     The last maps of a block alone say where it ends if what they leave of their start is below rounding. Of a chain
     with a block that remembers more, the maps of every block are composed.
     """
     last = chosen[-_MEMORY:, :, :-1]
-    p, q, t = (np.take(column, last) for column in table)
-    _run((p, q, t), np.zeros(last.shape[1:], complex))
-    starts[:, 1:] = t[-1]
-    remembered = np.take(log_norms, last).sum(0).max(1) > np.log(_FORGOTTEN)
-    slow = np.flatnonzero(remembered)
+    starts[:, 1:] = _run(last, table, np.zeros(last.shape[1:], complex))[-1]
+    left = np.take(norms, last).prod(0).max(1)
+    slow = np.flatnonzero(left > _FORGOTTEN)
     if len(slow):
         p, q, t = _composed(chosen[:, slow, :-1], table)
         for block in range(p.shape[1]):
@@ -100,14 +99,11 @@ def _set_starts(starts: np.ndarray, chosen: np.ndarray, table: Maps, log_norms: 
             starts[slow, block + 1] = p[:, block] * v + q[:, block] * v.conj() + t[:, block]
 
 
-def _composed(chosen: np.ndarray, table: Maps) -> Maps:
-    """The maps [steps, n, blocks] of each block as one map [n, blocks]."""
-    p, q, t = (np.take(column, chosen[0]) for column in table)
-    for step in chosen[1:]:
-        after, turned, shift = (np.take(column, step) for column in table)
-        p, q, t = (
-            after * p + turned * q.conj(),
-            after * q + turned * p.conj(),
-            after * t + turned * t.conj() + shift,
-        )
-    return p, q, t
+def _composed(chosen: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """Complex [3, n, blocks]: p, q and t of the maps [steps, n, blocks] of each block as one; by pairs of pairs."""
+    maps = np.moveaxis(table[chosen], -1, 0)
+    while (steps := maps.shape[1]) > 1:
+        (p, q, t), (p2, q2, t2) = maps[:, 0 : steps - 1 : 2], maps[:, 1::2]
+        pairs = p2 * p + q2 * q.conj(), p2 * q + q2 * p.conj(), p2 * t + q2 * t.conj() + t2
+        maps = np.concatenate([np.stack(pairs), maps[:, steps - steps % 2 :]], 1)
+    return np.asarray(maps[:, 0])
