@@ -19,9 +19,8 @@ def randomly_blurred(images: np.ndarray, sigmas: tuple[float, float], rng: Unifo
 def gaussian_blur(images: np.ndarray, sigma: np.ndarray) -> np.ndarray:
     """Blurs uint8 images by a 3 x 3 kernel of each one's sigma; borders mirror without the edge pixel, as in OpenCV."""
     neighbour = np.exp(-1 / (2 * sigma**2))
-    outer, inner = (
-        np.float32(w)[:, None, None, None] for w in (neighbour / (1 + 2 * neighbour), 1 / (1 + 2 * neighbour))
-    )
+    weights = np.stack([neighbour, np.ones_like(neighbour)]) / (1 + 2 * neighbour)
+    outer, inner = weights.astype(np.float32)[..., None, None, None]
     x = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="reflect").astype(np.float32)
     x = outer * (x[:, :-2] + x[:, 2:]) + inner * x[:, 1:-1]
     x = outer * (x[:, :, :-2] + x[:, :, 2:]) + inner * x[:, :, 1:-1]

@@ -50,7 +50,7 @@ def hsv_to_rgb(hue: np.ndarray, saturation: np.ndarray, value: np.ndarray) -> np
 def _pure_hues() -> np.ndarray:
     """float64 [256, 3] in [0, 1]: hues at full saturation and value."""
     sextant = np.arange(256)[:, None] * 2 % 360 / 60
-    return np.clip(np.abs((sextant + [0, 4, 2]) % 6 - 3) - 1, 0, 1)
+    return np.clip(np.abs((sextant + np.array([0, 4, 2])) % 6 - 3) - 1, 0, 1)
 
 
 _PURE_HUES = _pure_hues()
