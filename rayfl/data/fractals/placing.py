@@ -39,7 +39,7 @@ def placed(objects: np.ndarray, canvas: int, sizes: tuple[float, float], overhan
     layers = np.ascontiguousarray(layers.reshape(n, canvas, size, 3).transpose(0, 2, 1, 3))
     layers = (columns @ layers.reshape(n, size, canvas * 3)).reshape(n, canvas, canvas, 3)
     layers += 0.5
-    return layers.astype(np.uint8).transpose(0, 2, 1, 3)
+    return np.ascontiguousarray(layers.astype(np.uint8).transpose(0, 2, 1, 3))
 
 
 def _bilinear(size: int, side: np.ndarray, first: np.ndarray, canvas: int) -> np.ndarray:
@@ -66,4 +66,5 @@ def pasted(layers: np.ndarray, objects: np.ndarray, canvas: np.ndarray) -> None:
     for place in range(objects.max()):
         images = np.flatnonzero(objects > place)
         layer = layers[first[images] + place]
-        canvas[images] = np.where(layer.any(-1, keepdims=True), layer, canvas[images])
+        visible = (layer[..., 0] | layer[..., 1] | layer[..., 2]) > 0  # `any` over three values is ten times slower
+        canvas[images] = np.where(visible[..., None], layer, canvas[images])

@@ -20,15 +20,18 @@ def patch_counts(points: np.ndarray, size: int, patches: np.ndarray) -> np.ndarr
     Returns:
         int32 [n, size, size].
     """
-    n = points.shape[1]
-    low, high = points.min((0, 2)), points.max((0, 2))
+    _, n, blocks, _ = points.shape
+    low, high = points.min(0).min(1, keepdims=True), points.max(0).max(1, keepdims=True)
     span = np.where(high > low, high - low, 1)
-    pixels = points - low[:, None]
+    low, span = (
+        np.repeat(part, blocks, 1) for part in (low, span)
+    )  # broadcasting would run along two numbers at a time
+    pixels = points - low
     pixels *= size - 1
-    pixels /= span[:, None]
-    place = pixels[..., 0].astype(np.intp)
-    place *= size
-    place += pixels[..., 1].astype(np.int32)
+    pixels /= span
+    pixels = pixels.astype(np.int32)
+    place = pixels[..., 0] * np.intp(size)
+    place += pixels[..., 1]
     place += (np.arange(n) * size**2)[:, None]
     counts = np.bincount(place.ravel(), minlength=n * size**2).reshape(n, size, size).astype(np.int32)
     return _correlated(counts, patches)
