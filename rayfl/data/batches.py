@@ -176,8 +176,8 @@ class BatchSource:
         """
         if self._collate:
             passes = [self.plain_batches(rows, batch_size, name) for _ in rngs]
-            for views in zip(*passes, strict=True):
-                yield [x for x, _ in views], views[0][1]
+            for made in zip(*passes, strict=True):
+                yield [x for x, _ in made], made[0][1]
             return
         reader = self._reader(name)
         numbers = range(first, first + len(rngs))
@@ -204,9 +204,9 @@ class BatchSource:
     ) -> tuple[list[Any], torch.Tensor]:
         """What the views are made of: copies of the same inputs, or each view's own rendering; and the labels."""
         if augment and reader.renders and not reader.shares_views:
-            return [reader.render(rows, rng) for rng in rngs], reader.labels(rows)
+            return [reader.render(rows, _given(rng)) for rng in rngs], reader.labels(rows)
         if augment and reader.renders:
-            x, y = reader.render(rows, rngs[0]), reader.labels(rows)
+            x, y = reader.render(rows, _given(rngs[0])), reader.labels(rows)
         else:
             x, y = reader.fetch(rows)
         return [x, *(_copied(x) for _ in rngs[1:])], y
@@ -264,3 +264,8 @@ def _as_numbers(x: torch.Tensor) -> torch.Tensor:
 
 def _copied(x: Any) -> Any:
     return {name: tensor.clone() for name, tensor in x.items()} if isinstance(x, dict) else x.clone()
+
+
+def _given(rng: np.random.Generator | None) -> np.random.Generator:
+    assert rng is not None
+    return rng

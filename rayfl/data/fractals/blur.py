@@ -25,4 +25,4 @@ def gaussian_blur(images: np.ndarray, sigma: np.ndarray) -> np.ndarray:
     x = outer * (x[:, :-2] + x[:, 2:]) + inner * x[:, 1:-1]
     x = outer * (x[:, :, :-2] + x[:, :, 2:]) + inner * x[:, :, 1:-1]
     x += 0.5
-    return x.astype(np.uint8)
+    return np.asarray(x.astype(np.uint8))

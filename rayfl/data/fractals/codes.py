@@ -66,4 +66,4 @@ def _signed_rotations(shape: tuple[int, ...], rng: np.random.Generator) -> np.nd
     signs = rng.choice([-1.0, 1.0], (*shape, 2))
     cos, sin = np.cos(angle), np.sin(angle)
     rotation = np.stack([np.stack([cos, -sin], -1), np.stack([sin, cos], -1)], -2)
-    return rotation * signs[..., None, :]
+    return np.asarray(rotation * signs[..., None, :])

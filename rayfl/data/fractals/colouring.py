@@ -29,7 +29,7 @@ def coloured(grey: np.ndarray, rng: Uniform) -> np.ndarray:
     hue[grey == 0] = _BLACK
     hue += (np.arange(n, dtype=np.int32) * (_BLACK + 1))[:, None, None]
     words = np.take(palette.view(np.uint32).ravel(), hue)  # a colour is one word: a third of the look-ups
-    return words.view(np.uint8).reshape(n, size, size, 4)[..., :3]
+    return np.asarray(words.view(np.uint8).reshape(n, size, size, 4)[..., :3])
 
 
 def hsv_to_rgb(hue: np.ndarray, saturation: np.ndarray, value: np.ndarray) -> np.ndarray:
@@ -50,7 +50,7 @@ def hsv_to_rgb(hue: np.ndarray, saturation: np.ndarray, value: np.ndarray) -> np
 def _pure_hues() -> np.ndarray:
     """float64 [256, 3] in [0, 1]: hues at full saturation and value."""
     sextant = np.arange(256)[:, None] * 2 % 360 / 60
-    return np.clip(np.abs((sextant + np.array([0, 4, 2])) % 6 - 3) - 1, 0, 1)
+    return np.asarray(np.clip(np.abs((sextant + np.array([0, 4, 2])) % 6 - 3) - 1, 0, 1))
 
 
 _PURE_HUES = _pure_hues()

@@ -39,7 +39,7 @@ def orbits(codes: Codes, uniforms: np.ndarray) -> np.ndarray:
     if blocks > 1:
         _set_starts(starts, chosen, table, largest_singular_value(codes.maps).ravel())
     visited = _run(chosen, table, starts)
-    return visited.view(np.float64).reshape(*visited.shape, 2)
+    return np.asarray(visited.view(np.float64).reshape(*visited.shape, 2))
 
 
 def _choices(codes: Codes, uniforms: np.ndarray) -> np.ndarray:
@@ -51,7 +51,7 @@ def _choices(codes: Codes, uniforms: np.ndarray) -> np.ndarray:
     chosen = (uniforms >= bounds[:, :1]).view(np.uint8)
     for k in range(1, MOST_MAPS - 1):
         chosen += uniforms >= bounds[:, k : k + 1]
-    return chosen
+    return np.asarray(chosen)
 
 
 def _complex_maps(maps: np.ndarray) -> np.ndarray:

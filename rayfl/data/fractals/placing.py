@@ -51,7 +51,7 @@ def _bilinear(size: int, side: np.ndarray, first: np.ndarray, canvas: int) -> np
     source = np.clip((place + 0.5) * (size / side)[:, None] - 0.5, 0, size - 1).astype(np.float32)
     weights = np.maximum(1 - np.abs(source[..., None] - np.arange(size, dtype=np.float32)), 0)
     weights *= ((place >= 0) & (place < side[:, None]))[..., None]
-    return weights
+    return np.asarray(weights)
 
 
 def pasted(layers: np.ndarray, objects: np.ndarray, canvas: np.ndarray) -> None:

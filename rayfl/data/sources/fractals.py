@@ -75,7 +75,7 @@ def load(
         parts.append(Samples(images, chosen if labels == "codes" else multi_hot(chosen, codes)))
     count = f"{least}" if least == most else f"{least} to {most}"
     description = f"fractals: {codes} codes, {count} in an image of {size} x {size} pixels, {points} points each"
-    return Dataset("fractals", *parts, codes, Provenance("generated", description))
+    return Dataset("fractals", parts[0], parts[1], codes, Provenance("generated", description))
 
 
 def chosen_codes(number: int, codes: int, least: int, most: int, rng: np.random.Generator) -> np.ndarray:
