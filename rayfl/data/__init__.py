@@ -48,6 +48,7 @@ data_sources = Registry(
         "cifar100": "rayfl.data.sources.cifar:load_cifar100",
         "femnist": "rayfl.data.sources.femnist:load",
         "fashion_mnist": "rayfl.data.sources.fashion_mnist:load",
+        "fractals": "rayfl.data.sources.fractals:load",
         "handwriting": "rayfl.data.generated.handwriting:load",
         "shakespeare": "rayfl.data.sources.shakespeare:load",
         "tiny_imagenet": "rayfl.data.sources.tiny_imagenet:load",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from rayfl.data.augmentation.pipeline import pipelines
+from rayfl.data.augmentation.pipeline import Pipeline, pipelines
 from rayfl.data.collation import Input, build_collation
 from rayfl.data.dataset import has_label_maps
 from rayfl.data.device_copy import to_device
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 Batch = tuple[Any, torch.Tensor]
 """Inputs, a tensor or keyword arguments of the network's `forward` (`Input`), and labels."""
+
+_BYTES_AT_ONCE = 2**26
+"""Of stored samples: what a pass fetches at a time, unless a single batch is larger."""
 
 
 class BatchSource:
@@ -82,9 +85,9 @@ class BatchSource:
         return len(self.shard(client))
 
     @property
-    def augments(self) -> bool:
-        """Whether the scenario augments training samples."""
-        return any(pipeline.steps for pipeline in self._pipelines)
+    def varies(self) -> bool:
+        """Whether training batches of the same samples differ: they are augmented, or rendered anew."""
+        return any(pipeline.steps for pipeline in self._pipelines) or self._reader("train").renders
 
     @property
     def mean_samples(self) -> float:
@@ -127,40 +130,100 @@ class BatchSource:
         name: str = "train",
         view: int = 0,
     ) -> Iterator[Batch]:
-        """One pass over samples in the given order.
-
-        The pass is fetched at once: one gather, one copy to the device, and every batch is a view of it; so are all
-        random numbers of its augmentation, unless an augmentation draws for itself. Rows that will not be trained on
-        should therefore not be among `rows`. Inputs that need a collation are fetched batch by batch.
+        """One pass over samples in the given order, as one view sees it.
 
         Args:
             rows: [n] integers, rows of the set of samples in the order in which they are trained on.
             batch_size: Samples of a batch; the last one may have fewer.
-            rng: Where the augmentation draws from, batch after batch; None will do where nothing is augmented.
-            augment: Whether to apply the scenario's augmentation.
+            rng: Where renderings and the augmentation draw from, batch after batch; None will do where nothing varies.
+            augment: Whether to apply the scenario's augmentation, and to render anew what is rendered.
             name: Of the set: "train", or "server" for what the server trains on.
             view: Whose augmentation, where the views of a batch differ in that.
 
         Yields:
             Inputs and labels of one batch.
         """
+        for (x,), y in self.training_views(rows, batch_size, [rng], augment, name, view):
+            yield x, y
+
+    def training_views(
+        self,
+        rows: np.ndarray,
+        batch_size: int,
+        rngs: Sequence[np.random.Generator | None],
+        augment: bool = True,
+        name: str = "train",
+        first: int = 0,
+    ) -> Iterator[tuple[list[Input], torch.Tensor]]:
+        """One pass over samples in the given order, as several views see it.
+
+        Some batches are fetched at a time: one gather and one copy to the device, of which every batch is a view; so
+        are all random numbers of their augmentation, unless an augmentation draws for itself. Inputs that are rendered
+        or need a collation are made batch by batch.
+
+        Args:
+            rows: See `training_batches`.
+            batch_size: See there.
+            rngs: The stream of each view.
+            augment: See there.
+            name: See there.
+            first: The number of the first view; the others follow.
+
+        Yields:
+            The inputs of every view of one batch, and its labels; label maps are the first view's.
+        """
         if self._collate:
-            yield from self.plain_batches(rows, batch_size, name)
+            passes = [self.plain_batches(rows, batch_size, name) for _ in rngs]
+            for made in zip(*passes, strict=True):
+                yield [x for x, _ in made], made[0][1]
             return
-        x, y = self._reader(name).fetch(rows)
-        pipeline = self._pipelines[view] if len(self._pipelines) > 1 else self._pipelines[0]
-        if isinstance(x, dict) or not (augment and pipeline.steps):
-            for start in range(0, len(rows), batch_size):
-                part = slice(start, start + batch_size)
+        reader = self._reader(name)
+        numbers = range(first, first + len(rngs))
+        steps = [self._pipelines[number] if len(self._pipelines) > 1 else self._pipelines[0] for number in numbers]
+        for piece in self._pieces(reader, rows, batch_size, anew=augment and reader.renders):
+            inputs, y = self._inputs_of_views(reader, piece, rngs, augment)
+            views = [
+                self._batches(x, y, batch_size, pipeline if augment and pipeline.steps else None, rng)
+                for x, pipeline, rng in zip(inputs, steps, rngs, strict=True)
+            ]
+            for made in zip(*views, strict=True):
+                yield [x for x, _ in made], made[0][1]
+
+    @staticmethod
+    def _pieces(reader: SampleReader, rows: np.ndarray, batch_size: int, anew: bool) -> Iterator[np.ndarray]:
+        """The rows of whole batches that are fetched at a time; of one batch if they are rendered anew."""
+        batches = 1 if anew else max(1, _BYTES_AT_ONCE // max(1, reader.row_bytes * batch_size))
+        for start in range(0, len(rows), batches * batch_size):
+            yield rows[start : start + batches * batch_size]
+
+    @staticmethod
+    def _inputs_of_views(
+        reader: SampleReader, rows: np.ndarray, rngs: Sequence[np.random.Generator | None], augment: bool
+    ) -> tuple[list[Any], torch.Tensor]:
+        """What the views are made of: copies of the same inputs, or each view's own rendering; and the labels."""
+        if augment and reader.renders and not reader.shares_views:
+            return [reader.render(rows, _given(rng)) for rng in rngs], reader.labels(rows)
+        if augment and reader.renders:
+            x, y = reader.render(rows, _given(rngs[0])), reader.labels(rows)
+        else:
+            x, y = reader.fetch(rows)
+        return [x, *(_copied(x) for _ in rngs[1:])], y
+
+    def _batches(
+        self, x: Any, y: torch.Tensor, batch_size: int, pipeline: Pipeline | None, rng: np.random.Generator | None
+    ) -> Iterator[Batch]:
+        """The batches of one view of some samples, augmented where there is a pipeline."""
+        parts = [slice(start, start + batch_size) for start in range(0, len(y), batch_size)]
+        if isinstance(x, dict) or pipeline is None:
+            for part in parts:
                 inputs = {key: tensor[part] for key, tensor in x.items()} if isinstance(x, dict) else x[part]
                 yield self._finished(inputs), y[part]
             return
         assert rng is not None
         _, height, width, channels = x.shape
-        drawn = pipeline.draw(len(rows), batch_size, (height, width, channels), rng)
+        drawn = pipeline.draw(len(y), batch_size, (height, width, channels), rng)
         draws = None if drawn is None else to_device(drawn, self._device)
-        for start in range(0, len(rows), batch_size):
-            part = slice(start, start + batch_size)
+        for part in parts:
             of_batch = None if draws is None else draws[:, part]
             batch = self._scaled(pipeline.on_pixels(x[part], of_batch, rng))
             labels = y[part]
@@ -208,3 +271,12 @@ def _as_numbers(x: torch.Tensor) -> torch.Tensor:
     if x.dtype == torch.bool:
         return x
     return x.float() if x.is_floating_point() else x.long()
+
+
+def _copied(x: Any) -> Any:
+    return {name: tensor.clone() for name, tensor in x.items()} if isinstance(x, dict) else x.clone()
+
+
+def _given(rng: np.random.Generator | None) -> np.random.Generator:
+    assert rng is not None
+    return rng

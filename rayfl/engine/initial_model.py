@@ -103,7 +103,7 @@ def build_checked(
 def _resized_batches(source: BatchSource, store: ShardStore, shapes: str) -> Iterator[Batch]:
     """Two training samples as each view augments them, where inputs then have other shapes than without."""
     rows = np.arange(min(2, len(store.train)))
-    for view in range(len(store.augmentations) if source.augments else 0):
+    for view in range(len(store.augmentations) if source.varies else 0):
         for x, y in source.training_batches(rows, 2, np.random.default_rng(0), view=view):
             if _shapes(x) != shapes:
                 yield x, y

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from rayfl.config.local import Local
-from rayfl.data.batches import Batch, BatchSource
+from rayfl.data.batches import BatchSource
 from rayfl.engine.client_updates import ClientUpdates
 from rayfl.engine.executors.client_samples import ClientSamples
 from rayfl.engine.executors.executor import Executor, Requested
@@ -181,9 +181,9 @@ class Other(torch.nn.Module):
 class InDouble(BatchSource):
     """Batches in float64."""
 
-    def training_batches(self, *args: Any, **kwargs: Any) -> Iterator[Batch]:
-        for x, y in super().training_batches(*args, **kwargs):
-            yield x.double(), y
+    def training_views(self, *args: Any, **kwargs: Any) -> Iterator[tuple[list[Any], torch.Tensor]]:
+        for views, y in super().training_views(*args, **kwargs):
+            yield [x.double() for x in views], y
 
 
 def rounds_in_double(

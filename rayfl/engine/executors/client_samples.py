@@ -69,17 +69,13 @@ class ClientSamples:
             Inputs, labels, and the further views of the inputs that the task compares.
         """
         others = (f"augment view {place}" for place in range(1, self._task.views))
-        augmented = view.augment is not False and self.source.augments
-        streams = [client.streams.numpy(purpose, number) if augmented else None for purpose in ("augment", *others)]
+        varied = view.augment is not False and self.source.varies
+        streams = [client.streams.numpy(purpose, number) if varied else None for purpose in ("augment", *others)]
         rows, own = self.rows(client, view), self.source.set_of(client.id)
         size = batch_size(client.local, len(rows))
         for places in self._passes(client, view, number):
-            views = [
-                self.source.training_batches(rows[places], size, rng, augmented, own, place)
-                for place, rng in enumerate(streams)
-            ]
-            for (x, y), *further in zip(*views, strict=True):
-                yield x, y, *(inputs for inputs, _ in further)
+            for (x, *further), y in self.source.training_views(rows[places], size, streams, varied, own):
+                yield x, y, *further
 
     def _passes(self, client: ClientContext, view: DataView, number: int) -> Iterator[np.ndarray]:
         """The places in the view that each epoch of a training request takes, in their order."""

@@ -1,0 +1,143 @@
+"""Inputs that are made when they are asked for: rendered anew for training, fixed for everything else."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import pytest
+import torch
+
+from rayfl.config.section import Named
+from rayfl.data import batches
+from rayfl.data.batches import BatchSource
+from rayfl.data.dataset import Dataset, Provenance, Samples, Shards
+from rayfl.data.digest import data_digest
+from rayfl.data.rendered import Rendered
+from rayfl.data.store import ShardStore
+from rayfl.data.trial import try_batches
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Flat(Rendered):
+    """Images of one colour: the row's number when fixed, a random one from 100 up when rendered."""
+
+    numbers: np.ndarray
+    shares_views: bool = False
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        return len(self.numbers), 4, 4, 1
+
+    @property
+    def recipe(self) -> Mapping[str, Any]:
+        return {"flat": self.numbers.tolist()}
+
+    def render(self, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return np.tile(rng.integers(100, 256, (len(rows), 1, 1, 1), np.uint8), (1, 4, 4, 1))
+
+    def fixed(self, rows: np.ndarray) -> np.ndarray:
+        return np.tile(self.numbers[rows].astype(np.uint8)[:, None, None, None], (1, 4, 4, 1))
+
+    def take(self, rows: np.ndarray) -> Self:
+        return replace(self, numbers=self.numbers[rows])
+
+
+def store_of(x: Any, augment: tuple[Named, ...] = ()) -> ShardStore:
+    samples = Samples(x, np.arange(len(x)))
+    shards = Shards(np.arange(len(x)), np.array([0, len(x)]))
+    provenance = Provenance("generated", "images of one colour")
+    return ShardStore("flat", samples, samples, len(x), shards, None, None, augment, provenance)
+
+
+def source_of(x: Any, augment: tuple[Named, ...] = ()) -> BatchSource:
+    return BatchSource(store_of(x, augment), CPU)
+
+
+def levels(x: torch.Tensor) -> list[int]:
+    return (x[:, 0, 0, 0] * 255).round().int().tolist()
+
+
+def views_of(x: Rendered, **options: Any) -> list[list[list[int]]]:
+    rngs = [np.random.default_rng(seed) for seed in (1, 2)]
+    found = source_of(x).training_views(np.arange(9)[::-1], 4, rngs, **options)
+    return [[levels(view) for view in views] for views, _ in found]
+
+
+def test_each_view_of_a_batch_is_rendered_from_its_own_stream():
+    streams = [np.random.default_rng(seed) for seed in (1, 2)]
+    expected = [[rng.integers(100, 256, (size, 1), np.uint8)[:, 0].tolist() for rng in streams] for size in (4, 4, 1)]
+    assert views_of(Flat(np.arange(9))) == expected
+
+
+def test_views_may_share_one_rendering():
+    class Counting(Flat):
+        calls: list[int] = []  # noqa: RUF012
+
+        def render(self, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+            self.calls.append(len(rows))
+            return super().render(rows, rng)
+
+    found = views_of(Counting(np.arange(9), shares_views=True))
+    assert all(first == second for first, second in found)
+    assert Counting.calls == [4, 4, 1]
+
+
+def test_without_augmentation_and_in_evaluation_a_row_has_one_image():
+    x = Flat(np.arange(9))
+    assert views_of(x, augment=False) == [[[8, 7, 6, 5]] * 2, [[4, 3, 2, 1]] * 2, [[0]] * 2]
+    assert levels(source_of(x).test_batch(np.array([3, 1]))[0]) == [3, 1]
+    assert levels(source_of(x.take(np.array([5, 2]))).test_batch(slice(0, 2))[0]) == [5, 2]
+
+
+def test_batches_vary_though_nothing_is_augmented():
+    assert source_of(Flat(np.arange(9))).varies
+    assert not source_of(Flat(np.arange(9))[:]).varies
+
+
+def test_renderings_are_augmented():
+    store = store_of(Flat(np.arange(9)), (Named(name="crop", padding=4),))
+    try_batches(store)
+    ((x, _),) = BatchSource(store, CPU).training_batches(np.arange(9), 9, np.random.default_rng(0))
+    assert (x == 0).any()
+    assert (x.amax((1, 2, 3)) * 255).round().max() >= 100
+
+
+def test_no_memory_of_a_gpu_is_kept_for_renderings():
+    reader = batches.SampleReader(Samples(Flat(np.arange(9)), np.arange(9)), CPU, budget_bytes=10**6)
+    assert reader.reserved_bytes == 0
+
+
+def test_the_digest_is_that_of_the_recipe():
+    def digest(numbers: list[int]) -> str:
+        samples = Samples(Flat(np.array(numbers)), np.arange(len(numbers)))
+        return data_digest(Dataset("flat", samples, samples, None, Provenance("generated", "")))
+
+    assert digest([1, 2, 3]) == digest([1, 2, 3]) != digest([1, 2, 4])
+
+
+@pytest.mark.parametrize("augment", [(), (Named(name="flip"), Named(name="crop", padding=1))])
+def test_a_pass_in_pieces_has_the_bits_of_one_that_is_fetched_whole(augment, monkeypatch):
+    x = np.random.default_rng(0).integers(0, 256, (50, 4, 4, 3), np.uint8)
+    rows = np.random.default_rng(1).permutation(50)
+
+    def passed() -> list[torch.Tensor]:
+        source = source_of(x, augment)
+        return [t for batch in source.training_batches(rows, 4, np.random.default_rng(2)) for t in batch]
+
+    whole = passed()
+    fetched = []
+    fetch = batches.SampleReader.fetch
+    monkeypatch.setattr(batches.SampleReader, "fetch", lambda self, at: fetched.append(len(at)) or fetch(self, at))
+    monkeypatch.setattr(batches, "_BYTES_AT_ONCE", 12 * (48 + 8))
+    assert all(torch.equal(a, b) for a, b in zip(whole, passed(), strict=True))
+    assert fetched == [12, 12, 12, 12, 2]
+
+
+def test_views_of_stored_images_do_not_share_memory():
+    source = source_of(np.zeros((4, 2, 2, 1), np.float32))
+    for views, _ in source.training_views(np.arange(4), 2, [None, None]):
+        views[0].add_(1)
+        assert not views[1].any()
