@@ -33,7 +33,7 @@ def check_lone_samples(local: Local, network: nn.Module, store: ShardStore, size
     """
     if not any(isinstance(module, _BatchNorm) for module in network.modules()):
         return
-    one_pass = local.model_copy(update={"epochs": 1, "steps": None})
+    one_pass = local.model_copy(update={"epochs": 1})
     lone = [size for size in np.unique(sizes).tolist() if any(1 in step for step in batches_of_steps(one_pass, size))]
     if not lone:
         return

@@ -14,6 +14,7 @@ from rayfl.data.batches import BatchSource
 from rayfl.data.dataset import Dataset, Provenance, Samples, Shards
 from rayfl.data.digest import data_digest
 from rayfl.data.rendered import Rendered
+from rayfl.data.sample_reader import SampleReader
 from rayfl.data.store import ShardStore
 from rayfl.data.trial import try_batches
 
@@ -56,8 +57,9 @@ def source_of(x: Any, augment: tuple[Named, ...] = ()) -> BatchSource:
     return BatchSource(store_of(x, augment), CPU)
 
 
-def levels(x: torch.Tensor) -> list[int]:
-    return (x[:, 0, 0, 0] * 255).round().int().tolist()
+def levels(x: Any) -> list[int]:
+    found: list[int] = (x[:, 0, 0, 0] * 255).round().int().tolist()
+    return found
 
 
 def views_of(x: Rendered, **options: Any) -> list[list[list[int]]]:
@@ -66,13 +68,13 @@ def views_of(x: Rendered, **options: Any) -> list[list[list[int]]]:
     return [[levels(view) for view in views] for views, _ in found]
 
 
-def test_each_view_of_a_batch_is_rendered_from_its_own_stream():
+def test_each_view_of_a_batch_is_rendered_from_its_own_stream() -> None:
     streams = [np.random.default_rng(seed) for seed in (1, 2)]
     expected = [[rng.integers(100, 256, (size, 1), np.uint8)[:, 0].tolist() for rng in streams] for size in (4, 4, 1)]
     assert views_of(Flat(np.arange(9))) == expected
 
 
-def test_views_may_share_one_rendering():
+def test_views_may_share_one_rendering() -> None:
     class Counting(Flat):
         calls: list[int] = []  # noqa: RUF012
 
@@ -85,32 +87,32 @@ def test_views_may_share_one_rendering():
     assert Counting.calls == [4, 4, 1]
 
 
-def test_without_augmentation_and_in_evaluation_a_row_has_one_image():
+def test_without_augmentation_and_in_evaluation_a_row_has_one_image() -> None:
     x = Flat(np.arange(9))
     assert views_of(x, augment=False) == [[[8, 7, 6, 5]] * 2, [[4, 3, 2, 1]] * 2, [[0]] * 2]
     assert levels(source_of(x).test_batch(np.array([3, 1]))[0]) == [3, 1]
     assert levels(source_of(x.take(np.array([5, 2]))).test_batch(slice(0, 2))[0]) == [5, 2]
 
 
-def test_batches_vary_though_nothing_is_augmented():
+def test_batches_vary_though_nothing_is_augmented() -> None:
     assert source_of(Flat(np.arange(9))).varies
     assert not source_of(Flat(np.arange(9))[:]).varies
 
 
-def test_renderings_are_augmented():
-    store = store_of(Flat(np.arange(9)), (Named(name="crop", padding=4),))
+def test_renderings_are_augmented() -> None:
+    store = store_of(Flat(np.arange(9)), (Named.model_validate({"name": "crop", "padding": 4}),))
     try_batches(store)
     ((x, _),) = BatchSource(store, CPU).training_batches(np.arange(9), 9, np.random.default_rng(0))
     assert (x == 0).any()
     assert (x.amax((1, 2, 3)) * 255).round().max() >= 100
 
 
-def test_no_memory_of_a_gpu_is_kept_for_renderings():
-    reader = batches.SampleReader(Samples(Flat(np.arange(9)), np.arange(9)), CPU, budget_bytes=10**6)
+def test_no_memory_of_a_gpu_is_kept_for_renderings() -> None:
+    reader = SampleReader(Samples(Flat(np.arange(9)), np.arange(9)), CPU, budget_bytes=10**6)
     assert reader.reserved_bytes == 0
 
 
-def test_the_digest_is_that_of_the_recipe():
+def test_the_digest_is_that_of_the_recipe() -> None:
     def digest(numbers: list[int]) -> str:
         samples = Samples(Flat(np.array(numbers)), np.arange(len(numbers)))
         return data_digest(Dataset("flat", samples, samples, None, Provenance("generated", "")))
@@ -118,8 +120,10 @@ def test_the_digest_is_that_of_the_recipe():
     assert digest([1, 2, 3]) == digest([1, 2, 3]) != digest([1, 2, 4])
 
 
-@pytest.mark.parametrize("augment", [(), (Named(name="flip"), Named(name="crop", padding=1))])
-def test_a_pass_in_pieces_has_the_bits_of_one_that_is_fetched_whole(augment, monkeypatch):
+@pytest.mark.parametrize("augment", [(), (Named(name="flip"), Named.model_validate({"name": "crop", "padding": 1}))])
+def test_a_pass_in_pieces_has_the_bits_of_one_that_is_fetched_whole(
+    augment: tuple[Named, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     x = np.random.default_rng(0).integers(0, 256, (50, 4, 4, 3), np.uint8)
     rows = np.random.default_rng(1).permutation(50)
 
@@ -128,16 +132,24 @@ def test_a_pass_in_pieces_has_the_bits_of_one_that_is_fetched_whole(augment, mon
         return [t for batch in source.training_batches(rows, 4, np.random.default_rng(2)) for t in batch]
 
     whole = passed()
-    fetched = []
-    fetch = batches.SampleReader.fetch
-    monkeypatch.setattr(batches.SampleReader, "fetch", lambda self, at: fetched.append(len(at)) or fetch(self, at))
+    fetched: list[int] = []
+    fetch = SampleReader.fetch
+
+    def counted(self: SampleReader, at: np.ndarray) -> Any:
+        fetched.append(len(at))
+        return fetch(self, at)
+
+    monkeypatch.setattr(SampleReader, "fetch", counted)
     monkeypatch.setattr(batches, "_BYTES_AT_ONCE", 12 * (48 + 8))
     assert all(torch.equal(a, b) for a, b in zip(whole, passed(), strict=True))
     assert fetched == [12, 12, 12, 12, 2]
 
 
-def test_views_of_stored_images_do_not_share_memory():
+def test_views_of_stored_images_do_not_share_memory() -> None:
     source = source_of(np.zeros((4, 2, 2, 1), np.float32))
     for views, _ in source.training_views(np.arange(4), 2, [None, None]):
-        views[0].add_(1)
-        assert not views[1].any()
+        first, second = views
+        assert isinstance(first, torch.Tensor)
+        assert isinstance(second, torch.Tensor)
+        first.add_(1)
+        assert not second.any()

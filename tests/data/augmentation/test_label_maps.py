@@ -34,7 +34,8 @@ def maps() -> Dataset:
         y = rng.integers(1, 20, (n, 10, 10)).astype(np.uint8)
         place = np.broadcast_to(np.arange(100, dtype=np.uint8).reshape(10, 10) + 100, y.shape)
         parts.append(Samples(np.stack([y, place, y], axis=3), y))
-    return Dataset("maps", *parts, num_classes=20, provenance=Provenance("generated", "classes as colours"))
+    train, test = parts
+    return Dataset("maps", train, test, num_classes=20, provenance=Provenance("generated", "classes as colours"))
 
 
 def small_maps() -> Dataset:

@@ -28,7 +28,7 @@ def point_by_point(fading: float, noise: np.ndarray) -> np.ndarray:
     return heights
 
 
-def test_heights_are_those_of_a_loop_over_points():
+def test_heights_are_those_of_a_loop_over_points() -> None:
     found = diamond_square(3, 17, np.random.default_rng(0))
     draws = np.random.default_rng(0).random((3, 1 + 17 * 17))
     for heights, drawn in zip(found, draws, strict=True):
@@ -36,12 +36,12 @@ def test_heights_are_those_of_a_loop_over_points():
         np.testing.assert_allclose(heights, expected, atol=1e-12)
 
 
-def test_a_size_between_powers_of_two_is_cut_out():
+def test_a_size_between_powers_of_two_is_cut_out() -> None:
     assert diamond_square(2, 40, np.random.default_rng(0)).shape == (2, 40, 40)
     assert diamond_square(2, 32, np.random.default_rng(0)).shape == (2, 32, 32)
 
 
-def test_backgrounds_are_light_and_differ():
+def test_backgrounds_are_light_and_differ() -> None:
     images = backgrounds(6, 32, np.random.default_rng(1))
     assert images.dtype == np.uint8
     assert images.shape == (6, 32, 32, 3)

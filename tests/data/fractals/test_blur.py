@@ -7,7 +7,7 @@ from rayfl.data.fractals.blur import gaussian_blur, randomly_blurred
 IMAGES = np.random.default_rng(0).integers(0, 256, (5, 6, 7, 3), np.uint8)
 
 
-def test_a_blur_is_the_weighted_mean_of_nine_pixels():
+def test_a_blur_is_the_weighted_mean_of_nine_pixels() -> None:
     sigma = np.array([0.5, 0.8, 1.0, 1.5, 2.0])
     padded = np.pad(IMAGES.astype(float), ((0, 0), (1, 1), (1, 1), (0, 0)), mode="reflect")
     expected = np.zeros(IMAGES.shape)
@@ -19,7 +19,7 @@ def test_a_blur_is_the_weighted_mean_of_nine_pixels():
     assert np.abs(gaussian_blur(IMAGES, sigma) - expected).max() <= 0.51
 
 
-def test_half_the_images_are_blurred():
+def test_half_the_images_are_blurred() -> None:
     images = np.tile(IMAGES[:1], (1000, 1, 1, 1))
     blurred = (randomly_blurred(images, (0.5, 2.0), np.random.default_rng(1)) != images).any((1, 2, 3))
     assert 440 < blurred.sum() < 560

@@ -11,7 +11,7 @@ def opencv_colour(hue: int, saturation: float, value: float) -> list[float]:
     return [255 * c for c in colorsys.hsv_to_rgb(2 * hue % 360 / 360, saturation / 255, value / 255)]
 
 
-def test_a_unit_of_hue_is_two_degrees():
+def test_a_unit_of_hue_is_two_degrees() -> None:
     rng = np.random.default_rng(0)
     saturation, value = rng.integers(0, 256, (2, 40))
     found = hsv_to_rgb(np.arange(256), saturation[:, None], value[:, None])
@@ -22,7 +22,7 @@ def test_a_unit_of_hue_is_two_degrees():
     ]  # fmt: skip
 
 
-def test_grey_levels_run_along_the_wheel_and_none_stays_black():
+def test_grey_levels_run_along_the_wheel_and_none_stays_black() -> None:
     grey = np.random.default_rng(1).random((20, 9, 9), np.float32)
     grey[:, 0] = 0
     found = coloured(grey, np.random.default_rng(2))
@@ -37,7 +37,7 @@ def test_grey_levels_run_along_the_wheel_and_none_stays_black():
     assert wrong <= 2  # of 1 620, where float32 rounds to the next hue
 
 
-def test_saturation_and_value_fill_their_ranges():
+def test_saturation_and_value_fill_their_ranges() -> None:
     found = coloured(np.ones((3000, 1, 1), np.float32), np.random.default_rng(3))[:, 0, 0].astype(float)
     value, least = found.max(1), found.min(1)
     assert 127 <= value.min() <= 129 and 252 <= value.max() <= 254  # noqa: PT018

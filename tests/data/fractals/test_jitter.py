@@ -8,12 +8,12 @@ from rayfl.data.fractals.jitter import jittered, largest_singular_value
 CODES = sample_codes(3000, np.random.default_rng(0))
 
 
-def test_the_largest_singular_value_is_numpys():
+def test_the_largest_singular_value_is_numpys() -> None:
     expected = np.linalg.svd(CODES.maps[..., :2], compute_uv=False)[..., 0]
     np.testing.assert_allclose(largest_singular_value(CODES.maps), expected, atol=1e-12)
 
 
-def test_one_map_is_scaled_by_a_factor_in_its_range():
+def test_one_map_is_scaled_by_a_factor_in_its_range() -> None:
     after = jittered(CODES, np.random.default_rng(1))
     used = np.arange(4) < CODES.sizes[:, None]
     factor = np.where(used, after.maps[..., 0, 2] / np.where(used, CODES.maps[..., 0, 2], 1), 1)
@@ -26,9 +26,9 @@ def test_one_map_is_scaled_by_a_factor_in_its_range():
     assert largest_singular_value(after.maps).max() <= 1
 
 
-def test_a_code_that_no_attempt_may_scale_stays():
+def test_a_code_that_no_attempt_may_scale_stays() -> None:
     class LargestFactor:
-        def random(self, size):
+        def random(self, size: int | tuple[int, ...]) -> np.ndarray:
             return np.full(size, 0.999)
 
     expanding = Codes(np.tile([[1.0, 0, 0.5], [0, 0.5, 0.5]], (1, 4, 1, 1)), np.array([4]))

@@ -1,6 +1,8 @@
 """Fractal images on demand: fixed for evaluation, rendered anew for training, from distinct codes."""
 
 import itertools
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,18 +11,18 @@ import torch
 from rayfl.config.data import Data
 from rayfl.data.batches import BatchSource
 from rayfl.data.sources.fractals import chosen_codes
-from rayfl.data.store import build_store
+from rayfl.data.store import ShardStore, build_store
 from rayfl.errors import ScenarioError
 
 OPTIONS = {"codes": 20, "pairs": 40, "test_images": 12, "size": 16, "points": 200}
 
 
-def store_of(seed=0, clients=4, **options):
-    config = Data(name="fractals", clients=clients, options=OPTIONS | options)
-    return build_store(config, seed, None, None)
+def store_of(seed: int = 0, clients: int = 4, **options: Any) -> ShardStore:
+    config = Data.model_validate({"name": "fractals", "clients": clients, "options": OPTIONS | options})
+    return build_store(config, seed, Path("no-data-here"), Path("no-cache-here"))
 
 
-def test_an_image_is_the_same_whatever_is_rendered_beside_it():
+def test_an_image_is_the_same_whatever_is_rendered_beside_it() -> None:
     x = store_of(objects=[2, 4], background="diamond_square").test.x
     every = x[:]
     assert len({image.tobytes() for image in every}) == 12
@@ -28,37 +30,40 @@ def test_an_image_is_the_same_whatever_is_rendered_beside_it():
     np.testing.assert_array_equal(x.take(np.array([9, 5]))[1:], every[[5]])
 
 
-def test_renderings_in_blocks_stay_what_they_are(monkeypatch):
+def test_renderings_in_blocks_stay_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     x = store_of().train.x
     whole = x[:10]
     monkeypatch.setattr("rayfl.data.fractals.images._POINTS_AT_ONCE", 800)
     np.testing.assert_array_equal(x[:10], whole)
 
 
-def test_views_differ_and_may_share_a_rendering():
+def test_views_differ_and_may_share_a_rendering() -> None:
     for views, same in (("rendered", False), ("shared", True)):
         source = BatchSource(store_of(views=views), torch.device("cpu"))
         rngs = [np.random.default_rng(seed) for seed in (0, 1)]
         (((first, second), _),) = source.training_views(np.arange(8), 8, rngs)
+        assert isinstance(first, torch.Tensor)
+        assert isinstance(second, torch.Tensor)
         assert torch.equal(first, second) == same
 
 
-def test_labels_are_the_codes_or_say_which():
+def test_labels_are_the_codes_or_say_which() -> None:
     codes, hot = store_of(objects=[1, 3]).train.y, store_of(objects=[1, 3], labels="multi_hot").train.y
-    assert (codes.dtype, codes.shape, hot.shape) == (np.int32, (40, 3), (40, 20))
+    assert codes.dtype == np.int32
+    assert (codes.shape, hot.shape) == ((40, 3), (40, 20))
     for listed, row in zip(codes, hot, strict=True):
         assert sorted(listed[listed >= 0]) == np.flatnonzero(row).tolist()
     assert set((codes >= 0).sum(1)) == {1, 2, 3}
 
 
-def test_chosen_codes_are_distinct_and_every_list_is_as_likely():
+def test_chosen_codes_are_distinct_and_every_list_is_as_likely() -> None:
     found = chosen_codes(24_000, 4, 3, 3, np.random.default_rng(0))
     counts = {which: (found == which).all(1).sum() for which in itertools.permutations(range(4), 3)}
     assert sum(counts.values()) == 24_000
     assert 850 < min(counts.values()) <= max(counts.values()) < 1150
 
 
-def test_the_digest_follows_the_seed_and_the_options():
+def test_the_digest_follows_the_seed_and_the_options() -> None:
     digests = [store.provenance.digest for store in (store_of(), store_of(), store_of(1), store_of(points=300))]
     assert digests[0] == digests[1]
     assert len(set(digests)) == 3
@@ -76,7 +81,7 @@ def test_the_digest_follows_the_seed_and_the_options():
         ({"codes": 20_000, "labels": "multi_hot"}, "data.options.labels: 'multi_hot' of 20000 codes"),
     ],
 )
-def test_bad_options_are_named(options, message):
+def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ScenarioError, match=message) as caught:
         store_of(**options)
     assert "\n" not in str(caught.value)
