@@ -17,7 +17,8 @@ CLASSES, WRITERS = 100, 385
 LAST = ("coprefl_fair_held_out", "coprefl_fair_held_out_femnist")
 SEARCH = ("coprefl_fair_search", "coprefl_fair_server_search")
 REPORT = ("coprefl_fair_cifar100", "coprefl_fair_head", "coprefl_fair_server")
-EARLIER = (*SEARCH, *REPORT, "coprefl_fair_femnist")
+FEMNIST = ("coprefl_fair_femnist_search", "coprefl_fair_femnist")
+EARLIER = (*SEARCH, *REPORT, *FEMNIST)
 
 Kept = tuple[set[int], set[int]]
 """Of the tasks, and of what they start from."""
@@ -52,7 +53,7 @@ def test_these_are_all_grids_of_the_test() -> None:
 
 @pytest.mark.parametrize(
     ("last", "number", "others"),
-    [(LAST[0], 5, (*SEARCH, *REPORT)), (LAST[1], 10, ("coprefl_fair_femnist",))],
+    [(LAST[0], 5, (*SEARCH, *REPORT)), (LAST[1], 10, FEMNIST)],
 )
 def test_what_is_set_aside_is_in_no_other_grid(
     grids: dict[str, Kept], last: str, number: int, others: tuple[str, ...]
@@ -73,6 +74,14 @@ def test_the_search_meets_no_class_of_the_reported_tasks(grids: dict[str, Kept])
         tasks, pretraining = grids[name]
         assert (len(tasks), len(pretraining)) == (15, 60)
         assert not reported & (tasks | pretraining)
+
+
+def test_the_search_meets_no_writer_of_the_reported_tasks(grids: dict[str, Kept]) -> None:
+    reported = grids[FEMNIST[1]][0]
+    assert len(reported) == 75
+    tasks, pretraining = grids[FEMNIST[0]]
+    assert (len(tasks), len(pretraining)) == (60, 240)
+    assert not reported & (tasks | pretraining)
 
 
 def test_the_last_grid_scores_the_starts_of_the_report(grids: dict[str, Kept]) -> None:

@@ -66,7 +66,8 @@ def crossed(differences: np.ndarray, overlap: float = 0.0, level: float = 0.95) 
     variance = parts.sum() / differences.size
     if not variance:
         return Estimate(float(centre), 0.0)
-    degrees = parts.sum() ** 2 / (parts**2 / freedom).sum()
+    # never fewer than the part with the fewest has, which a part that is taken off could bring about
+    degrees = max(parts.sum() ** 2 / (parts**2 / freedom).sum(), float(freedom.min()))
     return Estimate(float(centre), float(t.ppf((1 + level) / 2, degrees)) * math.sqrt(variance))
 
 
