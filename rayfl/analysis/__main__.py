@@ -31,7 +31,9 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.an
     parser = command_parser(
         prog, "Analyse finished runs: a Parquet file and a picture in the first one's folder.", EXAMPLES
     )
-    parser.add_argument("name", help="convex, curve, gains, heterogeneity, landscape, ntk, variance, or your own")
+    parser.add_argument(
+        "name", help="convex, curve, gains, heterogeneity, landscape, ntk, probe, variance, or your own"
+    )
     parser.add_argument(
         "runs", nargs="+", metavar="RUN | key=value", help="folders of runs, and the analysis's options"
     )

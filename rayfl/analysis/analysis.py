@@ -21,6 +21,7 @@ analyses = Registry(
         "convex": "rayfl.analysis.convex:Convex",
         "variance": "rayfl.analysis.variance:Variance",
         "landscape": "rayfl.analysis.landscape:Landscape",
+        "probe": "rayfl.analysis.probe:Probe",
         "ntk": "rayfl.analysis.ntk:NTK",
         "heterogeneity": "rayfl.analysis.heterogeneity:Heterogeneity",
         "curve": "rayfl.analysis.curve:Curve",

@@ -60,7 +60,7 @@ class Evaluator:
         self._device = choose_device(scenario.resources, scenario.numerics)
         network = build_network(scenario, workload.network, workload.store, workload.num_outputs)
         self.model = FlatModel(network, self._device)
-        chosen = _chosen(run, round, samples, on, client)
+        chosen = chosen_samples(run, round, samples, on, client)
         self._source = BatchSource(replace(workload.store, test=chosen, test_shards=None, held_out={}), self._device)
         self._part = Slice(0, len(chosen))
         self._label = headline_label(workload.evaluation)
@@ -132,7 +132,8 @@ class Evaluator:
             layer.momentum = momentum
 
 
-def _chosen(run: OpenedRun, round: int, samples: int | None, on: str, client: int | None) -> Samples:
+def chosen_samples(run: OpenedRun, round: int, samples: int | None, on: str, client: int | None = None) -> Samples:
+    """Test samples or training samples, or some of them, drawn from a stream of their own; see `Evaluator`."""
     store = run.workload(round).store
     whole = store.test if on == "test" else store.train
     rows = np.arange(len(whole))
