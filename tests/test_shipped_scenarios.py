@@ -60,6 +60,10 @@ PUBLISHED = {
     "fedbug_table_4_cifar100": 3 * 8 - 4,  # the paper prints four of them twice
     "fedbug_table_4_tiny_imagenet": 3 * 8 - 4,
     "fedbug_table_5": 2 * 6,
+    "fps_table_6_cifar": 9 + 6,
+    "fps_table_6_tiny_imagenet": 6,
+    "fps_table_7_cifar10": 6,
+    "fps_table_7_tiny_imagenet": 6,
 }
 """How many numbers the paper has for each grid."""
 
@@ -196,6 +200,10 @@ def test_grids_have_all_the_numbers_of_their_tables() -> None:
         ("fedbug_table_4_cifar100", "last", "IID, ResNet-34", "Block, 20 %", 53.42),
         ("fedbug_table_4_tiny_imagenet", "last", "α = 0.5, ResNet-18", "Module, 40 %", 32.86),
         ("fedbug_table_5", "last", "α = 0.3, 500 clients", "FedBug (50 %)", 19.56),
+        ("fps_table_6_cifar", "last", "FPS + SimSiam", "CIFAR-10", (80.5, 0.25)),
+        ("fps_table_6_tiny_imagenet", "last", "Fractal + SimSiam", "Tiny-ImageNet", (44.2, 0.20)),
+        ("fps_table_7_cifar10", "last", "FPS + SP", "CIFAR-10", 82.2),
+        ("fps_table_7_tiny_imagenet", "last", "Random + SP", "Tiny-ImageNet", 43.9),
     ],
 )
 def test_published_numbers_are_the_papers(name: str, metric: str, row: str, column: str, value: Published) -> None:
@@ -248,3 +256,21 @@ def test_cyclicfl_runs_have_as_many_rounds_with_pre_training_as_without(name: st
             assert cell.column.endswith(f"β = {partition.options['beta']}")
         if name == "cyclicfl_table_1_cifar100":
             assert cell.scenario.data.options == {"labels": {"C": "coarse", "F": "fine"}[cell.column[0]]}
+
+
+@pytest.mark.parametrize("name", ["fps_figure_3_cifar10", "fps_figure_3_tiny_imagenet"])
+def test_fps_trains_as_many_epochs_whatever_a_round_has(name: str) -> None:
+    for cell in cells(name):
+        (phase,) = cell.scenario.phases
+        assert phase.rounds * phase.local.epochs == 500
+        assert [drop / phase.rounds for drop in phase.local.lr_drops] == [0.3, 0.6, 0.9]
+
+
+def test_self_pre_training_stands_between_a_start_and_federated_training() -> None:
+    for cell in cells("fps_table_7_cifar10"):
+        start = cell.scenario.start
+        own, before = " + SP" in cell.row, cell.row.startswith("FPS")
+        assert (start is not None) == (own or before)
+        if start is not None:
+            assert (start.scenario or "").endswith("cifar10_sp.toml") == own
+            assert ("start" in start.overrides) == (own and before)
