@@ -144,7 +144,10 @@ def test_a_resolved_scenario_can_be_run_again_and_is_the_same(name: str, quick: 
 def test_every_cell_of_a_grid_is_ready_to_run_and_unlike_the_others(name: str) -> None:
     found = cells(name)
     assert len({cell.digest for cell in found}) == len(found)
-    for cell, network, workload in with_network_and_workload(found):
+    several = [cell for cell in found if any(phase.task or phase.model for phase in cell.scenario.phases)]
+    for cell in several:
+        prepare(cell.scenario, Path("nowhere"))
+    for cell, network, workload in with_network_and_workload([cell for cell in found if cell not in several]):
         scenario, phases = cell.scenario, len(cell.scenario.phases)
         for phase in scenario.phases:
             check_cohort(phase, str(cell), scenario.data.clients or workload.store.num_clients)
@@ -263,7 +266,8 @@ def test_fps_trains_as_many_epochs_whatever_a_round_has(name: str) -> None:
     for cell in cells(name):
         (phase,) = cell.scenario.phases
         assert phase.rounds * phase.local.epochs == 500
-        assert [drop / phase.rounds for drop in phase.local.lr_drops] == [0.3, 0.6, 0.9]
+        shares = [drop / phase.rounds for drop in phase.local.lr_drops]
+        assert shares == pytest.approx([0.3, 0.6, 0.9], abs=0.025)  # of whole rounds
 
 
 def test_self_pre_training_stands_between_a_start_and_federated_training() -> None:
@@ -272,5 +276,5 @@ def test_self_pre_training_stands_between_a_start_and_federated_training() -> No
         own, before = " + SP" in cell.row, cell.row.startswith("FPS")
         assert (start is not None) == (own or before)
         if start is not None:
-            assert (start.scenario or "").endswith("cifar10_sp.toml") == own
+            assert (start.scenario == "cifar10_sp") == own
             assert ("start" in start.overrides) == (own and before)

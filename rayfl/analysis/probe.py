@@ -39,7 +39,8 @@ class Probe(Analysis):
     Its training samples are the bank that they learn from, its test samples what they are scored on.
 
     Attributes:
-        rounds: Which models, 0 for the initial one; by default that and all that were kept.
+        rounds: Which models, 0 for the initial one; by default that and all that were kept. The last of several runs,
+            which has the data, is probed as far as it kept them.
         bank: How many training samples to draw; all if there are fewer.
         samples: How many test samples to draw; None for all.
         k: Neighbours that vote; see `rayfl.tasks.metrics.knn`.
@@ -55,12 +56,12 @@ class Probe(Analysis):
     epochs: PositiveInt = 50
 
     def units(self, runs: Sequence[RunFolder]) -> list[Unit]:
-        for run in runs if self.rounds else ():
+        for run in runs[:-1] or runs:
             run.check_kept(self.rounds)
         return [
             Unit(number, f"run{number}-round{round}", (round, len(runs) - 1))
             for number, run in enumerate(runs)
-            for round in sorted(set(self.rounds or {0, *run.kept}))
+            for round in sorted({0, *run.kept} & set(self.rounds or {0, *run.kept}))
         ]
 
     def cost(self, runs: Sequence[RunFolder], units: Sequence[Unit]) -> str:
