@@ -89,13 +89,21 @@ def _started(folder: RunFolder, job: Job, model: FlatModel, data_dir: Path) -> J
     assert start is not None
 
     def refuse(*_: object) -> None:
-        raise DataError(f"'{folder.path}': the model that the run started from is no longer in the cache; run it again")
+        raise DataError(f"'{folder.path}': the model that the run started from is no longer kept; run it again")
 
-    source = find_source(start, first, cache_folder() / "starts", lambda before: prepare(before, data_dir), refuse)
     recorded = folder.environment["start"] or {}
+    kept = _starts(folder.path, Path(recorded.get("path", "")))
+    source = find_source(start, first, kept, lambda before: prepare(before, data_dir), refuse)
     if source.origin.get("sha256") != recorded.get("sha256"):
         raise DataError(f"'{folder.path}': {source.where} has changed since the run; bring the old weights back")
     return start_from(job, first, source)[0]
+
+
+def _starts(run: Path, recorded: Path) -> Path:
+    """Where models of scenarios that runs start from are kept: where the run found its own, unless a grid has moved."""
+    candidates = [recorded.parent, *(folder / "starts" for folder in run.parents)]
+    found = (folder for folder in candidates if recorded.name and (folder / recorded.name).is_dir())
+    return next(found, cache_folder() / "starts")
 
 
 def as_tensor(vector: np.ndarray) -> torch.Tensor:
