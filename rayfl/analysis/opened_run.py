@@ -11,7 +11,6 @@ import safetensors.torch
 import torch
 
 from rayfl.analysis.run_folder import RunFolder
-from rayfl.data.folders import cache_folder
 from rayfl.engine.initial_model import flat_model
 from rayfl.engine.job import Job
 from rayfl.errors import DataError
@@ -20,7 +19,8 @@ from rayfl.models.flat import FlatModel
 from rayfl.planning.phase_plan import has_fresh_head
 from rayfl.planning.workload import Workload
 from rayfl.preparation import prepare
-from rayfl.start.initial_weights import find_source, first_model, start_from
+from rayfl.start.initial_weights import first_model, given, start_from
+from rayfl.start.source import from_run
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,29 +81,24 @@ def open_run(path: Path, data_dir: Path) -> OpenedRun:
         )
     if changed := changed_code(folder.environment.get("code") or {}, job.code):
         raise DataError(f"'{path}': code has changed since the run: {', '.join(changed)}; bring it back to analyse it")
-    return OpenedRun(folder, _started(folder, job, model, data_dir) if job.scenario.start else job)
+    return OpenedRun(folder, _started(folder, job, model) if job.scenario.start else job)
 
 
-def _started(folder: RunFolder, job: Job, model: FlatModel, data_dir: Path) -> Job:
-    start, first = job.scenario.start, first_model(job, model)
+def _started(folder: RunFolder, job: Job, model: FlatModel) -> Job:
+    start, recorded = job.scenario.start, folder.environment["start"] or {}
     assert start is not None
-
-    def refuse(*_: object) -> None:
-        raise DataError(f"'{folder.path}': the model that the run started from is no longer kept; run it again")
-
-    recorded = folder.environment["start"] or {}
-    kept = _starts(folder.path, Path(recorded.get("path", "")))
-    source = find_source(start, first, kept, lambda before: prepare(before, data_dir), refuse)
+    source = given(start) if start.scenario is None else from_run(_kept(folder.path, Path(recorded["path"])))
     if source.origin.get("sha256") != recorded.get("sha256"):
         raise DataError(f"'{folder.path}': {source.where} has changed since the run; bring the old weights back")
-    return start_from(job, first, source)[0]
+    return start_from(job, first_model(job, model), source)[0]
 
 
-def _starts(run: Path, recorded: Path) -> Path:
-    """Where models of scenarios that runs start from are kept: where the run found its own, unless a grid has moved."""
-    candidates = [recorded.parent, *(folder / "starts" for folder in run.parents)]
-    found = (folder for folder in candidates if recorded.name and (folder / recorded.name).is_dir())
-    return next(found, cache_folder() / "starts")
+def _kept(run: Path, recorded: Path) -> Path:
+    """The run of a scenario that a run started from: where it found that, or beside it in a grid that has moved."""
+    for folder in (recorded, *(folder / "starts" / recorded.name for folder in run.parents)):
+        if folder.is_dir():
+            return folder
+    raise DataError(f"'{run}': the model that the run started from is no longer in '{recorded}'; run it again")
 
 
 def as_tensor(vector: np.ndarray) -> torch.Tensor:
