@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, NonNegativeInt, PositiveInt
 from rayfl.analysis.analysis import Analysis, Open, Row, Unit, by_run, listed
 from rayfl.analysis.evaluator import chosen_samples
 from rayfl.analysis.opened_run import OpenedRun, as_tensor
-from rayfl.analysis.picture import COLOURS, names_of, new_figure, tidy
+from rayfl.analysis.picture import COLOURS, marker, names_of, new_figure, tidy
 from rayfl.analysis.run_folder import RunFolder
 from rayfl.data.batches import BatchSource
 from rayfl.engine.device import choose_device
@@ -85,16 +85,17 @@ class Probe(Analysis):
         ]
 
     def draw(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> Figure:
-        figure = new_figure(self.title, runs[-1:], 10, 4.4)
-        panels = figure.subplots(1, 2, sharey=True)
-        for axes, key, words in zip(
-            panels, ("knn", "linear_probe"), ("nearest neighbours", "linear probe"), strict=True
-        ):
+        figure = new_figure(self.title, runs[-1:], 10, 4.2 + 0.25 * len(runs))
+        shares = [1, 0.07 * len(runs)]
+        panels = figure.subplot_mosaic([["knn", "linear_probe"], ["names", "names"]], height_ratios=shares)
+        panels["linear_probe"].sharey(panels["knn"])
+        for key, words in (("knn", "nearest neighbours"), ("linear_probe", "linear probe")):
             for number, (name, own) in enumerate(zip(names_of(runs), by_run(rows, runs), strict=True)):
                 rounds, values = [row["round"] for row in own], [100 * row[key] for row in own]
-                axes.plot(rounds, values, color=COLOURS[number % len(COLOURS)], label=name, marker="o", markersize=3.5)
-            tidy(axes, "round", "accuracy in %" if axes is panels[0] else "", words, whole_x=True)
-        panels[0].legend(fontsize=9, framealpha=0.9)
+                panels[key].plot(rounds, values, color=COLOURS[number % len(COLOURS)], label=name, **marker(len(own)))
+            tidy(panels[key], "round", "accuracy in %", words, whole_x=True)
+        panels["names"].axis("off")
+        panels["names"].legend(handles=panels["knn"].get_lines(), fontsize=9, loc="center left", frameon=False)
         return figure
 
     def findings(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[str]:
