@@ -56,6 +56,7 @@ data_sources = Registry(
         "pacs": "rayfl.data.sources.pacs:load",
         "cityscapes": "rayfl.data.sources.cityscapes:load",
         "inaturalist": "rayfl.data.sources.inaturalist:load",
+        "sent140": "rayfl.data.sources.sent140:load",
         "text_files": "rayfl.data.sources.text_files:load",
         "image_folder": "rayfl.data.sources.image_folder:load",
         "arrow_file": "rayfl.data.sources.arrow_file:load",

@@ -40,6 +40,7 @@ models = Registry(
         "resnet34": "rayfl.models.resnet:ResNet34",
         "deeplab_v3_plus": "rayfl.models.deeplab:DeepLabV3Plus",
         "char_lstm": "rayfl.models.char_lstm:CharLSTM",
+        "distilbert": "rayfl.models.distilbert:DistilBert",
         "projected": "rayfl.models.projected:projected",
         "siamese": "rayfl.models.siamese:siamese",
         "orchestra": "rayfl.models.orchestra:orchestra",
