@@ -57,6 +57,8 @@ data_sources = Registry(
         "cityscapes": "rayfl.data.sources.cityscapes:load",
         "inaturalist": "rayfl.data.sources.inaturalist:load",
         "sent140": "rayfl.data.sources.sent140:load",
+        "penn_treebank": "rayfl.data.sources.penn_treebank:load",
+        "chest_xray": "rayfl.data.sources.chest_xray:load",
         "text_files": "rayfl.data.sources.text_files:load",
         "image_folder": "rayfl.data.sources.image_folder:load",
         "arrow_file": "rayfl.data.sources.arrow_file:load",
