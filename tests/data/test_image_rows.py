@@ -118,7 +118,12 @@ def test_a_checked_folder_is_not_decoded_again_until_it_changes(
     assert kept.stat().st_size < 24 * 8 * 8 * 3, "digests alone"
     opened: list[Any] = []
     whole = Image.open
-    monkeypatch.setattr(Image, "open", lambda file, **options: opened.append(file) or whole(file, **options))
+
+    def recorded(file: Any, **options: Any) -> Image.Image:
+        opened.append(file)
+        return whole(file, **options)
+
+    monkeypatch.setattr(Image, "open", recorded)
     store("pictures", tmp_path, "disk")
     assert not opened
     save(tmp_path / "pictures" / "cat" / "3.png", np.zeros((9, 12, 3), np.uint8))

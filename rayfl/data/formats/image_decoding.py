@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from rayfl.errors import DataError
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 
 
-def read_image(file: Path, formats: Sequence[str] = FORMATS) -> tuple[Image.Image, bytes]:
+def read_image(file: Path, formats: tuple[str, ...] = FORMATS) -> tuple[Image.Image, bytes]:
     """The whole image of a file, and the file's SHA-256.
 
     Raises:

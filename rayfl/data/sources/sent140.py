@@ -131,6 +131,6 @@ def _dataset(
 ) -> Dataset:
     """The first inputs are for training."""
     rows = np.split(np.arange(len(x)), [len(labels[0])])
-    parts = [Samples(x.take(of_part), np.array(given, np.int64)) for of_part, given in zip(rows, labels, strict=True)]
-    train, test = (Shards.by_owner(owner, len(names)) for owner in owners)
-    return Dataset("sent140", *parts, 2, provenance, NaturalClients(tuple(names), train, test))
+    train, test = (Samples(x.take(part), np.array(given, np.int64)) for part, given in zip(rows, labels, strict=True))
+    shards = (Shards.by_owner(owner, len(names)) for owner in owners)
+    return Dataset("sent140", train, test, 2, provenance, NaturalClients(tuple(names), *shards))
