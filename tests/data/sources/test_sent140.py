@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from rayfl.data.generated import tweets
 from rayfl.data.inputs import Fields
 from rayfl.data.sources.sent140 import load
 from rayfl.errors import DataError, ScenarioError
+from rayfl.models.distilbert import DistilBert
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "so", "happy", "sad", "##der", "today", "!"]
 TWEETS = {
@@ -74,6 +76,15 @@ def test_tweets_of_files_need_a_tokenizer(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"empty has no tokenizer \(tokenizer\.json or vocab\.txt\); give the folder"):
         load("files", tmp_path, 0, tokenizer=tmp_path / "empty")
+
+
+def test_without_transformers_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    write_leaf(tmp_path)
+    with pytest.raises(ScenarioError, match=r"tokenizer: needs transformers; pip install 'rayfl\[text\]'"):
+        load("files", tmp_path, 0, tokenizer=write_tokenizer(tmp_path / "distilbert"))
+    with pytest.raises(ScenarioError, match=r"model 'distilbert': needs transformers; pip install 'rayfl\[text\]'"):
+        DistilBert()
 
 
 def test_a_damaged_tokenizer_is_named(tmp_path: Path) -> None:
