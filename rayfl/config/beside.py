@@ -16,6 +16,8 @@ PATHS = (
     "data.options.path",
     "data.options.test_path",
     "data.options.root",
+    "data.options.tokenizer",
+    "model.folder",
     "module_folders",
 )
 """Keys of scenarios that hold paths, beside `start.scenario`, which holds a name or a path."""

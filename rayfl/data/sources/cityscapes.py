@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -17,8 +19,10 @@ import numpy as np
 from PIL import Image
 
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
-from rayfl.data.formats.image_files import subfolders
+from rayfl.data.formats.image_decoding import read_image
+from rayfl.data.formats.image_files import Keep, subfolders
 from rayfl.data.generated import streets
+from rayfl.data.image_rows import ImageRows
 from rayfl.data.sources.stand_in import Source, files_or_generated
 from rayfl.errors import DataError
 
@@ -28,6 +32,7 @@ TRAINED = (7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32,
 """The numbers of the 19 classes in the files; all others are ignored."""
 
 _WHOLE = (2975, 500)
+_PNG = ("PNG",)
 _IMAGE, _LABELS = "_leftImg8bit.png", "_gtFine_labelIds.png"
 _TRAIN_ID = np.full(256, IGNORED, np.uint8)
 _TRAIN_ID[list(TRAINED)] = np.arange(CLASSES)
@@ -35,16 +40,20 @@ _TRAIN_ID[list(TRAINED)] = np.arange(CLASSES)
 _GENERATED_TRAIN, _GENERATED_TEST = 18, 3
 
 
-def load(source: Source, data_dir: Path, seed: int, shrink: Literal[1, 2, 4, 8, 16] = 1) -> Dataset:
+def load(
+    source: Source, data_dir: Path, seed: int, shrink: Literal[1, 2, 4, 8, 16] = 1, keep: Keep = "memory"
+) -> Dataset:
     """Cityscapes from its folders, or generated street scenes in its place.
 
-    Looks in `data_dir`/cityscapes for leftImg8bit/ and gtFine/, each with train/CITY and val/CITY. All images are held
-    in memory: 29 GB for the whole of it, a quarter of that at `shrink = 2`.
+    Looks in `data_dir`/cityscapes for leftImg8bit/ and gtFine/, each with train/CITY and val/CITY.
 
     Args:
         source: "files" reads the files or fails; "generated" makes street scenes of 128 x 64 pixels; "auto" reads the
             files where there are any and otherwise generates.
         shrink: Height and width are divided by it; labels are those of the nearest pixels.
+        keep: "memory" holds the images (22 GB for the whole of them, a quarter of that at `shrink = 2`); "disk" decodes
+            them for every batch, from files that lie at the same paths on every node, with the same results. Labels
+            are held in memory (7 GB).
 
     Returns:
         x [n, height, width, 3] uint8, y [n, height, width] uint8 in 0..18, or 255 for pixels that count nowhere; the
@@ -62,12 +71,12 @@ def load(source: Source, data_dir: Path, seed: int, shrink: Literal[1, 2, 4, 8, 
         folders=[folder],
         looked_for="leftImg8bit/ and gtFine/, each with train/ and val/",
         get=f"get it from cityscapes-dataset.com, leftImg8bit_trainvaltest.zip and gtFine_trainvaltest.zip in {folder}",
-        read=lambda: _read(folder, shrink),
+        read=lambda: _read(folder, shrink, keep),
         generate=lambda: _generated(seed),
     )
 
 
-def _read(folder: Path, shrink: int) -> Dataset | None:
+def _read(folder: Path, shrink: int, keep: Keep) -> Dataset | None:
     if not (folder / "leftImg8bit").is_dir():
         return None
     parts, digest, counts = [], hashlib.sha256(), []
@@ -76,7 +85,7 @@ def _read(folder: Path, shrink: int) -> Dataset | None:
         files = [(file, place) for place, city in enumerate(cities) for file in sorted(city.glob(f"*{_IMAGE}"))]
         if not files:
             raise DataError(f"{folder / 'leftImg8bit' / split}: has no CITY/*{_IMAGE}")
-        samples = _samples([file for file, _ in files], folder, shrink, digest)
+        samples = _samples([file for file, _ in files], folder, shrink, keep, digest)
         parts.append((samples, np.array([place for _, place in files]), [city.name for city in cities]))
         counts.append(len(files))
     (train, city, names), (test, _, _) = parts
@@ -91,30 +100,60 @@ def _read(folder: Path, shrink: int) -> Dataset | None:
     return _dataset(train, test, city, names, provenance)
 
 
-def _samples(files: Sequence[Path], folder: Path, shrink: int, digest: hashlib._Hash) -> Samples:
+def _samples(files: Sequence[Path], folder: Path, shrink: int, keep: Keep, digest: hashlib._Hash) -> Samples:
     pairs = [(file, _labels_of(file, folder)) for file in files]
-    width, height = _decoded(files[0])[0].size
+    width, height = read_image(files[0], _PNG)[0].size
+    whole = _Size(width, height, files[0].name)
+    image_of, labels_of = partial(_pixels, whole=whole, shrink=shrink), partial(_classes, whole=whole, shrink=shrink)
     shape = (len(files), height // shrink, width // shrink)
-    x, y = np.empty((*shape, 3), np.uint8), np.empty(shape, np.uint8)
+    x, y = np.empty((*shape, 3), np.uint8) if keep == "memory" else None, np.empty(shape, np.uint8)
 
     def read(row: int) -> tuple[bytes, bytes]:
-        (image, image_digest), (labels, labels_digest) = map(_decoded, pairs[row])
-        for file, found in zip(pairs[row], (image, labels), strict=True):
-            if found.size != (width, height):
-                raise DataError(
-                    f"{file}: is {found.width} x {found.height} pixels, not {width} x {height} like {files[0].name}"
-                )
-        if labels.mode != "L":
-            raise DataError(f"{pairs[row][1]}: has pixels of mode {labels.mode}, where class numbers are wanted")
-        size = (width // shrink, height // shrink)
-        x[row] = np.asarray(image.convert("RGB").resize(size, Image.Resampling.BILINEAR))
-        y[row] = _TRAIN_ID[np.asarray(labels.resize(size, Image.Resampling.NEAREST))]
+        image, image_digest = image_of(pairs[row][0])
+        y[row], labels_digest = labels_of(pairs[row][1])
+        if x is not None:
+            x[row] = image
         return image_digest, labels_digest
 
     with ThreadPoolExecutor() as pool:
-        for both in pool.map(read, range(len(files))):
-            digest.update(b"".join(both))
-    return Samples(x, y)
+        digests = list(pool.map(read, range(len(files))))
+    digest.update(b"".join(b"".join(both) for both in digests))
+    if x is not None:
+        return Samples(x, y)
+    sha256 = np.frombuffer(b"".join(of_image for of_image, _ in digests), np.uint8).reshape(-1, 32)
+    return Samples(ImageRows.of(folder, files, sha256, image_of, (*shape[1:], 3)), y)
+
+
+@dataclass(frozen=True)
+class _Size:
+    """Of all files, as that of the file `example` is."""
+
+    width: int
+    height: int
+    example: str
+
+
+def _pixels(file: Path, whole: _Size, shrink: int) -> tuple[np.ndarray, bytes]:
+    image, digest = _of_size(file, whole)
+    size = (whole.width // shrink, whole.height // shrink)
+    return np.asarray(image.convert("RGB").resize(size, Image.Resampling.BILINEAR)), digest
+
+
+def _classes(file: Path, whole: _Size, shrink: int) -> tuple[np.ndarray, bytes]:
+    labels, digest = _of_size(file, whole)
+    if labels.mode != "L":
+        raise DataError(f"{file}: has pixels of mode {labels.mode}, where class numbers are wanted")
+    size = (whole.width // shrink, whole.height // shrink)
+    return _TRAIN_ID[np.asarray(labels.resize(size, Image.Resampling.NEAREST))], digest
+
+
+def _of_size(file: Path, whole: _Size) -> tuple[Image.Image, bytes]:
+    image, digest = read_image(file, _PNG)
+    if image.size != (whole.width, whole.height):
+        raise DataError(
+            f"{file}: is {image.width} x {image.height} pixels, not {whole.width} x {whole.height} like {whole.example}"
+        )
+    return image, digest
 
 
 def _labels_of(image: Path, folder: Path) -> Path:
@@ -123,15 +162,6 @@ def _labels_of(image: Path, folder: Path) -> Path:
     if not labels.exists():
         raise DataError(f"{labels}: is not there, the labels of {image}; unpack gtFine_trainvaltest.zip in {folder}")
     return labels
-
-
-def _decoded(file: Path) -> tuple[Image.Image, bytes]:
-    try:
-        with Image.open(file, formats=["PNG"]) as image:
-            image.load()
-            return image, hashlib.sha256(file.read_bytes()).digest()
-    except (OSError, SyntaxError, ValueError) as error:
-        raise DataError(f"{file}: cannot be read as a PNG image, truncated or corrupt? ({error})") from error
 
 
 def _generated(seed: int) -> Dataset:

@@ -16,8 +16,9 @@ from pydantic import Field
 
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
 from rayfl.data.formats.digested import FileDigest, read_file
-from rayfl.data.formats.image_files import decoded
+from rayfl.data.formats.image_files import Keep, decoded
 from rayfl.data.generated import styled_digits
+from rayfl.data.inputs import Array, taken
 from rayfl.data.sources.stand_in import Source, files_or_generated
 from rayfl.errors import DataError
 from rayfl.streams import stream
@@ -35,18 +36,21 @@ def load(
     seed: int,
     split: Literal["geo_10k", "geo_3k"] = "geo_3k",
     size: Annotated[int, Field(ge=32, le=1024)] = 224,
+    keep: Keep = "memory",
 ) -> Dataset:
     """iNaturalist-GEO from its tables and images, or generated digits in its place.
 
     Looks in `data_dir`/inaturalist for federated_train_geo_3k.csv (user_id, image_id, class), or that of another split,
-    for test.csv (image_id, class), and for the images as images/IMAGE_ID.jpg. Decoded images are kept in `cache_dir`
-    (24 GB for the whole of it at 224 x 224).
+    for test.csv (image_id, class), and for the images as images/IMAGE_ID.jpg.
 
     Args:
         source: "files" reads the files or fails; "generated" makes handwritten digits dealt to as many clients; "auto"
             reads the files where there are any and otherwise generates.
         split: Which table of clients.
         size: Images are cut to a square in the middle and scaled to size x size pixels.
+        keep: "memory" holds the decoded images (24 GB for the whole of it at 224 x 224), and keeps them in `cache_dir`
+            too; "disk" decodes them for every batch, from files that lie at the same paths on every node, with the same
+            results.
 
     Returns:
         x [n, size, size, 3] uint8, y [n] int64 in 0..1202, the users as natural clients, sorted.
@@ -67,12 +71,12 @@ def load(
             "get it from google-research's federated_vision_datasets (the tables) and iNaturalist-2017 (the images), "
             f"in {folder}"
         ),
-        read=lambda: _read(folder, tables, size, cache_dir) if tables[0].exists() else None,
+        read=lambda: _read(folder, tables, size, cache_dir, keep) if tables[0].exists() else None,
         generate=lambda: _generated(split, size, cache_dir, seed),
     )
 
 
-def _read(folder: Path, tables: tuple[Path, Path], size: int, cache_dir: Path) -> Dataset:
+def _read(folder: Path, tables: tuple[Path, Path], size: int, cache_dir: Path, keep: Keep) -> Dataset:
     train_rows, train_digest = _rows(tables[0], ("user_id", "image_id", "class"))
     test_rows, test_digest = _rows(tables[1], ("image_id", "class"))
     files, labels = [], []
@@ -80,7 +84,7 @@ def _read(folder: Path, tables: tuple[Path, Path], size: int, cache_dir: Path) -
         for number, row in enumerate(rows, start=2):
             files.append(_image(folder, row["image_id"], f"{table}: line {number}"))
             labels.append(_label(row["class"], f"{table}: line {number}"))
-    every = decoded(folder, files, size, cache_dir, "inaturalist")
+    every = decoded(folder, files, size, cache_dir, "inaturalist", keep)
     names, owner = np.unique([row["user_id"] for row in train_rows], return_inverse=True)
     counts = f"{len(train_rows)} training and {len(test_rows)} test images"
     if (len(train_rows), len(test_rows)) != _WHOLE:
@@ -118,23 +122,22 @@ def _label(given: str | None, where: str) -> int:
 
 
 def _generated(split: str, size: int, cache_dir: Path, seed: int) -> Dataset:
-    side = -(-size // 32) * 32
-    images, label, _ = styled_digits.generate(cache_dir, seed, 10, side)
-    images, clients = images[:, :size, :size], _CLIENTS[split]
+    side, clients = -(-size // 32) * 32, _CLIENTS[split]
     rng = stream(seed, "generate", 1, clients)
-    order = rng.permutation(len(images))[:_STAND_IN]
-    n = len(order) * 4 // 5
+    images, label, _ = styled_digits.generate(
+        cache_dir, seed, 10, side, lambda number: rng.permutation(number)[:_STAND_IN]
+    )
+    n = len(label) * 4 // 5
     owner = np.concatenate([np.arange(clients), rng.integers(clients, size=n - clients)])
     names = [f"{number:03}" for number in range(clients)]
     description = f"Handwritten digits of {styled_digits.WRITERS} writers in four styles, seed {seed}, dealt at random"
-    return _dataset(images[order], label[order], owner, names, Provenance("generated", description))
+    provenance = Provenance("generated", description)
+    return _dataset(images[:, :size, :size], label, owner, names, provenance)
 
 
-def _dataset(
-    images: np.ndarray, labels: np.ndarray, owner: np.ndarray, names: list[str], provenance: Provenance
-) -> Dataset:
+def _dataset(images: Array, labels: np.ndarray, owner: np.ndarray, names: list[str], provenance: Provenance) -> Dataset:
     """The first images, which have owners, are for training."""
     n = len(owner)
     natural = NaturalClients(tuple(names), Shards.by_owner(owner, len(names)), None)
-    train, test = Samples(images[:n], labels[:n]), Samples(images[n:], labels[n:])
+    train, test = (Samples(taken(images, rows), labels[rows]) for rows in np.split(np.arange(len(labels)), [n]))
     return Dataset("inaturalist", train, test, CLASSES, provenance, natural)

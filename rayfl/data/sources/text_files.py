@@ -14,6 +14,8 @@ from rayfl.data.formats.roles import LENGTH, VOCABULARY, encoded
 from rayfl.data.inputs import TextWindows
 from rayfl.errors import DataError, ScenarioError
 
+CLASSES = len(VOCABULARY)
+
 
 def load(
     source: Literal["auto", "files", "generated"],
@@ -48,18 +50,18 @@ def load(
     if test_path is None:
         share = 0.9 if train_share is None else train_share
         first = max(1, int(share * windows))
-        train, test = _samples(text, 0, first), _samples(text, first + LENGTH - 1, windows)
+        train, test = windows_of(text, 0, first), windows_of(text, first + LENGTH - 1, windows)
         if not len(test):
             raise DataError(f"{path}: has too little text for test windows after {share:g} of it; choose another share")
         how = f"split in order, {share:g} for training"
     else:
         other, digest = _read(test_path)
         files.append(digest)
-        train, test = _samples(text, 0, windows), _samples(other, 0, len(other) - LENGTH)
+        train, test = windows_of(text, 0, windows), windows_of(other, 0, len(other) - LENGTH)
         how = f"tested on {test_path.name}"
-    description = f"{path.name}, {len(text)} characters in Shakespeare's {len(VOCABULARY)}; {how}"
+    description = f"{path.name}, {len(text)} characters in Shakespeare's {CLASSES}; {how}"
     provenance = Provenance("files", f"{description}; windows of {LENGTH} characters", tuple(files))
-    return Dataset("text_files", train, test, len(VOCABULARY), provenance)
+    return Dataset("text_files", train, test, CLASSES, provenance)
 
 
 def _read(file: Path) -> tuple[np.ndarray, FileDigest]:
@@ -73,6 +75,7 @@ def _read(file: Path) -> tuple[np.ndarray, FileDigest]:
     return text, digest
 
 
-def _samples(text: np.ndarray, first: int, end: int) -> Samples:
+def windows_of(text: np.ndarray, first: int, end: int) -> Samples:
+    """The windows of a text [m] uint8 that begin at first, first + 1, ..., end - 1, each with what follows it."""
     starts = np.arange(first, max(first, end), dtype=np.int32 if len(text) < 2**31 else np.int64)
     return Samples(TextWindows(text, starts, LENGTH), text[starts + LENGTH])
