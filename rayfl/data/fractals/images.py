@@ -23,7 +23,7 @@ from rayfl.data.fractals.streams import StreamPerImage, Uniform
 from rayfl.data.rendered import Rendered
 from rayfl.streams import stream
 
-_POINTS_AT_ONCE = 2**17
+_POINTS_AT_ONCE = 2**19
 
 
 @dataclass(frozen=True)
