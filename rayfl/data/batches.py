@@ -201,13 +201,13 @@ class BatchSource:
         reader: SampleReader, rows: np.ndarray, rngs: Sequence[np.random.Generator | None], augment: bool
     ) -> tuple[list[Any], torch.Tensor]:
         """What the views are made of: copies of the same inputs, or each view's own rendering; and the labels."""
-        if augment and reader.renders and not reader.shares_views:
-            return [reader.render(rows, _given(rng)) for rng in rngs], reader.labels(rows)
         if augment and reader.renders:
-            x, y = reader.render(rows, _given(rngs[0])), reader.labels(rows)
+            drawn_from = rngs[:1] if reader.shares_views else rngs
+            views, y = reader.render(rows, [_given(rng) for rng in drawn_from]), reader.labels(rows)
         else:
             x, y = reader.fetch(rows)
-        return [x, *(_copied(x) for _ in rngs[1:])], y
+            views = [x]
+        return [*views, *(_copied(views[0]) for _ in rngs[len(views) :])], y
 
     def _batches(
         self, x: Any, y: torch.Tensor, batch_size: int, pipeline: Pipeline | None, rng: np.random.Generator | None

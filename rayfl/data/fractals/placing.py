@@ -28,8 +28,7 @@ def placed(objects: np.ndarray, canvas: int, sizes: tuple[float, float], overhan
     Returns:
         uint8 [n, canvas, canvas, 3].
     """
-    n, size = objects.shape[:2]
-    draws = rng.random((n, 3))
+    draws = rng.random((len(objects), 3))
     side = np.floor((sizes[0] + (sizes[1] - sizes[0]) * draws[:, 0]) * canvas).astype(np.int64)
     margin = np.floor(overhang * side).astype(np.int64)
     free = canvas - side + 2 * margin
