@@ -172,7 +172,7 @@ def test_a_pass_holds_at_most_64_mib_of_stored_images_at_a_time(monkeypatch: pyt
 
 
 def test_rendered_images_are_refused_where_they_would_be_fixed() -> None:
-    with pytest.raises(DataError, match="inputs by name: 'image' is rendered; rendered images must be .* only input"):
+    with pytest.raises(DataError, match=r"inputs by name: 'image' is rendered; rendered images must be .* only input"):
         Fields({"image": Flat(np.arange(3)), "place": np.arange(3)})
     store = replace(store_of(Flat(np.arange(3))), collate=Named(name="pad"))
     with pytest.raises(
