@@ -186,8 +186,8 @@ class NTK(Analysis):
         ]
         by_method = {method: [row for row in rows if row.get("method") == method] for method in ("SGD", "OGD")}
         said += [
-            f"bound    {method}, mean over {len(own)} visits: {np.mean([row['corrected'] for row in own]):.4g} corrected, "
-            f"{np.mean([row['printed'] for row in own]):.4g} as printed; smallest eigenvalue "
+            f"bound    {method}, mean over {len(own)} visits: {np.mean([row['corrected'] for row in own]):.4g} "
+            f"corrected, {np.mean([row['printed'] for row in own]):.4g} as printed; smallest eigenvalue "
             f"{min(row['smallest'] for row in own):.3g}"
             for method, own in by_method.items()
             if own
