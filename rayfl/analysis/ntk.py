@@ -174,6 +174,7 @@ class NTK(Analysis):
                 for form, line in (("corrected", "-"), ("printed", ":")):
                     panel.plot([row["visit"] for row in own], [row[form] for row in own], line, marker="o",
                                color=colour, label=f"{method}, {form}")  # fmt: skip
+            panel.xaxis.get_major_locator().set_params(integer=True)
             panel.legend(fontsize=9, frameon=False)
             tidy(panel, "visit", "bound on its client's loss at the end", "")
         return figure
