@@ -28,7 +28,7 @@ PUBLIC = {
     """,
     "rayfl.callbacks": "Callback RunSoFar",
     "rayfl.data": """
-        Augmentation Compose Dataset Fields NaturalClients Provenance Ragged Samples Shards stream
+        Augmentation Compose Dataset Fields NaturalClients Provenance Ragged Rendered Samples Shards stream
     """,
     "rayfl.local": """
         Affine ClientContext ClientState ClientStreams ClientUpdate DataView EvaluationBatch Features Gradient

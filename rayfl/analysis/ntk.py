@@ -10,13 +10,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 from matplotlib.figure import Figure
-from pydantic import PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 
 from rayfl.analysis.analysis import Analysis, Open, Rounds, Row, Unit
 from rayfl.analysis.kernel import MOST, kappa, unit_rows
 from rayfl.analysis.opened_run import OpenedRun
 from rayfl.analysis.picture import COLOURS, DARK, names_of, new_figure, tidy
 from rayfl.analysis.run_folder import RunFolder
+from rayfl.analysis.visits import Visit, visit_bounds
 from rayfl.config.cohort import BySampler
 from rayfl.data.dataset import Samples
 from rayfl.errors import ScenarioError
@@ -24,6 +25,7 @@ from rayfl.planning.cohort import cohort_of
 from rayfl.streams import stream
 
 BEHIND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5}
+_VISITS = -1
 COMPARISONS = ("visited clients", "permuted labels", "another set")
 
 
@@ -37,6 +39,9 @@ class NTK(Analysis):
         rounds: Whose clients count as visited; by default those of the relays.
         samples: How many of each set, drawn at random.
         centred: Whether the mean is taken off every column of the one-hot labels.
+        visits: How many of the first visits the bounds of SGD and OGD are computed for (see `visit_bounds`), each on as
+            many samples as the smallest of these clients has, `samples` at most; none by default.
+        ridge: Of these bounds.
     """
 
     title: ClassVar[str] = "How well labels carry over to all clients' samples (neural tangent kernel)"
@@ -45,10 +50,14 @@ class NTK(Analysis):
     rounds: Rounds = ()
     samples: PositiveInt = 1000
     centred: bool = False
+    visits: PositiveInt | None = None
+    ridge: PositiveFloat = 0.01
 
     def units(self, runs: Sequence[RunFolder]) -> list[Unit]:
         if self.samples > MOST:
             raise ScenarioError(f"samples: kernels of {self.samples:,} samples do not fit; ask for {MOST:,} at most")
+        if (together := self.samples * (self.visits or 0)) > MOST:
+            raise ScenarioError(f"visits: kernels of {together:,} samples do not fit; ask for {MOST:,} at most")
         run = runs[0]
         rounds = self._visited_rounds(run)
         if strange := [round for round in rounds if round > run.rounds]:
@@ -57,21 +66,25 @@ class NTK(Analysis):
             cohort = plan.phase.settings.cohort
             if isinstance(cohort, BySampler) or plan.phase.pool or plan.phase.settings.dp:
                 raise ScenarioError(f"phases.{plan.phase.name}: who was visited cannot be drawn again; choose others")
-        return [Unit(0, f"comparison{number}", (number,)) for number in range(1 + len(runs[:2]))]
+        comparisons = [Unit(0, f"comparison{number}", (number,)) for number in range(1 + len(runs[:2]))]
+        return [*comparisons, *([Unit(0, "visits", (_VISITS,))] if self.visits else [])]
 
     def cost(self, runs: Sequence[RunFolder], units: Sequence[Unit]) -> str:
-        memory = 3 * self.samples**2 * 8 / 1e6
+        memory = 3 * (self.samples * (self.visits or 1)) ** 2 * 8 / 1e6
         return f"{len(units)} comparisons with kernels of {self.samples:,} samples, {memory:,.0f} MB each"
 
     def compute(self, unit: Unit, open: Open) -> list[Row]:
         run, (number,) = open(0), unit.at
+        if number == _VISITS:
+            return self._bounds(run)
         q = self._drawn(run, np.sort(run.job.workloads[0].store.train_shards.rows), "all")
         if number == 2:
             other = open(1)
             p = self._drawn(other, np.sort(other.job.workloads[0].store.train_shards.rows), "another")
         else:
             shards = run.job.workloads[0].store.train_shards
-            p = self._drawn(run, np.sort(np.concatenate([shards[c] for c in self._visited(run)])), "visited")
+            clients = sorted(set(self._visited(run)))
+            p = self._drawn(run, np.sort(np.concatenate([shards[client] for client in clients])), "visited")
         classes = max(_classes(one) for one in (p, q))
         labels = p.y
         if number == 1:
@@ -93,9 +106,9 @@ class NTK(Analysis):
         return rounds
 
     def _visited(self, run: OpenedRun) -> list[int]:
-        """The clients of the chosen rounds, drawn as in the run."""
+        """The clients of the chosen rounds in their order, drawn as in the run."""
         folder, scenario = run.folder, run.job.scenario
-        clients: set[int] = set()
+        clients: list[int] = []
         wanted = self._visited_rounds(folder)
         previous: int | None = None
         for round in range(1, max(wanted) + 1):
@@ -108,8 +121,27 @@ class NTK(Analysis):
             cohort = cohort_of(phase, scenario.seed, index, run.job.populations[index.phase].sizes, before)
             previous = cohort[-1] if cohort else None
             if round in wanted:
-                clients |= set(cohort)
-        return sorted(clients)
+                clients += cohort
+        return clients
+
+    def _bounds(self, run: OpenedRun) -> list[Row]:
+        """Of the first visits, by SGD and by OGD."""
+        shards, clients = run.job.workloads[0].store.train_shards, self._visited(run)[: self.visits]
+        if len(clients) < (self.visits or 0):
+            raise ScenarioError(f"visits: the chosen rounds have {len(clients)} visits; ask for so many at most")
+        size = min(self.samples, *(len(shards[client]) for client in clients))
+        rng = stream(run.job.scenario.data_seed, "analysis ntk visits")
+        drawn = [np.sort(rng.choice(shards[client], size, replace=False)) for client in clients]
+        sets = [self._drawn(run, rows, "visit") for rows in drawn]
+        classes = max(map(_classes, sets))
+        visits = [Visit(unit_rows(np.asarray(one.x)), self._targets(one.y, classes)) for one in sets]
+        return [
+            {"run": 0, "method": method, "visit": place, "client": client, "n_p": size, **bound._asdict()}
+            for method, orthogonal in (("SGD", False), ("OGD", True))
+            for place, (client, bound) in enumerate(
+                zip(clients, visit_bounds(visits, self.ridge, orthogonal), strict=True), start=1
+            )
+        ]
 
     def _drawn(self, run: OpenedRun, rows: np.ndarray, purpose: str) -> Samples:
         store = run.job.workloads[0].store
@@ -125,24 +157,47 @@ class NTK(Analysis):
         return targets - targets.mean(axis=0) if self.centred else targets
 
     def draw(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> Figure:
-        figure = new_figure(self.title, runs, 7, 4.4)
-        axes = figure.subplots()
-        labels = [_label(row, runs) for row in rows]
-        bars = axes.bar(labels, [row["relative"] for row in rows], 0.55, color=COLOURS[: len(rows)])
+        figure = new_figure(self.title, runs, 7, 8 if self.visits else 4.4)
+        axes, *below = np.atleast_1d(figure.subplots(2 if self.visits else 1))
+        compared, bounds = _comparisons(rows), [row for row in rows if row.get("visit")]
+        labels = [_label(row, runs) for row in compared]
+        bars = axes.bar(labels, [row["relative"] for row in compared], 0.55, color=COLOURS[: len(compared)])
         axes.bar_label(bars, fmt="%.3f", padding=2)
         axes.axhline(1, color=DARK, linestyle="--", linewidth=0.8)
         axes.annotate("of no use", (1, 1), xycoords=("axes fraction", "data"), xytext=(-2, 3),
                       textcoords="offset points", ha="right", fontsize=9, bbox=BEHIND)  # fmt: skip
         axes.margins(y=0.12)
         tidy(axes, "learned from", "κ / ‖y‖²", names_of(runs[:1])[0])
+        for panel in below:
+            for method, colour in zip(("SGD", "OGD"), COLOURS, strict=False):
+                own = [row for row in bounds if row["method"] == method]
+                for form, line in (("corrected", "-"), ("printed", ":")):
+                    panel.plot([row["visit"] for row in own], [row[form] for row in own], line, marker="o",
+                               color=colour, label=f"{method}, {form}")  # fmt: skip
+            panel.xaxis.get_major_locator().set_params(integer=True)
+            panel.legend(fontsize=9, frameon=False)
+            tidy(panel, "visit", "bound on its client's loss at the end", "")
         return figure
 
     def findings(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[str]:
-        return [
+        said = [
             f"kappa    {_label(row, runs)}: {row['kappa']:.4g}, relative to the labels {row['relative']:.4f}; smallest "
             f"eigenvalues {row['smallest_p']:.3g} (P), {row['smallest_q']:.3g} (Q)"
-            for row in rows
+            for row in _comparisons(rows)
         ]
+        by_method = {method: [row for row in rows if row.get("method") == method] for method in ("SGD", "OGD")}
+        said += [
+            f"bound    {method}, mean over {len(own)} visits: {np.mean([row['corrected'] for row in own]):.4g} "
+            f"corrected, {np.mean([row['printed'] for row in own]):.4g} as printed; smallest eigenvalue "
+            f"{min(row['smallest'] for row in own):.3g}"
+            for method, own in by_method.items()
+            if own
+        ]
+        return said
+
+
+def _comparisons(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [row for row in rows if row.get("comparison")]
 
 
 def _label(row: Mapping[str, Any], runs: Sequence[RunFolder]) -> str:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rayfl.data.augmentation.augmentation import Augmentation, Compose
     from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
     from rayfl.data.inputs import Fields, Ragged
+    from rayfl.data.rendered import Rendered
     from rayfl.streams import stream
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "NaturalClients",
     "Provenance",
     "Ragged",
+    "Rendered",
     "Samples",
     "Shards",
     "stream",
@@ -34,6 +36,7 @@ _HOMES = {
     "NaturalClients": "rayfl.data.dataset",
     "Provenance": "rayfl.data.dataset",
     "Ragged": "rayfl.data.inputs",
+    "Rendered": "rayfl.data.rendered",
     "Samples": "rayfl.data.dataset",
     "Shards": "rayfl.data.dataset",
     "stream": "rayfl.streams",

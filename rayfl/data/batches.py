@@ -44,6 +44,9 @@ class BatchSource:
             has the samples already and needs no cache.
         ignored_label: The task's: what label maps hold where an augmentation uncovers what lies outside the image.
 
+    Attributes:
+        moves_labels: Whether labels are maps, which augmentations change along with the images.
+
     Raises:
         ScenarioError: An augmentation or a collation that cannot be built.
     """
@@ -59,7 +62,7 @@ class BatchSource:
         self._readers: dict[str, SampleReader] = {}
         for name in ("train", "test"):
             self._reader(name)
-        self._moves_labels = self._images and has_label_maps(store.train)
+        self.moves_labels = self._images and has_label_maps(store.train)
         self._mean_std: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def shard(self, client: int) -> np.ndarray:
@@ -201,13 +204,13 @@ class BatchSource:
         reader: SampleReader, rows: np.ndarray, rngs: Sequence[np.random.Generator | None], augment: bool
     ) -> tuple[list[Any], torch.Tensor]:
         """What the views are made of: copies of the same inputs, or each view's own rendering; and the labels."""
-        if augment and reader.renders and not reader.shares_views:
-            return [reader.render(rows, _given(rng)) for rng in rngs], reader.labels(rows)
         if augment and reader.renders:
-            x, y = reader.render(rows, _given(rngs[0])), reader.labels(rows)
+            drawn_from = rngs[:1] if reader.shares_views else rngs
+            views, y = reader.render(rows, [_given(rng) for rng in drawn_from]), reader.labels(rows)
         else:
             x, y = reader.fetch(rows)
-        return [x, *(_copied(x) for _ in rngs[1:])], y
+            views = [x]
+        return [*views, *(_copied(views[0]) for _ in rngs[len(views) :])], y
 
     def _batches(
         self, x: Any, y: torch.Tensor, batch_size: int, pipeline: Pipeline | None, rng: np.random.Generator | None
@@ -227,7 +230,7 @@ class BatchSource:
             of_batch = None if draws is None else draws[:, part]
             batch = self._scaled(pipeline.on_pixels(x[part], of_batch, rng))
             labels = y[part]
-            if self._moves_labels and of_batch is not None:
+            if self.moves_labels and of_batch is not None:
                 labels = pipeline.on_labels(labels, of_batch, self._ignored_label)
             yield self._model_layout(pipeline.on_values(batch, of_batch, rng)), labels
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -45,6 +45,18 @@ class Rendered(ABC):
         Returns:
             uint8 [k, height, width, channels].
         """
+
+    def render_views(self, rows: np.ndarray, rngs: Sequence[np.random.Generator]) -> list[np.ndarray]:
+        """Renders some rows for the views of a batch: each by itself, unless a subclass lets them share work.
+
+        Args:
+            rows: [k] integers.
+            rngs: The stream of each view.
+
+        Returns:
+            What `render` returns, for every view.
+        """
+        return [self.render(rows, rng) for rng in rngs]
 
     @abstractmethod
     def fixed(self, rows: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -56,9 +57,9 @@ class SampleReader:
         x = self._samples.x
         return not isinstance(x, Rendered) or x.shares_views
 
-    def render(self, rows: np.ndarray, rng: np.random.Generator) -> torch.Tensor:
-        """Renders the inputs of some samples for training, uint8 on the device."""
-        return to_device(torch.from_numpy(self._samples.x.render(rows, rng)), self._device)
+    def render(self, rows: np.ndarray, rngs: Sequence[np.random.Generator]) -> list[torch.Tensor]:
+        """Renders the inputs of some samples for every view of a training batch, uint8 on the device."""
+        return [to_device(torch.from_numpy(x), self._device) for x in self._samples.x.render_views(rows, rngs)]
 
     def fetch(self, rows: np.ndarray | slice) -> tuple[Any, torch.Tensor]:
         """Fetches some samples, in the order of `rows`.

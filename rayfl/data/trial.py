@@ -13,6 +13,7 @@ from rayfl.data.augmentation.pipeline import pipeline_keys, pipelines
 from rayfl.data.batches import BatchSource
 from rayfl.data.dataset import Samples, has_label_maps
 from rayfl.data.inputs import are_images, are_ragged, kind_of
+from rayfl.data.rendered import Rendered
 from rayfl.errors import ScenarioError
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ def try_batches(store: ShardStore) -> None:
             f"data.collate: is needed, for inputs of {store.name} differ in length ({kind_of(train.x)}); name a "
             "function that makes a batch of them, such as 'pad'"
         )
+    if isinstance(train.x, Rendered) and store.collate:
+        raise ScenarioError(f"data.collate: images of {store.name} are rendered, all of one size; leave it out")
     images = not store.collate and are_images(train.x)
     why = f"{store.name}: {kind_of(train.x)}" + (", collated" if store.collate else "")
     if normalize and not images:

@@ -52,6 +52,7 @@ class Orchestra(SelfSupervised):
         import torch
         from torch.nn.functional import cross_entropy, normalize
 
+        from rayfl.data.augmentation.quarter_turn import quarter_turned
         from rayfl.models.followed_head import follow
 
         first, second, turned = batch.views
@@ -66,7 +67,8 @@ class Orchestra(SelfSupervised):
             clusters = (targets @ head.centroids.T / self.temperature).softmax(dim=1)
         likelihoods = (directions @ head.centroids.T / self.temperature).log_softmax(dim=1)
         turns = torch.randint(4, (len(turned),))
-        told = head.rotation(batch.module(quarter_turns(turned, turns)))
+        rotated = quarter_turned(turned.permute(0, 2, 3, 1), turns.to(turned.device)).permute(0, 3, 1, 2)
+        told = head.rotation(batch.module(rotated))
         self._remember(batch.client, targets)
         return cross_entropy(told, turns.to(told.device)) - (clusters * likelihoods).sum(dim=1).mean()
 
@@ -75,12 +77,3 @@ class Orchestra(SelfSupervised):
 
         before = [client.state["memory"]] if "memory" in client.state else []
         client.state["memory"] = torch.cat([targets, *before])[: self.memory]
-
-
-def quarter_turns(images: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
-    """Square images [n, channels, side, side], each turned by its own number of quarter turns ([n], 0 to 3)."""
-    turned = images.clone()
-    for number in (1, 2, 3):
-        rows = (turns == number).nonzero().squeeze(1).to(images.device)
-        turned[rows] = images[rows].rot90(number, dims=(2, 3))
-    return turned

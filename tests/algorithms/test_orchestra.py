@@ -17,7 +17,6 @@ from rayfl.engine.job import Job
 from rayfl.errors import ScenarioError
 from rayfl.local.context import ClientStreams
 from rayfl.planning.events import RoundDone
-from rayfl.tasks.orchestra import quarter_turns
 from tests.engine.scenes import prepared, run_on_hosts
 from tests.views_scene import VIEWS, views
 
@@ -184,13 +183,6 @@ def test_the_same_bits_on_any_number_of_hosts() -> None:
     assert np.array_equal(run_on_hosts(job(), 3)[0], one)
     traffic = [event.traffic for event in events if isinstance(event, RoundDone)]
     assert traffic[0].bytes < traffic[1].bytes
-
-
-def test_quarter_turns_turn_each_image_by_its_own() -> None:
-    images = torch.arange(2 * 9.0).reshape(2, 1, 3, 3)
-    turned = quarter_turns(images, torch.tensor([1, 3]))
-    assert torch.equal(turned[0, 0], torch.rot90(images[0, 0]))
-    assert torch.equal(turned[1, 0], torch.rot90(images[1, 0], 3))
 
 
 PRIVATE = {"noise_multiplier": 1.0, "max_grad_norm": 1.0}

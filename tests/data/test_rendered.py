@@ -13,10 +13,12 @@ from rayfl.data import batches
 from rayfl.data.batches import BatchSource
 from rayfl.data.dataset import Dataset, Provenance, Samples, Shards
 from rayfl.data.digest import data_digest
+from rayfl.data.inputs import Fields
 from rayfl.data.rendered import Rendered
 from rayfl.data.sample_reader import SampleReader
 from rayfl.data.store import ShardStore
 from rayfl.data.trial import try_batches
+from rayfl.errors import DataError, ScenarioError
 
 CPU = torch.device("cpu")
 
@@ -153,3 +155,27 @@ def test_views_of_stored_images_do_not_share_memory() -> None:
         assert isinstance(second, torch.Tensor)
         first.add_(1)
         assert not second.any()
+
+
+def test_a_pass_holds_at_most_64_mib_of_stored_images_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.broadcast_to(np.zeros((1, 512, 512, 3), np.uint8), (1000, 512, 512, 3))
+    fetched: list[int] = []
+
+    def counted(self: SampleReader, at: np.ndarray) -> Any:
+        fetched.append(len(at) * self.row_bytes)
+        return torch.zeros(len(at), 1, 1, 3, dtype=torch.uint8), torch.zeros(len(at))
+
+    monkeypatch.setattr(SampleReader, "fetch", counted)
+    batches_seen = sum(1 for _ in source_of(x).training_batches(np.arange(1000), 8, None))
+    assert batches_seen == 125
+    assert 2**25 < max(fetched) <= 2**26
+
+
+def test_rendered_images_are_refused_where_they_would_be_fixed() -> None:
+    with pytest.raises(DataError, match=r"inputs by name: 'image' is rendered; rendered images must be .* only input"):
+        Fields({"image": Flat(np.arange(3)), "place": np.arange(3)})
+    store = replace(store_of(Flat(np.arange(3))), collate=Named(name="pad"))
+    with pytest.raises(
+        ScenarioError, match=r"data\.collate: images of flat are rendered, all of one size; leave it out"
+    ):
+        try_batches(store)

@@ -45,7 +45,7 @@ def quarter_turned(x: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
     _, height, width = x.shape[:3]
     if height != width:
         raise ScenarioError(
-            f"data.augment: 'quarter_turn' needs square images, these are {height} x {width}; scale them first"
+            f"a rotation by a quarter turn needs square images, these are {height} x {width}; scale them first"
         )
     turned = x
     for number in (1, 2, 3):

@@ -23,7 +23,7 @@ from rayfl.data.fractals.streams import StreamPerImage, Uniform
 from rayfl.data.rendered import Rendered
 from rayfl.streams import stream
 
-_POINTS_AT_ONCE = 2**17
+_POINTS_AT_ONCE = 2**19
 
 
 @dataclass(frozen=True)
@@ -91,13 +91,13 @@ class FractalImages(Rendered):
 
     def render(self, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """uint8 [k, size, size, 3]: new renderings, with a jitter, patch, colour and place of their own."""
-        blocks = [self._drawn(self.chosen[rows[block]], rng, rng) for block in self._blocks(len(rows))]
+        blocks = [self._drawn(self.chosen[rows[block]], rng, rng) for block in self.blocks(len(rows))]
         return np.concatenate(blocks) if blocks else np.empty((0, *self.shape[1:]), np.uint8)
 
     def fixed(self, rows: np.ndarray) -> np.ndarray:
         """uint8 [k, size, size, 3]: renderings from a stream of each image's own."""
         blocks = []
-        for block in self._blocks(len(rows)):
+        for block in self.blocks(len(rows)):
             chosen = self.chosen[rows[block]]
             rngs = [stream(self.seed, "fractal image", int(number)) for number in self.numbers[rows[block]]]
             of_objects = StreamPerImage(rngs, (chosen >= 0).sum(1))
@@ -108,21 +108,41 @@ class FractalImages(Rendered):
         """Some of the images."""
         return replace(self, chosen=self.chosen[rows], numbers=self.numbers[rows])
 
-    def _blocks(self, images: int) -> list[slice]:
+    def objects(self, chosen: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """float32 [k, side, side] in [0, 1]: new grey renderings of some codes; side is the drawing's `render_size`."""
+        step = max(1, _POINTS_AT_ONCE // self.drawing.points)
+        return np.concatenate([self._grey(chosen[first : first + step], rng) for first in range(0, len(chosen), step)])
+
+    def composed(self, grey: np.ndarray, objects: np.ndarray, of_objects: Uniform, of_images: Uniform) -> np.ndarray:
+        """Images of rendered objects, each of which gets flips, a colour, a size and a place.
+
+        Args:
+            grey: float32 [sum of objects, side, side], those of an image beside one another.
+            objects: [k] integers, how many objects each image has.
+            of_objects: Draws what objects differ in.
+            of_images: Draws backgrounds and blurs.
+
+        Returns:
+            uint8 [k, size, size, 3].
+        """
+        how = self.drawing
+        layers = coloured(flipped(grey, of_objects), of_objects)
+        layers = placed(layers, how.size, how.sizes, how.overhang, of_objects)
+        if how.background == "black":
+            canvas = np.zeros((len(objects), how.size, how.size, 3), np.uint8)
+        else:
+            canvas = backgrounds(len(objects), how.size, of_images)
+        pasted(layers, objects, canvas)
+        return randomly_blurred(canvas, how.sigmas, of_images)
+
+    def blocks(self, images: int) -> list[slice]:
         """As many images at a time as keep memory bounded, whatever the size of a batch."""
         step = max(1, _POINTS_AT_ONCE // (self.drawing.points * self.chosen.shape[1]))
         return [slice(first, first + step) for first in range(0, images, step)]
 
     def _drawn(self, chosen: np.ndarray, of_objects: Uniform, of_images: Uniform) -> np.ndarray:
-        how, objects = self.drawing, (chosen >= 0).sum(1)
-        layers = coloured(flipped(self._grey(chosen[chosen >= 0], of_objects), of_objects), of_objects)
-        layers = placed(layers, how.size, how.sizes, how.overhang, of_objects)
-        if how.background == "black":
-            canvas = np.zeros((len(chosen), how.size, how.size, 3), np.uint8)
-        else:
-            canvas = backgrounds(len(chosen), how.size, of_images)
-        pasted(layers, objects, canvas)
-        return randomly_blurred(canvas, how.sigmas, of_images)
+        used = chosen >= 0
+        return self.composed(self._grey(chosen[used], of_objects), used.sum(1), of_objects, of_images)
 
     def _grey(self, chosen: np.ndarray, rng: Uniform) -> np.ndarray:
         codes = self.codes.take(chosen)

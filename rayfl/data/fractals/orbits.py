@@ -15,7 +15,7 @@ from rayfl.data.fractals.jitter import largest_singular_value
 BLOCK = 1000
 """Points of a chain that follow one another; longer chains have a multiple of it."""
 
-_MEMORY = 250
+_MEMORIES = (250, BLOCK)
 _FORGOTTEN = 1e-12
 
 
@@ -85,18 +85,21 @@ def _run(chosen: np.ndarray, table: np.ndarray, v: np.ndarray) -> np.ndarray:
 def _set_starts(starts: np.ndarray, chosen: np.ndarray, table: np.ndarray, norms: np.ndarray) -> None:
     """Fills in where every block but a chain's first begins.
 
-    The last maps of a block alone say where it ends if what they leave of their start is below rounding. Of a chain
-    with a block that remembers more, the maps of every block are composed.
+    The last maps of a block alone say where it ends if what they leave of their start is below rounding: the last 250
+    for most chains, all for nearly every other. Of a chain with a block that remembers more, the maps of every block
+    are composed.
     """
-    last = chosen[-_MEMORY:, :, :-1]
-    starts[:, 1:] = _run(last, table, np.zeros(last.shape[1:], complex))[-1]
-    left = np.take(norms, last).prod(0).max(1)
-    slow = np.flatnonzero(left > _FORGOTTEN)
-    if len(slow):
-        p, q, t = _composed(chosen[:, slow, :-1], table)
-        for block in range(p.shape[1]):
-            v = starts[slow, block]
-            starts[slow, block + 1] = p[:, block] * v + q[:, block] * v.conj() + t[:, block]
+    unsettled = np.arange(len(starts))
+    for memory in _MEMORIES:
+        last = chosen[-memory:, unsettled, :-1]
+        starts[unsettled, 1:] = _run(last, table, np.zeros(last.shape[1:], complex))[-1]
+        unsettled = unsettled[np.take(norms, last).prod(0).max(1) > _FORGOTTEN]
+        if not len(unsettled):
+            return
+    p, q, t = _composed(chosen[:, unsettled, :-1], table)
+    for block in range(p.shape[1]):
+        v = starts[unsettled, block]
+        starts[unsettled, block + 1] = p[:, block] * v + q[:, block] * v.conj() + t[:, block]
 
 
 def _composed(chosen: np.ndarray, table: np.ndarray) -> np.ndarray:

@@ -28,30 +28,38 @@ def placed(objects: np.ndarray, canvas: int, sizes: tuple[float, float], overhan
     Returns:
         uint8 [n, canvas, canvas, 3].
     """
-    n, size = objects.shape[:2]
-    draws = rng.random((n, 3))
+    draws = rng.random((len(objects), 3))
     side = np.floor((sizes[0] + (sizes[1] - sizes[0]) * draws[:, 0]) * canvas).astype(np.int64)
     margin = np.floor(overhang * side).astype(np.int64)
     free = canvas - side + 2 * margin
     corner = np.floor(draws[:, 1:] * free[:, None]).astype(np.int64) - margin[:, None]
-    rows, columns = (_bilinear(size, side, corner[:, axis], canvas) for axis in (0, 1))
-    layers = rows @ objects.reshape(n, size, size * 3).astype(np.float32)
-    layers = np.ascontiguousarray(layers.reshape(n, canvas, size, 3).transpose(0, 2, 1, 3))
-    layers = (columns @ layers.reshape(n, size, canvas * 3)).reshape(n, canvas, canvas, 3)
+    layers = objects.astype(np.float32)
+    for axis in (0, 1):
+        layers = _resized_rows(layers, side, corner[:, axis], canvas).transpose(0, 2, 1, 3)
+    layers = np.ascontiguousarray(layers)
     layers += 0.5
-    return np.ascontiguousarray(layers.astype(np.uint8).transpose(0, 2, 1, 3))
+    return layers.astype(np.uint8)
 
 
-def _bilinear(size: int, side: np.ndarray, first: np.ndarray, canvas: int) -> np.ndarray:
-    """float32 [n, canvas, size]: what resizes `size` pixels to `side`, beginning at `first` of the canvas.
+def _resized_rows(images: np.ndarray, side: np.ndarray, first: np.ndarray, canvas: int) -> np.ndarray:
+    """float32 [n, canvas, ...]: rows of images [n, size, ...], resized to `side`, beginning at `first` of the canvas.
 
-    Half-pixel centres, clamped at the edges, no antialiasing, as OpenCV resizes.
+    Half-pixel centres, clamped at the edges, no antialiasing, as OpenCV resizes. Element by element and not by matrix
+    products, whose bits may depend on threads.
     """
+    n, size = images.shape[:2]
     place = np.arange(canvas) - first[:, None]
-    source = np.clip((place + 0.5) * (size / side)[:, None] - 0.5, 0, size - 1).astype(np.float32)
-    weights = np.maximum(1 - np.abs(source[..., None] - np.arange(size, dtype=np.float32)), 0)
-    weights *= ((place >= 0) & (place < side[:, None]))[..., None]
-    return np.asarray(weights)
+    source = np.clip((place + 0.5) * (size / side)[:, None] - 0.5, 0, size - 1)
+    above = np.minimum(source.astype(np.intp), size - 2)
+    share = (source - above).astype(np.float32)
+    inside = (place >= 0) & (place < side[:, None])
+    rows = images.reshape(n * size, -1)
+    above += (np.arange(n) * size)[:, None]
+    resized, below = rows.take(above, 0), rows.take(above + 1, 0)
+    resized *= ((1 - share) * inside)[..., None]
+    below *= (share * inside)[..., None]
+    resized += below
+    return resized.reshape(n, canvas, *images.shape[2:])
 
 
 def pasted(layers: np.ndarray, objects: np.ndarray, canvas: np.ndarray) -> None:

@@ -8,8 +8,10 @@ import numpy as np
 from pydantic import Field, PositiveInt
 
 from rayfl.data.dataset import Dataset, Provenance, Samples
+from rayfl.data.fractals.cached import CachedFractalImages
 from rayfl.data.fractals.codes import sample_codes
 from rayfl.data.fractals.images import Drawing, FractalImages
+from rayfl.data.fractals.lists import draw_distinct
 from rayfl.data.fractals.orbits import BLOCK
 from rayfl.errors import ScenarioError
 from rayfl.streams import stream
@@ -31,6 +33,7 @@ def load(
     jitter: bool = True,
     background: Literal["black", "diamond_square"] = "black",
     views: Literal["rendered", "shared"] = "rendered",
+    form: Literal["exact", "cached"] = "exact",
     labels: Literal["codes", "multi_hot"] = "codes",
 ) -> Dataset:
     """Images of distinct codes that are drawn uniformly; each view of a training batch is rendered anew.
@@ -47,7 +50,10 @@ def load(
         jitter: Whether one map of a code is scaled before every rendering.
         background: What lies behind the objects.
         views: "shared" augments one rendering for all views of a batch.
-        labels: "codes" are int32 [n, most objects], padded with -1; "multi_hot" are uint8 [n, codes].
+        form: "exact" renders every object of every view, from codes that are fixed for each image, as the paper says;
+            "cached" uses renderings of a batch several times (see `CachedFractalImages`), which is faster.
+        labels: "codes" are int32 [n, most objects], padded with -1, or [n, 1] in cached form, whose images have only
+            one code of their own: they are no classes. "multi_hot" are uint8 [n, codes].
 
     Raises:
         ScenarioError: Options that do not fit together, or `source` "files".
@@ -65,27 +71,31 @@ def load(
         raise ScenarioError(f"data.options.sizes: from {sizes[0]} to {sizes[1]}; give the smaller share first")
     if labels == "multi_hot" and codes > 10_000:
         raise ScenarioError(f"data.options.labels: 'multi_hot' of {codes} codes; give codes = 10000 or fewer")
+    if labels == "multi_hot" and form == "cached":
+        raise ScenarioError(
+            "data.options.labels: 'multi_hot' names all codes of an image, which form = 'cached' changes from batch to "
+            "batch; give form = 'exact'"
+        )
     half = size // 2 if size >= _HALVED_FROM else size
     drawing = Drawing(size, half, points, sizes, overhang, jitter=jitter, background=background)
     every = sample_codes(codes, stream(seed, "fractal codes"))
     parts = []
     for part, (first, number) in enumerate(((0, pairs), (pairs, test_images))):
         chosen = chosen_codes(number, codes, least, most, stream(seed, "fractal objects", part))
-        images = FractalImages(every, chosen, np.arange(first, first + number), drawing, seed, views == "shared")
-        parts.append(Samples(images, chosen if labels == "codes" else multi_hot(chosen, codes)))
+        kind = FractalImages if form == "exact" else CachedFractalImages
+        images = kind(every, chosen, np.arange(first, first + number), drawing, seed, views == "shared")
+        own = chosen if form == "exact" else chosen[:, :1]
+        parts.append(Samples(images, own if labels == "codes" else multi_hot(chosen, codes)))
     count = f"{least}" if least == most else f"{least} to {most}"
     description = f"fractals: {codes} codes, {count} in an image of {size} x {size} pixels, {points} points each"
-    return Dataset("fractals", parts[0], parts[1], codes, Provenance("generated", description))
+    classes = codes if labels == "multi_hot" else None
+    return Dataset("fractals", parts[0], parts[1], classes, Provenance("generated", description))
 
 
 def chosen_codes(number: int, codes: int, least: int, most: int, rng: np.random.Generator) -> np.ndarray:
     """int32 [number, most]: distinct codes, uniform, least to most of them and then -1."""
     chosen = np.empty((number, most), np.int32)
-    for place in range(most):
-        drawn = rng.integers(codes - place, size=number, dtype=np.int32)
-        for earlier in np.sort(chosen[:, :place], 1).T:
-            drawn += drawn >= earlier  # counts the codes that are left
-        chosen[:, place] = drawn
+    draw_distinct(chosen, codes, rng)
     objects = rng.integers(least, most, number, endpoint=True)
     chosen[np.arange(most) >= objects[:, None]] = -1
     return chosen

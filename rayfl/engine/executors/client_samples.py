@@ -51,8 +51,10 @@ class ClientSamples:
         """The labels of a view's samples, in its order."""
         return self.source.labels(self.rows(client, view), self.source.set_of(client.id))
 
-    def divisor(self, client: ClientContext, view: DataView) -> torch.Tensor | int:
-        """What the summed loss of all samples of a view is divided by."""
+    def divisor(self, client: ClientContext, view: DataView, number: int) -> torch.Tensor | int:
+        """What the summed loss of all samples of a view is divided by, as the query `number` sees their labels."""
+        if view.augment and self.source.moves_labels:
+            return self._task.divisor(torch.cat([y for _, y in self.all_batches(client, view, number)]))
         return self._task.divisor(self.labels(client, view))
 
     def weights(self, client: ClientContext, view: DataView) -> torch.Tensor | None:

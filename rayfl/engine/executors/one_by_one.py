@@ -108,7 +108,7 @@ class OneByOne(Executor):
         with evaluation_mode(self._model.module), torch.no_grad():
             for loss in self._summed_losses(client, view, number):
                 total += loss
-        return (total / self._samples.divisor(client, view)).float()
+        return (total / self._samples.divisor(client, view, number)).float()
 
     def _of_samples(self, client: ClientContext, request: Features | Outputs, number: int) -> torch.Tensor:
         """Features or outputs of single samples, in evaluation mode."""
@@ -131,7 +131,7 @@ class OneByOne(Executor):
         view = view_of(client, request)
         self._model.load(request.at)
         self._model.zero_gradient()
-        divisor = self._samples.divisor(client, view)
+        divisor = self._samples.divisor(client, view, number)
         total = torch.zeros(1, dtype=torch.float64, device=self._model.vector.device)
         with evaluation_mode(self._model.module):
             for loss in self._summed_losses(client, view, number):
@@ -146,7 +146,7 @@ class OneByOne(Executor):
         view = view_of(client, request)
         self._model.load(request.at)
         self._model.zero_gradient()
-        parameters, divisor = self._model.trained_parameters, self._samples.divisor(client, view)
+        parameters, divisor = self._model.trained_parameters, self._samples.divisor(client, view, number)
         with evaluation_mode(self._model.module), twice_differentiable(self._model.module):
             for loss in self._summed_losses(client, view, number):
                 gradients = torch.autograd.grad(loss / divisor, parameters, create_graph=True, materialize_grads=True)

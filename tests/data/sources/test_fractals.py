@@ -54,6 +54,7 @@ def test_labels_are_the_codes_or_say_which() -> None:
     for listed, row in zip(codes, hot, strict=True):
         assert sorted(listed[listed >= 0]) == np.flatnonzero(row).tolist()
     assert set((codes >= 0).sum(1)) == {1, 2, 3}
+    np.testing.assert_array_equal(store_of(form="cached").train.y, store_of().train.y[:, :1])
 
 
 def test_chosen_codes_are_distinct_and_every_list_is_as_likely() -> None:
@@ -65,8 +66,9 @@ def test_chosen_codes_are_distinct_and_every_list_is_as_likely() -> None:
 
 def test_the_digest_follows_the_seed_and_the_options() -> None:
     digests = [store.provenance.digest for store in (store_of(), store_of(), store_of(1), store_of(points=300))]
+    digests.append(store_of(form="cached").provenance.digest)
     assert digests[0] == digests[1]
-    assert len(set(digests)) == 3
+    assert len(set(digests)) == 4
 
 
 @pytest.mark.parametrize(
@@ -78,6 +80,7 @@ def test_the_digest_follows_the_seed_and_the_options() -> None:
         ({"size": 3}, "data.options.size: .*greater than or equal to 8"),
         ({"objects": [3, 2]}, "data.options.objects: from 3 to 2; give the smaller number first"),
         ({"sizes": [0.7, 0.5]}, "data.options.sizes: from 0.7 to 0.5; give the smaller share first"),
+        ({"form": "cached", "labels": "multi_hot"}, "data.options.labels: 'multi_hot' names all codes of an image"),
         ({"codes": 20_000, "labels": "multi_hot"}, "data.options.labels: 'multi_hot' of 20000 codes"),
     ],
 )
