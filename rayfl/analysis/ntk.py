@@ -158,7 +158,7 @@ class NTK(Analysis):
 
     def draw(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> Figure:
         figure = new_figure(self.title, runs, 7, 8 if self.visits else 4.4)
-        axes, *below = np.atleast_1d(figure.subplots(2 if self.visits else 1))
+        axes, *below = figure.subplots(2 if self.visits else 1, squeeze=False)[:, 0]
         compared, bounds = _comparisons(rows), [row for row in rows if row.get("visit")]
         labels = [_label(row, runs) for row in compared]
         bars = axes.bar(labels, [row["relative"] for row in compared], 0.55, color=COLOURS[: len(compared)])

@@ -37,7 +37,7 @@ def draw_sheet(images: Rendered, title: str, provenance: Provenance, seed: int, 
     ]
     if isinstance(images, FractalImages):
         grey = images.objects(np.arange(min(CODES, len(images.codes))), rngs[0])
-        panels.append(("codes, rendered without colour", np.uint8(255 * np.sqrt(grey))[..., None]))
+        panels.append(("codes, rendered without colour", (255 * np.sqrt(grey)).astype(np.uint8)[..., None]))
     with DRAWING:
         rows = [-(-len(drawn) // IN_A_ROW) for _, drawn in panels]
         figure = Figure(figsize=(9, 1.6 + 0.75 * sum(rows)), dpi=150, layout="constrained")

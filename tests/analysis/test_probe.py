@@ -27,7 +27,8 @@ def features(run: RunFolder, round: int, x: np.ndarray) -> np.ndarray:
     held = tensors(own.vector(round), own.workload(round).initial.layout)
     for name in ("first", "second"):
         x = np.tanh(x @ held[f"{name}.weight"].T + held[f"{name}.bias"])
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
+    unit: np.ndarray = x / np.linalg.norm(x, axis=1, keepdims=True)
+    return unit
 
 
 def test_neighbours_are_training_samples_by_the_features_of_each_model(finished_run: RunFolder, tmp_path: Path) -> None:

@@ -34,12 +34,12 @@ def test_images_that_it_cannot_take_are_refused(shape: tuple[int, int, int]) -> 
         MobileNetV2(2, shape)
 
 
-@pytest.mark.parametrize("row", ["FPS", "ImageNet"])
-def test_deeplab_takes_the_backbone_alone(row: str) -> None:
+@pytest.mark.parametrize("start_from", ["FPS", "ImageNet"])
+def test_deeplab_takes_the_backbone_alone(start_from: str) -> None:
     grid = load_grid(find_grids()["fps_table_5_cityscapes"])
-    start = Start.model_validate(grid.rows[row]["start"])
+    start = Start.model_validate(grid.columns[start_from]["start"])
     options = {"name": "mobilenet_v2"}
-    theirs = mobilenet_v2() if row == "ImageNet" else siamese(options, 2, (224, 224, 3), width=16, predictor=8)
+    theirs = mobilenet_v2() if start_from == "ImageNet" else siamese(options, 2, (224, 224, 3), width=16, predictor=8)
     model = FlatModel(DeepLabV3Plus(19), torch.device("cpu"))
     taken = transfer(theirs.state_dict(), model, start.head, start.ignore)
     floating = {name for name, tensor in model.state_dict().items() if tensor.is_floating_point()}

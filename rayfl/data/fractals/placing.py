@@ -59,7 +59,8 @@ def _resized_rows(images: np.ndarray, side: np.ndarray, first: np.ndarray, canva
     resized *= ((1 - share) * inside)[..., None]
     below *= (share * inside)[..., None]
     resized += below
-    return resized.reshape(n, canvas, *images.shape[2:])
+    canvases: np.ndarray = resized.reshape(n, canvas, *images.shape[2:])
+    return canvases
 
 
 def pasted(layers: np.ndarray, objects: np.ndarray, canvas: np.ndarray) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfl.data.fractals import images
 from rayfl.data.fractals.cached import CachedFractalImages
+from rayfl.data.fractals.orbits import orbits
+from rayfl.data.fractals.placing import pasted
 from rayfl.data.sources.fractals import load
 
 OPTIONS: dict[str, Any] = {"codes": 500, "pairs": 400, "test_images": 1, "objects": 3, "size": 16, "points": 50}
@@ -64,13 +65,13 @@ def test_a_small_batch_takes_partners_from_its_images_own_lists() -> None:
 
 def test_images_have_as_many_objects_as_their_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     x = load("generated", 0, **OPTIONS | {"objects": [1, 4]}, form="cached").train.x
-    pasted, told = images.pasted, []
+    told = []
 
     def counted(layers: np.ndarray, objects: np.ndarray, canvas: np.ndarray) -> None:
         told.append(objects)
         pasted(layers, objects, canvas)
 
-    monkeypatch.setattr(images, "pasted", counted)
+    monkeypatch.setattr("rayfl.data.fractals.images.pasted", counted)
     assert x.render(np.arange(60), np.random.default_rng(0)).shape == (60, 16, 16, 3)
     np.testing.assert_array_equal(np.concatenate(told), (x.chosen[:60] >= 0).sum(1))
 
@@ -90,13 +91,12 @@ def test_the_points_of_a_batch_are_computed_a_bounded_number_at_a_time(
     form: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_once: list[int] = []
-    original = images.orbits
 
     def counted(codes: Any, uniforms: np.ndarray) -> np.ndarray:
         at_once.append(uniforms.size)
-        return original(codes, uniforms)
+        return orbits(codes, uniforms)
 
-    monkeypatch.setattr(images, "orbits", counted)
+    monkeypatch.setattr("rayfl.data.fractals.images.orbits", counted)
     x = load("generated", 0, **OPTIONS | {"points": 4000}, form=form).train.x
     x.render(np.arange(150), np.random.default_rng(0))
     assert len(at_once) > 1
