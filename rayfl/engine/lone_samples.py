@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 
 import numpy as np
 import torch
@@ -16,7 +17,9 @@ from rayfl.errors import ScenarioError
 from rayfl.local.steps import batches_of_steps
 
 
-def check_lone_samples(local: Local, network: nn.Module, store: ShardStore, sizes: np.ndarray, where: str) -> None:
+def check_lone_samples(
+    local: Local, network: nn.Module, frozen: Collection[str], store: ShardStore, sizes: np.ndarray, where: str
+) -> None:
     """Tries the network on one sample, as it trains, if some client has a batch of one.
 
     Batch norm of images may normalise one sample by its pixels; that of vectors may not.
@@ -24,6 +27,7 @@ def check_lone_samples(local: Local, network: nn.Module, store: ShardStore, size
     Args:
         local: Its numbers have been drawn.
         network: With its initial parameters, on the CPU; it is not changed.
+        frozen: Names of the modules that compute in evaluation mode.
         store: The data.
         sizes: [clients] int64, the samples that each trains on.
         where: The key of local training.
@@ -38,9 +42,12 @@ def check_lone_samples(local: Local, network: nn.Module, store: ShardStore, size
     if not lone:
         return
     x, _ = BatchSource(store, torch.device("cpu")).test_batch(slice(0, 1))
+    tried = copy.deepcopy(network).train()
+    for name in frozen:
+        tried.get_submodule(name).eval()
     try:
         with torch.no_grad():
-            copy.deepcopy(network).train()(x)
+            tried(x)
     except ValueError as error:
         client = int(np.flatnonzero(sizes == lone[0])[0])
         raise ScenarioError(

@@ -88,9 +88,9 @@ def _check_phase(plan: PhasePlan, scenario: Scenario, network: nn.Module, worklo
         task.check_local(plan.phase.local, sizes)
     except ScenarioError as error:
         raise ScenarioError(f"{where}: {error}") from None
-    _check_plan(plan.phase.local, plan.train, network, sizes, where)
+    frozen = _check_plan(plan.phase.local, plan.train, network, sizes, where)
     if plan.algorithm.trains:
-        check_lone_samples(smallest(plan.phase.local), network, store, sizes, f"phases.{plan.phase.name}.local")
+        check_lone_samples(smallest(plan.phase.local), network, frozen, store, sizes, f"phases.{plan.phase.name}.local")
     _check_cohorts(plan, store)
     try:
         plan.algorithm.check_clients(store.train_shards.sizes)
@@ -232,13 +232,17 @@ def _update_sizes(plan: PhasePlan, store: ShardStore) -> np.ndarray:
     return np.array([source.num_samples(pool_number(pool, store.num_clients))])
 
 
-def _check_plan(local: Local, train: tuple[Train, ...], network: nn.Module, sizes: np.ndarray, where: str) -> None:
+def _check_plan(
+    local: Local, train: tuple[Train, ...], network: nn.Module, sizes: np.ndarray, where: str
+) -> tuple[str, ...]:
+    """The modules that train nothing."""
     try:
         selection = select(train, network)
         for size in {int(sizes.min()), int(sizes.max())}:
             plan_training(smallest(local), selection, network, size)
     except ScenarioError as error:
         raise ScenarioError(f"{where}: {error}") from None
+    return selection.frozen if selection else ()
 
 
 def _check_weights(local: Local, workload: Workload, where: str, client: int | None = None) -> None:
