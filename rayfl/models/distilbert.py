@@ -63,10 +63,22 @@ class DistilBert(Network):
         self.dropout = whole.dropout
         self.classifier = whole.classifier
         layers = (f"distilbert.transformer.layer.{number}" for number in range(found.n_layers))
+        self._tokens, self._positions = found.vocab_size, found.max_position_embeddings
         self.ordered_modules = ("distilbert.embeddings", *layers, "pre_classifier", "classifier")
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        states = self.distilbert(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        if input_ids.shape[1] > self._positions:
+            raise ScenarioError(
+                f"model 'distilbert': takes {self._positions} tokens, the data has {input_ids.shape[1]}; shorten them "
+                "(data.options.length) or change model.config.max_position_embeddings"
+            )
+        try:
+            states = self.distilbert(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        except IndexError:
+            raise ScenarioError(
+                f"model 'distilbert': has a vocabulary of {self._tokens}, the data has token {int(input_ids.max())}; "
+                "give model.folder and data.options.tokenizer the same folder, or change model.config.vocab_size"
+            ) from None
         features = nn.functional.relu(self.pre_classifier(states[:, 0]))
         logits: torch.Tensor = self.classifier(self.dropout(features))
         return logits

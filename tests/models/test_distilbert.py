@@ -82,6 +82,16 @@ def test_bad_folders_and_sizes_are_refused(tmp_path: Path) -> None:
         DistilBert(2, config={**SMALL, "n_heads": 3})
 
 
+def test_tokens_past_the_vocabulary_or_the_positions_are_refused() -> None:
+    network = DistilBert(2, config=SMALL)
+    for ids, message in (
+        (torch.full((1, 4), 90), "has a vocabulary of 90, the data has token 90; give"),
+        (torch.ones(1, 33, dtype=torch.int64), "takes 32 tokens, the data has 33; shorten them"),
+    ):
+        with pytest.raises(ScenarioError, match=message):
+            network(ids, torch.ones_like(ids, dtype=torch.bool))
+
+
 def tables(**sections: Any) -> dict[str, Any]:
     local = {"optimizer": "adamw", "lr": 1e-3, "batch_size": 4}
     return {
