@@ -32,7 +32,7 @@ class Multilabel(Task):
     weigh_labels: bool = False
 
     def num_outputs(self, labels: np.ndarray, num_classes: int | None) -> int:
-        if labels.ndim != 2 or not np.isin(labels, (0, 1)).all():
+        if labels.ndim != 2 or not _are_binary(labels):
             raise DataError(
                 f"task 'multilabel' needs labels [n, labels] of zeros and ones; the data has {labels.dtype} labels of "
                 f"shape {list(labels.shape)}"
@@ -56,3 +56,10 @@ class Multilabel(Task):
 
     def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
         return outputs.sigmoid()
+
+
+def _are_binary(labels: np.ndarray) -> bool:
+    """Whether all are 0 or 1; of integers without a copy, for there may be many."""
+    if labels.dtype.kind in "bui":
+        return not labels.size or bool(labels.min() >= 0 and labels.max() <= 1)
+    return bool(np.isin(labels, (0, 1)).all())
