@@ -49,7 +49,7 @@ clean: ## Remove virtual environments, caches and build outputs; runs/ stays
 install = $(BIN)/uv pip install --python $(BIN)/python $(PINNED) $(1) || \
 	{ $(PIP) install --upgrade -c constraints.txt pip && $(PIP) install $(PINNED) $(1); }
 PINNED := -c constraints.txt --build-constraint constraints.txt
-TRACKERS := .[huggingface,mlflow,tensorboard,tune,wandb]
+EXTRAS := .[huggingface,mlflow,tensorboard,text,tune,wandb]
 
 $(VENV)/.run: $(VENV)/.installer
 	$(call install,-e .)
@@ -60,7 +60,7 @@ $(VENV)/.test: $(VENV)/.run
 	@touch $@
 
 $(VENV)/.test-all: $(VENV)/.run
-	$(call install,-e '$(TRACKERS)' --group test-all)
+	$(call install,-e '$(EXTRAS)' --group test-all)
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.run

@@ -1,4 +1,4 @@
-"""The command `rayfl`, also `python -m rayfl`: run scenarios and grids, and list what there is."""
+"""The command `rayfl`, also `python -m rayfl`: run scenarios and grids, analyse runs, and list what there is."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ examples:
   rayfl run femnist_cyclic --quick
   rayfl run femnist_cyclic --help
   rayfl grid cyclicfl_table_2 --out /shared/runs
+  rayfl analyse gains runs/femnist_cyclic-20260101-120000
   rayfl data fashion_mnist_cyclic data.partition.beta=0.5
 """
 
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("run", help="run a scenario", add_help=False)
     commands.add_parser("grid", help="run every cell of a grid, and make its table", add_help=False)
     commands.add_parser("data", help="print and draw how a scenario's data is split among its clients", add_help=False)
+    commands.add_parser("analyse", help="analyse finished runs: gains, landscapes, kernels, curves", add_help=False)
     commands.add_parser("list", help="list the scenarios and grids that can be run")
     chosen, rest = parser.parse_known_args(arguments)
     _see_working_directory()
@@ -52,10 +54,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from rayfl.data_report import main as report_data
 
         return report_data(rest, prog="rayfl data")
+    if chosen.command == "analyse":
+        from rayfl.analysis.__main__ import main as analyse
+
+        return analyse(rest, prog="rayfl analyse")
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if not (chosen.list or chosen.command == "list"):
-        parser.error("which command? run, grid, data or list")
+        parser.error("which command? run, grid, data, analyse or list")
     return exit_status(_list)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Literal
 
 import numpy as np
 
@@ -16,8 +17,11 @@ from rayfl.local.draws import typical
 from rayfl.local.steps import batches_of_steps
 from rayfl.planning.cohort import expected_cohort_size
 
+Centralise = bool | Literal["keep_momentum"]
+"""Whether the centralised counterpart is run, and whether it keeps its momentum from pass to pass."""
 
-def centralised(scenario: Scenario, sizes: np.ndarray) -> Scenario:
+
+def centralised(scenario: Scenario, sizes: np.ndarray, keep_momentum: bool = False) -> Scenario:
     """Replaces all phases by central training on the clients' pooled samples: of one task and network, by one phase.
 
     A round is one pass over the pool. There are as many as all client updates of the scenario make together on average,
@@ -29,9 +33,10 @@ def centralised(scenario: Scenario, sizes: np.ndarray) -> Scenario:
     Args:
         scenario: The resolved scenario.
         sizes: [clients] training samples of each client.
+        keep_momentum: Whether a pass begins with the velocity of the one before; by default it begins without.
 
     Raises:
-        ScenarioError: A phase hides its clients, of which the counterpart has none.
+        ScenarioError: A phase hides its clients, of which the counterpart has none; or there is no momentum to keep.
     """
     for phase in scenario.phases:
         if phase.settings.dp:
@@ -41,7 +46,7 @@ def centralised(scenario: Scenario, sizes: np.ndarray) -> Scenario:
             )
     parts = [list(part) for _, part in groupby(scenario.phases, lambda phase: _learned(scenario, phase))]
     names = ["central"] if len(parts) == 1 else [f"central_{part[-1].name}" for part in parts]
-    phases = tuple(_central(name, part, sizes) for name, part in zip(names, parts, strict=True))
+    phases = tuple(_central(name, part, sizes, keep_momentum) for name, part in zip(names, parts, strict=True))
     return scenario.model_copy(
         update={
             "name": f"{scenario.name}_centralised",
@@ -57,7 +62,7 @@ def _learned(scenario: Scenario, phase: Phase) -> tuple[Named, Named]:
     return scenario.task_of(phase), scenario.model_of(phase)
 
 
-def _central(name: str, phases: Sequence[Phase], sizes: np.ndarray) -> Phase:
+def _central(name: str, phases: Sequence[Phase], sizes: np.ndarray, keep_momentum: bool) -> Phase:
     """One phase of central training in place of several that learn the same."""
     passes = sum(_passes(phase, sizes) for phase in phases)
     first, last = phases[0], phases[-1]
@@ -71,6 +76,10 @@ def _central(name: str, phases: Sequence[Phase], sizes: np.ndarray) -> Phase:
             "lr_drops": tuple(drops),
         }
     )
+    if keep_momentum and not (local.is_plain_sgd and local.momentum):
+        raise ScenarioError(
+            f"--keep-momentum: phase '{last.name}' has none to keep; give it local.momentum, or leave it out"
+        )
     only = build_algorithm(last).trains_only if last.train == "all" else last.train
     return CentralPhase(
         name=name,
@@ -82,6 +91,7 @@ def _central(name: str, phases: Sequence[Phase], sizes: np.ndarray) -> Phase:
         model=last.model,
         metrics=last.metrics,
         head=first.head,
+        keep_momentum=keep_momentum,
     )
 
 

@@ -44,9 +44,11 @@ def _carry_out(options: argparse.Namespace) -> int:
     from rayfl.config.loading import load_scenario
     from rayfl.data.empty_classes import empty_classes
     from rayfl.data.folders import cache_folder, data_folder
+    from rayfl.data.rendered import Rendered
     from rayfl.data.split_facts import split_facts
     from rayfl.data.store import build_store
     from rayfl.errors import ResourceError
+    from rayfl.report.image_sheet import draw_sheet
     from rayfl.report.split_picture import draw_split
     from rayfl.resolution import resolve
 
@@ -72,11 +74,17 @@ def _carry_out(options: argparse.Namespace) -> int:
     if options.clients:
         console.print(_by_client(measured))
     picture = options.out or Path(f"{scenario.name}-split.png")
+    title, images = scenario.title or scenario.name, store.train.x
+    pictures = [picture]
     try:
-        draw_split(facts, f"{scenario.title or scenario.name}\n{_partition(scenario.data)}", store.provenance, picture)
+        draw_split(facts, f"{title}\n{_partition(scenario.data)}", store.provenance, picture)
+        if isinstance(images, Rendered):
+            pictures.append(picture.with_name(f"{picture.stem}-images.png"))
+            draw_sheet(images, title, store.provenance, scenario.data_seed, pictures[-1])
     except OSError as error:
         raise ResourceError(f"--out: {picture} cannot be written ({error.strerror or error})") from error
-    console.print(f"picture  {picture}", highlight=False, markup=False, soft_wrap=True)
+    for path in pictures:
+        console.print(f"picture  {path}", highlight=False, markup=False, soft_wrap=True)
     return 0
 
 

@@ -15,7 +15,7 @@ from rayfl.engine.client_statistics import check_client_statistics
 from rayfl.engine.initial_model import build_checked
 from rayfl.engine.job import Job
 from rayfl.engine.phase_checks import check_scenario
-from rayfl.engine.requirements import check_metrics, check_requirements
+from rayfl.engine.requirements import check_bank_is_read, check_metrics, check_requirements
 from rayfl.errors import DataError
 from rayfl.fingerprint.users_code import code_digests
 from rayfl.models.flat import FlatModel
@@ -23,7 +23,7 @@ from rayfl.models.network import Network
 from rayfl.planning.cohort import check_cohort
 from rayfl.planning.headline import metrics_key
 from rayfl.planning.phase_plan import plan_phases
-from rayfl.planning.slices import cut, draw_test_samples
+from rayfl.planning.slices import cut, draw_bank, draw_test_samples
 from rayfl.planning.workload import InitialModel, Workload
 from rayfl.privacy.clients.planning import plan_client_privacy
 from rayfl.privacy.samples.network_checks import Checked, check_network
@@ -53,6 +53,7 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
     for phase in scenario.phases:
         check_cohort(phase, f"phases.{phase.name}", store.num_clients)
     store = draw_test_samples(scenario.evaluation, store, scenario.data_seed)
+    store = draw_bank(scenario.evaluation, store, scenario.data_seed)
     cut(scenario.evaluation, store)
     workloads, models = _built(scenario, store)
     check_requirements(scenario, [model.module for model in models], workloads)
@@ -69,6 +70,7 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
     for phase, workload, model in zip(scenario.phases, workloads, models, strict=True):
         check_client_statistics(workload, job.headlines[phase.name])
         check_metrics(workload, model.module, metrics_key(phase), scenario.data_seed)
+    check_bank_is_read(workloads)
     return job, models[-1]
 
 
@@ -97,8 +99,10 @@ def _workload(scenario: Scenario, phase: Phase, store: ShardStore) -> tuple[Work
     except DataError as error:
         raise DataError(str(error) if phase.task is None else f"{task_key(phase)}: {error}") from None
     model = build_checked(scenario, network, store, task, num_outputs, model_key(phase))
-    head = model.module.feature_layer if isinstance(model.module, Network) else ""
-    initial = InitialModel(model.vector.numpy().copy(), model.layout, head)
+    head, copies = "", {}
+    if isinstance(model.module, Network):
+        head, copies = model.module.feature_layer, dict(model.module.copies)
+    initial = InitialModel(model.vector.numpy().copy(), model.layout, head, copies)
     return Workload(network, initial, store, task, num_outputs, scenario.evaluation_of(phase)), model
 
 

@@ -13,7 +13,7 @@ from rayfl.local.optimizers import with_optimizer_defaults
 from rayfl.local.sample_weights import with_weighting_defaults
 from rayfl.models import models
 from rayfl.start.chain import scenario_to_start_from
-from rayfl.tasks.building import with_task_defaults
+from rayfl.tasks.defaults import with_task_defaults
 
 
 def resolve(scenario: Scenario) -> Scenario:

@@ -33,12 +33,17 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.sc
         action="store_true",
         help="train on the pooled data instead: same data and model, as many passes, no clients",
     )
+    parser.add_argument(
+        "--keep-momentum", action="store_true", help="with --centralised: a pass begins with the momentum of the last"
+    )
     add_shared_options(parser, "scenario")
     options = parser.parse_intermixed_args(arguments)
     if not (options.list or options.name):
         parser.error("name a scenario, or use --list")
     if options.show and options.centralised:
         parser.error("--show loads no data, which --centralised needs to count the passes; leave one of them out")
+    if options.keep_momentum and not options.centralised:
+        parser.error("--keep-momentum: has no effect without --centralised; leave it out")
     return exit_status(lambda: _carry_out(options))
 
 
@@ -65,7 +70,7 @@ def _carry_out(options: argparse.Namespace) -> int:
             address=options.address,
             out=options.out,
             data_dir=options.data_dir,
-            centralise=options.centralised,
+            centralise="keep_momentum" if options.keep_momentum else options.centralised,
             console=Console(),
         )
     return 0

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from rayfl.callbacks.callback import Given
+    from rayfl.centralised import Centralise
 
 Backend = Literal["ray", "inline"]
 
@@ -53,7 +54,7 @@ def run(
     data_dir: str | Path | None = None,
     callbacks: Given = (),
     starts: str | Path | None = None,
-    centralise: bool = False,
+    centralise: Centralise = False,
     console: Console | None = None,
 ) -> Result:
     """Runs a scenario.
@@ -75,7 +76,8 @@ def run(
         callbacks: Objects or classes derived from `rayfl.Callback`, called after those that the scenario names.
         starts: Where the models of scenarios that others start from are kept; by default `starts` in $RAYFL_CACHE or
             ~/.cache/rayfl.
-        centralise: Run the scenario's centralised counterpart instead; see `rayfl.centralised`.
+        centralise: Run the scenario's centralised counterpart instead, which may "keep_momentum" from pass to pass;
+            see `rayfl.centralised`.
         console: Where progress is printed; `Console(quiet=True)` prints nothing.
 
     Returns:

@@ -75,6 +75,21 @@ def test_a_split_is_printed_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixt
         assert picture.width > 1000
 
 
+def test_rendered_images_are_drawn_beside_the_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    more = "clients = 4\noptions = { codes = 5, pairs = 30, test_images = 4, points = 300, size = 16"
+    drawn = []
+    for seed, options in ((0, ""), (0, ""), (1, ""), (0, ', views = "shared"'), (0, ', form = "cached"')):
+        out = tmp_path / "split.png"
+        path = scenario(tmp_path, "fractals", f"{more}{options} }}")
+        assert main([path, "--out", str(out), f"data.seed={seed}"]) == 0
+        sheet = tmp_path / "split-images.png"
+        assert f"picture  {sheet}" in capsys.readouterr().out
+        with Image.open(sheet) as picture:
+            drawn.append(picture.tobytes())
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn)) == 4
+
+
 def test_chosen_classes_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = scenario(tmp_path, more="clients = 2\nclasses = { places = [[0, 2]] }")
     assert main([path, "--out", str(tmp_path / "split.png")]) == 0

@@ -28,11 +28,12 @@ PUBLIC = {
     """,
     "rayfl.callbacks": "Callback RunSoFar",
     "rayfl.data": """
-        Augmentation Compose Dataset Fields NaturalClients Provenance Ragged Samples Shards stream
+        Augmentation Compose Dataset Fields NaturalClients Provenance Ragged Rendered Samples Shards stream
     """,
     "rayfl.local": """
         Affine ClientContext ClientState ClientStreams ClientUpdate DataView EvaluationBatch Features Gradient
-        HessianVectorProduct LocalTraining Loss LossAndGradient LossTerm Outputs TrainingBatch features_and_outputs
+        HessianVectorProduct LocalTraining Loss LossAndGradient LossTerm Outputs Rehearsal TrainingBatch
+        features_and_outputs
     """,
     "rayfl.models": "Network",
     "rayfl.schedules": """

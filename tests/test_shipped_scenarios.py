@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -60,16 +61,41 @@ PUBLISHED = {
     "fedbug_table_4_cifar100": 3 * 8 - 4,  # the paper prints four of them twice
     "fedbug_table_4_tiny_imagenet": 3 * 8 - 4,
     "fedbug_table_5": 2 * 6,
+    "fps_table_6_cifar": 9 + 6,
+    "fps_table_6_tiny_imagenet": 6,
+    "fps_table_7_cifar10": 6,
+    "fps_table_7_tiny_imagenet": 6,
+    "fps_chest_xray": 3,
+    "fps_sent140": 2 * 2,
+    "fps_shakespeare": 2 * 2,
+    "fps_table_4_inaturalist": 3 * 3,
+    "fps_table_5_cityscapes": 3 * 2,
 }
 """How many numbers the paper has for each grid."""
 
 
 CLIENTS = "client_test_accuracy"
+FILES_ALONE = ("image_folder", "imagenet")
+"""Sources for which nothing stands in: scenarios that read them have other data in their quick forms."""
+
+
+NEED_TEXT = ("sent140_fps", "fps_sent140")
+"""They build a network of `transformers`."""
+
+SMALL_CROPS = ["data.augment=[{ name = 'crop', size = 64, padding = 0 }, 'flip']"]
+"""For stand-ins for Cityscapes, which are smaller than the paper's crops."""
 
 
 def quick_set(names: Iterable[str], *chosen: str) -> list[Any]:
     """Parameters of which all but the chosen are slow: full-size stand-ins for the data are made for each."""
-    return [name if name in chosen else pytest.param(name, marks=pytest.mark.slow) for name in names]
+    lacks_text = pytest.mark.skipif(find_spec("transformers") is None, reason="rayfl[text] is not installed")
+    marks = {name: [lacks_text] * (name in NEED_TEXT) + [pytest.mark.slow] * (name not in chosen) for name in names}
+    return [pytest.param(name, marks=found) for name, found in marks.items()]
+
+
+def on_stand_ins(name: str) -> list[str]:
+    """What a scenario or grid needs on generated data."""
+    return ["data.source=generated", *(SMALL_CROPS if name in ("cityscapes_fps", "fps_table_5_cityscapes") else [])]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -83,7 +109,7 @@ def cells(name: str, quick: bool = False) -> list[Cell]:
     """Those of the grid's first seed and task, on generated data."""
     grid = load_grid(GRIDS[name])
     first = {"seeds": grid.seeds[:1], "tasks": grid.tasks and 1}
-    return cells_of(grid.model_copy(update=first), Path(), ["data.source=generated"], quick)
+    return cells_of(grid.model_copy(update=first), Path(), on_stand_ins(name), quick)
 
 
 def data_of(cell: Cell) -> str:
@@ -118,13 +144,14 @@ def with_network_and_workload(found: list[Cell]) -> Iterator[tuple[Cell, nn.Modu
 
 @pytest.mark.parametrize("name", quick_set(SCENARIOS, "femnist_cyclic", "femnist_private"))
 def test_a_scenario_is_ready_to_run_in_full_and_quick(name: str) -> None:
-    scenario = load_scenario(SCENARIOS[name], ["data.source=generated"])
-    quick = load_scenario(SCENARIOS[name], ["data.source=generated"], quick=True)
+    scenario = load_scenario(SCENARIOS[name], on_stand_ins(name))
+    quick = load_scenario(SCENARIOS[name], on_stand_ins(name), quick=True)
     assert sum(phase.rounds for phase in quick.phases) < sum(phase.rounds for phase in scenario.phases)
     for phase in quick.phases:
         check_cohort(phase, name, quick.data.clients or 1)
-    job, _ = prepare(scenario, Path("nowhere"))
-    assert job.result.store.num_clients == (scenario.data.clients or job.result.store.num_clients)
+    shown = quick if scenario.data.name in FILES_ALONE else scenario
+    job, _ = prepare(shown, Path("nowhere"))
+    assert job.result.store.num_clients == (shown.data.clients or job.result.store.num_clients)
 
 
 @pytest.mark.parametrize("quick", [False, True])
@@ -140,7 +167,10 @@ def test_a_resolved_scenario_can_be_run_again_and_is_the_same(name: str, quick: 
 def test_every_cell_of_a_grid_is_ready_to_run_and_unlike_the_others(name: str) -> None:
     found = cells(name)
     assert len({cell.digest for cell in found}) == len(found)
-    for cell, network, workload in with_network_and_workload(found):
+    several = [cell for cell in found if any(phase.task or phase.model for phase in cell.scenario.phases)]
+    for cell in several:
+        prepare(cell.scenario, Path("nowhere"))
+    for cell, network, workload in with_network_and_workload([cell for cell in found if cell not in several]):
         scenario, phases = cell.scenario, len(cell.scenario.phases)
         for phase in scenario.phases:
             check_cohort(phase, str(cell), scenario.data.clients or workload.store.num_clients)
@@ -196,6 +226,15 @@ def test_grids_have_all_the_numbers_of_their_tables() -> None:
         ("fedbug_table_4_cifar100", "last", "IID, ResNet-34", "Block, 20 %", 53.42),
         ("fedbug_table_4_tiny_imagenet", "last", "α = 0.5, ResNet-18", "Module, 40 %", 32.86),
         ("fedbug_table_5", "last", "α = 0.3, 500 clients", "FedBug (50 %)", 19.56),
+        ("fps_table_6_cifar", "last", "FPS + SimSiam", "CIFAR-10", (80.5, 0.25)),
+        ("fps_table_6_tiny_imagenet", "last", "Fractal + SimSiam", "Tiny-ImageNet", (44.2, 0.20)),
+        ("fps_table_7_cifar10", "last", "FPS + SP", "CIFAR-10", 82.2),
+        ("fps_table_7_tiny_imagenet", "last", "Random + SP", "Tiny-ImageNet", 43.9),
+        ("fps_chest_xray", "last", "FPS", "α = 0.3", 74.8),
+        ("fps_sent140", "test_accuracy", "Federated", "Pre-trained", 83.4),
+        ("fps_shakespeare", "test_accuracy", "Centralised", "Penn Treebank", 59.6),
+        ("fps_table_4_inaturalist", "test_accuracy", "GEO-3K", "FPS", 17.7),
+        ("fps_table_5_cityscapes", "test_mean_iou", "Federated", "ImageNet", 67.6),
     ],
 )
 def test_published_numbers_are_the_papers(name: str, metric: str, row: str, column: str, value: Published) -> None:
@@ -248,3 +287,23 @@ def test_cyclicfl_runs_have_as_many_rounds_with_pre_training_as_without(name: st
             assert cell.column.endswith(f"β = {partition.options['beta']}")
         if name == "cyclicfl_table_1_cifar100":
             assert cell.scenario.data.options == {"labels": {"C": "coarse", "F": "fine"}[cell.column[0]]}
+
+
+@pytest.mark.parametrize("name", ["fps_figure_3_cifar10", "fps_figure_3_tiny_imagenet"])
+def test_fps_trains_as_many_epochs_whatever_a_round_has(name: str) -> None:
+    for cell in cells(name):
+        (phase,) = cell.scenario.phases
+        assert isinstance(phase.local.epochs, int)
+        assert phase.rounds * phase.local.epochs == 500
+        shares = [drop / phase.rounds for drop in phase.local.lr_drops]
+        assert shares == pytest.approx([0.3, 0.6, 0.9], abs=0.025)  # of whole rounds
+
+
+def test_self_pre_training_stands_between_a_start_and_federated_training() -> None:
+    for cell in cells("fps_table_7_cifar10"):
+        start = cell.scenario.start
+        own, before = " + SP" in cell.row, cell.row.startswith("FPS")
+        assert (start is not None) == (own or before)
+        if start is not None:
+            assert (start.scenario == "cifar10_sp") == own
+            assert ("start" in start.overrides) == (own and before)

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from rayfl.algorithms.sample_request import SampleRequest
     from rayfl.algorithms.sampler import CohortSampler, SamplingContext
     from rayfl.algorithms.server_state import RoundContext, ServerState
-    from rayfl.algorithms.state import Declaration, merged
     from rayfl.algorithms.support_query import SupportQuery
     from rayfl.algorithms.transforms import AnswerTransform, BiasedTransform, Encoded
     from rayfl.algorithms.updates import Updates
+    from rayfl.local.state import Declaration, merged
 
 __all__ = [
     "Aggregation",
@@ -60,7 +60,7 @@ _HOMES = {
     "Answers": "rayfl.algorithms.exchange",
     "BiasedTransform": "rayfl.algorithms.transforms",
     "CohortSampler": "rayfl.algorithms.sampler",
-    "Declaration": "rayfl.algorithms.state",
+    "Declaration": "rayfl.local.state",
     "Encoded": "rayfl.algorithms.transforms",
     "Exchange": "rayfl.algorithms.exchange",
     "FedAvg": "rayfl.algorithms.fedavg",
@@ -77,7 +77,7 @@ _HOMES = {
     "ServerState": "rayfl.algorithms.server_state",
     "SupportQuery": "rayfl.algorithms.support_query",
     "Updates": "rayfl.algorithms.updates",
-    "merged": "rayfl.algorithms.state",
+    "merged": "rayfl.local.state",
 }
 
 __getattr__ = lazy_names(__name__, _HOMES)
@@ -101,6 +101,7 @@ algorithms = Registry(
         "qfedsgd": "rayfl.algorithms.qffl:QFedSGD",
         "coprefl": "rayfl.algorithms.coprefl:CoPreFL",
         "fedbabu": "rayfl.algorithms.fedbabu:FedBABU",
+        "orchestra": "rayfl.algorithms.orchestra:Orchestra",
         "ditto": "rayfl.algorithms.ditto:Ditto",
         "fedbn": "rayfl.algorithms.fedbn:FedBN",
         "fedmeta": "rayfl.algorithms.fedmeta:FedMeta",

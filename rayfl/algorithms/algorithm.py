@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -14,10 +14,10 @@ from rayfl.algorithms.message_hooks import MessageHooks
 from rayfl.algorithms.personal_models import PersonalModels
 from rayfl.algorithms.privacy_hooks import PrivacyHooks
 from rayfl.algorithms.server_state import RoundContext, ServerState
-from rayfl.algorithms.state import Declaration
-from rayfl.config.local import Train
+from rayfl.config.local import Local, Train
 from rayfl.config.phase import EvalModel
 from rayfl.local.requests import ClientUpdate, LocalTraining
+from rayfl.local.state import Declaration
 
 if TYPE_CHECKING:
     import numpy as np
@@ -96,6 +96,18 @@ class Algorithm(Limits, MessageHooks, PersonalModels, PrivacyHooks, BaseModel, A
             [clients] int64; by default all of them.
         """
         return sizes
+
+    def check_training(self, task: Any, local: Local, sizes: np.ndarray) -> None:
+        """Compares the algorithm with what clients learn, how they train, and how many samples they train on.
+
+        Args:
+            task: The phase's `rayfl.tasks.Task`.
+            local: The phase's local training.
+            sizes: [clients] int64, as `training_sizes` gives them.
+
+        Raises:
+            ScenarioError: They do not fit; the message names the key.
+        """
 
     def client_state(self) -> Declaration:
         """Returns what clients keep, by name."""

@@ -12,7 +12,6 @@ from rayfl.algorithms.exchange import Asked
 from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.presets import PRESETS
 from rayfl.algorithms.sampler import CohortSampler, samplers
-from rayfl.algorithms.state import Scope
 from rayfl.algorithms.transforms import AnswerTransform, answer_transforms
 from rayfl.component import build_component, with_options
 from rayfl.config.cohort import BySampler
@@ -21,6 +20,7 @@ from rayfl.config.phase import Phase
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
 from rayfl.errors import ScenarioError
+from rayfl.local.state import Scope
 from rayfl.user_code import report_as_theirs
 
 

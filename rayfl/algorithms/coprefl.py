@@ -20,13 +20,13 @@ from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.local_training import LocalTrainingAlgorithm
 from rayfl.algorithms.sample_request import SampleRequest
 from rayfl.algorithms.server_state import RoundContext, ServerState
-from rayfl.algorithms.state import Declaration
 from rayfl.algorithms.support_query import SupportQuery
 from rayfl.config.phase import EvalModel
 from rayfl.config.section import check_idle
 from rayfl.errors import ScenarioError
 from rayfl.local.data_view import DataView
 from rayfl.local.requests import LossAndGradient
+from rayfl.local.state import Declaration
 
 if TYPE_CHECKING:
     import torch

@@ -12,8 +12,8 @@ from pydantic import NonNegativeFloat
 from rayfl.algorithms.exchange import Answer
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.sample_request import SampleRequest
-from rayfl.algorithms.state import Declaration, merged
 from rayfl.local.requests import Affine, LocalTraining
+from rayfl.local.state import Declaration, merged
 
 if TYPE_CHECKING:
     import torch

@@ -9,9 +9,9 @@ import numpy as np
 
 from rayfl.algorithms.exchange import Answer, Answers
 from rayfl.algorithms.server_state import ServerState
-from rayfl.algorithms.state import Declaration
 from rayfl.config.phase import EvalModel
 from rayfl.errors import RayflError
+from rayfl.local.state import Declaration
 
 if TYPE_CHECKING:
     import torch

@@ -16,8 +16,8 @@ from rayfl.algorithms.exchange import Answer, Answers, Exchange, Released
 from rayfl.algorithms.fedopt import SGD, ServerOptimizerField
 from rayfl.algorithms.local_training import LocalTrainingAlgorithm
 from rayfl.algorithms.server_state import RoundContext, ServerState
-from rayfl.algorithms.state import Declaration
 from rayfl.errors import ScenarioError
+from rayfl.local.state import Declaration
 
 if TYPE_CHECKING:
     import torch

@@ -15,9 +15,9 @@ from rayfl.algorithms.exchange import Answer, Exchange, Released
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.server_state import RoundContext, ServerState
-from rayfl.algorithms.state import Declaration, merged
 from rayfl.config.section import check_idle
 from rayfl.errors import ScenarioError
+from rayfl.local.state import Declaration, merged
 
 if TYPE_CHECKING:
     import torch

@@ -16,9 +16,9 @@ from rayfl.algorithms.exchange import Answer, Exchange, Part, Released
 from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.sample_request import SampleRequest
 from rayfl.algorithms.server_state import RoundContext, ServerState
-from rayfl.algorithms.state import Declaration
 from rayfl.algorithms.support_query import SupportQuery
 from rayfl.local.requests import Gradient, HessianVectorProduct, LossAndGradient
+from rayfl.local.state import Declaration
 
 if TYPE_CHECKING:
     import torch

@@ -14,8 +14,8 @@ import numpy as np
 from pydantic import Field, PositiveFloat
 
 from rayfl.algorithms.server_state import ServerState
-from rayfl.algorithms.state import Declaration
 from rayfl.component import Component, component_field
+from rayfl.local.state import Declaration
 from rayfl.registry import Registry
 
 Decay = Annotated[float, Field(ge=0, lt=1)]

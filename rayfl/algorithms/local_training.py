@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from rayfl.algorithms.algorithm import Algorithm
 from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.penalty import Penalty, PenaltyField
-from rayfl.algorithms.state import Declaration, merged
 from rayfl.local.requests import Affine, ClientUpdate, LocalTraining
+from rayfl.local.state import Declaration, merged
 
 if TYPE_CHECKING:
     import torch

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import NonNegativeFloat, PositiveFloat, model_validator
 
 from rayfl.algorithms.penalty import Penalty
-from rayfl.algorithms.state import Declaration
 from rayfl.config.section import check_idle
+from rayfl.local.state import Declaration
 
 if TYPE_CHECKING:
     from collections.abc import Callable

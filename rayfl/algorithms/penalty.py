@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rayfl.algorithms.state import Declaration
 from rayfl.component import Component, component_field
+from rayfl.local.state import Declaration
 from rayfl.registry import Registry
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from rayfl.algorithms.exchange import Answer, Exchange, Part, Released
 from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.local_training import LocalTrainingAlgorithm
 from rayfl.algorithms.server_state import RoundContext, ServerState
-from rayfl.algorithms.state import Declaration, merged
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.requests import Gradient, Loss
+from rayfl.local.state import Declaration, merged
 
 if TYPE_CHECKING:
     import torch

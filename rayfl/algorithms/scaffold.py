@@ -16,9 +16,9 @@ from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.sample_request import SampleRequest
 from rayfl.algorithms.server_state import RoundContext, ServerState
-from rayfl.algorithms.state import Declaration, merged
 from rayfl.config.section import check_idle
 from rayfl.local.requests import Affine, Gradient
+from rayfl.local.state import Declaration, merged
 
 if TYPE_CHECKING:
     import torch

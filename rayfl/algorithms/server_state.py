@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from rayfl.algorithms.state import Scope
 from rayfl.errors import RayflError
+from rayfl.local.state import Scope
+from rayfl.models.slot import Slot
+from rayfl.models.tensor_names import listed
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class ServerState:
         num_clients: Number of all clients.
         state: What the algorithm keeps, by declared name; arrays in it are replaced, never changed in place.
         declared: The scope of every name that `state` may hold.
+        layout: Where each tensor lies in the model.
         eval_model: The model to evaluate, export and hand to the next phase, if not the global one.
         scalars: What the round reported.
     """
@@ -55,14 +58,24 @@ class ServerState:
     num_clients: int
     state: dict[str, np.ndarray] = field(default_factory=dict)
     declared: dict[str, Scope] = field(default_factory=dict)
+    layout: Sequence[Slot] = ()
     eval_model: np.ndarray | None = None
     scalars: dict[str, float] = field(default_factory=dict)
 
     def staged(self) -> ServerState:
         """A copy for a round to work on."""
-        return ServerState(
-            np.array(self.model), self.num_params, self.num_clients, dict(self.state), self.declared, self.eval_model
-        )
+        return replace(self, model=np.array(self.model), state=dict(self.state), scalars={})
+
+    def tensor(self, name: str) -> np.ndarray:
+        """A tensor of the model by PyTorch's name, float32 in PyTorch's shape: a view, so that it may be written to.
+
+        Raises:
+            RayflError: The model has none of this name.
+        """
+        for slot in self.layout:
+            if name in slot.names:
+                return slot.array(self.model)
+        raise RayflError(f"the model has no tensor '{name}'; it has {listed([slot.name for slot in self.layout])}")
 
     def evaluated(self) -> np.ndarray:
         """[length of the model] float32: the model to evaluate."""

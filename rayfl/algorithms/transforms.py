@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from pydantic import Field
 
-from rayfl.algorithms.state import Declaration
 from rayfl.component import Component
+from rayfl.local.state import Declaration
 from rayfl.registry import Registry
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""The papers' theory: closed forms, and simulations to compare them with."""
+"""What finished runs say about why a start helps; and the papers' theory beside simulations of it."""

@@ -13,6 +13,7 @@ import ray
 from rich.console import Console
 
 from rayfl.callbacks.callback import Callback, RunSoFar
+from rayfl.centralised import Centralise
 from rayfl.cluster.main_objects import install_main_objects
 from rayfl.config.scenario import Scenario
 from rayfl.config.user_modules import make_importable
@@ -40,7 +41,7 @@ class Submission:
         data_dir: Where the real data is.
         callbacks: Those that the program handed over, pickled by Ray.
         starts: Where the models of scenarios that others start from are kept.
-        centralise: Whether the scenario's centralised counterpart is run instead.
+        centralise: Whether the scenario's centralised counterpart is run instead, and how.
         main_objects: See `pack_main_objects`.
     """
 
@@ -49,7 +50,7 @@ class Submission:
     data_dir: Path
     callbacks: Sequence[Callback]
     starts: Path
-    centralise: bool
+    centralise: Centralise
     main_objects: bytes
 
 

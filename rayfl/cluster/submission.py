@@ -14,6 +14,7 @@ from rich.text import Text
 
 from rayfl.callbacks.building import checked
 from rayfl.callbacks.callback import Callback, Given
+from rayfl.centralised import Centralise
 from rayfl.cluster.connection import check_dashboard, connected, ends_with_this_program
 from rayfl.cluster.handle import Handle
 from rayfl.cluster.main_objects import pack_main_objects
@@ -42,7 +43,7 @@ def submit(
     data_dir: str | Path | None = None,
     callbacks: Given = (),
     starts: str | Path | None = None,
-    centralise: bool = False,
+    centralise: Centralise = False,
     name: str | None = None,
     console: Console | None = None,
 ) -> Handle:

@@ -10,7 +10,16 @@ from typing import Any
 from rayfl.config.finding import find, is_shipped
 from rayfl.errors import ScenarioError
 
-PATHS = ("start.file", "start.run", "data.options.path", "data.options.root", "module_folders")
+PATHS = (
+    "start.file",
+    "start.run",
+    "data.options.path",
+    "data.options.test_path",
+    "data.options.root",
+    "data.options.tokenizer",
+    "model.folder",
+    "module_folders",
+)
 """Keys of scenarios that hold paths, beside `start.scenario`, which holds a name or a path."""
 
 _INNER = ("quick.", "start.overrides.")

@@ -48,6 +48,8 @@ class Evaluation(Section):
         clients: Evaluates on the test samples of this many clients, drawn anew for every evaluated round among those
             that have any, all with the same chance; by default all of them. Scores are then by client, as with
             `per_client`.
+        bank: How many training samples metrics of features (`knn`, `linear_probe`) see with their labels, drawn once
+            from the data's seed and the same in all rounds; all of them if there are fewer.
         batch_size: Test samples that go through the model at once.
         per_client: Also scores every client on its own test samples, for clients.parquet.
         over_clients: Statistics over clients, all of one weight, of the headline metric: columns
@@ -72,6 +74,7 @@ class Evaluation(Section):
     every: PositiveInt = 1
     samples: PositiveInt | None = None
     clients: PositiveInt | None = None
+    bank: PositiveInt | None = None
     batch_size: PositiveInt = 500
     per_client: bool = False
     over_clients: tuple[ClientStatistic, ...] = ()

@@ -160,6 +160,8 @@ class Local(Section):
         lr_schedule: How the rate changes over the steps of a client update, as a factor of the round's.
         round_schedule: How it changes over the rounds of the phase, as a further factor beside `lr_decay` and
             `lr_drops`.
+        module_lr: Rates of the network's modules that have one of their own, by name, each with all that is in it: they
+            are the same in every step and round (SimSiam's predictor stays at 0.05).
         momentum: Heavy-ball momentum of `sgd`, as in PyTorch's; that of other optimizers is among their own options.
         weight_decay: What the optimizer takes by this name: coupled (added to the gradient) in SGD, Adam, Adagrad,
             RMSprop and most others, decoupled (params -= lr * weight_decay * params) in AdamW, Muon and Adafactor.
@@ -194,6 +196,7 @@ class Local(Section):
     lr_drop: Annotated[float, Field(gt=0, le=1)] = 0.1
     lr_schedule: Rates = Rates()
     round_schedule: Rates = Rates()
+    module_lr: dict[str, PositiveFloat] = Field(default_factory=dict)
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     weight_decay: NonNegativeFloat = 0.0
     clip_value: PositiveFloat | None = None

@@ -204,10 +204,19 @@ class CentralPhase(BasePhase):
     Attributes:
         data: `clients`: all of the clients' training samples; `server`: what only the server holds
             (`data.server_share`).
+        keep_momentum: Whether a round begins with the velocity that the round before it ended with, so that rounds
+            together are one long training; by default each begins without, as a client's update does.
     """
 
     schedule: Literal["central"]
     data: Literal["clients", "server"] = "clients"
+    keep_momentum: bool = False
+
+    @model_validator(mode="after")
+    def _momentum_to_keep(self) -> CentralPhase:
+        if self.keep_momentum and not (self.local.is_plain_sgd and self.local.momentum):
+            raise ValueError("keep_momentum: there is none to keep without local.optimizer = 'sgd' and local.momentum")
+        return self
 
     @property
     def cohort(self) -> Pooled:

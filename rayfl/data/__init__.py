@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rayfl.data.augmentation.augmentation import Augmentation, Compose
     from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
     from rayfl.data.inputs import Fields, Ragged
+    from rayfl.data.rendered import Rendered
     from rayfl.streams import stream
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "NaturalClients",
     "Provenance",
     "Ragged",
+    "Rendered",
     "Samples",
     "Shards",
     "stream",
@@ -34,6 +36,7 @@ _HOMES = {
     "NaturalClients": "rayfl.data.dataset",
     "Provenance": "rayfl.data.dataset",
     "Ragged": "rayfl.data.inputs",
+    "Rendered": "rayfl.data.rendered",
     "Samples": "rayfl.data.dataset",
     "Shards": "rayfl.data.dataset",
     "stream": "rayfl.streams",
@@ -48,11 +51,18 @@ data_sources = Registry(
         "cifar100": "rayfl.data.sources.cifar:load_cifar100",
         "femnist": "rayfl.data.sources.femnist:load",
         "fashion_mnist": "rayfl.data.sources.fashion_mnist:load",
+        "fractals": "rayfl.data.sources.fractals:load",
         "handwriting": "rayfl.data.generated.handwriting:load",
         "shakespeare": "rayfl.data.sources.shakespeare:load",
         "tiny_imagenet": "rayfl.data.sources.tiny_imagenet:load",
         "imagenet": "rayfl.data.sources.imagenet:load",
         "pacs": "rayfl.data.sources.pacs:load",
+        "cityscapes": "rayfl.data.sources.cityscapes:load",
+        "inaturalist": "rayfl.data.sources.inaturalist:load",
+        "sent140": "rayfl.data.sources.sent140:load",
+        "penn_treebank": "rayfl.data.sources.penn_treebank:load",
+        "chest_xray": "rayfl.data.sources.chest_xray:load",
+        "text_files": "rayfl.data.sources.text_files:load",
         "image_folder": "rayfl.data.sources.image_folder:load",
         "arrow_file": "rayfl.data.sources.arrow_file:load",
         "npz_file": "rayfl.data.sources.npz_file:load",
@@ -95,6 +105,11 @@ augmentations = Registry(
         "crop": "rayfl.data.augmentation.geometric:Crop",
         "rotate": "rayfl.data.augmentation.geometric:Rotate",
         "resized_crop": "rayfl.data.augmentation.resized_crop:ResizedCrop",
+        "quarter_turn": "rayfl.data.augmentation.quarter_turn:QuarterTurn",
+        "color_jitter": "rayfl.data.augmentation.color_jitter:ColorJitter",
+        "grayscale": "rayfl.data.augmentation.grayscale:Grayscale",
+        "gaussian_blur": "rayfl.data.augmentation.gaussian_blur:GaussianBlur",
+        "solarize": "rayfl.data.augmentation.solarize:Solarize",
         "autoaugment_cifar10": "rayfl.data.augmentation.autoaugment:AutoAugmentCIFAR10",
         "feddyn_cifar": "rayfl.data.augmentation.recipes:feddyn_cifar",
         "moon_cifar10": "rayfl.data.augmentation.recipes:moon_cifar10",
@@ -106,5 +121,8 @@ augmentations = Registry(
         "fedexp_cifar": "rayfl.data.augmentation.recipes:fedexp_cifar",
         "fps_cifar": "rayfl.data.augmentation.recipes:fps_cifar",
         "fps_images": "rayfl.data.augmentation.recipes:fps_images",
+        "simsiam": "rayfl.data.augmentation.recipes:simsiam",
+        "orchestra_a": "rayfl.data.augmentation.recipes:orchestra_a",
+        "orchestra_b": "rayfl.data.augmentation.recipes:orchestra_b",
     },
 )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from rayfl.data.augmentation.pipeline import pipelines
+from rayfl.data.augmentation.pipeline import Pipeline, pipelines
 from rayfl.data.collation import Input, build_collation
+from rayfl.data.dataset import has_label_maps
 from rayfl.data.device_copy import to_device
 from rayfl.data.inputs import are_images
 from rayfl.data.pools import pool_number
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 Batch = tuple[Any, torch.Tensor]
 """Inputs, a tensor or keyword arguments of the network's `forward` (`Input`), and labels."""
+
+_BYTES_AT_ONCE = 2**26
+"""Of stored samples: what a pass fetches at a time, unless a single batch is larger."""
 
 
 class BatchSource:
@@ -38,13 +42,19 @@ class BatchSource:
         device: Where batches are made.
         cache_bytes: How much of a GPU's memory may hold samples, training samples first (see `SampleReader`). The CPU
             has the samples already and needs no cache.
+        ignored_label: The task's: what label maps hold where an augmentation uncovers what lies outside the image.
+
+    Attributes:
+        moves_labels: Whether labels are maps, which augmentations change along with the images.
 
     Raises:
         ScenarioError: An augmentation or a collation that cannot be built.
     """
 
-    def __init__(self, store: ShardStore, device: torch.device, cache_bytes: int = 0) -> None:
-        self._store, self._device = store, device
+    def __init__(
+        self, store: ShardStore, device: torch.device, cache_bytes: int = 0, ignored_label: int | None = None
+    ) -> None:
+        self._store, self._device, self._ignored_label = store, device, ignored_label
         self._images = are_images(store.train.x) and not store.collate
         self._pipelines = pipelines(store.augmentations)
         self._collate = build_collation(store.collate) if store.collate else None
@@ -52,14 +62,8 @@ class BatchSource:
         self._readers: dict[str, SampleReader] = {}
         for name in ("train", "test"):
             self._reader(name)
-        self._mean_std: tuple[torch.Tensor, torch.Tensor] | None = None
-        if store.normalize and store.input_shape:
-            # Repeated for a row of pixels: PyTorch is five times slower where it repeats three values itself.
-            width = store.input_shape[1]
-            self._mean_std = (
-                torch.tensor(store.normalize.mean, device=device).repeat(width),
-                torch.tensor(store.normalize.std, device=device).repeat(width),
-            )
+        self.moves_labels = self._images and has_label_maps(store.train)
+        self._mean_std: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def shard(self, client: int) -> np.ndarray:
         """[num_samples] integers: the rows of `set_of(client)` that belong to a client; not to be written to.
@@ -84,9 +88,9 @@ class BatchSource:
         return len(self.shard(client))
 
     @property
-    def augments(self) -> bool:
-        """Whether the scenario augments training samples."""
-        return any(pipeline.steps for pipeline in self._pipelines)
+    def varies(self) -> bool:
+        """Whether training batches of the same samples differ: they are augmented, or rendered anew."""
+        return any(pipeline.steps for pipeline in self._pipelines) or self._reader("train").renders
 
     @property
     def mean_samples(self) -> float:
@@ -129,43 +133,106 @@ class BatchSource:
         name: str = "train",
         view: int = 0,
     ) -> Iterator[Batch]:
-        """One pass over samples in the given order.
-
-        The pass is fetched at once: one gather, one copy to the device, and every batch is a view of it; so are all
-        random numbers of its augmentation, unless an augmentation draws for itself. Rows that will not be trained on
-        should therefore not be among `rows`. Inputs that need a collation are fetched batch by batch.
+        """One pass over samples in the given order, as one view sees it.
 
         Args:
             rows: [n] integers, rows of the set of samples in the order in which they are trained on.
             batch_size: Samples of a batch; the last one may have fewer.
-            rng: Where the augmentation draws from, batch after batch; None will do where nothing is augmented.
-            augment: Whether to apply the scenario's augmentation.
+            rng: Where renderings and the augmentation draw from, batch after batch; None will do where nothing varies.
+            augment: Whether to apply the scenario's augmentation, and to render anew what is rendered.
             name: Of the set: "train", or "server" for what the server trains on.
             view: Whose augmentation, where the views of a batch differ in that.
 
         Yields:
             Inputs and labels of one batch.
         """
+        for (x,), y in self.training_views(rows, batch_size, [rng], augment, name, view):
+            yield x, y
+
+    def training_views(
+        self,
+        rows: np.ndarray,
+        batch_size: int,
+        rngs: Sequence[np.random.Generator | None],
+        augment: bool = True,
+        name: str = "train",
+        first: int = 0,
+    ) -> Iterator[tuple[list[Input], torch.Tensor]]:
+        """One pass over samples in the given order, as several views see it.
+
+        Some batches are fetched at a time: one gather and one copy to the device, of which every batch is a view; so
+        are all random numbers of their augmentation, unless an augmentation draws for itself. Inputs that are rendered
+        or need a collation are made batch by batch.
+
+        Args:
+            rows: See `training_batches`.
+            batch_size: See there.
+            rngs: The stream of each view.
+            augment: See there.
+            name: See there.
+            first: The number of the first view; the others follow.
+
+        Yields:
+            The inputs of every view of one batch, and its labels; label maps are the first view's.
+        """
         if self._collate:
-            yield from self.plain_batches(rows, batch_size, name)
+            passes = [self.plain_batches(rows, batch_size, name) for _ in rngs]
+            for made in zip(*passes, strict=True):
+                yield [x for x, _ in made], made[0][1]
             return
-        x, y = self._reader(name).fetch(rows)
-        pipeline = self._pipelines[view] if len(self._pipelines) > 1 else self._pipelines[0]
-        if isinstance(x, dict) or not (augment and pipeline.steps):
-            for start in range(0, len(rows), batch_size):
-                part = slice(start, start + batch_size)
+        reader = self._reader(name)
+        numbers = range(first, first + len(rngs))
+        steps = [self._pipelines[number] if len(self._pipelines) > 1 else self._pipelines[0] for number in numbers]
+        for piece in self._pieces(reader, rows, batch_size, anew=augment and reader.renders):
+            inputs, y = self._inputs_of_views(reader, piece, rngs, augment)
+            views = [
+                self._batches(x, y, batch_size, pipeline if augment and pipeline.steps else None, rng)
+                for x, pipeline, rng in zip(inputs, steps, rngs, strict=True)
+            ]
+            for made in zip(*views, strict=True):
+                yield [x for x, _ in made], made[0][1]
+
+    @staticmethod
+    def _pieces(reader: SampleReader, rows: np.ndarray, batch_size: int, anew: bool) -> Iterator[np.ndarray]:
+        """The rows of whole batches that are fetched at a time; of one batch if they are rendered anew."""
+        batches = 1 if anew else max(1, _BYTES_AT_ONCE // max(1, reader.row_bytes * batch_size))
+        for start in range(0, len(rows), batches * batch_size):
+            yield rows[start : start + batches * batch_size]
+
+    @staticmethod
+    def _inputs_of_views(
+        reader: SampleReader, rows: np.ndarray, rngs: Sequence[np.random.Generator | None], augment: bool
+    ) -> tuple[list[Any], torch.Tensor]:
+        """What the views are made of: copies of the same inputs, or each view's own rendering; and the labels."""
+        if augment and reader.renders:
+            drawn_from = rngs[:1] if reader.shares_views else rngs
+            views, y = reader.render(rows, [_given(rng) for rng in drawn_from]), reader.labels(rows)
+        else:
+            x, y = reader.fetch(rows)
+            views = [x]
+        return [*views, *(_copied(views[0]) for _ in rngs[len(views) :])], y
+
+    def _batches(
+        self, x: Any, y: torch.Tensor, batch_size: int, pipeline: Pipeline | None, rng: np.random.Generator | None
+    ) -> Iterator[Batch]:
+        """The batches of one view of some samples, augmented where there is a pipeline."""
+        parts = [slice(start, start + batch_size) for start in range(0, len(y), batch_size)]
+        if isinstance(x, dict) or pipeline is None:
+            for part in parts:
                 inputs = {key: tensor[part] for key, tensor in x.items()} if isinstance(x, dict) else x[part]
                 yield self._finished(inputs), y[part]
             return
         assert rng is not None
         _, height, width, channels = x.shape
-        drawn = pipeline.draw(len(rows), batch_size, (height, width, channels), rng)
+        drawn = pipeline.draw(len(y), batch_size, (height, width, channels), rng)
         draws = None if drawn is None else to_device(drawn, self._device)
-        for start in range(0, len(rows), batch_size):
-            part = slice(start, start + batch_size)
+        for part in parts:
             of_batch = None if draws is None else draws[:, part]
             batch = self._scaled(pipeline.on_pixels(x[part], of_batch, rng))
-            yield self._model_layout(pipeline.on_values(batch, of_batch, rng)), y[part]
+            labels = y[part]
+            if self.moves_labels and of_batch is not None:
+                labels = pipeline.on_labels(labels, of_batch, self._ignored_label)
+            yield self._model_layout(pipeline.on_values(batch, of_batch, rng)), labels
 
     def _reader(self, name: str) -> SampleReader:
         if name not in self._readers:
@@ -183,9 +250,21 @@ class BatchSource:
         if not self._images:
             return _as_numbers(x)
         x = x.float().div_(255)
-        if self._mean_std is not None:
-            x.flatten(2).sub_(self._mean_std[0]).div_(self._mean_std[1])
+        if self._store.normalize:
+            mean, std = self._mean_and_std(x.shape[2])
+            x.flatten(2).sub_(mean).div_(std)
         return x
+
+    def _mean_and_std(self, width: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Repeated for a row of pixels: PyTorch is five times slower where it repeats three values itself."""
+        assert self._store.normalize
+        if width not in self._mean_std:
+            mean, std = self._store.normalize.mean, self._store.normalize.std
+            self._mean_std[width] = (
+                torch.tensor(mean, device=self._device).repeat(width),
+                torch.tensor(std, device=self._device).repeat(width),
+            )
+        return self._mean_std[width]
 
     def _model_layout(self, x: torch.Tensor) -> torch.Tensor:
         return x.permute(0, 3, 1, 2) if self._images else x
@@ -195,3 +274,12 @@ def _as_numbers(x: torch.Tensor) -> torch.Tensor:
     if x.dtype == torch.bool:
         return x
     return x.float() if x.is_floating_point() else x.long()
+
+
+def _copied(x: Any) -> Any:
+    return {name: tensor.clone() for name, tensor in x.items()} if isinstance(x, dict) else x.clone()
+
+
+def _given(rng: np.random.Generator | None) -> np.random.Generator:
+    assert rng is not None
+    return rng

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rayfl.data.checking import check_dataset
-from rayfl.data.inputs import taken
+from rayfl.data.inputs import are_images, taken
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,11 @@ class Samples:
     def take(self, rows: np.ndarray) -> Samples:
         """Some of the samples, in the order of `rows`; texts and pieces of different lengths share their memory."""
         return Samples(taken(self.x, rows), self.y[rows])
+
+
+def has_label_maps(samples: Samples) -> bool:
+    """Whether every pixel of an image has a label."""
+    return samples.y.ndim == 3 and are_images(samples.x) and samples.y.shape[1:] == samples.x.shape[1:3]
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import json
 
 import numpy as np
 
 from rayfl.data.dataset import Dataset, Samples, Shards
 from rayfl.data.inputs import Array, Ragged, TextWindows, named_parts
+from rayfl.data.rendered import Rendered
 
 _BYTES_AT_ONCE = 2**24
 
 
 def data_digest(dataset: Dataset) -> str:
-    """SHA-256, in hexadecimal, of the digests of the files that were read; of all samples where none were."""
+    """SHA-256, in hexadecimal, of the digests of the files that were read; of all samples where none were.
+
+    Of inputs that are rendered, the recipe counts.
+    """
     digest = hashlib.sha256()
     for _, of_file in dataset.provenance.files:
         digest.update(of_file.encode())
@@ -36,6 +41,9 @@ def _add_samples(digest: hashlib._Hash, samples: Samples) -> None:
                 arrays: tuple[Array, ...] = (part.text, part.starts, np.array(part.length))
             case Ragged():
                 arrays = (part.values, part.starts, part.lengths)
+            case Rendered():
+                arrays = ()
+                digest.update(json.dumps(dict(part.recipe), sort_keys=True).encode())
             case _:
                 arrays = (part,)
         for array in arrays:

@@ -13,6 +13,9 @@ from rayfl.streams import stream
 
 VALIDATION, CLIENT_TEST = "validation", "client_test"
 
+BANK = "bank"
+"""The name of the training samples that metrics of features read beside those that are held out."""
+
 
 @dataclass(frozen=True)
 class HeldOut:

@@ -8,6 +8,7 @@ from typing import Protocol, TypeGuard
 
 import numpy as np
 
+from rayfl.data.rendered import Rendered
 from rayfl.errors import DataError
 
 
@@ -141,7 +142,7 @@ class Fields:
         arrays: From the name of an argument to its rows; as many in each.
 
     Raises:
-        DataError: A name that is no argument's, no array at all, or arrays of different lengths.
+        DataError: A name that is no argument's, no array at all, arrays of different lengths, or rendered images.
     """
 
     arrays: Mapping[str, Array | Ragged]
@@ -149,9 +150,11 @@ class Fields:
     def __post_init__(self) -> None:
         if not self.arrays:
             raise DataError("inputs by name: there are none")
-        for name in self.arrays:
+        for name, array in self.arrays.items():
             if not str(name).isidentifier():
                 raise DataError(f"inputs by name: {name!r} cannot be the name of an argument of the network's forward")
+            if isinstance(array, Rendered):
+                raise DataError(f"inputs by name: {name!r} is rendered; rendered images must be a sample's only input")
         if len({len(array) for array in self.arrays.values()}) > 1:
             lengths = ", ".join(f"{name} {len(array)}" for name, array in self.arrays.items())
             raise DataError(f"inputs by name differ in their number of rows: {lengths}")

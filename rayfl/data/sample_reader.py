@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from rayfl.data.collation import Collation, Input
 from rayfl.data.dataset import Samples
 from rayfl.data.device_copy import to_device, to_tensor
 from rayfl.data.inputs import Array, Fields, Ragged, named_parts
+from rayfl.data.rendered import Rendered
 
 
 class SampleReader:
@@ -18,7 +20,7 @@ class SampleReader:
 
     Samples that were fetched once stay on the device as they are stored (images as uint8) until the budget is used up;
     from then on, fetches that need others are served from the CPU. What is fetched is the same either way. Inputs that
-    are collated are not kept.
+    are collated or rendered are not kept.
 
     Args:
         samples: What to read.
@@ -36,11 +38,28 @@ class SampleReader:
         parts = [part for part in named_parts(samples.x).values() if not isinstance(part, Ragged)]
         self._columns: list[Array] = [] if collate else [*parts, samples.y]
         size = sum(int(np.prod(part.shape[1:], dtype=np.int64)) * part.dtype.itemsize for part in self._columns)
-        self._capacity = min(len(samples), budget_bytes // size) if self._columns else 0
+        keeps = self._columns and not self.renders
+        self._capacity = min(len(samples), budget_bytes // size) if keeps else 0
+        self.row_bytes = size
         self.reserved_bytes = self._capacity * size
         self._slots = np.full(len(samples) if self._capacity else 0, -1, np.int64)
         self._used = 0
         self._kept: list[torch.Tensor] = []
+
+    @property
+    def renders(self) -> bool:
+        """Whether inputs are rendered anew for every training batch."""
+        return isinstance(self._samples.x, Rendered)
+
+    @property
+    def shares_views(self) -> bool:
+        """Whether the views of a training batch are made of the same inputs."""
+        x = self._samples.x
+        return not isinstance(x, Rendered) or x.shares_views
+
+    def render(self, rows: np.ndarray, rngs: Sequence[np.random.Generator]) -> list[torch.Tensor]:
+        """Renders the inputs of some samples for every view of a training batch, uint8 on the device."""
+        return [to_device(torch.from_numpy(x), self._device) for x in self._samples.x.render_views(rows, rngs)]
 
     def fetch(self, rows: np.ndarray | slice) -> tuple[Any, torch.Tensor]:
         """Fetches some samples, in the order of `rows`.

@@ -11,7 +11,7 @@ import numpy as np
 from rayfl.config.data import Data, Normalization
 from rayfl.config.section import Named
 from rayfl.data.dataset import Provenance, Samples, Shards
-from rayfl.data.held_out import CLIENT_TEST, VALIDATION, HeldOut, cut_clients, draw_for_server
+from rayfl.data.held_out import BANK, CLIENT_TEST, VALIDATION, HeldOut, cut_clients, draw_for_server
 from rayfl.data.inputs import Fields, Ragged
 from rayfl.errors import DataError, RayflError
 from rayfl.streams import stream
@@ -38,6 +38,7 @@ class ShardStore:
         held_out: Further sets of samples that nobody trains on: "validation" and "client_test", which were cut from
             each client's training samples, and the data's further test sets under their own names.
         server: Samples that the server alone holds, if it holds any.
+        bank: Training samples that metrics of features read beside test samples, if any do.
         collate: What makes one batch of inputs that differ in length, by name.
         made_classes: [training samples] int64, by which they were partitioned where `data.labels_by` made classes of
             their labels.
@@ -57,6 +58,7 @@ class ShardStore:
     """How many test samples there were where `test` holds only a part of them, drawn once for all evaluations."""
     held_out: Mapping[str, HeldOut] = field(default_factory=dict)
     server: Samples | None = None
+    bank: Samples | None = None
     collate: Named | None = None
     made_classes: np.ndarray | None = None
     chosen: tuple[str, ...] = ()
@@ -91,8 +93,7 @@ class ShardStore:
             RayflError: There is no set of this name; those that there are are named.
         """
         known = {"train": self.train, "test": self.test, **{key: part.samples for key, part in self.held_out.items()}}
-        if self.server is not None:
-            known["server"] = self.server
+        known |= {key: part for key, part in (("server", self.server), (BANK, self.bank)) if part is not None}
         if name not in known:
             raise RayflError(f"{self.name} has no samples '{name}'; it has {', '.join(known)}")
         return known[name]

@@ -8,9 +8,12 @@ import numpy as np
 import torch
 
 from rayfl.config.data import Normalization
+from rayfl.data.augmentation.augmentation import CANNOT_MOVE, Augmentation, moves_no_labels
 from rayfl.data.augmentation.pipeline import pipeline_keys, pipelines
 from rayfl.data.batches import BatchSource
+from rayfl.data.dataset import Samples, has_label_maps
 from rayfl.data.inputs import are_images, are_ragged, kind_of
+from rayfl.data.rendered import Rendered
 from rayfl.errors import ScenarioError
 
 if TYPE_CHECKING:
@@ -31,6 +34,8 @@ def try_batches(store: ShardStore) -> None:
             f"data.collate: is needed, for inputs of {store.name} differ in length ({kind_of(train.x)}); name a "
             "function that makes a batch of them, such as 'pad'"
         )
+    if isinstance(train.x, Rendered) and store.collate:
+        raise ScenarioError(f"data.collate: images of {store.name} are rendered, all of one size; leave it out")
     images = not store.collate and are_images(train.x)
     why = f"{store.name}: {kind_of(train.x)}" + (", collated" if store.collate else "")
     if normalize and not images:
@@ -50,8 +55,25 @@ def try_batches(store: ShardStore) -> None:
                     f"{key}.{index}: '{chosen.name}' fills with the black of data.normalize = \"{needed}\"; set that, "
                     "or choose another augmentation"
                 )
+            if train.y.ndim >= 3 and not _leaves_pixels(step):
+                _check_labels_follow(train, step, f"{key}.{index}: '{chosen.name}'")
     if any(pipeline.steps for pipeline in views) or store.collate:
-        source, rows = BatchSource(store, torch.device("cpu")), np.arange(min(2, len(train)))
+        # Any label will do: whether the task has one to ignore is tried with its network.
+        source, rows = BatchSource(store, torch.device("cpu"), ignored_label=0), np.arange(min(2, len(train)))
         for view in range(len(views)):
             for _ in source.training_batches(rows, 2, np.random.default_rng(0), view=view):
                 pass
+
+
+def _leaves_pixels(step: object) -> bool:
+    return isinstance(step, Augmentation) and not step.moves_pixels
+
+
+def _check_labels_follow(samples: Samples, step: object, what: str) -> None:
+    if moves_no_labels(step):
+        raise ScenarioError(f"{what} {CANNOT_MOVE}")
+    if not has_label_maps(samples):
+        raise ScenarioError(
+            f"{what} moves pixels, and labels {list(samples.y.shape[1:])} are no maps of images "
+            f"{list(samples.x.shape[1:3])}, which could move with them; give maps of the images' size"
+        )

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 import torch
 
-from rayfl.algorithms.state import Scope
 from rayfl.engine.committed_rounds import KEPT, CommittedRounds
 from rayfl.engine.state_store import StateStore, StoredState
 from rayfl.errors import RayflError
+from rayfl.local.state import Scope
 from rayfl.planning.round_index import RoundIndex
 
 State = dict[str, torch.Tensor]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from rayfl.algorithms.state import Scope
+from rayfl.local.state import Scope
 from rayfl.planning.round_index import RoundIndex
 
 KEPT: tuple[Scope, Scope] = ("phase", "run")

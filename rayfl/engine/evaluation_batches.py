@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from torch import nn
@@ -34,9 +35,10 @@ def evaluation_batches(
         yield EvaluationBatch(module, x, y, tuple(_views(source, task, part.set, rows, seed)))
 
 
-def _views(source: BatchSource, task: Task, name: str, rows: slice, seed: int) -> Iterator[object]:
-    for view in range(task.evaluation_views):
-        rng = stream(seed, f"evaluation view of {name}", view, rows.start, rows.stop)
-        places = np.arange(rows.start, rows.stop)
-        ((x, _),) = source.training_batches(places, len(places), rng, name=name, view=view)
-        yield x
+def _views(source: BatchSource, task: Task, name: str, rows: slice, seed: int) -> list[Any]:
+    if not task.evaluation_views:
+        return []
+    purpose, places = f"evaluation view of {name}", np.arange(rows.start, rows.stop)
+    rngs = [stream(seed, purpose, view, rows.start, rows.stop) for view in range(task.evaluation_views)]
+    ((views, _),) = source.training_views(places, len(places), rngs, name=name)
+    return views

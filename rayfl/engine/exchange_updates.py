@@ -69,6 +69,7 @@ class ExchangeUpdates:
             num_values,
             first_model,
             frozenset(plan.phase.settings.report),
+            plan.keeps_momentum,
         )
         self._errors = UpdateErrors(host, plan.phase.name, round_index.round)
         self._errors_of_pool = UpdateErrors(host, plan.phase.name, round_index.round, _NO_CLIENT[asked])

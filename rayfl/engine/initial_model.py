@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import nn
 
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
-from rayfl.data.batches import BatchSource
+from rayfl.data.batches import Batch, BatchSource
 from rayfl.data.collation import Input
 from rayfl.data.inputs import Fields
 from rayfl.data.store import ShardStore
@@ -83,13 +84,35 @@ def build_checked(
     Raises:
         ScenarioError: The network does not take the data's inputs, or does not return what the task needs.
     """
-    model = FlatModel(build_network(scenario, network, store, num_outputs), torch.device("cpu"))
-    x, y = BatchSource(store, torch.device("cpu")).test_batch(slice(0, 2))
+    built = build_network(scenario, network, store, num_outputs)
+    try:
+        task.check_network(built)
+    except ScenarioError as error:
+        raise ScenarioError(f"{key} '{network.name}': {error}") from None
+    model = FlatModel(built, torch.device("cpu"))
+    source = BatchSource(store, torch.device("cpu"), ignored_label=task.ignored_label)
     model.module.eval()
     where = f"{key} '{network.name}' on {store.name}"
+    x, y = source.test_batch(slice(0, 2))
+    _try(model.module, x, y, task, num_outputs, where, _how_to_set_width(network, num_outputs, key))
+    for augmented, labels in _resized_batches(source, store, _shapes(x)):
+        _try(model.module, augmented, labels, task, num_outputs, f"{where}, augmented", "")
+    return model
+
+
+def _resized_batches(source: BatchSource, store: ShardStore, shapes: str) -> Iterator[Batch]:
+    """Two training samples as each view augments them, where inputs then have other shapes than without."""
+    rows = np.arange(min(2, len(store.train)))
+    for view in range(len(store.augmentations) if source.varies else 0):
+        for x, y in source.training_batches(rows, 2, np.random.default_rng(0), view=view):
+            if _shapes(x) != shapes:
+                yield x, y
+
+
+def _try(module: nn.Module, x: Input, y: torch.Tensor, task: Task, num_outputs: int, where: str, hint: str) -> None:
     try:
         with torch.no_grad():
-            outputs = model.module(x)
+            outputs = module(x)
     except RayflError:
         raise
     except (Exception, SystemExit) as error:  # a user's network may raise anything on inputs it was not made for
@@ -97,12 +120,14 @@ def build_checked(
     if not isinstance(outputs, torch.Tensor):
         raise ScenarioError(f"{where}: its forward returns a {type(outputs).__name__}; it must return a tensor")
     shape, allowed = list(outputs.shape), task.output_shapes(y, num_outputs)
-    if shape not in allowed:
+    if not any(_fits(shape, one) for one in allowed):
         raise ScenarioError(
-            f"{where}: {len(y)} inputs give an output of shape {shape}, not {' or '.join(map(str, allowed))}"
-            + _how_to_set_width(network, num_outputs, key)
+            f"{where}: {len(y)} inputs give an output of shape {shape}, not {' or '.join(map(str, allowed))}{hint}"
         )
-    return model
+
+
+def _fits(shape: Sequence[int], allowed: Sequence[int]) -> bool:
+    return len(shape) == len(allowed) and all(there in (-1, here) for here, there in zip(shape, allowed, strict=True))
 
 
 def _shapes(x: Input) -> str:

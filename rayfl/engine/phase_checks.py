@@ -135,6 +135,8 @@ def _check_optimizer(plan: PhasePlan, where: str) -> None:
     if reason and not plan.phase.local.is_plain_sgd:
         options = " with options" if chosen == "sgd" else ""
         raise ScenarioError(f"{where}.local.optimizer: '{name}' does not go with '{chosen}'{options}: {reason}")
+    if reason and plan.phase.local.module_lr:
+        raise ScenarioError(f"{where}.local.module_lr: '{name}' does not go with several rates: {reason}")
 
 
 def _check_report(plan: PhasePlan, where: str) -> None:

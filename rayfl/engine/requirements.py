@@ -16,6 +16,7 @@ from rayfl.data.checking import are_class_labels
 from rayfl.data.pools import pool_number
 from rayfl.data.store import ShardStore
 from rayfl.engine.evaluation_batches import evaluation_batches
+from rayfl.engine.lone_samples import check_lone_samples
 from rayfl.engine.schedules.building import schedule_of
 from rayfl.engine.scoring import Scorer
 from rayfl.errors import RayflError, ScenarioError
@@ -28,6 +29,7 @@ from rayfl.planning.cohort import cohort_sizes
 from rayfl.planning.phase_plan import PhasePlan, plan_phases
 from rayfl.planning.slices import Slice
 from rayfl.planning.workload import Workload
+from rayfl.tasks.metrics.bank_metric import BankMetric
 from rayfl.tasks.metrics.building import build_metrics
 from rayfl.tasks.task import Task
 from rayfl.user_code import report_as_theirs
@@ -81,18 +83,30 @@ def _check_phase(plan: PhasePlan, scenario: Scenario, network: nn.Module, worklo
         name = type(network).__name__
         raise ScenarioError(f"{where} is about batch norm, and model {name} has none; use 'fedavg'")
     _check_server(plan, scenario, network, workload)
-    _check_plan(plan.phase.local, plan.train, network, _update_sizes(plan, store), where)
+    sizes = _update_sizes(plan, store)
+    try:
+        task.check_local(plan.phase.local, sizes)
+    except ScenarioError as error:
+        raise ScenarioError(f"{where}: {error}") from None
+    frozen = _check_plan(plan.phase.local, plan.train, network, sizes, where)
+    if plan.algorithm.trains:
+        check_lone_samples(smallest(plan.phase.local), network, frozen, store, sizes, f"phases.{plan.phase.name}.local")
     _check_cohorts(plan, store)
     try:
         plan.algorithm.check_clients(store.train_shards.sizes)
     except ScenarioError as error:
         raise ScenarioError(f"phases.{plan.phase.name}.algorithm: {error}") from None
+    try:
+        trained = plan.algorithm.training_sizes(store.train_shards.sizes)
+        plan.algorithm.check_training(task, plan.phase.local, trained)
+    except ScenarioError as error:
+        raise ScenarioError(f"phases.{plan.phase.name}: {error}") from None
     _check_weights(plan.phase.local, workload, f"phases.{plan.phase.name}.local.sample_weights")
     _check_sampling(plan.phase.local, scenario, store, f"phases.{plan.phase.name}.local.sampling")
 
 
 def check_metrics(workload: Workload, network: nn.Module, where: str, seed: int) -> None:
-    """Tries the metrics on two test samples.
+    """Tries the metrics on two test samples, which are also their own bank.
 
     Args:
         workload: What is trained and evaluated.
@@ -101,10 +115,17 @@ def check_metrics(workload: Workload, network: nn.Module, where: str, seed: int)
         seed: Of the data.
 
     Raises:
-        ScenarioError: A metric does not fit the task, or it or the task raised something.
+        ScenarioError: A metric does not fit the task, or needs features that the network does not declare or a bank
+            that there is not; or it or the task raised something.
     """
     task, source, part = workload.task, BatchSource(workload.store, torch.device("cpu")), Slice(0, 2)
     metrics = build_metrics(workload.evaluation.metrics, task, workload.num_outputs, where)
+    of_features = [label for label, metric in metrics.items() if metric.reads_features]
+    if of_features:
+        _check_features(network, workload.store, f"{where}: '{of_features[0]}'")
+    compared = [label for label, metric in metrics.items() if isinstance(metric, BankMetric)]
+    if compared:
+        _check_bank(workload, f"{where}: '{compared[0]}'")
     network.eval()
     try:
         Scorer(task, metrics).score(evaluation_batches(source, network, task, part, 2, seed), part)
@@ -112,6 +133,33 @@ def check_metrics(workload: Workload, network: nn.Module, where: str, seed: int)
         raise ScenarioError(f"{where}: {error}") from None
     except (Exception, SystemExit) as error:  # a user's task may raise anything
         raise ScenarioError(report_as_theirs(error, f"task '{task.name}' on two test samples")) from None
+
+
+def check_bank_is_read(workloads: Sequence[Workload]) -> None:
+    """Checks that some metric reads the bank, if there is one.
+
+    Raises:
+        ScenarioError: None does.
+    """
+    built = (build_metrics(of.evaluation.metrics, of.task, of.num_outputs) for of in workloads)
+    read = any(isinstance(metric, BankMetric) for metrics in built for metric in metrics.values())
+    if workloads[0].store.bank is not None and not read:
+        raise ScenarioError("evaluation.bank: no metric compares samples with it; name 'knn' or 'linear_probe'")
+
+
+def _check_bank(workload: Workload, what: str) -> None:
+    evaluation = workload.evaluation
+    if workload.store.bank is None:
+        raise ScenarioError(
+            f"{what} compares test samples with training samples; say with how many, for instance evaluation.bank = "
+            "5000"
+        )
+    others = {"personalize": evaluation.personalize, "client_model = 'personal'": evaluation.client_model == "personal"}
+    for key in (key for key, chosen in others.items() if chosen):
+        raise ScenarioError(
+            f"{what} compares features of one model with the bank's, and evaluation.{key} scores others; leave one of "
+            "them out"
+        )
 
 
 def _check_features(network: nn.Module, store: ShardStore, where: str) -> None:
@@ -184,13 +232,17 @@ def _update_sizes(plan: PhasePlan, store: ShardStore) -> np.ndarray:
     return np.array([source.num_samples(pool_number(pool, store.num_clients))])
 
 
-def _check_plan(local: Local, train: tuple[Train, ...], network: nn.Module, sizes: np.ndarray, where: str) -> None:
+def _check_plan(
+    local: Local, train: tuple[Train, ...], network: nn.Module, sizes: np.ndarray, where: str
+) -> tuple[str, ...]:
+    """The modules that train nothing."""
     try:
         selection = select(train, network)
         for size in {int(sizes.min()), int(sizes.max())}:
             plan_training(smallest(local), selection, network, size)
     except ScenarioError as error:
         raise ScenarioError(f"{where}: {error}") from None
+    return selection.frozen if selection else ()
 
 
 def _check_weights(local: Local, workload: Workload, where: str, client: int | None = None) -> None:

@@ -59,7 +59,8 @@ class Resident:
         headline = headline_of(headline_label(workload.evaluation), metrics)
         self.scorer = Scorer(workload.task, metrics, ClientStatistics(headline, workload))
         self._trained = ClientNetwork(self.model, self.model.buffers.clone(), self._random_model)
-        self._source = BatchSource(workload.store, device, scenario.resources.device_cache_bytes // number)
+        cache_bytes = scenario.resources.device_cache_bytes // number
+        self._source = BatchSource(workload.store, device, cache_bytes, workload.task.ignored_label)
         generators = TorchGenerators(device)
         parts = self.model, ClientSamples(self._source, device, workload.task), workload.task, generators
         chain: list[Executor] = [OneByOne(*parts)]

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from rayfl.data.held_out import BANK
 from rayfl.engine.client_statistics import ClientStatistics
 from rayfl.errors import RayflError
 from rayfl.local.evaluation_batch import EvaluationBatch
 from rayfl.planning.events import ClientScore, Evaluated
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.slices import Slice
+from rayfl.tasks.metrics.bank_metric import BankMetric
 from rayfl.tasks.metrics.common_pool import hits_by_class
 from rayfl.tasks.metrics.metric import Metric, State
 from rayfl.tasks.task import Task
@@ -29,7 +31,7 @@ class Score:
     Attributes:
         part: The slice.
         loss: The task's loss, summed over its samples.
-        divisor: What the mean loss of these samples is divided by.
+        divisor: What the mean loss of these samples is divided by; 0 where they have none.
         states: The state of every metric, by label.
         hits: Of test samples, [2, classes] as `hits_by_class` returns, where a statistic over clients needs them.
     """
@@ -61,15 +63,28 @@ class Scorer:
         hits = None if classes is None else np.zeros((2, classes), np.int64)
         for batch in batches:
             with torch.inference_mode():
+                if part.set == BANK:
+                    self._add_states(states, batch, None)
+                    continue
                 outputs, y = self._task.evaluated(batch), batch.y
-                loss += float(self._task.loss(outputs, y, "sum"))
-                divisor += float(self._task.total(y))
-                for label, metric in self._metrics.items():
-                    with _told_as(label):
-                        states[label].append(metric.state(outputs, y))
+                if self._task.has_loss:
+                    loss += float(self._task.loss(outputs, y, "sum"))
+                    divisor += float(self._task.total(y))
+                self._add_states(states, batch, outputs)
                 if hits is not None:
                     hits += hits_by_class(outputs, y, hits.shape[1])
-        return Score(part, loss, divisor, {label: self._merged(label, states[label]) for label in states}, hits)
+        return Score(part, loss, divisor, {of: self._merged(of, found) for of, found in states.items() if found}, hits)
+
+    def _add_states(
+        self, states: Mapping[str, list[State]], batch: EvaluationBatch, outputs: torch.Tensor | None
+    ) -> None:
+        """Adds the state of a batch to those of every metric; of the bank's, which has no outputs, for few of them."""
+        for label, metric in self._metrics.items():
+            if outputs is None and not isinstance(metric, BankMetric):
+                continue
+            shown = batch.features if metric.reads_features or outputs is None else outputs
+            with _told_as(label):
+                states[label].append(metric.state(shown, batch.y))
 
     def summarize(self, round_index: RoundIndex, phase: str, scores: Iterable[Score]) -> Evaluated:
         """Combines the scores of all slices, in the order of the slices, wherever they were computed.
@@ -80,7 +95,8 @@ class Scorer:
             scores: One score per slice, in any order.
         """
         ordered = sorted(scores, key=lambda score: (score.part.set != "test", score.part.set, score.part.start))
-        plain = [score for score in ordered if not score.part.personalized]
+        bank = self._bank([score for score in ordered if score.part.set == BANK])
+        plain = [score for score in ordered if not score.part.personalized and score.part.set != BANK]
         sets: dict[str, list[Score]] = {}
         by_client: dict[tuple[int, str], list[Score]] = {}
         for score in plain:
@@ -88,13 +104,15 @@ class Scorer:
             if score.part.client >= 0:
                 by_client.setdefault((score.part.client, score.part.set), []).append(score)
         personalized = {
-            (score.part.client, score.part.set): self._values([score]) for score in ordered if score.part.personalized
+            (score.part.client, score.part.set): self._values([score], bank)
+            for score in ordered
+            if score.part.personalized
         }
         clients = [
             ClientScore(
                 client,
                 _samples(by_client[client, name]),
-                self._values(by_client[client, name]) | _personalized(personalized.get((client, name), {})),
+                self._values(by_client[client, name], bank) | _personalized(personalized.get((client, name), {})),
                 name,
             )
             for client, name in sorted(by_client, key=lambda pair: pair[0])
@@ -103,14 +121,22 @@ class Scorer:
             name: math.fsum(values[name] for values in personalized.values()) / len(personalized)
             for name in (self._metrics if personalized else ())
         }
-        found = {f"{of}_{name}": value for of in sets for name, value in self._values(sets[of]).items()}
+        values = {of: self._values(sets[of], bank) for of in sets}
+        found = {f"{of}_{name}": value for of in sets for name, value in values[of].items()}
         found |= _personalized(means)
+        said = {label: metric.remark(values["test"][label]) for label, metric in self._metrics.items()}
+        remarks = tuple(f"{label} {values['test'][label]:.4g}: {text}" for label, text in said.items() if text)
         if self._statistics:
             counted = [score.hits for score in plain if score.hits is not None]
             found |= self._statistics.columns(clients, np.sum(counted, axis=0) if counted else None)
-        return Evaluated(phase, round_index.round, found, _samples(sets["test"]), tuple(clients))
+        return Evaluated(phase, round_index.round, found, _samples(sets["test"]), tuple(clients), remarks)
 
-    def _values(self, scores: Sequence[Score]) -> dict[str, float]:
+    def _bank(self, scores: Sequence[Score]) -> dict[str, State]:
+        """What each metric that compares samples with the bank's keeps of these."""
+        labels = scores[0].states if scores else ()
+        return {label: self._merged(label, [score.states[label] for score in scores]) for label in labels}
+
+    def _values(self, scores: Sequence[Score], bank: Mapping[str, State]) -> dict[str, float]:
         """The loss and every metric of some scores together."""
         divisor = math.fsum(score.divisor for score in scores)
         loss = math.fsum(score.loss for score in scores) / divisor if divisor else math.nan
@@ -118,7 +144,10 @@ class Scorer:
         for label, metric in self._metrics.items():
             state = self._merged(label, [score.states[label] for score in scores])
             with _told_as(label):
-                values[label] = float(metric.value(state))
+                if isinstance(metric, BankMetric):
+                    values[label] = float(metric.value_beside(state, bank[label]))
+                else:
+                    values[label] = float(metric.value(state))
         return values
 
     def _merged(self, label: str, states: Sequence[State]) -> State:

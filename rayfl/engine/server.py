@@ -70,7 +70,9 @@ class Server:
     ) -> None:
         self._scenario, self._models, self._num_clients = scenario, models, num_clients
         self._plans = plan_phases(scenario, protection)
-        self._kept = (BEFORE, ServerState(np.array(models[0].vector), models[0].num_params, num_clients[0]))
+        first = models[0]
+        state = ServerState(np.array(first.vector), first.num_params, num_clients[0], layout=first.layout)
+        self._kept = (BEFORE, state)
         self._waiting: dict[int, tuple[RoundIndex, ServerState]] = {}
         self._rounds: dict[int, ServerRound] = {}
         self._began_from: dict[int, tuple[RoundIndex, ServerState]] = {}
@@ -198,8 +200,8 @@ class Server:
         model, eval_model = arrays.pop("model"), arrays.pop("eval_model", None)
         kept = {name.removeprefix("state/"): array for name, array in arrays.items()}
         declared = dict(self._plans[phase].server_state)
-        state = ServerState(model, self._models[phase].num_params, self._num_clients[phase], kept, declared, eval_model)
-        return entry.index, state
+        of, clients = self._models[phase], self._num_clients[phase]
+        return entry.index, ServerState(model, of.num_params, clients, kept, declared, of.layout, eval_model)
 
     def _taken_over(self, vector: np.ndarray, before: int, phase: int) -> np.ndarray:
         """A copy of a model vector that a phase left, as a later one takes it over."""
@@ -221,7 +223,8 @@ class Server:
         state, plan = latest.staged(), self._plans[round_index.phase]
         if before.phase != round_index.phase:
             state.model = self._taken_over(latest.evaluated(), before.phase, round_index.phase)
-            state.eval_model, state.num_params = None, self._models[round_index.phase].num_params
+            of = self._models[round_index.phase]
+            state.eval_model, state.num_params, state.layout = None, of.num_params, of.layout
             state.num_clients = self._num_clients[round_index.phase]
             declared = self._plans[before.phase].server_state  # lacks what an earlier phase keeps through the run
             state.state = {name: value for name, value in state.state.items() if declared.get(name, "run") == "run"}

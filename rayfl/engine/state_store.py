@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from rayfl.algorithms.state import Scope
 from rayfl.durable import atomic_write
 from rayfl.errors import RayflError
+from rayfl.local.state import Scope
 
 
 @dataclass(frozen=True)

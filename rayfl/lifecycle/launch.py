@@ -16,7 +16,7 @@ from rich.text import Text
 from rayfl.callbacks.building import build_callbacks, checked
 from rayfl.callbacks.callback import Callback, Given
 from rayfl.callbacks.private_decisions import check_decisions
-from rayfl.centralised import centralised
+from rayfl.centralised import Centralise, centralised
 from rayfl.config.scenario import Scenario
 from rayfl.engine.job import Job, Session
 from rayfl.errors import ScenarioError
@@ -46,7 +46,7 @@ class Launch:
         address: Of a Ray cluster; see `run`.
         callbacks: Called after those that the scenario names.
         starts: Where the models of scenarios that others start from are kept.
-        centralise: Whether the scenario's centralised counterpart is run instead.
+        centralise: Whether the scenario's centralised counterpart is run instead, and how.
         for_itself: Whether the run is what was asked for, and not one that another starts from.
         check_asked: Raises StopRequested if the run has been asked to stop. Called about every second while a busy
             cluster has no room for the hosts (without it the run fails if there is none), and after each event of a
@@ -61,7 +61,7 @@ class Launch:
     address: str | None
     callbacks: Given
     starts: Path
-    centralise: bool = False
+    centralise: Centralise = False
     for_itself: bool = True
     check_asked: Callable[[], None] | None = None
     connection: EarlyConnection | None = None
@@ -79,7 +79,8 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
         raise ScenarioError("resources.dashboard: has no effect without Ray (backend 'inline'); leave it out")
     job, model = prepare(scenario, launch.data_dir)
     if launch.centralise:
-        job, model = prepare(centralised(job.scenario, job.result.population.sizes), launch.data_dir)
+        keep = launch.centralise == "keep_momentum"
+        job, model = prepare(centralised(job.scenario, job.result.population.sizes, keep), launch.data_dir)
     if job.scenario.start:
         job = _started(job, model, launch, console)
     named, given = build_callbacks(job.scenario), checked(launch.callbacks, job.scenario)

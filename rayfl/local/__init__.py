@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         LossAndGradient,
         LossTerm,
         Outputs,
+        Rehearsal,
     )
     from rayfl.local.training_batch import TrainingBatch
 
@@ -41,6 +42,7 @@ __all__ = [
     "LossAndGradient",
     "LossTerm",
     "Outputs",
+    "Rehearsal",
     "TrainingBatch",
     "features_and_outputs",
 ]
@@ -61,6 +63,7 @@ _HOMES = {
     "LossAndGradient": "rayfl.local.requests",
     "LossTerm": "rayfl.local.requests",
     "Outputs": "rayfl.local.requests",
+    "Rehearsal": "rayfl.local.requests",
     "TrainingBatch": "rayfl.local.training_batch",
     "features_and_outputs": "rayfl.local.features",
 }

@@ -21,6 +21,7 @@ from rayfl.local.rates import rates
 from rayfl.local.spending import Mechanism
 from rayfl.local.steps import effective_steps, update_steps
 from rayfl.models.flat import FlatModel
+from rayfl.models.tensor_names import followed
 from rayfl.streams import client_stream, client_torch_seed
 
 
@@ -54,7 +55,8 @@ class ClientStreams:
 class ClientState(MutableMapping[str, torch.Tensor]):
     """Named tensors that a client keeps from exchange to exchange; kept for good only once the round is committed.
 
-    The algorithm, or an option of local training, must declare every name with its scope: `round`, `phase` or `run`.
+    The algorithm, the task, or an option of local training must declare every name with its scope: `round`, `phase` or
+    `run`.
 
     Args:
         tensors: The kept tensors, on the client's device; a copy for this client update.
@@ -88,8 +90,8 @@ class ClientState(MutableMapping[str, torch.Tensor]):
     def _check_declared(self, name: str) -> None:
         if name not in self._declared:
             raise RayflError(
-                f"client state '{name}' is not declared; return it, with its scope, from the algorithm's "
-                f"client_state() (declared: {', '.join(sorted(self._declared)) or 'none'})"
+                f"client state '{name}' is not declared; return it, with its scope, from client_state() of the "
+                f"algorithm or the task (declared: {', '.join(sorted(self._declared)) or 'none'})"
             )
 
 
@@ -104,6 +106,7 @@ class UpdatePlan:
         num_values: Number of values that the phase trains, and therefore sends; None where everything trains.
         first_model: The phase's first global model, if the algorithm asked for it.
         reports: What the phase wants reported (`phases.N.report`).
+        keeps_momentum: Whether local training begins with the velocity that the client's last one ended with.
     """
 
     local: Local
@@ -112,6 +115,7 @@ class UpdatePlan:
     num_values: int | None = None
     first_model: torch.Tensor | None = None
     reports: frozenset[str] = frozenset()
+    keeps_momentum: bool = False
 
 
 @dataclass(frozen=True)
@@ -168,6 +172,7 @@ class ClientContext:
         initial_buffers: [length of the buffers] float32, the network's initial buffers.
         streams: Keys of the client's random streams.
         reports: What the phase wants reported (`phases.N.report`).
+        keeps_momentum: Whether local training begins with the velocity that the client's last one ended with.
         scalars: Reported scalars, by name.
         sent: The vectors that the exchange brought, the same for every client, or the model that a hop starts from; not
             to be changed.
@@ -186,7 +191,7 @@ class ClientContext:
         self.data = DataView(np.arange(client.num_samples))
         self.num_params = len(network.model.params)
         self.num_values = network.model.num_params if plan.num_values is None else plan.num_values
-        self.reports = plan.reports
+        self.reports, self.keeps_momentum = plan.reports, plan.keeps_momentum
         self.sent: tuple[torch.Tensor, ...] = ()
         self.clip_norm: float | None = None
         self.scalars: dict[str, float] = {}
@@ -252,6 +257,14 @@ class ClientContext:
         places = torch.zeros_like(self._model.vector, dtype=torch.bool)
         for slot in self._model.slots_of(chosen):
             places[slot.offset : slot.offset + slot.size] = True
+        return places
+
+    def places_of_copies(self) -> torch.Tensor:
+        """Where the modules that follow others lie in a model vector (`Network.copies`): bool [length of the model]."""
+        places = torch.zeros_like(self._model.vector, dtype=torch.bool)
+        for slot in self._model.layout:
+            if followed(slot.name, getattr(self._model.module, "copies", {})):
+                places[slot.offset : slot.offset + slot.size] = True
         return places
 
     def random_model(self, purpose: str) -> torch.Tensor:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
-from rayfl.local.training_batch import TrainingBatch
+    from rayfl.local.training_batch import TrainingBatch
 
 Reduction = Literal["mean", "sum", "none"]
 """How a loss is reduced: over the batch, or one value per sample."""

@@ -144,7 +144,15 @@ class Outputs(_AtModel):
     """Asks for what the network returns in evaluation mode, [n, ...], in the order of the samples; see `Features`."""
 
 
-Request = LocalTraining | Loss | Gradient | LossAndGradient | HessianVectorProduct | Features | Outputs
+class Rehearsal(_AtModel):
+    """Asks for the mean of the task's objective over the batches of a client update, [1] float32, without any step.
+
+    Batches are augmented and the network is in training mode, as where it trains, so that an objective that keeps
+    something on the client (`Task.client_state`) fills it. Not for `local.dp`.
+    """
+
+
+Request = LocalTraining | Loss | Gradient | LossAndGradient | HessianVectorProduct | Features | Outputs | Rehearsal
 
 ClientUpdate = Generator[Request, Any, T]
 """A client's part in an exchange, which returns an `Answer`, or in a relay, which returns the model to pass on."""

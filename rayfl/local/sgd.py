@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -33,9 +34,16 @@ Returns the step's mean loss, or None where the step has no samples."""
 
 
 def train(
-    model: FlatModel, step_gradient: StepGradient, plan: TrainingPlan, request: LocalTraining, local: Local, lr: float
+    model: FlatModel,
+    step_gradient: StepGradient,
+    plan: TrainingPlan,
+    request: LocalTraining,
+    local: Local,
+    lr: float,
+    after_step: Callable[[], None] = lambda: None,
+    velocity: torch.Tensor | None = None,
 ) -> list[float]:
-    """Trains `model` in place from where it is, with a fresh optimizer.
+    """Trains `model` in place from where it is, with a fresh optimizer (but for a given `velocity`).
 
     A step: `step_gradient` plus the request's `gradient` terms, its elements clipped to `local.clip_value`, it all
     clipped to `local.clip_norm`, then the optimizer (PyTorch's SGD: g + weight_decay w into the momentum buffer),
@@ -49,6 +57,8 @@ def train(
         request: What to add to gradients and steps.
         local: Clipping, decay and the optimizer.
         lr: The round's learning rate.
+        after_step: Called after every step, without gradients.
+        velocity: As of `stepping`.
 
     Returns:
         The loss of every step that has one.
@@ -58,20 +68,22 @@ def train(
             noised, end nothing.
     """
     enter_training_mode(model.module)
-    stages = [(number, names, model.parts_of(names)) for number, names in plan.stages]
-    optimizer = stepping(model, [parts for *_, parts in stages], local, request.weight_decay)
+    stages = [(number, names, _groups(model, names, plan.own_rates)) for number, names in plan.stages]
+    parts = [parts for *_, groups in stages for parts, _ in groups]
+    optimizer = stepping(model, parts, local, request.weight_decay, velocity)
     steps = zip(plan.batches, plan.rates, strict=True)
     losses: list[torch.Tensor] = []
     frozen = [model.module.get_submodule(name) for name in plan.frozen]
     with evaluation_mode(*frozen) if frozen else nullcontext():
-        for number, names, parts in stages:
+        for number, names, groups in stages:
             with nullcontext() if names is None else model.training_only(names):
                 for sizes, rate in islice(steps, number):
                     loss = step_gradient(len(sizes))
                     if loss is not None:
                         losses.append(loss)
                     with torch.no_grad():
-                        _step(model, parts, optimizer, request, local, lr * rate)
+                        _step(model, groups, optimizer, request, local, lr * rate)
+                        after_step()
     values: list[float] = torch.stack(losses).tolist() if losses else []
     check_finite([] if local.dp else values, model.params, len(plan.batches))
     return values
@@ -109,8 +121,9 @@ class BatchGradients:
         # as the mean over the large batch weighs its parts: by samples, unless the task counts otherwise
         totals = [task.total(y) for _, y, *_ in batches.peek(number)] if number > 1 else []
         mean: torch.Tensor | None = None
+        upcoming = partial(inputs_of, self._batches)
         for index, (x, y, *others) in enumerate(islice(batches, number)):
-            batch = TrainingBatch(model.module, client, (x, *others), y, self._upcoming, self._reads_features)
+            batch = TrainingBatch(model.module, client, (x, *others), y, upcoming, self._reads_features)
             with _precision(client.local, model.params.device):
                 loss = self._loss(batch).float()
             if totals:
@@ -130,32 +143,53 @@ class BatchGradients:
             loss = loss + term(batch)
         return loss
 
-    def _upcoming(self, number: int) -> list[Any]:
-        return [inputs for inputs, *_ in self._batches.peek(number)]
+
+def inputs_of(batches: Batches, number: int) -> list[Any]:
+    """The inputs of the batches that follow, of several views the first, up to a number of them."""
+    return [inputs for inputs, *_ in batches.peek(number)]
 
 
 def _precision(local: Local, device: torch.device) -> AbstractContextManager[Any]:
     return torch.autocast(device.type, torch.bfloat16) if local.precision == "bf16" else nullcontext()
 
 
+Group = tuple[Sequence[slice], float | None]
+"""Parts of the vector that train at one rate: their own, or, where that is None, the step's."""
+
+
+def _groups(
+    model: FlatModel, names: Collection[str] | None, own_rates: Sequence[tuple[float, frozenset[str]]]
+) -> list[Group]:
+    """The parts of the parameters that train in a stage, by their rates."""
+    if not own_rates:
+        return [(model.parts_of(names), None)]
+    trained = {name for slot in model.training_slots for name in slot.names if names is None or name in names}
+    own = [(tensors & trained, rate) for rate, tensors in own_rates]
+    rest = trained.difference(*(tensors for tensors, _ in own))
+    return [(model.parts_of(tensors), rate) for tensors, rate in [(rest, None), *own] if tensors]
+
+
 def _step(
-    model: FlatModel, parts: Sequence[slice], optimizer: Stepping, request: LocalTraining, local: Local, lr: float
+    model: FlatModel, groups: Sequence[Group], optimizer: Stepping, request: LocalTraining, local: Local, lr: float
 ) -> None:
     """One step on the parts of the vector that train; elsewhere the gradient is zero."""
     params, gradient = model.params, model.gradient
     for affine in request.gradient:
         correction = affine.at(params)
-        for part in parts:
-            gradient[part].add_(correction[part])
+        for parts, _ in groups:
+            for part in parts:
+                gradient[part].add_(correction[part])
     if local.clip_value is not None:
         gradient.clamp_(-local.clip_value, local.clip_value)
     if local.clip_norm is not None:
         gradient.mul_((local.clip_norm / (gradient.norm() + 1e-6)).clamp(max=1.0))
-    optimizer.step(parts, lr)
+    for parts, own in groups:
+        optimizer.step(parts, lr if own is None else own)
     for affine in request.after_step:
         correction = affine.at(params)
-        for part in parts:
-            params[part].add_(correction[part], alpha=-lr)
+        for parts, own in groups:
+            for part in parts:
+                params[part].add_(correction[part], alpha=-(lr if own is None else own))
 
 
 def check_finite(losses: list[float], params: torch.Tensor, steps: int) -> None:

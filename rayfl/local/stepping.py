@@ -31,7 +31,13 @@ class Stepping(Protocol):
         """
 
 
-def stepping(model: FlatModel, stages: Sequence[Sequence[slice]], local: Local, decay: float) -> Stepping:
+def stepping(
+    model: FlatModel,
+    stages: Sequence[Sequence[slice]],
+    local: Local,
+    decay: float,
+    velocity: torch.Tensor | None = None,
+) -> Stepping:
     """The optimizer that `local` names.
 
     Args:
@@ -40,18 +46,20 @@ def stepping(model: FlatModel, stages: Sequence[Sequence[slice]], local: Local, 
         local: Options of local training.
         decay: Weight decay that the algorithm adds: a term of the gradient, after clipping, whatever the optimizer
             makes of `local.weight_decay`.
+        velocity: [length of params] float32, what the momentum of plain SGD begins with, updated in place; by default
+            zero.
     """
     if local.is_plain_sgd:
-        return FusedSGD(model, local.momentum, local.weight_decay + decay)
+        return FusedSGD(model, local.momentum, local.weight_decay + decay, velocity)
     return TorchOptimizers(model, stages, local, decay)
 
 
 class FusedSGD:
     """PyTorch's SGD with heavy-ball momentum and coupled weight decay, in a few operations on the whole vector."""
 
-    def __init__(self, model: FlatModel, momentum: float, decay: float) -> None:
+    def __init__(self, model: FlatModel, momentum: float, decay: float, velocity: torch.Tensor | None = None) -> None:
         self._model, self._momentum, self._decay = model, momentum, decay
-        self._velocity = torch.zeros_like(model.params) if momentum else None
+        self._velocity = torch.zeros_like(model.params) if momentum and velocity is None else velocity
 
     def step(self, parts: Sequence[slice], lr: float) -> None:
         """See `Stepping.step`."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from rayfl.config.local import Local
+from rayfl.errors import ScenarioError
 from rayfl.local.rates import rates
 from rayfl.local.selection import Selection
 from rayfl.local.steps import batches_of_steps
@@ -23,12 +24,14 @@ class TrainingPlan:
         rates: [steps] the learning rate of every step as a share of the round's.
         stages: (number of steps, names of the tensors that train in them or None for all), which make up all steps.
         frozen: Names of the modules that compute in evaluation mode throughout.
+        own_rates: (learning rate, names of the tensors) of what has a rate of its own in every step.
     """
 
     batches: Sequence[Sequence[int]]
     rates: Sequence[float]
     stages: Sequence[tuple[int, frozenset[str] | None]]
     frozen: Sequence[str] = ()
+    own_rates: Sequence[tuple[float, frozenset[str]]] = ()
 
 
 def plan_training(local: Local, selection: Selection | None, network: nn.Module, num_samples: int) -> TrainingPlan:
@@ -41,7 +44,8 @@ def plan_training(local: Local, selection: Selection | None, network: nn.Module,
         num_samples: How many samples are trained on.
 
     Raises:
-        ScenarioError: As `training_stages`.
+        ScenarioError: As `training_stages`; or a module of `module_lr` is none of the network's, lies in another one,
+            or does not train.
     """
     batches = batches_of_steps(local, num_samples)
     return TrainingPlan(
@@ -49,4 +53,21 @@ def plan_training(local: Local, selection: Selection | None, network: nn.Module,
         rates(local.lr_schedule, len(batches)),
         training_stages(local, selection, network, len(batches)),
         selection.frozen if selection else (),
+        _own_rates(local, selection, network),
     )
+
+
+def _own_rates(local: Local, selection: Selection | None, network: nn.Module) -> list[tuple[float, frozenset[str]]]:
+    modules, found = dict(network.named_modules()), []
+    for name, rate in local.module_lr.items():
+        if name not in modules:
+            raise ScenarioError(f"module_lr: model {type(network).__name__} has no module '{name}'")
+        if around := next((other for other in local.module_lr if name.startswith(f"{other}.")), None):
+            raise ScenarioError(f"module_lr: '{name}' lies in '{around}', which has a rate of its own; leave one out")
+        tensors = {parameter for parameter, tensor in modules[name].named_parameters(name) if tensor.requires_grad}
+        if selection is not None:
+            tensors &= selection.tensors
+        if not tensors:
+            raise ScenarioError(f"module_lr: nothing of '{name}' trains; leave it out")
+        found.append((rate, frozenset(tensors)))
+    return found

@@ -38,7 +38,13 @@ models = Registry(
         "resnet56": "rayfl.models.resnet_cifar:ResNet56",
         "resnet18": "rayfl.models.resnet:ResNet18",
         "resnet34": "rayfl.models.resnet:ResNet34",
+        "mobilenet_v2": "rayfl.models.mobilenet:MobileNetV2",
+        "deeplab_v3_plus": "rayfl.models.deeplab:DeepLabV3Plus",
         "char_lstm": "rayfl.models.char_lstm:CharLSTM",
+        "distilbert": "rayfl.models.distilbert:DistilBert",
         "projected": "rayfl.models.projected:projected",
+        "siamese": "rayfl.models.siamese:siamese",
+        "orchestra": "rayfl.models.orchestra:orchestra",
+        "momentum_contrast": "rayfl.models.momentum_contrast:momentum_contrast",
     },
 )

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from torch import nn
 
 from rayfl.errors import ScenarioError
+from rayfl.models.tensor_names import followed
 
 
 class Network(nn.Module):
@@ -24,26 +25,30 @@ class Network(nn.Module):
             the flat parameter vector (gradual unfreezing trains prefixes). A name may be dotted (`stage1.block0`).
         feature_layer: Name of the submodule that reads the features: its input is the sample's feature vector (the
             penultimate representation), its output the logits.
+        copies: Modules that follow others and are not trained, such as a target network or a key encoder: their names,
+            and those of the modules that they were copied from. Their parameters need no gradient, so that they travel
+            with the buffers, and belong to no ordered module. What a start lacks of a copy is copied anew.
         groupings: Named ways to divide the ordered modules into units that thaw together in gradual unfreezing (the
             stages or blocks of a ResNet). Each contains every ordered module once, with units from input to output.
     """
 
     ordered_modules: tuple[str, ...]
     feature_layer: str
+    copies: Mapping[str, str] = MappingProxyType({})
     groupings: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType({})
 
     def check_declaration(self) -> None:
         """Compares what the network declares with what it holds.
 
         Raises:
-            ScenarioError: An attribute is missing, names no submodule, or does not match `named_parameters()`; or a
-                grouping does not contain every ordered module once.
+            ScenarioError: An attribute is missing, names no submodule, or does not match `named_parameters()`; a
+                grouping does not contain every ordered module once; or a copy trains, or is none.
         """
         kind = type(self).__name__
         if not hasattr(self, "ordered_modules") or not hasattr(self, "feature_layer"):
             raise ScenarioError(f"model {kind}: must declare ordered_modules and feature_layer")
         submodules = dict(self.named_modules())
-        for name in (*self.ordered_modules, self.feature_layer):
+        for name in (*self.ordered_modules, self.feature_layer, *self.copies, *self.copies.values()):
             if name not in submodules:
                 raise ScenarioError(f"model {kind}: declares '{name}', which is not one of its submodules")
         declared: list[str] = []
@@ -52,7 +57,7 @@ class Network(nn.Module):
             for name, parameter in submodules[module].named_parameters(module):
                 if first_names.setdefault(id(parameter), name) == name:
                     declared.append(name)
-        held = [name for name, _ in self.named_parameters()]
+        held = [name for name, _ in self.named_parameters() if self.original_of(name) is None]
         if declared != held:
             raise ScenarioError(
                 f"model {kind}: ordered_modules give the parameters in the order {', '.join(declared)}, but "
@@ -62,6 +67,19 @@ class Network(nn.Module):
         for grouping, units in self.groupings.items():
             if sorted(name for unit in units for name in unit) != sorted(self.ordered_modules):
                 raise ScenarioError(f"model {kind}: grouping '{grouping}' must hold every ordered module once")
+        for copy, original in self.copies.items():
+            if any(parameter.requires_grad for parameter in submodules[copy].parameters()):
+                raise ScenarioError(f"model {kind}: '{copy}' follows '{original}', so its parameters must not train")
+            shapes = [
+                {name: tensor.shape for name, tensor in submodules[name].state_dict().items()}
+                for name in (copy, original)
+            ]
+            if shapes[0] != shapes[1]:
+                raise ScenarioError(f"model {kind}: '{copy}' is no copy of '{original}': they hold different tensors")
+
+    def original_of(self, name: str) -> str | None:
+        """The name of the tensor that a copy's tensor follows; None for what belongs to no copy."""
+        return followed(name, self.copies)
 
 
 def image_shape(model: str, input_shape: Sequence[int], smallest: int) -> tuple[int, int, int]:

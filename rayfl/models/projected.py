@@ -9,9 +9,8 @@ from typing import Any
 from pydantic import PositiveInt
 from torch import nn
 
-from rayfl.errors import ScenarioError
-from rayfl.models.building import build_module
 from rayfl.models.network import Network
+from rayfl.models.wrapping import put_head, wrapped
 
 
 def projected(
@@ -40,43 +39,13 @@ def projected(
         ScenarioError: The network is unknown, an option is wrong, or it declares no feature layer (it is no
             `Network`) or one that is not torch.nn.Linear.
     """
-    options = {"name": network} if isinstance(network, str) else dict(network)
-    name = options.pop("name", None)
-    if not isinstance(name, str):
-        raise ScenarioError('model.network: needs a name: "lenet5", or { name = "resnet8", width = 32 }')
-    known = {"num_classes": num_classes, "input_shape": input_shape}
-    module = build_module(name, options, known, "model.network")
-    if not isinstance(module, Network):
-        raise ScenarioError(
-            f"model.network: '{name}' made a {type(module).__name__}, which declares no feature layer to project; "
-            "make it a rayfl.models.Network"
-        )
-    module.check_declaration()
-    replaced = module.feature_layer
-    classifier = module.get_submodule(replaced)
-    if not isinstance(classifier, nn.Linear):
-        raise ScenarioError(
-            f"model.network: the feature layer '{replaced}' of '{name}' is {type(classifier).__name__}; a projection "
-            "head goes before a torch.nn.Linear only"
-        )
-    d = classifier.in_features
+    module, layer = wrapped(network, num_classes, input_shape)
+    d = layer.in_features
     head = OrderedDict(
         hidden=nn.Linear(d, hidden or d),
         relu=nn.ReLU(),
         projection=nn.Linear(hidden or d, width),
-        classifier=nn.Linear(width, classifier.out_features),
+        classifier=nn.Linear(width, layer.out_features),
     )
-    module.set_submodule(replaced, nn.Sequential(head))
-    layers = tuple(f"{replaced}.{layer}" for layer in ("hidden", "projection", "classifier"))
-    module.ordered_modules = _replace(module.ordered_modules, replaced, layers)
-    module.groupings = {
-        grouping: tuple(_replace(unit, replaced, layers) for unit in units)
-        for grouping, units in module.groupings.items()
-    }
-    module.feature_layer = layers[-1]
+    *_, module.feature_layer = put_head(module, nn.Sequential(head), ("hidden", "projection", "classifier"))
     return module
-
-
-def _replace(names: Sequence[str], replaced: str, by: Sequence[str]) -> tuple[str, ...]:
-    """Puts the names of the head in the place of the layer that it replaces."""
-    return tuple(new for name in names for new in (by if name == replaced else (name,)))

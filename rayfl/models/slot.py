@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
 if TYPE_CHECKING:
     import torch
 
@@ -48,6 +51,11 @@ class Slot:
     def end(self) -> int:
         """Where the next slot starts: offset plus size, rounded up to the alignment."""
         return self.offset + -(-self.size // ALIGNMENT) * ALIGNMENT
+
+    def array(self, vector: np.ndarray) -> np.ndarray:
+        """As `view`, of a numpy array."""
+        values = vector[self.offset : self.offset + self.size]
+        return as_strided(values, self.shape, [vector.itemsize * stride for stride in self.strides])
 
     def view(self, vector: torch.Tensor) -> torch.Tensor:
         """Returns the slot's values in PyTorch's shape, as a view into `vector` ([length of the flat vector])."""

@@ -1,8 +1,8 @@
-"""Names of tensors in messages. Loads no PyTorch."""
+"""Names of tensors: in messages, and of those that follow others. Loads no PyTorch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:
@@ -16,3 +16,11 @@ def taken_over(taken: Sequence[str], fresh: Sequence[str], not_used: Sequence[st
     others = {"fresh": fresh, "not used": not_used}
     said = [f"{len(names)} {what} ({listed(names)})" for what, names in others.items() if names]
     return ", ".join([f"{len(taken)} tensors taken", *said])
+
+
+def followed(name: str, copies: Mapping[str, str]) -> str | None:
+    """The name of the tensor that one of a copy follows (`Network.copies`); None for what belongs to no copy."""
+    for copy, original in copies.items():
+        if name.startswith(f"{copy}."):
+            return original + name.removeprefix(copy)
+    return None

@@ -11,7 +11,7 @@ import torch
 
 from rayfl.errors import DataError, ScenarioError
 from rayfl.models.network import Network
-from rayfl.models.tensor_names import listed, taken_over
+from rayfl.models.tensor_names import followed, listed, taken_over
 
 if TYPE_CHECKING:
     from rayfl.models.flat import FlatModel
@@ -54,7 +54,7 @@ def transfer(
     """Computes the target's vector with the values of a source; changes neither.
 
     Every name of either side must be in both, with the same shape, unless a rule covers it. Of a tensor that is tied
-    in the target, one of its names is enough.
+    in the target, one of its names is enough. What is not taken of a copy (`Network.copies`) equals its original.
 
     Args:
         source: A state dict: PyTorch's names and layout, floating-point tensors of any precision.
@@ -68,13 +68,19 @@ def transfer(
         ScenarioError: A pattern matches no name, the head is to be fresh and the target declares none, the rules
             cover some names of a tied tensor only, or they leave nothing to take.
     """
+    copies = target.module.copies if isinstance(target.module, Network) else {}
     covered = _covered([*target.names, *source], target, head, ignore)
+    covered |= {name for name in target.names if name not in source and followed(name, copies)}
     _check(source, target, covered, where)
     vector = target.vector.detach().to("cpu", copy=True)
     for slot in target.layout:
         for name in slot.names:
             if name in source and name not in covered:
                 slot.view(vector).copy_(source[name].detach())
+    slots = {name: slot for slot in target.layout for name in slot.names}
+    for name, slot in slots.items():
+        if name in covered and (original := followed(name, copies)):
+            slot.view(vector).copy_(slots[original].view(vector))
     taken = tuple(name for name in target.names if name not in covered)
     if not taken:
         raise ScenarioError(f"{where}: the rules leave nothing to take over; every name of the model is covered")

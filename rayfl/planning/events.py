@@ -120,6 +120,7 @@ class Evaluated:
             `client_test_accuracy_variance`.
         samples: Number of test samples that were scored.
         clients: Empty unless scores by client are asked for (`Evaluation.scores_by_client`).
+        remarks: What metrics have to say of scores that a reader should know of, such as a collapse.
     """
 
     phase: str
@@ -127,6 +128,7 @@ class Evaluated:
     scores: Mapping[str, float]
     samples: int
     clients: tuple[ClientScore, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

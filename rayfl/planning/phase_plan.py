@@ -1,4 +1,4 @@
-"""What every part of the engine derives from a phase: its algorithm, what is kept, what is evaluated."""
+"""What every part of the engine derives from a phase: its algorithm and task, what is kept, what is evaluated."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from rayfl.algorithms.diagnostics import Diagnostics
 from rayfl.algorithms.eval_model import EvaluatedModel
 from rayfl.algorithms.exchange import Asked
 from rayfl.algorithms.sampler import CohortSampler
-from rayfl.algorithms.state import Scope, merged
 from rayfl.algorithms.transforms import AnswerTransform
 from rayfl.config.cohort import BySampler
 from rayfl.config.local import Local, Train
-from rayfl.config.phase import Phase
+from rayfl.config.phase import CentralPhase, Phase
 from rayfl.config.privacy import Quantile
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
+from rayfl.local.state import VELOCITY, Scope, merged
 from rayfl.planning.client_mechanism import CLIP_NORM, ClientMechanism
+from rayfl.tasks.building import build_task
+from rayfl.tasks.task import Task
 
 PhaseNoise = float | np.ndarray | None
 """The noise multiplier of a phase's `local.dp`: one for all clients, or float64 [clients]; None without it."""
@@ -49,6 +51,7 @@ class PhasePlan:
         number: Its number, from 0.
         phase: As configured.
         algorithm: Its algorithm.
+        task: What it learns.
         transforms: What happens to answers before they are summed.
         first_round: The scenario's number of its first round.
         noise: The noise multiplier of its `local.dp`, once it is known.
@@ -58,6 +61,7 @@ class PhasePlan:
     number: int
     phase: Phase
     algorithm: Algorithm
+    task: Task
     transforms: tuple[AnswerTransform, ...]
     first_round: int
     noise: PhaseNoise = field(default=None, repr=False)
@@ -115,12 +119,19 @@ class PhasePlan:
             return merged(
                 [
                     (f"algorithm '{self.phase.algorithm.name}'", self.algorithm.client_state()),
+                    (f"task '{self.task.name}'", self.task.client_state()),
                     ("eval_model", self.evaluated.client_state()),
+                    ("keep_momentum", {VELOCITY: "phase"} if self.keeps_momentum else {}),
                     *transforms,
                 ]
             )
         except ScenarioError as error:
             raise ScenarioError(f"phases.{self.phase.name}: {error}") from None
+
+    @property
+    def keeps_momentum(self) -> bool:
+        """Whether a round of local training begins with the velocity of the round before."""
+        return isinstance(self.phase, CentralPhase) and self.phase.keep_momentum
 
     @cached_property
     def keeps_client_state(self) -> bool:
@@ -173,13 +184,13 @@ def plan_phases(scenario: Scenario, protection: Protection | None = None) -> lis
         protection: How samples and clients are protected; None as long as it is not known.
 
     Raises:
-        ScenarioError: As `build_algorithm`.
+        ScenarioError: As `build_algorithm` and `build_task`.
     """
     protection, plans, first = protection or Protection(), [], 1
     for number, phase in enumerate(scenario.phases):
         noise = protection.noise[number] if protection.noise else None
         hiding = protection.mechanisms[number] if protection.mechanisms else None
-        plan = PhasePlan(number, phase, build_algorithm(phase), tuple(build_transforms(phase)), first, noise, hiding)
-        plans.append(plan)
+        algorithm, task, transforms = build_algorithm(phase), build_task(scenario, phase), build_transforms(phase)
+        plans.append(PhasePlan(number, phase, algorithm, task, tuple(transforms), first, noise, hiding))
         first += phase.rounds
     return plans

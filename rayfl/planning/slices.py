@@ -10,7 +10,7 @@ import numpy as np
 
 from rayfl.config.execution import Evaluation
 from rayfl.data.dataset import Shards
-from rayfl.data.held_out import HeldOut
+from rayfl.data.held_out import BANK, HeldOut
 from rayfl.errors import ScenarioError
 from rayfl.planning.round_index import RoundIndex
 from rayfl.streams import stream
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Slice:
-    """A range of samples that nobody trains on.
+    """A range of samples that are scored: that nobody trains on, or of the bank that metrics compare these with.
 
     Attributes:
         start: Index of the first sample.
         stop: Index after the last one.
         client: The client that the samples belong to; -1 unless scores per client are wanted.
         personalized: Whether to score them after local training on this client's own training samples.
-        set: Name of the set of samples: `test`, `validation`, `client_test`, or a further test set's.
+        set: Name of the set of samples: `test`, `validation`, `client_test`, a further test set's, or `bank`.
     """
 
     start: int
@@ -79,8 +79,17 @@ def draw_test_samples(config: Evaluation, store: ShardStore, seed: int) -> Shard
     return replace(store, test=store.test.take(rows), test_shards=shards, test_drawn_from=total)
 
 
+def draw_bank(config: Evaluation, store: ShardStore, seed: int) -> ShardStore:
+    """Returns the store with the bank of training samples that metrics of features read (`evaluation.bank`)."""
+    if config.bank is None:
+        return store
+    total = len(store.train)
+    rows = np.sort(stream(seed, "bank").choice(total, min(config.bank, total), replace=False, shuffle=False))
+    return replace(store, bank=store.train.take(rows))
+
+
 def cut(config: Evaluation, store: ShardStore) -> list[Slice]:
-    """Cuts all samples of one evaluation into slices: the test samples, and whatever else is held out.
+    """Cuts all samples of one evaluation into slices: the test samples, what else is held out, and the bank.
 
     Args:
         config: The scenario's [evaluation].
@@ -94,8 +103,9 @@ def cut(config: Evaluation, store: ShardStore) -> list[Slice]:
             drawn than there are.
     """
     sets = {"test": HeldOut(store.test, store.test_shards), **store.held_out}
+    bank = _pieces(BANK, 0, len(store.bank), config.batch_size) if store.bank else []
     if not config.scores_by_client:
-        return [
+        return bank + [
             piece for name, held in sets.items() for piece in _pieces(name, 0, len(held.samples), config.batch_size)
         ]
     of_clients = _client_set(config, store)
@@ -107,7 +117,7 @@ def cut(config: Evaluation, store: ShardStore) -> list[Slice]:
             f"evaluation.clients: {config.clients} clients of {len(owners)} that have test samples; ask for fewer, or "
             "leave it out to evaluate on all"
         )
-    plain = [piece for name, held in sets.items() for piece in _by_client(name, held, config.batch_size)]
+    plain = bank + [piece for name, held in sets.items() for piece in _by_client(name, held, config.batch_size)]
     if not config.personalize:
         return plain
     bounds = [int(bound) for bound in shards.offsets]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ import numpy as np
 from rayfl.config.execution import Evaluation
 from rayfl.config.section import Named
 from rayfl.models.slot import Slot
-from rayfl.models.tensor_names import taken_over
+from rayfl.models.tensor_names import followed, taken_over
 from rayfl.planning.slices import Slice, cut
 
 if TYPE_CHECKING:
@@ -47,11 +47,13 @@ class InitialModel:
         vector: float32 [length of the model], parameters, then buffers.
         layout: Where each tensor lies in it.
         head: Name of the feature layer; empty where the network declares none.
+        copies: Its modules that follow others (`Network.copies`).
     """
 
     vector: np.ndarray
     layout: Sequence[Slot]
     head: str = ""
+    copies: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def num_params(self) -> int:
@@ -73,7 +75,7 @@ class InitialModel:
         return Handover(taken, tuple(name for name, source in own.items() if not source), left)
 
     def take(self, vector: np.ndarray, other: InitialModel, fresh_head: bool = False) -> np.ndarray:
-        """Takes over the weights of another model; see `handover`.
+        """Takes over the weights of another model; see `handover`. What it lacks of a copy equals its original.
 
         Args:
             vector: float32 [length of the other model], its values.
@@ -85,9 +87,16 @@ class InitialModel:
         """
         sources = {name: slot for slot in other.layout for name in slot.names}
         shapes, taken = _shapes(other), np.array(self.vector)
+        left = []
         for slot in self.layout:
             if source := self._source_of(slot, shapes, fresh_head):
-                _view(taken, slot)[...] = _view(vector, sources[source])
+                slot.array(taken)[...] = sources[source].array(vector)
+            else:
+                left.append(slot)
+        own = {name: slot for slot in self.layout for name in slot.names}
+        for slot in left:
+            if original := followed(slot.name, self.copies):
+                slot.array(taken)[...] = own[original].array(taken)
         return taken
 
     def _source_of(self, slot: Slot, shapes: Mapping[str, tuple[int, ...]], fresh_head: bool) -> str:
@@ -102,11 +111,6 @@ class InitialModel:
 
 def _shapes(model: InitialModel) -> dict[str, tuple[int, ...]]:
     return {name: tuple(slot.shape) for slot in model.layout for name in slot.names}
-
-
-def _view(vector: np.ndarray, slot: Slot) -> np.ndarray:
-    strides = [vector.itemsize * stride for stride in slot.strides]
-    return np.lib.stride_tricks.as_strided(vector[slot.offset : slot.offset + slot.size], slot.shape, strides)
 
 
 @dataclass(frozen=True)

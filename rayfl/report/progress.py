@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from bisect import bisect_left
 from collections import deque
@@ -126,13 +127,17 @@ class Progress:
                 self._round = event.round
                 self._pace.add(event)
                 if self._bar is None and self._clock() - self._line_at >= LINE_EVERY_S:
-                    self._print_line(event.round, f"training loss {event.train_loss:.4g}")
+                    loss = f"training loss {event.train_loss:.4g}" if event.steps else "without training"
+                    self._print_line(event.round, loss)
             case Evaluated():
                 headline = self._headlines[event.phase]
                 self._score = f"{headline.words} {headline.text(event.scores[headline.column])}"
                 if self._bar is None:
-                    loss = "" if headline.metric == "loss" else f", test loss {event.scores['test_loss']:.4g}"
-                    self._print_line(event.round, f"{self._score}{loss}")
+                    test_loss = math.nan if headline.metric == "loss" else event.scores["test_loss"]
+                    also = "" if math.isnan(test_loss) else f", test loss {test_loss:.4g}"
+                    self._print_line(event.round, f"{self._score}{also}")
+                for remark in event.remarks:
+                    self._console.print(Text(f"round {event.round}: {remark}", style="yellow"), soft_wrap=True)
             case Waiting():
                 self._warn(event)
             case BudgetSpent():

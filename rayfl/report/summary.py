@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -146,7 +147,10 @@ def _chosen_elsewhere(best: Evaluated | None, headline: Headline) -> dict[str, s
 
 
 def _other_scores(last: Evaluated | None, headline: Headline) -> dict[str, str]:
+    """The other scores; a loss that is no number is that of a task whose test samples have none."""
     scores = {} if last is None else last.scores
     return {
-        words_of(name): headline.column_text(name, value) for name, value in scores.items() if name != headline.column
+        words_of(name): headline.column_text(name, value)
+        for name, value in scores.items()
+        if name != headline.column and not (name.endswith("_loss") and math.isnan(value))
     }

@@ -40,7 +40,7 @@ def find_source(start: Start, model: FlatModel, folder: Path, prepare: Prepare, 
     """
     scenario = scenario_to_start_from(start)
     if scenario is None:
-        return _given(start)
+        return given(start)
     job, theirs = prepare(scenario)
     transfer(theirs.state_dict(), model, start.head, start.ignore, f"start.scenario '{start.scenario}'")
     return run_once(scenario, _digest(job, prepare), folder, lambda kept: run(scenario, kept))
@@ -60,7 +60,7 @@ def check_start(start: Start, model: FlatModel, prepare: Prepare) -> None:
     """
     scenario = scenario_to_start_from(start)
     if scenario is None:
-        source = _given(start)
+        source = given(start)
         taken = transfer(source.state, model, start.head, start.ignore, source.where)
         _check_constants(taken, model, source.where)
         return
@@ -100,7 +100,13 @@ def start_from(job: Job, model: FlatModel, source: Source) -> tuple[Job, Transfe
     return replace(job, workloads=workloads, origin=origin), taken
 
 
-def _given(start: Start) -> Source:
+def given(start: Start) -> Source:
+    """Reads the weights that a start names, which are no scenario's.
+
+    Raises:
+        ScenarioError: The name is not one of a library's.
+        DataError: They are missing, or something else.
+    """
     if start.file is not None:
         return from_file(Path(start.file))
     if start.run is not None:

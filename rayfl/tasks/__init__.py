@@ -49,5 +49,8 @@ tasks = Registry(
         "regression": "rayfl.tasks.regression:Regression",
         "segmentation": "rayfl.tasks.segmentation:Segmentation",
         "next_symbol": "rayfl.tasks.next_symbol:NextSymbol",
+        "simsiam": "rayfl.tasks.simsiam:SimSiam",
+        "orchestra": "rayfl.tasks.orchestra:Orchestra",
+        "moco": "rayfl.tasks.moco:MoCo",
     },
 )

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from pydantic import Field, PositiveFloat
 
 from rayfl.errors import DataError
-from rayfl.local.objective import Reduction
 from rayfl.tasks.task import Kind, Task, count_classes
+
+if TYPE_CHECKING:
+    import torch
+
+    from rayfl.local.objective import Reduction
 
 
 class Classification(Task):
@@ -54,6 +56,8 @@ class Classification(Task):
         return [[len(targets), num_outputs]]
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Reduction = "mean") -> torch.Tensor:
+        import torch.nn.functional as F
+
         weight = None if self.class_weights is None else _on_device(self.class_weights, outputs.device)
         return F.cross_entropy(outputs, targets, weight, reduction=reduction, label_smoothing=self.label_smoothing)
 
@@ -69,5 +73,7 @@ class Classification(Task):
 @lru_cache(maxsize=8)
 def _on_device(weights: tuple[float, ...], device: torch.device) -> torch.Tensor:
     """Copied once, since a copy to a GPU in every step would wait for it."""
+    import torch
+
     with torch.inference_mode(False):  # kept for training too, whoever asks first
         return torch.tensor(weights, device=device)

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 
 from rayfl.errors import DataError
-from rayfl.local.objective import Reduction
 from rayfl.tasks.task import Kind, Task
+
+if TYPE_CHECKING:
+    import torch
+
+    from rayfl.local.objective import Reduction
 
 
 class Multilabel(Task):
     """Binary cross-entropy of every label, from logits [n, labels]; labels [n, labels] are 0 or 1.
 
     A sample's loss is the mean over its labels.
+
+    Attributes:
+        weigh_labels: Whether a label that a sample has weighs J / m times as much as one that it has not, where m of
+            the J labels are its own, as in FPS's multi-label pre-training (Chen et al., ICLR 2023).
     """
 
     default_metrics: ClassVar[tuple[str, ...]] = ("macro_f1", "micro_f1")
     kind: ClassVar[Kind | None] = "multilabel"
 
     name: str = "multilabel"
+    weigh_labels: bool = False
 
     def num_outputs(self, labels: np.ndarray, num_classes: int | None) -> int:
-        if labels.ndim != 2 or not np.isin(labels, (0, 1)).all():
+        if labels.ndim != 2 or not _are_binary(labels):
             raise DataError(
                 f"task 'multilabel' needs labels [n, labels] of zeros and ones; the data has {labels.dtype} labels of "
                 f"shape {list(labels.shape)}"
@@ -36,10 +43,23 @@ class Multilabel(Task):
         return [[len(targets), num_outputs]]
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Reduction = "mean") -> torch.Tensor:
+        import torch.nn.functional as F
+
+        weight = None
+        if self.weigh_labels:
+            weight = targets.shape[1] / targets.sum(dim=1, keepdim=True, dtype=outputs.dtype).clamp_min(1)
         if reduction == "mean":
-            return F.binary_cross_entropy_with_logits(outputs, targets.float())
-        losses = F.binary_cross_entropy_with_logits(outputs, targets.float(), reduction="none").mean(dim=1)
+            return F.binary_cross_entropy_with_logits(outputs, targets.float(), pos_weight=weight)
+        losses = F.binary_cross_entropy_with_logits(outputs, targets.float(), reduction="none", pos_weight=weight)
+        losses = losses.mean(dim=1)
         return losses.sum() if reduction == "sum" else losses
 
     def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
         return outputs.sigmoid()
+
+
+def _are_binary(labels: np.ndarray) -> bool:
+    """Whether all are 0 or 1; of integers without a copy, for there may be many."""
+    if labels.dtype.kind in "bui":
+        return not labels.size or bool(labels.min() >= 0 and labels.max() <= 1)
+    return bool(np.isin(labels, (0, 1)).all())

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 
 from rayfl.errors import DataError
-from rayfl.local.objective import Reduction
 from rayfl.tasks.task import Kind, Task, count_classes
+
+if TYPE_CHECKING:
+    import torch
+
+    from rayfl.local.objective import Reduction
 
 
 class NextSymbol(Task):
@@ -40,6 +42,8 @@ class NextSymbol(Task):
         return [[*targets.shape, num_outputs]]
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Reduction = "mean") -> torch.Tensor:
+        import torch.nn.functional as F
+
         by_class = outputs.movedim(-1, 1)
         if reduction == "none":
             symbols = F.cross_entropy(by_class, targets, ignore_index=self.ignore, reduction="none")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from pydantic import PositiveFloat, model_validator
 
 from rayfl.config.section import check_idle
 from rayfl.errors import DataError
-from rayfl.local.objective import Reduction
 from rayfl.tasks.task import Task
+
+if TYPE_CHECKING:
+    import torch
+
+    from rayfl.local.objective import Reduction
 
 
 class Regression(Task):
@@ -52,6 +54,8 @@ class Regression(Task):
         return losses.sum() if reduction == "sum" else losses.mean()
 
     def _distances(self, values: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        import torch.nn.functional as F
+
         targets = targets.reshape(values.shape)
         if self.distance == "huber":
             return F.huber_loss(values, targets, reduction="none", delta=self.delta)

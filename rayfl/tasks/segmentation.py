@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 
 from rayfl.errors import DataError
-from rayfl.local.objective import Reduction
 from rayfl.tasks.task import Kind, Task, count_classes
+
+if TYPE_CHECKING:
+    import torch
+
+    from rayfl.local.objective import Reduction
 
 
 class Segmentation(Task):
@@ -39,6 +41,8 @@ class Segmentation(Task):
         return [[len(targets), num_outputs, *targets.shape[1:]]]
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Reduction = "mean") -> torch.Tensor:
+        import torch.nn.functional as F
+
         if reduction == "none":
             pixels = F.cross_entropy(outputs, targets, ignore_index=self.ignore, reduction="none")
             return pixels.flatten(1).sum(dim=1)

@@ -1,4 +1,7 @@
-"""What every task is: the loss of a batch, what labels and outputs look like, and the metrics that are reported."""
+"""What every task is: the loss of a batch, what labels and outputs look like, and the metrics that are reported.
+
+The module and those of rayfl's tasks load PyTorch only where they compute, so that the server may build a task.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,21 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
-import torch
 
 from rayfl.component import Component
 from rayfl.config.section import Named
 from rayfl.errors import DataError
-from rayfl.local.objective import Reduction, nonzero
+from rayfl.local.objective import nonzero
 
 if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from rayfl.config.local import Local
+    from rayfl.local.context import ClientContext
     from rayfl.local.evaluation_batch import EvaluationBatch
+    from rayfl.local.objective import Reduction
+    from rayfl.local.state import Declaration
     from rayfl.local.training_batch import TrainingBatch
 
 Kind = Literal["multiclass", "multilabel"]
@@ -34,6 +43,7 @@ class Task(Component, ABC):
             they are augmented as the first views of training batches, and the same in every evaluation.
         reads_features: Whether the objective reads `TrainingBatch.features`, or `evaluated` those of its batch, so that
             the network must declare them.
+        has_loss: Whether test samples have a loss (`loss`); where they have none, metrics alone score them.
         per_sample: Whether the loss of a batch is made of losses of single samples, which q-FFL and DP-SGD need.
     """
 
@@ -43,6 +53,7 @@ class Task(Component, ABC):
     views: ClassVar[int] = 1
     evaluation_views: ClassVar[int] = 0
     reads_features: ClassVar[bool] = False
+    has_loss: ClassVar[bool] = True
     per_sample: ClassVar[bool] = True
 
     @abstractmethod
@@ -59,7 +70,25 @@ class Task(Component, ABC):
 
     @abstractmethod
     def output_shapes(self, targets: torch.Tensor, num_outputs: int) -> list[list[int]]:
-        """The shapes that the network's outputs may have for a batch of targets."""
+        """The shapes that the network's outputs may have for a batch of targets; -1 is any length."""
+
+    def check_network(self, network: nn.Module) -> None:
+        """Called before the network is tried, by tasks that need modules of a certain kind.
+
+        Raises:
+            ScenarioError: It has none; says which network has.
+        """
+
+    def check_local(self, local: Local, sizes: np.ndarray) -> None:
+        """Called with how a phase trains.
+
+        Args:
+            local: Its local training.
+            sizes: [clients] int64, the samples that each trains on; of the pool in central training.
+
+        Raises:
+            ScenarioError: The task cannot be trained so.
+        """
 
     @abstractmethod
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Reduction = "mean") -> torch.Tensor:
@@ -80,8 +109,15 @@ class Task(Component, ABC):
         return nonzero(self.total(targets))
 
     def objective(self, batch: TrainingBatch) -> torch.Tensor:
-        """What a training step minimises, a scalar: the mean loss, unless the task needs more of the batch."""
+        """What a training step minimises, a scalar: the mean loss, unless the task needs more of the batch.
+
+        Called once for every training batch, in order: what is kept in `client_state`, and modules that follow others
+        (`Network.copies`), may be updated here, under `torch.no_grad()`.
+        """
         return self.loss(batch.outputs, batch.y)
+
+    def after_step(self, module: nn.Module, client: ClientContext) -> None:
+        """Called after every training step, without gradients; modules that follow others may be updated here."""
 
     def evaluated(self, batch: EvaluationBatch) -> torch.Tensor:
         """[n, ...] what `loss` and metrics are given as outputs where a model is evaluated: the network's, by default.
@@ -89,6 +125,10 @@ class Task(Component, ABC):
         Called in evaluation mode, without gradients.
         """
         return batch.outputs
+
+    def client_state(self) -> Declaration:
+        """What a client keeps for its objective from exchange to exchange, such as a queue, by name, with its scope."""
+        return {}
 
     def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
         """Outputs as torchmetrics expects them: probabilities, or values."""

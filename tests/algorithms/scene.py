@@ -113,6 +113,10 @@ RATE = Setting(local={"lr": 0.3, "lr_decay": 0.9})
 """For clients that do not train: the rate of `PLAIN`, which is all that they heed."""
 
 
+OF_ANY_SCENE = [name for name in algorithms if name not in ("fedbn", "orchestra")]
+"""Algorithms that train any network on any task; the others need batch norm, or a task of their own."""
+
+
 def heeded(algorithm: str | Mapping[str, Any], local: Mapping[str, Any]) -> dict[str, Any]:
     """What of `local` an algorithm heeds, which refuses the rest."""
     named = dict(algorithm) if isinstance(algorithm, Mapping) else {"name": algorithm}

@@ -22,8 +22,14 @@ LOCAL = {"epochs": 2, "batch_size": "full", "lr": 0.2, "momentum": 0.5}
 ROBUST: list[Any] = ["median", {"name": "trimmed_mean", "share": 0.2}, "krum", "geometric_median"]
 WITHOUT_BATCH_NORM = ("fedmeta", "perfedavg")
 """Algorithms that refuse it."""
+OF_A_TASK = ("orchestra",)
+"""See test_tasks_on_ray."""
 PHASES: list[dict[str, Any]] = [
-    *({"algorithm": name, "local": heeded(name, LOCAL)} for name in algorithms if name not in WITHOUT_BATCH_NORM),
+    *(
+        {"algorithm": name, "local": heeded(name, LOCAL)}
+        for name in algorithms
+        if name not in WITHOUT_BATCH_NORM + OF_A_TASK
+    ),
     *({"algorithm": {"name": "scaffold", "aggregation": chosen}} for chosen in ROBUST),
     {"algorithm": {"name": "coprefl", "queries": "server"}, "server_training": {"steps": 2, "lr": 0.1}},
     {"cohort": {"sampler": "power_of_choice", "clients": 3, "candidates": 8}},

@@ -73,3 +73,38 @@ def test_self_supervision_followed_by_supervision_has_the_same_bits_on_ray(tmp_p
     rows = [result.metrics.drop_columns(["seconds"]).to_pylist() for result in (inline, on_ray)]
     assert rows[0] == rows[1]
     assert [row["test_guessed"] is None for row in rows[0]] == [False] * 3 + [True] * 2
+
+
+FRACTALS = {"codes": 30, "pairs": 48, "test_images": 8, "size": 16, "points": 100, "form": "cached"}
+WITHOUT_LABELS: dict[str, dict[str, Any]] = {
+    "simsiam": {"model": {"name": "siamese", "width": 8, "predictor": 4}, "task": "simsiam"},
+    "moco": {"model": {"name": "momentum_contrast", "width": 8}, "task": {"name": "moco", "queue": 16}},
+    "orchestra": {
+        "model": {"name": "orchestra", "width": 8, "clusters": 4},
+        "task": {"name": "orchestra", "memory": 8},
+        "algorithm": {"name": "orchestra", "local_clusters": 3},
+    },
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_LABELS)
+def test_self_supervision_on_fractals_has_the_same_bits_on_ray(name: str, tmp_path: Path) -> None:
+    tables = WITHOUT_LABELS[name]
+    local = {**LOCAL, "batch_size": 4, "epochs": 1, "drop_last": True}
+    scenario = {
+        "name": name,
+        "data": {"name": "fractals", "clients": 4, "augment": ["flip"], "options": FRACTALS},
+        "model": tables["model"] | {"network": "tests.views_scene:Encoder"},
+        "task": tables["task"],
+        "phases": [
+            {"name": "p", "rounds": 2, "cohort": 4, "algorithm": tables.get("algorithm", "fedavg"), "local": local}
+        ],
+        "evaluation": {"every": 1},
+        "resources": {"hosts": 2},
+    }
+    quietly: dict[str, Any] = {"out": tmp_path, "console": Console(quiet=True)}
+    inline, on_ray = (rayfl.run(scenario, backend=backend, **quietly) for backend in ("inline", "ray"))
+    assert all(torch.equal(inline.state_dict[key], on_ray.state_dict[key]) for key in inline.state_dict)
+    rows = [result.metrics.drop_columns(["seconds"]).to_pylist() for result in (inline, on_ray)]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) >= 2

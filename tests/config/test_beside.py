@@ -15,7 +15,7 @@ from rayfl.start.chain import starts_of
 
 TINY: dict[str, Any] = {
     "data": {"name": "npz_file", "clients": 2},
-    "model": "mlp",
+    "model": {"name": "mlp"},
     "phases": [{"name": "p", "rounds": 1, "cohort": 1}],
 }
 PATHS = {
@@ -23,7 +23,10 @@ PATHS = {
     "start.run": "runs/x",
     "start.scenario": "first.toml",
     "data.options.path": "../mine.npz",
+    "data.options.test_path": "../test.txt",
     "data.options.root": "files",
+    "data.options.tokenizer": "distilbert",
+    "model.folder": "distilbert",
 }
 
 
@@ -84,7 +87,7 @@ def test_a_path_in_an_override_or_a_table_is_relative_to_the_working_directory(k
     assert at(load_scenario(path, [f"{key}={PATHS[key]}"]), key) == expected
     assert at(load_scenario(path, {key: PATHS[key]}), key) == expected
     table = {**TINY, **nested(key, PATHS[key])}
-    table["data"] = {**TINY["data"], **table["data"]}
+    table |= {section: {**TINY[section], **table[section]} for section in ("data", "model")}
     assert at(load_scenario(table), key) == expected
 
 

@@ -110,7 +110,7 @@ def test_an_unknown_key_offers_the_nearest(path: str, nearest: str) -> None:
 
 def test_an_unknown_key_without_a_near_one_lists_what_there_is() -> None:
     assert (
-        "evaluation.zzz: unknown key; known: batch_size, client_model, clients, every, headline, metrics"
+        "evaluation.zzz: unknown key; known: bank, batch_size, client_model, clients, every, headline, metrics"
         in message_for("evaluation.zzz", 1)
     )
 

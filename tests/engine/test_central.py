@@ -13,15 +13,17 @@ from torch.nn.functional import cross_entropy
 
 import rayfl
 from rayfl.centralised import centralised
+from rayfl.config.phase import CentralPhase
 from rayfl.config.scenario import Scenario
 from rayfl.engine.job import Job
+from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import ClientError, ScenarioError
 from rayfl.models.flat import FlatModel
 from rayfl.planning.events import RoundDone
 from rayfl.preparation import prepare
 from rayfl.streams import client_stream
 from tests.algorithms.scene import CLASSES, TanhNet
-from tests.engine.scenes import run_on_hosts
+from tests.engine.scenes import cast, run_on_hosts
 
 LOCAL: dict[str, Any] = {"batch_size": 16, "lr": 0.2, "momentum": 0.5, "weight_decay": 0.01}
 CENTRAL: dict[str, Any] = {"name": "central", "schedule": "central", "rounds": 3, "local": LOCAL}
@@ -34,8 +36,9 @@ def made(phases: list[dict[str, Any]], **changes: Any) -> tuple[Job, FlatModel]:
     return prepare(Scenario.from_tables(tables | {"model": model} | changes), Path("no-data-here"))
 
 
-def test_three_passes_over_the_pool_are_those_of_plain_pytorch() -> None:
-    job, model = made([CENTRAL])
+@pytest.mark.parametrize("keep", [False, True])
+def test_three_passes_over_the_pool_are_those_of_plain_pytorch(keep: bool) -> None:
+    job, model = made([CENTRAL | {"keep_momentum": keep}])
     network = TanhNet(CLASSES)
     network.load_state_dict(model.state_dict())
     network.double()
@@ -43,7 +46,8 @@ def test_three_passes_over_the_pool_are_those_of_plain_pytorch() -> None:
     store = job.result.store
     x, y = torch.from_numpy(np.asarray(store.train.x)).double(), torch.from_numpy(store.train.y)
     for round in (1, 2, 3):
-        optimizer.state.clear()  # fresh in every round, as in every client update
+        if not keep:
+            optimizer.state.clear()  # fresh in every round, as in every client update
         order = client_stream(5, "order", 0, round, store.num_clients, 0, 0).permutation(len(y))
         for start in range(0, len(y), 16):
             rows = order[start : start + 16]
@@ -150,3 +154,28 @@ def test_the_counterpart_keeps_what_is_trained_and_how_far_the_rate_falls() -> N
     assert phase.local.lr_decay**phase.rounds == pytest.approx(0.5**4)
     assert phase.local.lr_drops == (1,)
     assert "phase" not in counterpart.callbacks[0].options
+
+
+def test_kept_momentum_survives_a_snapshot_and_the_counterpart_may_keep_it_too() -> None:
+    job, _ = made([CENTRAL | {"keep_momentum": True}])
+    whole, _ = run_on_hosts(job, 1)
+    scheduler, _ = cast(job, 2)
+    next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == 2)
+    store = MemoryStore()
+    snapshot = scheduler.snapshot(store)
+    scheduler, server = cast(job, 1)
+    scheduler.restore(snapshot, store)
+    list(scheduler.run())
+    assert np.array_equal(server.committed()[1], whole)
+    federated, _ = made([FEDERATED | {"local": LOCAL}])
+    (phase,) = centralised(federated.scenario, federated.populations[0].sizes, True).phases
+    assert isinstance(phase, CentralPhase)
+    assert phase.keep_momentum
+
+
+def test_there_must_be_momentum_to_keep() -> None:
+    with pytest.raises(ScenarioError, match="keep_momentum: there is none to keep without"):
+        made([CENTRAL | {"keep_momentum": True, "local": {"lr": 0.1}}])
+    federated, _ = made([FEDERATED])
+    with pytest.raises(ScenarioError, match="--keep-momentum: phase 'federated' has none to keep; give it"):
+        centralised(federated.scenario, federated.populations[0].sizes, True)

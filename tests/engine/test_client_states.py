@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rayfl.algorithms.state import Scope
 from rayfl.engine.client_states import ClientStates
 from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import RayflError
+from rayfl.local.state import Scope
 from rayfl.planning.round_index import RoundIndex
 
 CPU = torch.device("cpu")

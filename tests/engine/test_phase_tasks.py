@@ -235,9 +235,9 @@ def test_clients_are_hidden_in_phases_of_different_networks() -> None:
 def test_workloads_share_what_of_a_gpus_memory_may_hold_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[int] = []
 
-    def recorded(store: ShardStore, device: torch.device, cache_bytes: int) -> BatchSource:
+    def recorded(store: ShardStore, device: torch.device, cache_bytes: int, ignored: int | None) -> BatchSource:
         given.append(cache_bytes)
-        return BatchSource(store, device, cache_bytes)
+        return BatchSource(store, device, cache_bytes, ignored)
 
     job, _ = made([PRETRAIN, FINETUNE, {**FINETUNE, "name": "longer"}])
     monkeypatch.setattr("rayfl.engine.resident.BatchSource", recorded)

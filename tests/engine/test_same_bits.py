@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from rayfl.algorithms import algorithms
 from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.exchange import Answer, Exchange
 from rayfl.algorithms.local_training import LocalTrainingAlgorithm
 from rayfl.algorithms.server_state import RoundContext, ServerState
-from rayfl.algorithms.state import Declaration
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate
+from rayfl.local.state import Declaration
 from rayfl.planning.events import Evaluated, RoundDone
-from tests.algorithms.scene import heeded
+from tests.algorithms.scene import OF_ANY_SCENE, heeded
 from tests.engine.scenes import FEDERATED, PRETRAIN, prepared, run_on_hosts, tables, without_clock
 
 PEOPLE: dict[str, Any] = {
@@ -27,7 +26,7 @@ PEOPLE: dict[str, Any] = {
 """Twelve clients and a network that is quickly trained."""
 
 VARIANTS: list[dict[str, Any]] = [
-    *({"algorithm": name} for name in algorithms if name != "fedbn"),  # which needs batch norm
+    *({"algorithm": name} for name in OF_ANY_SCENE),
     {"algorithm": {"name": "scaffold", "aggregation": "geometric_median"}},
     {"algorithm": {"name": "scaffold", "option": "I", "correction": "step", "weighting": "samples"}},
     {"algorithm": {"name": "moon", "first": "initial"}},

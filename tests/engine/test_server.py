@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from rayfl.algorithms.algorithm import Algorithm, Round
 from rayfl.algorithms.exchange import Answer, Exchange
 from rayfl.algorithms.server_state import RoundContext, ServerState
+from rayfl.engine.initial_model import flat_model
+from rayfl.engine.job import Job
 from rayfl.errors import RayflError
 from rayfl.local.context import ClientContext
 from tests.engine.scenes import FEDERATED, prepared, run_on_hosts
@@ -29,3 +32,42 @@ def test_a_round_with_another_number_of_exchanges_than_it_said_is_refused(really
     job = prepared(phases=[FEDERATED | {"algorithm": {"name": f"{__name__}:Asking", "really": really}}])
     with pytest.raises(RayflError, match=rf"Asking: a round must yield 1 exchanges \(its `exchanges`\), .*{said}"):
         run_on_hosts(job, 2)
+
+
+class Writing(Asking):
+    """Writes the number of the round into a bias, by the tensor's name."""
+
+    really: int = 1
+    tensor: str = "read_out.bias"
+
+    def round(self, server: ServerState, context: RoundContext) -> Round:
+        yield from super().round(server, context)
+        server.tensor(self.tensor)[...] += context.round
+
+
+def writing(**options: str) -> Job:
+    phase = {"cohort": 2, "algorithm": {"name": f"{__name__}:Writing"} | options}
+    return prepared(
+        data={"name": "tests.algorithms.scene:people"},
+        model={"name": "tests.algorithms.scene:TanhNet"},
+        phases=[phase | {"name": "one", "rounds": 2}, phase | {"name": "two", "rounds": 1, "model": TWICE}],
+    )
+
+
+TWICE = {"name": "tests.algorithms.scene:TanhNet", "dropout": 0.5}
+
+
+def test_servers_find_tensors_by_name_in_every_phase() -> None:
+    job = writing()
+    vector, _ = run_on_hosts(job, 2)
+    before, after = (
+        flat_model(job.scenario, job.result).state_dict(torch.from_numpy(np.array(one)))
+        for one in (job.result.initial.vector, vector)
+    )
+    assert torch.allclose(after["read_out.bias"], before["read_out.bias"] + 6)
+    assert torch.equal(after["read_out.weight"], before["read_out.weight"])
+
+
+def test_a_tensor_that_is_not_there_is_named() -> None:
+    with pytest.raises(RayflError, match=r"the model has no tensor 'fc.bias'; it has 'first.bias', .* and 1 more"):
+        run_on_hosts(writing(tensor="fc.bias"), 1)

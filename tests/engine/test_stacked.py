@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from rayfl.config.local import Local
-from rayfl.data.batches import Batch, BatchSource
+from rayfl.data.batches import BatchSource
 from rayfl.engine.client_updates import ClientUpdates
 from rayfl.engine.executors.client_samples import ClientSamples
 from rayfl.engine.executors.executor import Executor, Requested
@@ -169,7 +169,8 @@ class Other(torch.nn.Module):
 
     def __init__(self, num_classes: int, kind: str) -> None:
         super().__init__()
-        layers = {"batch_norm": torch.nn.BatchNorm1d(4), "dropout": torch.nn.Dropout(), "recurrent": torch.nn.GRU(4, 4)}
+        norm = torch.nn.Sequential(torch.nn.Unflatten(1, (2, 2)), torch.nn.BatchNorm1d(2), torch.nn.Flatten())
+        layers = {"batch_norm": norm, "dropout": torch.nn.Dropout(), "recurrent": torch.nn.GRU(4, 4)}
         self.one, self.last = layers[kind], torch.nn.Linear(4, num_classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -181,9 +182,9 @@ class Other(torch.nn.Module):
 class InDouble(BatchSource):
     """Batches in float64."""
 
-    def training_batches(self, *args: Any, **kwargs: Any) -> Iterator[Batch]:
-        for x, y in super().training_batches(*args, **kwargs):
-            yield x.double(), y
+    def training_views(self, *args: Any, **kwargs: Any) -> Iterator[tuple[list[Any], torch.Tensor]]:
+        for views, y in super().training_views(*args, **kwargs):
+            yield [x.double() for x in views if isinstance(x, torch.Tensor)], y
 
 
 def rounds_in_double(

@@ -12,9 +12,9 @@ from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.exchange import Answer, Exchange
 from rayfl.algorithms.local_training import LocalTrainingAlgorithm
 from rayfl.algorithms.server_state import RoundContext, ServerState
-from rayfl.algorithms.state import Declaration
 from rayfl.errors import ClientError, RayflError, ScenarioError
 from rayfl.local.context import ClientContext
+from rayfl.local.state import Declaration
 from tests.engine.scenes import prepared, run_on_hosts
 
 SCOPES: Declaration = {"in_round": "round", "in_phase": "phase", "in_run": "run"}
@@ -120,8 +120,8 @@ def test_undeclared_state_is_refused_by_name() -> None:
         run_on_hosts(prepared(phases=[phase("p", f"{__name__}:UndeclaredOnClients")], **PEOPLE), 1)
     assert on_client.value.client == 0
     assert (
-        "client state 'in_phase' is not declared; return it, with its scope, from the algorithm's client_state() "
-        "(declared: in_round, in_run)" in str(on_client.value)
+        "client state 'in_phase' is not declared; return it, with its scope, from client_state() of the "
+        "algorithm or the task (declared: in_round, in_run)" in str(on_client.value)
     )
     with pytest.raises(
         RayflError,

@@ -10,14 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from rayfl.algorithms import algorithms
 from rayfl.config.scenario import Scenario
 from rayfl.data.dataset import Dataset, Provenance, Samples
 from rayfl.errors import RayflError
 from rayfl.models.network import Network
 from rayfl.planning.events import Evaluated
 from rayfl.preparation import prepare
-from tests.algorithms.scene import heeded
+from tests.algorithms.scene import OF_ANY_SCENE, heeded
 from tests.engine.scenes import run_on_hosts
 
 HERE = __name__
@@ -145,7 +144,7 @@ def test_a_task_is_learned_and_scored_alike_on_any_number_of_hosts(name: str, ph
     assert last["test_loss"] < 0.95 * first["test_loss"]
 
 
-@pytest.mark.parametrize("algorithm", [name for name in algorithms if name != "fedbn"])
+@pytest.mark.parametrize("algorithm", OF_ANY_SCENE)
 def test_every_algorithm_trains_what_is_no_classification(algorithm: str) -> None:
     local = heeded(algorithm, {"epochs": 2, "batch_size": 8, "lr": 0.05})
     for name in ("vectors", "tags"):

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from rayfl.algorithms import algorithms
 from rayfl.planning.events import RoundDone, Traffic
-from tests.algorithms.scene import heeded
+from tests.algorithms.scene import OF_ANY_SCENE, heeded
 from tests.engine.scenes import FEDERATED, PRETRAIN, prepared, run_on_hosts
 
 LOCAL: dict[str, Any] = {"epochs": 2, "batch_size": 16, "momentum": 0.5}
@@ -54,7 +53,7 @@ def test_fedavg_moves_two_models_per_client_update() -> None:
     assert moved == both_ways(2 * 5 * 3, NUM_PARAMS)
 
 
-@pytest.mark.parametrize("name", [name for name in algorithms if name != "fedbn"])
+@pytest.mark.parametrize("name", OF_ANY_SCENE)
 def test_a_client_update_moves_two_models_and_with_scaffold_and_coprefl_four(name: str) -> None:
     local = {"local": heeded(name, LOCAL)}
     moved = total([FEDERATED | local | {"rounds": 3, "cohort": 5, "algorithm": name}], **PEOPLE)

@@ -20,7 +20,7 @@ LOCAL: dict[str, Any] = {
 RELAY: dict[str, Any] = {
     "name": "cyclic", "schedule": "relay", "rounds": 3, "cohort": 4, "local": {"steps": 3, "batch_size": 8},
 }  # fmt: skip
-ELSEWHERE = ("ditto", "fedbn", "fedmeta", "perfedavg")
+ELSEWHERE = ("ditto", "fedbn", "fedmeta", "orchestra", "perfedavg")
 """Algorithms with scenarios of their own below."""
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -74,6 +74,7 @@ def golden_scenarios() -> dict[str, dict[str, Any]]:
     personal = {"every": 2, "per_client": True, "client_model": "personal"}
     tables["ditto"] = PEOPLE | {"phases": _phases({"algorithm": "ditto"}), "evaluation": personal}
     tables |= _networks()
+    tables |= _self_supervised()
     return tables
 
 
@@ -141,4 +142,32 @@ def _networks() -> dict[str, dict[str, Any]]:
                 },
             ]
         },
+    }
+
+
+def _self_supervised() -> dict[str, dict[str, Any]]:
+    """Views, targets, queues and clusters; kept momentum and rates of single modules."""
+    views = [{"augment": ["flip"]}, {"augment": [{"name": "crop", "padding": 2}]}, {"augment": ["flip"]}]
+    local = {"epochs": 1, "batch_size": 8, "lr": 0.002, "momentum": 0.5, "drop_last": True}
+    phase = {"name": "pre", "rounds": 3, "cohort": 4, "local": local}
+    central = {"name": "central", "schedule": "central", "rounds": 2, "keep_momentum": True}
+    apart = local | {"module_lr": {"fc3.predictor": 0.001}}
+
+    def tables(name: str, phases: list[dict[str, Any]], compared: int = 2, **options: Any) -> dict[str, Any]:
+        model = {"moco": "momentum_contrast", "simsiam": "siamese"}.get(name, name)
+        task = {"name": name} | options
+        return {
+            "seed": 7,
+            "data": {"name": "handwriting", "clients": 8, "views": views[:compared]},
+            "model": {"name": model, "network": "lenet5", "width": 16},
+            "task": task,
+            "phases": phases,
+            "evaluation": {"every": 2, "metrics": ["spread", "knn"], "bank": 100},
+        }
+
+    clustering = {"name": "orchestra", "local_clusters": 6, "stateful": True}
+    return {
+        "simsiam": tables("simsiam", [phase | {"local": apart}, central | {"local": apart}]),
+        "moco": tables("moco", [phase, central | {"local": local}], queue=64),
+        "orchestra": tables("orchestra", [phase | {"algorithm": clustering}], compared=3, memory=16),
     }

@@ -30,7 +30,7 @@ class Bench:
     """
 
     def __init__(self, *executors: Callable[..., Executor], **changes: Any) -> None:
-        job, self.model = prepared("fedavg", PLAIN, **changes)
+        job, self.model = prepared("fedavg", PLAIN.with_local(batch_size="full"), **changes)
         self.initial = self.model.vector.clone()
         self.source = BatchSource(job.result.store, torch.device("cpu"))
         self.task = job.result.task

@@ -85,6 +85,8 @@ PUBLISHED = [
     ("resnet34", 100, (32, 32, 3), {"stem": "cifar"}, 21_328_292),
     ("resnet34", 200, (32, 32, 3), {"stem": "cifar"}, 21_379_592),
     ("resnet34", 1000, (32, 32, 3), {"stem": "cifar"}, 21_789_992),
+    ("mobilenet_v2", 1000, (224, 224, 3), {}, 3_504_872),
+    ("deeplab_v3_plus", 19, (768, 768, 3), {}, 5_225_203),
     ("char_lstm", 80, (80,), {}, 819_920),
     ("char_lstm", 80, (80,), {"biases": 1}, 817_872),
     ("char_lstm", 80, (80,), {"layers": 1}, 293_584),
@@ -177,12 +179,18 @@ SMALL: dict[str, tuple[int, tuple[int, ...], dict[str, Any]]] = {
     "resnet34": (10, (32, 32, 3), {}),
     "char_lstm": (80, (80,), {"hidden": 16}),
     "projected": (10, (32, 32, 3), {"network": "lenet5"}),
+    "mobilenet_v2": (5, (64, 64, 3), {}),
+    "deeplab_v3_plus": (5, (48, 64, 3), {}),
+    "siamese": (5, (32, 32, 3), {"network": "lenet5", "width": 16, "predictor": 8}),
 }
-"""Every registered network, with its number of classes, the shape of its inputs and its options."""
+"""Registered networks, with their number of classes, the shape of their inputs and their options."""
+
+OF_OTHER_INPUTS_OR_WITH_COPIES = ("distilbert", "momentum_contrast", "orchestra")
+"""The other ones, at whose layers tests of their own look."""
 
 
 def test_no_registered_network_is_missing_here() -> None:
-    assert sorted(SMALL) == sorted(models)
+    assert sorted([*SMALL, *OF_OTHER_INPUTS_OR_WITH_COPIES]) == sorted(models)
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -11,18 +11,17 @@ import pytest
 import torch
 from torch import nn
 
-from rayfl.algorithms import algorithms
 from rayfl.engine.exact_sum import ExactSum, combine
 from rayfl.engine.inline import inline_session
 from rayfl.engine.job import Job
 from rayfl.errors import ClientError
-from tests.algorithms.scene import EVERYTHING, PLAIN, Setting, heeded
+from tests.algorithms.scene import EVERYTHING, OF_ANY_SCENE, PLAIN, Setting, heeded
 from tests.algorithms.scene import prepared as prepared_people
 from tests.engine.scenes import prepared, run_on_hosts, without_clock
 from tests.pretend_cuda.device import PretendCuda, pretend_cuda
 
 EVERY = [
-    *({"name": name} for name in algorithms if name != "fedbn"),  # which needs batch norm
+    *({"name": name} for name in OF_ANY_SCENE),
     {"name": "fedavg", "weighting": "uniform", "aggregation": "median"},
     {"name": "scaffold", "option": "I"},
     {"name": "scaffold", "correction": "step"},

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+import math
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -55,6 +57,20 @@ def test_a_log_without_evaluations_has_a_line_every_ten_seconds() -> None:
     starts = [line.split(":")[0] for line in file.getvalue().splitlines()]
     assert starts == [f"federated {round}/100 (round {round} of 100)" for round in (10, 20, 30)]
     assert "training loss 2.5, 10 client updates/s, 1 min 30 s left" in file.getvalue()
+
+
+def test_a_remark_on_a_score_and_a_missing_loss() -> None:
+    console, file = log()
+    with Progress(PHASES, console, HEADLINES, Clock()) as progress:
+        progress.add(done("cyclic", 2, 4.0))
+        scored = replace(
+            evaluated("cyclic", 2, math.nan, 0.5, 100), remarks=("spread 0.01: the outputs have collapsed",)
+        )
+        progress.add(scored)
+    line, remark = file.getvalue().splitlines()
+    assert line.startswith("cyclic 2/2 (round 2 of 100): test accuracy 50.00 %, ")
+    assert "loss" not in line
+    assert remark == "round 2: spread 0.01: the outputs have collapsed"
 
 
 def test_pace_is_that_of_the_present_phase() -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from tools.bench import algorithms, clients, parallel, privacy, relay, start, update
+from tools.bench import algorithms, clients, fractals, parallel, privacy, relay, start, update
 from tools.bench.conditions import conditions, pin_to_cores, runnable_programs
 from tools.bench.table import Row, as_markdown, print_table
 
@@ -25,6 +25,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Row]]] = {
     "algorithms": algorithms.measure,
     "privacy": privacy.measure,
     "update": update.measure,
+    "fractals": fractals.measure,
 }
 
 

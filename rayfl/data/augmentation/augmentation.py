@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Annotated
 
 import numpy as np
 import torch
+from pydantic import Field
+
+from rayfl.errors import ScenarioError
+
+CANNOT_MOVE = (
+    "may move pixels, and cannot move label maps along with them; choose another, or give an Augmentation of your own "
+    "with move_labels, or whose moves_pixels is False"
+)
+
+Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class Augmentation(ABC):
@@ -28,6 +40,18 @@ class Augmentation(ABC):
         """Whether it works on uint8 alone, before images are scaled and normalised."""
         return False
 
+    @property
+    def moves_pixels(self) -> bool:
+        """Whether label maps must be moved along with the images, by `move_labels`.
+
+        Yes unless said otherwise, so that labels never stay behind; what changes colours alone says no.
+        """
+        return True
+
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        """Height and width of what images of this size become."""
+        return height, width
+
     @abstractmethod
     def draw(self, shape: tuple[int, int, int, int], rng: np.random.Generator) -> np.ndarray:
         """Draws what one batch needs.
@@ -49,8 +73,24 @@ class Augmentation(ABC):
             draws: What `draw` returned for a batch of this shape, on the device of `x`.
 
         Returns:
-            A new tensor with the shape, dtype and device of `x`, contiguous.
+            A new tensor with the dtype and device of `x`, contiguous: as many images and channels, of `output_size`.
         """
+
+    def move_labels(self, labels: torch.Tensor, draws: torch.Tensor, ignored: int | None) -> torch.Tensor:
+        """Moves label maps as `apply` moves the images, to the nearest pixel.
+
+        Args:
+            labels: [n, height, width] of the images' size; they are not changed.
+            draws: Those of the images.
+            ignored: The label of what lies outside the image; None where the task has none.
+
+        Returns:
+            A new tensor of `output_size` and the same dtype and device, contiguous.
+
+        Raises:
+            ScenarioError: This augmentation cannot, or uncovers what has no label.
+        """
+        raise ScenarioError(f"data.augment: {type(self).__name__} {CANNOT_MOVE}")
 
     def __call__(self, x: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
         """Draws and applies at once."""
@@ -77,8 +117,17 @@ class Compose(Augmentation):
     def needs_pixels(self) -> bool:
         return any(step.needs_pixels for step in self.steps)
 
+    @property
+    def moves_pixels(self) -> bool:
+        return any(step.moves_pixels for step in self.steps)
+
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        for step in self.steps:
+            height, width = step.output_size(height, width)
+        return height, width
+
     def draw(self, shape: tuple[int, int, int, int], rng: np.random.Generator) -> np.ndarray:
-        return np.concatenate([step.draw(shape, rng) for step in self.steps])
+        return drawn_in_turn(self.steps, shape, rng)
 
     def apply(self, x: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
         first = 0
@@ -86,3 +135,46 @@ class Compose(Augmentation):
             x = step.apply(x, draws[first : first + step.num_draws])
             first += step.num_draws
         return x
+
+    def move_labels(self, labels: torch.Tensor, draws: torch.Tensor, ignored: int | None) -> torch.Tensor:
+        first = 0
+        for step in self.steps:
+            if step.moves_pixels:
+                labels = step.move_labels(labels, draws[first : first + step.num_draws], ignored)
+            first += step.num_draws
+        return labels
+
+
+def moves_no_labels(step: object) -> bool:
+    """Whether a step may move pixels and does not say how label maps follow."""
+    if isinstance(step, Compose):
+        return any(moves_no_labels(inner) for inner in step.steps)
+    if not isinstance(step, Augmentation):
+        return True
+    return step.moves_pixels and type(step).move_labels is Augmentation.move_labels
+
+
+def outside(ignored: int | None, name: str) -> tuple[float, ...]:
+    """The `fill` of label maps.
+
+    Raises:
+        ScenarioError: The task ignores no label.
+    """
+    if ignored is None:
+        raise ScenarioError(
+            f"data.augment: '{name}' uncovers pixels that have no label, and the task has no label that it ignores; "
+            "choose an augmentation that stays inside the image"
+        )
+    return (float(ignored),)
+
+
+def drawn_in_turn(
+    steps: Iterable[Augmentation], shape: tuple[int, int, int, int], rng: np.random.Generator
+) -> np.ndarray:
+    """The draws of steps that are applied one after another, each of images as large as the one before makes them."""
+    n, height, width, channels = shape
+    draws = []
+    for step in steps:
+        draws.append(step.draw((n, height, width, channels), rng))
+        height, width = step.output_size(height, width)
+    return np.concatenate(draws)

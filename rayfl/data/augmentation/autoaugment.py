@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from rayfl.data.augmentation.augmentation import Augmentation
-from rayfl.data.augmentation.geometric import sampled
+from rayfl.data.augmentation.augmentation import Augmentation, outside
+from rayfl.data.augmentation.geometric import Fill, sampled
+from rayfl.data.augmentation.grayscale import luma
 
 
 class _Operation(NamedTuple):
@@ -110,8 +111,14 @@ class AutoAugmentCIFAR10(Augmentation):
             raise TypeError(f"AutoAugment works on pixels, uint8, not on {x.dtype}")
         # Of an operation that is not its own, an image gets the identity.
         for numbers in draws.split(_NUMBERS):  # type: ignore[no-untyped-call]
-            x = _blended(_mapped(_moved(x, numbers[2:]), numbers[0], numbers[1]), numbers[0], numbers[1])
+            x = _blended(_mapped(_moved(x, numbers[2:], (0.0,)), numbers[0], numbers[1]), numbers[0], numbers[1])
         return x
+
+    def move_labels(self, labels: torch.Tensor, draws: torch.Tensor, ignored: int | None) -> torch.Tensor:
+        fill, moved = outside(ignored, "autoaugment_cifar10"), labels[..., None]
+        for numbers in draws.split(_NUMBERS):  # type: ignore[no-untyped-call]
+            moved = _moved(moved, numbers[2:], fill)
+        return moved[..., 0]
 
 
 _NUMBERS = 8
@@ -139,7 +146,7 @@ def operation(number: np.ndarray, magnitude: np.ndarray, shape: tuple[int, int, 
     return numbers
 
 
-def _moved(x: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+def _moved(x: torch.Tensor, matrix: torch.Tensor, fill: Fill) -> torch.Tensor:
     """Each image seen through its own affine map from pixels to where they come from, about the centre."""
     _, height, width, _ = x.shape
     middle, centre = (height - 1) / 2, (width - 1) / 2
@@ -148,7 +155,7 @@ def _moved(x: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
     row_down, row_right, row, column_down, column_right, column = matrix[..., None, None]
     rows = (row_down * down + row_right * right + row + middle).round().long()
     columns = (column_down * down + column_right * right + column + centre).round().long()
-    return sampled(x, rows, columns, (0.0,))
+    return sampled(x, rows, columns, fill)
 
 
 def _mapped(x: torch.Tensor, number: torch.Tensor, magnitude: torch.Tensor) -> torch.Tensor:
@@ -191,7 +198,7 @@ def _equalized(counts: torch.Tensor, pixels: torch.Tensor, value: torch.Tensor) 
 def _blended(x: torch.Tensor, number: torch.Tensor, magnitude: torch.Tensor) -> torch.Tensor:
     """Operations that go from a degenerate image towards x, and beyond where the magnitude is above 1."""
     number, magnitude = number[:, None, None, None], magnitude[:, None, None, None]
-    grey = _grey(x).float()
+    grey = luma(x).float()
     mean = grey.sum((1, 2, 3), keepdim=True) / grey[0].numel()
     degenerate = torch.zeros_like(x, dtype=torch.float32)
     degenerate = torch.where(number == _NUMBER["Color"], grey, degenerate)
@@ -200,13 +207,6 @@ def _blended(x: torch.Tensor, number: torch.Tensor, magnitude: torch.Tensor) -> 
     blends = number >= _NUMBER["Brightness"]
     ratio = torch.where(blends, magnitude, 1.0)
     return (ratio.float() * x + (1.0 - ratio).float() * degenerate).clamp(0, 255).to(torch.uint8)
-
-
-def _grey(x: torch.Tensor) -> torch.Tensor:
-    """[n, height, width, 1] uint8: luma, rounded down as torchvision does."""
-    if x.shape[3] != 3:
-        return x[..., :1]
-    return (0.2989 * x[..., :1] + 0.587 * x[..., 1:2] + 0.114 * x[..., 2:]).to(torch.uint8)
 
 
 def _blurred(x: torch.Tensor) -> torch.Tensor:

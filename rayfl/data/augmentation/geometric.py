@@ -5,17 +5,16 @@ Images come normalised where the scenario normalises: a border of zeros then has
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from pydantic import Field, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
-from rayfl.data.augmentation.augmentation import Augmentation
+from rayfl.data.augmentation.augmentation import Augmentation, Probability, outside
 from rayfl.errors import ScenarioError
 
-Probability = Annotated[float, Field(ge=0, le=1)]
 Fill = tuple[Annotated[float, Field(allow_inf_nan=False)], ...]
 """The colour of what an image does not cover: one value for all channels, or one for each."""
 
@@ -39,10 +38,13 @@ class Flip(Augmentation):
     def apply(self, x: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
         return torch.where(draws[0, :, None, None, None] != 0, x.flip(2), x)
 
+    def move_labels(self, labels: torch.Tensor, draws: torch.Tensor, ignored: int | None) -> torch.Tensor:
+        return self.apply(labels[..., None], draws)[..., 0]
+
 
 @dataclass(frozen=True)
 class Crop(Augmentation):
-    """Pads images on all sides and cuts a window of the original size at a random place.
+    """Pads images on all sides and cuts a window at a random place.
 
     Attributes:
         padding: Pixels.
@@ -51,42 +53,69 @@ class Crop(Augmentation):
         probability: Of being cropped; others stay as they are. FedDyn and FedBug crop half of the images.
         per: Whether to draw for every "sample", or once for the whole "batch", as FedExP's code does.
         fill: The border's colour.
+        size: Height and width of the window, or its side; by default the image's. With a size, images that are not
+            cropped are cut from the middle.
 
     Raises:
-        ScenarioError: When applied to images that are too small to be mirrored that far, or that have other channels
-            than `fill`.
+        ScenarioError: Neither a padding nor a size; or when applied to images that are too small to be mirrored that
+            far, or smaller than the window, or that have other channels than `fill`.
     """
 
-    padding: PositiveInt = 4
+    padding: NonNegativeInt = 4
     mode: Literal["zeros", "reflect"] = "zeros"
     probability: Probability = 1.0
     per: Literal["sample", "batch"] = "sample"
     fill: Fill = (0.0,)
+    size: PositiveInt | tuple[PositiveInt, PositiveInt] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.padding and self.size is None:
+            raise ScenarioError("data.augment: 'crop' with padding 0 leaves images as they are; set size or padding")
 
     @property
     def num_draws(self) -> int:
         return 2
 
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        if self.size is None:
+            return height, width
+        return (self.size, self.size) if isinstance(self.size, int) else self.size
+
     def draw(self, shape: tuple[int, int, int, int], rng: np.random.Generator) -> np.ndarray:
-        draws = shape[0] if self.per == "sample" else 1
-        corner = rng.integers(0, 2 * self.padding + 1, (2, draws))
+        n, height, width, _ = shape
+        high, wide = self.output_size(height, width)
+        spaces = [height - high + 2 * self.padding, width - wide + 2 * self.padding]
+        if min(spaces) < 0:
+            raise ScenarioError(
+                f"data.augment: 'crop' cannot cut {high} x {wide} pixels from images of {height} x {width} with "
+                f"padding {self.padding}; choose a smaller size"
+            )
+        draws = n if self.per == "sample" else 1
+        corner = np.stack([rng.integers(0, space + 1, draws) for space in spaces])
         if self.probability < 1:
-            # The window in the middle is the image itself.
-            corner[:, rng.random(draws) >= self.probability] = self.padding
-        return np.broadcast_to(corner, (2, shape[0])).astype(np.float64)
+            # Without a size, the window in the middle is the image itself.
+            middle = np.array(spaces)[:, None] // 2
+            corner = np.where(rng.random(draws) >= self.probability, middle, corner)
+        return np.broadcast_to(corner, (2, n)).astype(np.float64)
 
     def apply(self, x: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
         n, height, width, channels = x.shape
-        padded = self._pad(x)
+        padded = self._pad(x) if self.padding else x
+        high, wide = self.output_size(height, width)
         padded_height, padded_width = padded.shape[1:3]
         # Every row of every window is one run of width * channels values: gathering runs is nine times faster
         # than indexing pixels.
         top, left = draws.long()[..., None]
         image = torch.arange(n, device=x.device)[:, None] * padded_height
-        image_rows = image + top + torch.arange(height, device=x.device)
+        image_rows = image + top + torch.arange(high, device=x.device)
         starts = (image_rows * padded_width + left).view(-1)
-        runs = padded.view(-1).unfold(0, width * channels, channels)
-        return runs.index_select(0, starts).view(n, height, width, channels)
+        runs = padded.view(-1).unfold(0, wide * channels, channels)
+        return runs.index_select(0, starts).view(n, high, wide, channels)
+
+    def move_labels(self, labels: torch.Tensor, draws: torch.Tensor, ignored: int | None) -> torch.Tensor:
+        uncovers = self.padding and self.mode == "zeros"
+        mover = replace(self, fill=outside(ignored, "crop")) if uncovers else self
+        return mover.apply(labels[..., None], draws)[..., 0]
 
     def _pad(self, x: torch.Tensor) -> torch.Tensor:
         p, (n, height, width, channels) = self.padding, x.shape
@@ -139,6 +168,9 @@ class Rotate(Augmentation):
         row = (cos * down + sin * right + middle).round().long()
         column = (cos * right - sin * down + centre).round().long()
         return sampled(x, row, column, self.fill)
+
+    def move_labels(self, labels: torch.Tensor, draws: torch.Tensor, ignored: int | None) -> torch.Tensor:
+        return replace(self, fill=outside(ignored, "rotate")).apply(labels[..., None], draws)[..., 0]
 
 
 def sampled(x: torch.Tensor, row: torch.Tensor, column: torch.Tensor, fill: Fill) -> torch.Tensor:

@@ -12,7 +12,7 @@ import torch
 
 from rayfl.config.section import Named
 from rayfl.data import augmentations
-from rayfl.data.augmentation.augmentation import Augmentation
+from rayfl.data.augmentation.augmentation import Augmentation, Compose, drawn_in_turn
 from rayfl.data.augmentation.torchvision_transform import Per, TorchvisionTransform, is_transform
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.registry import call_with_options, check_options
@@ -98,7 +98,7 @@ class Pipeline:
         batches = []
         for start in range(0, num_samples, batch_size):
             shape = (min(batch_size, num_samples - start), *image_shape)
-            batches.append(np.concatenate([step.draw(shape, rng) for step in steps]))
+            batches.append(drawn_in_turn(steps, shape, rng))
         return torch.from_numpy(np.concatenate(batches, axis=1))
 
     def on_pixels(self, x: torch.Tensor, draws: torch.Tensor | None, rng: np.random.Generator) -> torch.Tensor:
@@ -115,6 +115,21 @@ class Pipeline:
         """Applies the other augmentations to the batch, scaled and normalised; see `on_pixels`."""
         used = sum(step.num_draws for step in self.steps[: self._num_on_pixels] if isinstance(step, Augmentation))
         return _applied(x, self.steps[self._num_on_pixels :], draws, used, rng)
+
+    def on_labels(self, labels: torch.Tensor, draws: torch.Tensor, ignored: int | None) -> torch.Tensor:
+        """Moves label maps along with a batch's images.
+
+        Args:
+            labels: [n, height, width].
+            draws: The columns of `draw` that belong to the batch, on the device of `labels`.
+            ignored: The label of what lies outside the image; None where the task has none.
+
+        Raises:
+            ScenarioError: An augmentation uncovers what has no label.
+        """
+        return Compose(tuple(step for step in self.steps if isinstance(step, Augmentation))).move_labels(
+            labels, draws, ignored
+        )
 
 
 def pipelines(augment: Sequence[Sequence[Named]]) -> list[Pipeline]:

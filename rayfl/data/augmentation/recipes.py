@@ -6,10 +6,14 @@ Those that pad before they normalise pad with black, and are for one `data.norma
 from __future__ import annotations
 
 from rayfl.config.normalizations import NORMALIZATIONS
-from rayfl.data.augmentation.augmentation import Compose
+from rayfl.data.augmentation.augmentation import Augmentation, Compose
 from rayfl.data.augmentation.autoaugment import AutoAugmentCIFAR10
+from rayfl.data.augmentation.color_jitter import ColorJitter
+from rayfl.data.augmentation.gaussian_blur import GaussianBlur
 from rayfl.data.augmentation.geometric import Crop, Fill, Flip, Rotate
+from rayfl.data.augmentation.grayscale import Grayscale
 from rayfl.data.augmentation.resized_crop import ResizedCrop
+from rayfl.data.augmentation.solarize import Solarize
 
 
 def feddyn_cifar() -> Compose:
@@ -62,6 +66,27 @@ def fps_cifar() -> Compose:
 def fps_images() -> Compose:
     """FPS on all but CIFAR: a random part of the image scaled to its size, flip."""
     return Compose((ResizedCrop(), Flip()))
+
+
+def simsiam() -> Compose:
+    """SimSiam, as FPS applies it: a crop of a fifth of the image or more, scaled; colours, grey, blur, flip."""
+    jitter = ColorJitter(0.4, 0.4, 0.4, 0.1, probability=0.8)
+    return Compose((ResizedCrop((0.2, 1.0)), jitter, Grayscale(0.2), GaussianBlur(5, (0.1, 2.0), 0.5), Flip()))
+
+
+def orchestra_a() -> Compose:
+    """Orchestra's first view: a crop of half of the image or more, scaled; flip, colours, grey, blur."""
+    return Compose((*_orchestra(), GaussianBlur(3, (0.1, 2.0), 0.5)))
+
+
+def orchestra_b() -> Compose:
+    """Orchestra's second view: as the first, seldom blurred, but solarised with probability 0.2."""
+    return Compose((*_orchestra(), GaussianBlur(3, (0.1, 2.0), 0.1), Solarize(probability=0.2)))
+
+
+def _orchestra() -> tuple[Augmentation, ...]:
+    jitter = ColorJitter(0.4, 0.4, 0.2, 0.1, probability=0.8)
+    return ResizedCrop((0.5, 1.0), interpolation="bicubic"), Flip(), jitter, Grayscale(0.2)
 
 
 def _black(normalization: str) -> Fill:

@@ -1,13 +1,13 @@
-"""Random crops of any size and shape, scaled back to the size of the image."""
+"""Random crops of any size and shape, scaled to one size."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from rayfl.data.augmentation.augmentation import Augmentation
 from rayfl.errors import ScenarioError
@@ -17,14 +17,18 @@ _TRIES = 10
 
 @dataclass(frozen=True)
 class ResizedCrop(Augmentation):
-    """Cuts a random part of each image and scales it to the whole image's size, as torchvision's RandomResizedCrop.
+    """Cuts a random part of each image and scales it, as torchvision's RandomResizedCrop.
 
-    Scaling is bilinear and antialiased. Of ten proposals the first that fits is taken; where none does, the
-    largest part in the middle of the image whose shape is allowed.
+    Of ten proposals the first that fits is taken; where none does, the largest part in the middle of the image whose
+    shape is allowed.
 
     Attributes:
         scale: Smallest and largest share of the area.
         ratio: Smallest and largest ratio of width to height, uniform in its logarithm.
+        size: Height and width of the result, or its side; by default the whole image's.
+        interpolation: Of "bicubic", values may go a little beyond those of the image; pixels are cut off at 0 and 255.
+        antialias: Whether a pixel of a part that is scaled down sees all pixels that it covers, as Pillow's do, or its
+            nearest ones alone.
 
     Raises:
         ScenarioError: A smallest value above the largest one.
@@ -32,6 +36,9 @@ class ResizedCrop(Augmentation):
 
     scale: tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt=0, le=1)]] = (0.08, 1.0)
     ratio: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]] = (3 / 4, 4 / 3)
+    size: PositiveInt | tuple[PositiveInt, PositiveInt] | None = None
+    interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+    antialias: bool = True
 
     def __post_init__(self) -> None:
         for name in ("scale", "ratio"):
@@ -58,22 +65,77 @@ class ResizedCrop(Augmentation):
         where = np.where(fits.any(axis=0), rng.random((2, n)), 0.5)
         return np.stack([np.floor(where[0] * (height - high + 1)), np.floor(where[1] * (width - wide + 1)), high, wide])
 
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        if self.size is None:
+            return height, width
+        return (self.size, self.size) if isinstance(self.size, int) else self.size
+
     def apply(self, x: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
         n, height, width, channels = x.shape
-        rows, columns = _weights(draws[0], draws[2], height), _weights(draws[1], draws[3], width)
-        scaled = torch.bmm(rows, x.view(n, height, width * channels).float()).view(n, height, width, channels)
+        high, wide = self.output_size(height, width)
+        weights = _smooth_weights if self.antialias else _nearest_weights
+        rows = weights(draws[0], draws[2], height, high, self.interpolation)
+        columns = weights(draws[1], draws[3], width, wide, self.interpolation)
+        scaled = torch.bmm(rows, x.view(n, height, width * channels).float()).view(n, high, width, channels)
         # Columns first, so that this too is one product of large matrices for each image.
-        scaled = torch.bmm(columns, scaled.transpose(1, 2).reshape(n, width, height * channels))
-        scaled = scaled.view(n, width, height, channels).transpose(1, 2).contiguous()
+        scaled = torch.bmm(columns, scaled.transpose(1, 2).reshape(n, width, high * channels))
+        scaled = scaled.view(n, wide, high, channels).transpose(1, 2).contiguous()
         return scaled if x.is_floating_point() else scaled.round().clamp(0, 255).to(x.dtype)
 
+    def move_labels(self, labels: torch.Tensor, draws: torch.Tensor, ignored: int | None) -> torch.Tensor:
+        _, height, width = labels.shape
+        high, wide = self.output_size(height, width)
+        rows, columns = _centres(draws[0], draws[2], high), _centres(draws[1], draws[3], wide)
+        image = torch.arange(len(labels), device=labels.device)[:, None, None]
+        return labels[image, rows[:, :, None], columns[:, None]]
 
-def _weights(first: torch.Tensor, length: torch.Tensor, size: int) -> torch.Tensor:
-    """[n, size, size] float32: how much each pixel of a line counts for each pixel of the scaled part of it."""
+
+def _centres(first: torch.Tensor, length: torch.Tensor, scaled: int) -> torch.Tensor:
+    """[n, scaled] int64: the pixel in which the centre of each pixel of the scaled part lies."""
+    place = torch.arange(scaled, dtype=torch.float64, device=first.device)
+    return (first[:, None] + ((place + 0.5) * length[:, None] / scaled).floor()).long()
+
+
+def _smooth_weights(
+    first: torch.Tensor, length: torch.Tensor, size: int, scaled: int, interpolation: str
+) -> torch.Tensor:
+    """[n, scaled, size] float32: how much each pixel of a line counts for each pixel of the scaled part of it.
+
+    Args:
+        first: [n] where the part begins.
+        length: [n] how long it is.
+        size: Of the line.
+        scaled: Of the scaled part.
+        interpolation: "bilinear" or "bicubic".
+    """
     place = torch.arange(size, dtype=torch.float64, device=first.device)
     first, length = first[:, None, None], length[:, None, None]
-    step = length / size
-    centre = first + (place[:, None] + 0.5) * step
-    weights = (1 - (place + 0.5 - centre).abs() / step.clamp(min=1)).clamp(min=0)
+    step = length / scaled
+    centre = first + (torch.arange(scaled, dtype=torch.float64, device=first.device)[:, None] + 0.5) * step
+    distance = (place + 0.5 - centre).abs() / step.clamp(min=1)
+    weights = _cubic(distance, -0.5) if interpolation == "bicubic" else (1 - distance).clamp(min=0)
     weights = torch.where((place >= first) & (place < first + length), weights, 0.0)
     return (weights / weights.sum(2, keepdim=True)).float()
+
+
+def _nearest_weights(
+    first: torch.Tensor, length: torch.Tensor, size: int, scaled: int, interpolation: str
+) -> torch.Tensor:
+    """As `_smooth_weights`, of the nearest two or four pixels; beyond the ends of the part, those at its ends."""
+    first, length = first[:, None], length[:, None]
+    centre = (torch.arange(scaled, dtype=torch.float64, device=first.device) + 0.5) * (length / scaled) - 0.5
+    weights = centre.new_zeros(len(first), scaled, size)
+    for neighbour in (-1, 0, 1, 2) if interpolation == "bicubic" else (0, 1):
+        place = centre.floor() + neighbour
+        distance = (centre - place).abs()
+        weight = _cubic(distance, -0.75) if interpolation == "bicubic" else 1 - distance
+        inside = first + torch.minimum(place.clamp(min=0), length - 1)
+        weights.scatter_add_(2, inside.long()[..., None], weight[..., None])
+    return weights.float()
+
+
+def _cubic(distance: torch.Tensor, a: float) -> torch.Tensor:
+    """Keys' kernel: Pillow's with a = -0.5, that of PyTorch without antialiasing with -0.75."""
+    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+    far = a * (((distance - 5) * distance + 8) * distance - 4)
+    return torch.where(distance <= 1, near, torch.where(distance < 2, far, 0.0))

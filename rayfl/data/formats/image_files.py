@@ -1,34 +1,38 @@
-"""Image files of one data set, decoded once to an array of one size and kept in the cache folder."""
+"""Image files of one data set: decoded to one size and kept in the cache folder, or checked and left where they are."""
 
 from __future__ import annotations
 
 import hashlib
-import io
 import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-from PIL import Image, ImageOps
 
+from rayfl.data.formats.image_decoding import read_square
 from rayfl.data.formats.parquet import fixed_bytes, fixed_bytes_column, read_table, write_table
+from rayfl.data.image_rows import ImageRows, Read
 from rayfl.errors import DataError
 
-_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+
+Keep = Literal["memory", "disk"]
+"""Where images are between two batches: decoded in memory, or in their files, to be decoded for every batch."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """images: [n, size, size, 3] uint8, in the order of the files; sha256: of all files, hexadecimal."""
+    """images: [n, size, size, 3] uint8, in the order of the files; sha256: of all files' SHA-256, hexadecimal."""
 
-    images: np.ndarray
+    images: np.ndarray | ImageRows
     sha256: str
 
 
@@ -42,41 +46,57 @@ def subfolders(folder: Path) -> list[Path]:
     return sorted(entry for entry in folder.glob("[!.]*") if entry.is_dir())
 
 
-def decoded(root: Path, files: Sequence[Path], size: int, cache_dir: Path, name: str) -> Decoded:
+def decoded(root: Path, files: Sequence[Path], size: int, cache_dir: Path, name: str, keep: Keep = "memory") -> Decoded:
     """Images of `files`, all under `root`, as RGB of size x size: cut to a square in the middle, then scaled.
 
-    Kept as `cache_dir`/`name`-....parquet, under a digest of the files' names, sizes and times of change, and of the
-    size wanted; a damaged cache file is made again. Colours of 16 bits per channel keep their upper 8.
+    All of them are decoded at first, so that a damaged one is found. What is kept in the cache folder has a digest of
+    the files' names, sizes and times of change in its name, and of the size wanted: `name`-....parquet with the pixels
+    and the files' SHA-256, or `name`-...-checked.parquet with these alone where images stay on disk. A damaged cache
+    file is made again.
 
     Raises:
         DataError: A file that is missing, truncated, corrupt, in another format than its kinds of names stand for,
             too large, or of gray levels in more than 8 bits (named), or a cache folder that cannot be written to.
     """
-    cached = cache_dir / f"{name}-{_listing(root, files, size)}.parquet"
-    schema = pa.schema([("image", pa.binary(size * size * 3)), ("sha256", pa.binary(32))])
+    read = partial(read_square, size=size)
+    in_memory, listing = keep == "memory", _listing(root, files, size)
+    cached = cache_dir / f"{name}-{listing}{'' if in_memory else '-checked'}.parquet"
+    kinds = {"image": pa.binary(size * size * 3), "sha256": pa.binary(32)}
+    schema = pa.schema([(key, kind) for key, kind in kinds.items() if in_memory or key != "image"])
     if cached.exists():
         try:
             table = read_table(cached, schema)
-            return _all(fixed_bytes(table["image"]).reshape(-1, size, size, 3), fixed_bytes(table["sha256"]))
+            sha256 = fixed_bytes(table["sha256"])
+            if in_memory:
+                return _all(fixed_bytes(table["image"]).reshape(-1, size, size, 3), sha256)
+            return _all(ImageRows.of(root, files, sha256, read, (size, size, 3)), sha256)
         except DataError as error:
             _log.warning("decoding again what was in the cache: %s", error)
-    images = np.empty((len(files), size, size, 3), np.uint8)
+    images = np.empty((len(files), size, size, 3), np.uint8) if in_memory else None
+    sha256 = _read_all(files, read, images)
+    columns = [fixed_bytes_column(column) for column in (images, sha256) if column is not None]
+    write_table(pa.Table.from_arrays(columns, schema=schema), cached)
+    return _all(ImageRows.of(root, files, sha256, read, (size, size, 3)) if images is None else images, sha256)
+
+
+def _read_all(files: Sequence[Path], read: Read, images: np.ndarray | None) -> np.ndarray:
+    """[n, 32] uint8, the SHA-256 of every file; fills `images` if it is given."""
     digests = np.empty((len(files), 32), np.uint8)
 
-    def read(row: int) -> None:
-        images[row], digest = _decode(files[row], size)
+    def read_one(row: int) -> None:
+        pixels, digest = read(files[row])
         digests[row] = np.frombuffer(digest, np.uint8)
+        if images is not None:
+            images[row] = pixels
 
     with ThreadPoolExecutor() as pool:
-        for _ in pool.map(read, range(len(files))):
+        for _ in pool.map(read_one, range(len(files))):
             pass
-    columns = [fixed_bytes_column(images), fixed_bytes_column(digests)]
-    write_table(pa.Table.from_arrays(columns, schema=schema), cached)
-    return _all(images, digests)
+    return digests
 
 
-def _all(images: np.ndarray, digests: np.ndarray) -> Decoded:
-    return Decoded(images, hashlib.sha256(digests.tobytes()).hexdigest())
+def _all(images: np.ndarray | ImageRows, sha256: np.ndarray) -> Decoded:
+    return Decoded(images, hashlib.sha256(sha256.tobytes()).hexdigest())
 
 
 def _listing(root: Path, files: Sequence[Path], size: int) -> str:
@@ -88,21 +108,3 @@ def _listing(root: Path, files: Sequence[Path], size: int) -> str:
             raise DataError(f"{file}: cannot be read ({error.strerror or error})") from error
         digest.update(f"\n{file.relative_to(root)} {stat.st_size} {stat.st_mtime_ns}".encode())
     return digest.hexdigest()[:16]
-
-
-def _decode(file: Path, size: int) -> tuple[np.ndarray, bytes]:
-    try:
-        content = file.read_bytes()
-        image: Image.Image = Image.open(io.BytesIO(content), formats=_FORMATS)
-        image.load()
-    except Image.DecompressionBombError as error:
-        raise DataError(f"{file}: is too large an image, make it smaller ({error})") from error
-    except (OSError, SyntaxError, ValueError, EOFError) as error:
-        raise DataError(f"{file}: cannot be read as an image, truncated or corrupt? ({error})") from error
-    if image.mode in ("F", "I") or image.mode.startswith("I;16"):
-        raise DataError(f"{file}: has pixels of mode {image.mode}; convert it to 8 bits per channel")
-    # A palette with transparency goes through RGBA, as Pillow asks.
-    rgb = (image.convert("RGBA") if image.mode == "P" else image).convert("RGB")
-    if rgb.size != (size, size):
-        rgb = ImageOps.fit(rgb, (size, size), Image.Resampling.BILINEAR)
-    return np.asarray(rgb), hashlib.sha256(content).digest()

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
+from rayfl.data.inputs import Array, taken
 
 TEST_SHARE = 0.1
 """What is held out to test on where nothing else is asked."""
@@ -40,7 +41,7 @@ def drawn_for_testing(group: np.ndarray, share: float, rng: np.random.Generator)
 
 def dataset_of_images(
     name: str,
-    images: np.ndarray,
+    images: Array,
     label: np.ndarray,
     domain: np.ndarray,
     is_test: np.ndarray,
@@ -52,7 +53,7 @@ def dataset_of_images(
 
     Args:
         name: Of the data set.
-        images: [n, height, width, channels] uint8.
+        images: [n, height, width, channels] uint8, in memory or on disk.
         label: [n] integers in 0..num_classes-1.
         domain: [n] integers, places in `domains`.
         is_test: [n] bool.
@@ -61,7 +62,7 @@ def dataset_of_images(
         provenance: Where the images came from.
     """
     rows = [np.flatnonzero(~is_test), np.flatnonzero(is_test)]
-    train, test = (Samples(images[part], label[part].astype(np.int64)) for part in rows)
+    train, test = (Samples(taken(images, part), label[part].astype(np.int64)) for part in rows)
     natural = None
     if any(domains):
         shards = (Shards.by_owner(domain[part], len(domains)) for part in rows)

@@ -6,6 +6,7 @@ paper, sketches dark grey ink on white. The class is the digit, so classes look 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +19,15 @@ WRITERS = 60
 DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
 
 
-def generate(cache_dir: Path, seed: int, classes: int, side: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def generate(
+    cache_dir: Path, seed: int, classes: int, side: int, choose: Callable[[int], np.ndarray] = np.arange
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Images [n, side, side, 3] uint8, their digits [n] int64 and domains [n] int64, places in `DOMAINS`.
 
     Args:
         classes: How many digits, from 0.
         side: A multiple of 32.
+        choose: From the number of all images to the places of those that are wanted; all by default.
 
     Raises:
         DataError: A cache folder that cannot be written to.
@@ -40,7 +44,9 @@ def generate(cache_dir: Path, seed: int, classes: int, side: int) -> tuple[np.nd
     ink = _of_domain(domain, INKS[first], np.zeros((n, 3), int), INKS[first], grey)
     paper = _of_domain(domain, bright[second], bright[first], dim[second], np.full((n, 3), 255))
     ink, paper = (np.clip(colour + noise * (domain != 3)[:, None], 0, 255) for colour in (ink, paper))
-    return painted(written.images, paper, ink, side), written.labels, domain
+    chosen = choose(n)
+    images = painted(written.images[chosen], paper[chosen], ink[chosen], side)
+    return images, written.labels[chosen], domain[chosen]
 
 
 def _of_domain(domain: np.ndarray, *colours: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from rayfl.data.dataset import Dataset, Provenance
-from rayfl.data.formats.image_files import decoded, image_files, subfolders
+from rayfl.data.formats.image_files import Keep, decoded, image_files, subfolders
 from rayfl.data.formats.listed_images import TEST_SHARE, ListedImages, dataset_of_images, drawn_for_testing
 from rayfl.errors import DataError, ScenarioError
 from rayfl.registry import nearest
@@ -30,11 +30,12 @@ def load(
     size: Annotated[int, Field(ge=1, le=4096)],
     test_share: Annotated[float, Field(gt=0, lt=1)] | None = None,
     domains: Annotated[tuple[str, ...], Field(min_length=1)] | None = None,
+    keep: Keep = "memory",
 ) -> Dataset:
     """The images under `path`: class/image or domain/class/image, either also under train/ and test/.
 
     Classes and domains are numbered by sorted name, a class is one class in all domains. Other files than images
-    are passed over. Grey, palette and RGBA images become RGB. Decoded images are kept in `cache_dir`.
+    are passed over. Grey, palette and RGBA images become RGB.
 
     Args:
         path: Of the folder.
@@ -42,6 +43,8 @@ def load(
         test_share: Of the images of a class, or of a class in a domain, drawn with the scenario's seed: at least one
             where there are two; 0.1 by default. A folder that is split into train/ and test/ takes none.
         domains: Those to keep; all by default.
+        keep: "memory" holds the decoded images, and keeps them in `cache_dir` too; "disk" decodes them for every batch,
+            from files that lie at the same paths on every node, with the same results.
 
     Returns:
         x [n, size, size, 3] uint8, y [n] int64; domains as natural clients where there are any.
@@ -66,7 +69,7 @@ def load(
         share = TEST_SHARE if test_share is None else test_share
         is_test = drawn_for_testing(domain * len(class_names) + label, share, stream(seed, "partition", 2))
         how = f"{share:g} drawn for testing"
-    every = decoded(path, files, size, cache_dir, "image_folder")
+    every = decoded(path, files, size, cache_dir, "image_folder", keep)
     description = f"{len(files)} images of {path}, {len(class_names)} classes"
     if any(domain_names):
         description += f", domains {', '.join(domain_names)}"

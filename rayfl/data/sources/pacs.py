@@ -17,6 +17,7 @@ from rayfl.data.dataset import Dataset, Provenance
 from rayfl.data.formats.image_files import decoded, image_files, subfolders
 from rayfl.data.formats.listed_images import TEST_SHARE, ListedImages, dataset_of_images, drawn_for_testing
 from rayfl.data.generated import styled_digits
+from rayfl.data.inputs import Array
 from rayfl.data.sources.stand_in import Source, files_or_generated
 from rayfl.errors import DataError, ScenarioError
 from rayfl.streams import stream
@@ -120,7 +121,7 @@ def _generated(domains: Sequence[str], size: int, test_share: float, cache_dir: 
 
 
 def _dataset(
-    images: np.ndarray,
+    images: Array,
     label: np.ndarray,
     domain: np.ndarray,
     domains: Sequence[str],

@@ -51,8 +51,10 @@ class ClientSamples:
         """The labels of a view's samples, in its order."""
         return self.source.labels(self.rows(client, view), self.source.set_of(client.id))
 
-    def divisor(self, client: ClientContext, view: DataView) -> torch.Tensor | int:
-        """What the summed loss of all samples of a view is divided by."""
+    def divisor(self, client: ClientContext, view: DataView, number: int) -> torch.Tensor | int:
+        """What the summed loss of all samples of a view is divided by, as the query `number` sees their labels."""
+        if view.augment and self.source.moves_labels:
+            return self._task.divisor(torch.cat([y for _, y in self.all_batches(client, view, number)]))
         return self._task.divisor(self.labels(client, view))
 
     def weights(self, client: ClientContext, view: DataView) -> torch.Tensor | None:
@@ -69,17 +71,13 @@ class ClientSamples:
             Inputs, labels, and the further views of the inputs that the task compares.
         """
         others = (f"augment view {place}" for place in range(1, self._task.views))
-        augmented = view.augment is not False and self.source.augments
-        streams = [client.streams.numpy(purpose, number) if augmented else None for purpose in ("augment", *others)]
+        varied = view.augment is not False and self.source.varies
+        streams = [client.streams.numpy(purpose, number) if varied else None for purpose in ("augment", *others)]
         rows, own = self.rows(client, view), self.source.set_of(client.id)
         size = batch_size(client.local, len(rows))
         for places in self._passes(client, view, number):
-            views = [
-                self.source.training_batches(rows[places], size, rng, augmented, own, place)
-                for place, rng in enumerate(streams)
-            ]
-            for (x, y), *further in zip(*views, strict=True):
-                yield x, y, *(inputs for inputs, _ in further)
+            for (x, *further), y in self.source.training_views(rows[places], size, streams, varied, own):
+                yield x, y, *further
 
     def _passes(self, client: ClientContext, view: DataView, number: int) -> Iterator[np.ndarray]:
         """The places in the view that each epoch of a training request takes, in their order."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
 
+from rayfl.engine.device import seed_torch
 from rayfl.engine.executors.client_samples import view_of
 from rayfl.engine.executors.executor import Executor, Requested
 from rayfl.engine.executors.resident_training import train_resident
@@ -23,11 +26,14 @@ from rayfl.local.requests import (
     Loss,
     LossAndGradient,
     Outputs,
+    Rehearsal,
     Request,
 )
 from rayfl.local.selection import select
-from rayfl.local.sgd import BatchGradients
-from rayfl.models.modes import evaluation_mode, twice_differentiable
+from rayfl.local.sgd import BatchGradients, inputs_of
+from rayfl.local.steps import batches_of_steps
+from rayfl.local.training_batch import TrainingBatch
+from rayfl.models.modes import enter_training_mode, evaluation_mode, twice_differentiable
 
 
 class OneByOne(Executor):
@@ -55,6 +61,8 @@ class OneByOne(Executor):
                 return self._hessian_vector_product(client, request, number)
             case Features() | Outputs():
                 return self._of_samples(client, request, number)
+            case Rehearsal():
+                return self._rehearse(client, request, number)
 
     def _train(self, client: ClientContext, request: LocalTraining, number: int) -> torch.Tensor:
         view = view_of(client, request)
@@ -62,9 +70,25 @@ class OneByOne(Executor):
         weighted = client.local.sample_weights
         weights = self._samples.training_weights(client, view, number) if weighted else None
         gradients = BatchGradients(self._model, batches, request, client, self._task, weights)
-        return train_resident(
-            self._model, gradients, client, request, len(view), client.streams.torch_seed("model", number)
-        )
+        seed = client.streams.torch_seed("model", number)
+        after_step = partial(self._task.after_step, self._model.module, client)
+        return train_resident(self._model, gradients, client, request, len(view), seed, after_step)
+
+    def _rehearse(self, client: ClientContext, request: Rehearsal, number: int) -> torch.Tensor:
+        view, module = view_of(client, request), self._model.module
+        batches = PeekableIterator(self._samples.training_batches(client, view, number))
+        total = sum(map(len, batches_of_steps(client.local, len(view))))
+        self._model.load(request.at)
+        enter_training_mode(module)
+        seed_torch(client.streams.torch_seed("model", number), self._model.vector.device)
+        losses = []
+        with torch.no_grad():
+            for x, y, *others in islice(batches, total):
+                views, upcoming = (x, *others), partial(inputs_of, batches)
+                batch = TrainingBatch(module, client, views, y, upcoming, self._task.reads_features)
+                losses.append(self._task.objective(batch).float())
+        self._model.check()
+        return torch.stack(losses).mean().reshape(1)
 
     def _summed_losses(self, client: ClientContext, view: DataView, number: int) -> Iterator[torch.Tensor]:
         """The loss of every batch of a pass that does not train, summed over its weighted samples."""
@@ -84,7 +108,7 @@ class OneByOne(Executor):
         with evaluation_mode(self._model.module), torch.no_grad():
             for loss in self._summed_losses(client, view, number):
                 total += loss
-        return (total / self._samples.divisor(client, view)).float()
+        return (total / self._samples.divisor(client, view, number)).float()
 
     def _of_samples(self, client: ClientContext, request: Features | Outputs, number: int) -> torch.Tensor:
         """Features or outputs of single samples, in evaluation mode."""
@@ -107,7 +131,7 @@ class OneByOne(Executor):
         view = view_of(client, request)
         self._model.load(request.at)
         self._model.zero_gradient()
-        divisor = self._samples.divisor(client, view)
+        divisor = self._samples.divisor(client, view, number)
         total = torch.zeros(1, dtype=torch.float64, device=self._model.vector.device)
         with evaluation_mode(self._model.module):
             for loss in self._summed_losses(client, view, number):
@@ -122,7 +146,7 @@ class OneByOne(Executor):
         view = view_of(client, request)
         self._model.load(request.at)
         self._model.zero_gradient()
-        parameters, divisor = self._model.trained_parameters, self._samples.divisor(client, view)
+        parameters, divisor = self._model.trained_parameters, self._samples.divisor(client, view, number)
         with evaluation_mode(self._model.module), twice_differentiable(self._model.module):
             for loss in self._summed_losses(client, view, number):
                 gradients = torch.autograd.grad(loss / divisor, parameters, create_graph=True, materialize_grads=True)

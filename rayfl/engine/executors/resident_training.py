@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from rayfl.engine.device import seed_torch
@@ -9,6 +11,7 @@ from rayfl.local.context import ClientContext
 from rayfl.local.requests import LocalTraining
 from rayfl.local.selection import select
 from rayfl.local.sgd import StepGradient, train
+from rayfl.local.state import VELOCITY
 from rayfl.local.training_plan import plan_training
 from rayfl.models.flat import FlatModel
 
@@ -20,6 +23,7 @@ def train_resident(
     request: LocalTraining,
     samples: int,
     seed: int,
+    after_step: Callable[[], None] = lambda: None,
 ) -> torch.Tensor:
     """Trains a client's model in the resident one.
 
@@ -30,6 +34,7 @@ def train_resident(
         request: What it asks for.
         samples: How many samples it trains on.
         seed: Of what the network draws, such as dropout's masks.
+        after_step: Called after every step.
 
     Returns:
         A copy of the trained model vector.
@@ -37,6 +42,10 @@ def train_resident(
     plan = plan_training(client.local, select(client.train, model.module), model.module, samples)
     model.load(request.start)
     seed_torch(seed, model.vector.device)
-    client.add_losses(train(model, gradients, plan, request, client.local, client.lr))
+    velocity = None
+    if client.keeps_momentum:
+        velocity = client.state[VELOCITY] if VELOCITY in client.state else torch.zeros_like(model.params)
+        client.state[VELOCITY] = velocity  # which the optimizer updates in place
+    client.add_losses(train(model, gradients, plan, request, client.local, client.lr, after_step, velocity))
     model.check()
     return model.vector.clone()

@@ -43,6 +43,7 @@ class Stacked(Executor):
             task.per_sample
             and task.views == 1
             and type(task).objective is Task.objective
+            and type(task).after_step is Task.after_step
             and not task.reads_features
             and len(model.vector) == len(model.params)  # no buffers, nothing frozen
             and not any(True for _ in model.module.buffers())
@@ -61,6 +62,7 @@ class Stacked(Executor):
             and local.dp is None
             and local.is_plain_sgd
             and local.accumulate == 1
+            and not local.module_lr
             and local.precision == "float32"
             and local.unfreeze is None
             and local.sample_weights is None

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 from rayfl.algorithms.support_query import SupportQuery
 from rayfl.config.local import Local
-from rayfl.config.phase import Phase
 from rayfl.config.privacy import SampleDP
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
-from rayfl.tasks.building import build_task
 from rayfl.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -43,7 +41,7 @@ def check_sample_dp(scenario: Scenario, plans: Sequence[PhasePlan]) -> None:
             )
         if plan.phase.local.dp:
             _check_algorithm(plan, where)
-            _check_task(scenario, plan.phase, where)
+            _check_task(plan.task, where)
             _check_options(plan.phase.local, scenario, plan, f"{where}.local")
     _check_parts([plan for plan in plans if plan.phase.local.dp])
 
@@ -59,12 +57,16 @@ def _check_algorithm(plan: PhasePlan, where: str) -> None:
         )
 
 
-def _check_task(scenario: Scenario, phase: Phase, where: str) -> None:
-    task = build_task(scenario, phase)
+def _check_task(task: Task, where: str) -> None:
     if not task.per_sample or task.views > 1 or type(task).objective is not Task.objective:
         raise ScenarioError(
             f"{where}.local.dp: task '{task.name}' has no losses of single samples to clip the gradients of; "
             "use a task that has, such as 'classification'"
+        )
+    if task.client_state() or type(task).after_step is not Task.after_step:
+        raise ScenarioError(
+            f"{where}.local.dp: what task '{task.name}' keeps or changes between steps is neither clipped nor noised; "
+            "use a task without client_state and after_step"
         )
 
 

@@ -21,10 +21,12 @@ class Metric(ABC):
     Attributes:
         higher_is_better: Its direction; None if it has none, and then it cannot rank rounds.
         is_share: Whether values lie between 0 and 1, and are shown in percent.
+        reads_features: Whether it is given the features of samples, [n, d], in the place of outputs.
     """
 
     higher_is_better: bool | None = True
     is_share: bool = False
+    reads_features: bool = False
 
     @abstractmethod
     def state(self, outputs: torch.Tensor, targets: torch.Tensor) -> State:
@@ -42,3 +44,7 @@ class Metric(ABC):
     @abstractmethod
     def value(self, state: State) -> float:
         """The value of a state."""
+
+    def remark(self, value: float) -> str:
+        """What a reader should be told of a value on all test samples; empty for most."""
+        return ""

@@ -173,7 +173,12 @@ def test_augmentation_on_a_gpu_gives_the_bits_of_the_cpu(augmentation: Augmentat
         ("flip", {"probability": 1.5}, r"data\.augment\.0\.probability: must be less than or equal to 1 \(got 1\.5\)"),
         ("flip", {"probability": float("nan")}, r"data\.augment\.0\.probability: must be .* \(got nan\)"),
         ("flip", {"probability": "half"}, r"data\.augment\.0\.probability: must be a valid number.* \(got 'half'\)"),
-        ("crop", {"padding": 0}, r"data\.augment\.0\.padding: must be greater than 0 \(got 0\)"),
+        ("crop", {"padding": -1}, r"data\.augment\.0\.padding: must be greater than or equal to 0 \(got -1\)"),
+        (
+            "crop",
+            {"padding": 0},
+            r"data\.augment: 'crop' with padding 0 leaves images as they are; set size",
+        ),
         ("crop", {"padding": 2.5}, r"data\.augment\.0\.padding: must be a valid integer.* \(got 2\.5\)"),
         ("crop", {"probability": -0.5}, r"data\.augment\.0\.probability: must be greater than or equal to 0"),
         ("crop", {"fill": [0, float("inf")]}, r"data\.augment\.0\.fill\.1: must be a finite number"),

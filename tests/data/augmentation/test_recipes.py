@@ -15,6 +15,7 @@ from rayfl.config.data import Data
 from rayfl.config.normalizations import NORMALIZATIONS
 from rayfl.data import augmentations
 from rayfl.data.augmentation.geometric import Crop, Flip, Rotate
+from rayfl.data.batches import BatchSource
 from rayfl.data.store import build_store
 from rayfl.errors import ScenarioError
 from rayfl.registry import call_with_options
@@ -140,3 +141,53 @@ def test_moon_cuts_its_windows_of_cifar10_from_the_mirrored_image() -> None:
         padded = functional.pad(image.permute(2, 0, 1), [4], padding_mode="reflect")
         window = functional.crop(padded, int(top), int(left), 32, 32)
         assert torch.equal(after, (functional.hflip(window) if flip else window).permute(1, 2, 0))
+
+
+@pytest.mark.parametrize(
+    ("name", "order", "share", "saturation", "blurred", "solarized"),
+    [
+        ("simsiam", "crop jitter grey blur flip", 0.2, 0.4, 0.5, 0.0),
+        ("orchestra_a", "crop flip jitter grey blur", 0.5, 0.2, 0.5, 0.0),
+        ("orchestra_b", "crop flip jitter grey blur solarize", 0.5, 0.2, 0.1, 0.2),
+    ],
+)
+def test_views_for_self_supervision_draw_what_their_papers_say(
+    name: str, order: str, share: float, saturation: float, blurred: float, solarized: float
+) -> None:
+    steps: Any = recipe(name)
+    shape, n = (6000, 32, 32, 3), 6000
+    draws, first = {}, 0
+    drawn = steps.draw(shape, stream(0, "augment"))
+    for word, step in zip(order.split(), steps.steps, strict=True):
+        draws[word] = drawn[first : first + step.num_draws]
+        first += step.num_draws
+    area = draws["crop"][2] * draws["crop"][3] / 32**2
+    assert share - 0.05 < area.min() < share + 0.02
+    assert area.max() > 0.97
+    factors, kinds, shift = draws["jitter"][:3], draws["jitter"][3:6], draws["jitter"][6]
+    for kind, strength in enumerate((0.4, 0.4, saturation)):
+        of_kind = factors[kinds == kind]
+        assert 1 - strength <= of_kind.min() < 1.01 - strength
+        assert 0.99 + strength < of_kind.max() <= 1 + strength
+    assert 0.099 < np.abs(shift).max() <= 0.1
+    shares = {"jitter": (shift != 0, 0.8), "grey": (draws["grey"][0], 0.2), "flip": (draws["flip"][0], 0.5)}
+    shares["blur"] = (draws["blur"][0] < 1, blurred)
+    if solarized:
+        shares["solarize"] = (draws["solarize"][0], solarized)
+    for chosen, expected in shares.values():
+        assert abs(chosen.mean() - expected) < 5 * 0.5 / n**0.5
+    assert len(draws["blur"]) == (3 if name == "simsiam" else 2)  # the kernel's radius, and its middle
+    crop: Any = steps.steps[0]
+    assert crop.interpolation == ("bilinear" if name == "simsiam" else "bicubic")
+
+
+@pytest.mark.parametrize("name", ["simsiam", "orchestra_a", "orchestra_b"])
+def test_views_for_self_supervision_are_made_of_pixels(name: str, tmp_path: Path) -> None:
+    tables = {"name": "cifar10", "source": "generated", "clients": 4, "augment": [name], "normalize": "feddyn_cifar10"}
+    store = build_store(Data.model_validate(tables), 0, tmp_path, tmp_path)
+    source = BatchSource(store, torch.device("cpu"))
+    rows = np.arange(16)
+    ((x, _),) = source.training_batches(rows, 16, stream(0, "augment"))
+    found = recipe(name)(torch.from_numpy(store.train.x[rows]), stream(0, "augment"))
+    mean, std = (torch.tensor(values) for values in NORMALIZATIONS["feddyn_cifar10"])
+    torch.testing.assert_close(x.permute(0, 2, 3, 1), (found / 255 - mean) / std)

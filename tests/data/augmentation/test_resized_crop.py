@@ -7,6 +7,7 @@ import pytest
 import torch
 from torchvision.transforms import functional
 
+from rayfl.data.augmentation.augmentation import Compose
 from rayfl.data.augmentation.resized_crop import ResizedCrop
 from rayfl.errors import ScenarioError
 from rayfl.streams import stream
@@ -23,6 +24,44 @@ def test_each_image_is_the_drawn_part_scaled_as_torchvision_does(shape: tuple[in
     for image, after, part in zip(x, found, draws.T.astype(int).tolist(), strict=True):
         expected = functional.resized_crop(image.permute(2, 0, 1), *part, list(shape[1:3]), antialias=True)
         torch.testing.assert_close(after, expected.permute(1, 2, 0), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("antialias", [True, False])
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("size", [None, 7, (40, 20)])
+def test_any_interpolation_and_size_is_torchvisions(
+    size: int | tuple[int, int] | None, interpolation: str, antialias: bool
+) -> None:
+    crop = ResizedCrop(size=size, interpolation=interpolation, antialias=antialias)  # type: ignore[arg-type]
+    x = torch.rand((30, 24, 18, 3), generator=torch.Generator().manual_seed(0))
+    draws = crop.draw((30, 24, 18, 3), stream(0, "augment"))
+    found = crop(x, stream(0, "augment"))
+    wanted = {None: (24, 18), 7: (7, 7)}.get(size, size)  # type: ignore[arg-type]
+    assert crop.output_size(24, 18) == wanted
+    for image, after, part in zip(x, found, draws.T.astype(int).tolist(), strict=True):
+        mode = functional.InterpolationMode(interpolation)
+        expected = functional.resized_crop(image.permute(2, 0, 1), *part, list(wanted), mode, antialias)
+        torch.testing.assert_close(after, expected.permute(1, 2, 0), rtol=1e-4, atol=1e-5)
+
+
+def test_later_steps_draw_for_images_of_the_new_size() -> None:
+    both = Compose((ResizedCrop(size=(8, 4)), ResizedCrop((0.5, 1.0))))
+    x = torch.rand((50, 24, 18, 3), generator=torch.Generator().manual_seed(0))
+    _, _, high, wide = both.draw((50, 24, 18, 3), stream(0, "augment"))[4:]
+    assert high.max() <= 8
+    assert wide.max() <= 4
+    assert both(x, stream(0, "augment")).shape == (50, 8, 4, 3)
+
+
+def test_bicubic_pixels_do_not_wrap_around() -> None:
+    x = torch.zeros((1, 16, 16, 1), dtype=torch.uint8)
+    x[:, 4:12, 4:12] = 255
+    crop = ResizedCrop((1, 1), (1, 1), size=37, interpolation="bicubic")
+    found = crop(x, stream(0, "augment"))
+    exact = crop(x.float(), stream(0, "augment"))
+    assert exact.min() < 0
+    assert exact.max() > 255
+    assert (found.float() - exact.clamp(0, 255)).abs().max() <= 0.5
 
 
 def test_pixels_stay_pixels() -> None:

@@ -32,3 +32,15 @@ def test_same_seed_same_images_other_seed_other_images(tmp_path: Path) -> None:
     for one, two in zip(first, again, strict=True):
         np.testing.assert_array_equal(one, two)
     assert not np.array_equal(first[0][:100], other[0][:100])
+
+
+def test_chosen_images_are_the_same_as_among_all(tmp_path: Path) -> None:
+    every, numbers = styled_digits.generate(tmp_path, 0, 7, 32), []
+
+    def choose(number: int) -> np.ndarray:
+        numbers.append(number)
+        return np.array([5, 2, 700])
+
+    for some, all_of_them in zip(styled_digits.generate(tmp_path, 0, 7, 32, choose), every, strict=True):
+        np.testing.assert_array_equal(some, all_of_them[[5, 2, 700]])
+    assert numbers == [len(every[1])]

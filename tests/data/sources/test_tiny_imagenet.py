@@ -69,7 +69,7 @@ def test_classes_are_numbered_as_wnids_and_validation_images_by_their_annotation
 def test_read_again_from_the_cache_it_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write(tmp_path / "data")
     first = _load(tmp_path)
-    monkeypatch.setattr("rayfl.data.formats.image_files.Image.open", None)
+    monkeypatch.setattr("rayfl.data.formats.image_decoding.Image.open", None)
     again = _load(tmp_path)
     np.testing.assert_array_equal(np.asarray(first.train.x), np.asarray(again.train.x))
     assert first.provenance == again.provenance

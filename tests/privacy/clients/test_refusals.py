@@ -23,6 +23,7 @@ from tests.engine.scenes import run_on_hosts
 from tests.privacy.clients.scenes import central, job, local, phase, target
 
 RELAY = {"schedule": "relay", "algorithm": "fedavg"}
+FULL = {"steps": 3, "batch_size": "full", "lr": 0.1}
 
 
 class Normed(Network):
@@ -147,7 +148,7 @@ def test_what_does_not_hide_clients_is_refused(changes: dict[str, Any], said: st
 def test_batch_norm_is_refused_and_a_remedy_named() -> None:
     for changes in ({"dp": central()}, RELAY | {"dp": local()}):
         with pytest.raises(ScenarioError, match=r"hidden.dp: buffer 'norm.running_mean' .*use group norm"):
-            job(phase(**changes), model=f"{__name__}:Normed")
+            job(phase(**changes, local=FULL), model=f"{__name__}:Normed")
     head = job(phase(train=["read_out"], dp=central()), model=f"{__name__}:Normed")
     assert head.client_plan is not None
 

@@ -14,6 +14,9 @@ A client's state of scope `round` may be missing in a later exchange, where its 
 The model of a later phase may be laid out otherwise, so vectors that are laid out as the model belong to a phase.
 """
 
+VELOCITY = "velocity"
+"""The name under which a client keeps the momentum of local training, where the phase says so."""
+
 Declaration = Mapping[str, Scope]
 """The scope of every named state; what is not declared cannot be kept."""
 

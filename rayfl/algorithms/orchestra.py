@@ -1,0 +1,177 @@
+"""Orchestra: clients cluster what they remember, the server clusters their clusters.
+
+Lubana et al., "Orchestra: Unsupervised Federated Learning via Globally Consistent Clustering", ICML 2022, alg. 1 and 2.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from pydantic import PositiveFloat, PositiveInt
+
+from rayfl.algorithms.algorithm import Round
+from rayfl.algorithms.exchange import Answer, Asked, Exchange, Released
+from rayfl.algorithms.fedavg import FedAvg
+from rayfl.algorithms.server_state import RoundContext, ServerState
+from rayfl.algorithms.sinkhorn import sinkhorn
+from rayfl.errors import ScenarioError
+from rayfl.local.requests import Rehearsal
+from rayfl.local.state import Declaration, merged
+from rayfl.local.steps import batches_of_steps
+
+if TYPE_CHECKING:
+    import torch
+
+    from rayfl.config.local import Local
+    from rayfl.local.context import ClientContext
+    from rayfl.local.requests import ClientUpdate
+
+LOCAL_ITERATIONS, LOCAL_SINKHORN = 5, 10
+STEPS, LR, MOMENTUM, DECAY = 500, 0.01, 0.9, 1e-4
+"""Of the global clustering, by SGD."""
+
+
+class Orchestra(FedAvg):
+    """FedAvg of all tensors, weighted by local batches; then clients send centroids, and the server clusters those.
+
+    For the task and the model `orchestra`. The phase's first round only sets up: clients fill their memories without a
+    step, and centroids are clustered, so that r rounds of training take r + 1. In every round a client clusters its
+    memory: from distinct rows of it, five times, the most likely cluster by `sinkhorn` and the mean of its rows. The
+    server fits the global centroids to the evenly spread assignments of all of these, from the ones before.
+
+    By default clients keep nothing: in every round the memory is filled anew, which takes as many samples.
+
+    Attributes:
+        local_clusters: Centroids that a client sends.
+        stateful: Whether clients keep their target network and their memory from round to round.
+        temperature: What cosines with the global centroids are divided by when these are fitted.
+
+    There is no privacy for it: centroids are not clipped.
+    """
+
+    no_relay: ClassVar[str] = "its server clusters what all of a cohort send"
+
+    exchanges: ClassVar[int] = 3
+
+    local_clusters: PositiveInt = 16
+    stateful: bool = False
+    temperature: PositiveFloat = 0.1
+
+    def asks(self) -> tuple[Asked, ...]:
+        return ("cohort", "cohort", "host")
+
+    def round(self, server: ServerState, context: RoundContext) -> Round:
+        if context.round_in_phase == 1:
+            yield Exchange(self.set_up, server.model, up=())
+        else:
+            answers = yield Exchange(self.client_update, server.model, each=self.aggregation.each)
+            self.apply(server, self.aggregated(server, answers))
+        before = _centroids(server)
+        sent = yield Exchange(
+            self.send_centroids,
+            down=(),
+            up=(self.local_clusters * before.shape[1],),
+            each=True,
+            with_first_model=False,
+        )
+        rows = np.concatenate(sent.one_by_one("centroids").vectors)
+        fit = partial(self.fit_centroids, width=before.shape[1])
+        fitted = yield Exchange(fit, before.flatten(), rows, at="host", with_first_model=False)
+        before[...] = fitted.mean("centroids").reshape(before.shape)
+
+    def set_up(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
+        """Fills the client's memory; sends nothing."""
+        self._forget(client)
+        objective = yield Rehearsal(model)
+        return Answer(diagnostics={"objective": objective})
+
+    def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
+        """Trains from the global model, with the client's own target if it keeps one; answers with the change."""
+        self._forget(client)
+        start = model
+        if "target" in client.state:
+            start = model.clone()
+            start[client.places_of_copies()] = client.state["target"]
+        trained = yield from self.train(client, start)
+        if self.stateful:
+            client.state["target"] = trained[client.places_of_copies()]
+        return Answer(self.weight(client), delta=trained - model, trained=trained)
+
+    def weight(self, client: ClientContext) -> float:
+        """The number of local batches, as in the authors' code; 1 with weighting = 'uniform'."""
+        return client.steps if self.weighting == "samples" else 1.0
+
+    def _forget(self, client: ClientContext) -> None:
+        if not self.stateful:
+            client.state.pop("memory", None)
+
+    def send_centroids(self, client: ClientContext) -> Answer:
+        """Clusters the client's memory."""
+        import torch
+        from torch.nn.functional import normalize
+
+        rows = client.state["memory"]
+        rng = client.streams.numpy("clusters")
+        centroids = rows[torch.from_numpy(rng.choice(len(rows), self.local_clusters, replace=False))].clone()
+        for _ in range(LOCAL_ITERATIONS):
+            nearest = sinkhorn(rows @ centroids.T, LOCAL_SINKHORN).argmax(dim=1)
+            for cluster in range(self.local_clusters):
+                members = rows[nearest == cluster]
+                if not len(members):
+                    members = rows[rng.integers(len(rows))].unsqueeze(0)
+                centroids[cluster] = normalize(members.mean(dim=0), dim=0)
+        return Answer(centroids=centroids.flatten())
+
+    def fit_centroids(self, client: ClientContext, before: torch.Tensor, sent: torch.Tensor, width: int) -> Answer:
+        """Fits the global centroids to the assignments of all local ones, each cluster weighing the same."""
+        import torch
+        from torch.nn.functional import cosine_similarity, normalize
+
+        rows = sent.reshape(-1, width)
+        directions = normalize(rows)
+        centroids = before.reshape(-1, width).clone().requires_grad_()
+        optimizer = torch.optim.SGD([centroids], lr=LR, momentum=MOMENTUM, weight_decay=DECAY)
+        for _ in range(STEPS):
+            with torch.no_grad():
+                wanted = sinkhorn(rows @ centroids.T)
+            optimizer.zero_grad()
+            likely = (directions @ centroids.T / self.temperature).softmax(dim=1)
+            (-cosine_similarity(wanted, likely).mean()).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            with torch.no_grad():
+                centroids.copy_(normalize(centroids))
+        return Answer(centroids=centroids.detach().flatten())
+
+    def check_training(self, task: Any, local: Local, sizes: np.ndarray) -> None:
+        memory = getattr(task, "memory", None)
+        if task.name != "orchestra" or memory is None:
+            raise ScenarioError(f"algorithm 'orchestra' clusters the memory of task 'orchestra', not of '{task.name}'")
+        if memory < self.local_clusters:
+            raise ScenarioError(
+                f"algorithm.local_clusters: {self.local_clusters} clusters begin as distinct rows of a memory of "
+                f"{memory}; use a larger task.memory or fewer clusters"
+            )
+        seen = np.array([sum(map(sum, batches_of_steps(local, int(size)))) for size in sizes])
+        if not self.stateful and seen.min() < memory:
+            raise ScenarioError(
+                f"task.memory: client {int(seen.argmin())} trains on {int(seen.min())} samples in a round, which do "
+                f"not fill a memory of {memory}; use a smaller one, more epochs, or algorithm.stateful = true"
+            )
+
+    def no_sample_dp(self) -> str:
+        return "its clients send centroids of what they remember of single samples"
+
+    def releases(self) -> Released:
+        raise ScenarioError("centroids that clients send are not clipped; use 'fedavg' with task 'simsiam' or 'moco'")
+
+    def client_state(self) -> Declaration:
+        own: Declaration = {"memory": "phase", "target": "phase"} if self.stateful else {"memory": "round"}
+        return merged([("the algorithm", own), ("local training", super().client_state())])
+
+
+def _centroids(server: ServerState) -> np.ndarray:
+    """[clusters, width] float32, a view into the global model."""
+    (name,) = (slot.name for slot in server.layout if slot.name.endswith("centroids"))
+    return server.tensor(name)

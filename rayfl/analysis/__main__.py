@@ -1,0 +1,104 @@
+"""python -m rayfl.analysis, also `rayfl analyse`: what finished runs say about why a start helps."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from rayfl.command_line.ending import exit_status
+from rayfl.command_line.options import command_parser
+from rayfl.errors import ScenarioError
+
+EXAMPLES = """\
+examples:
+  {prog} gains runs/mine                             # again to go on where it was interrupted
+  {prog} variance runs/random runs/cyclic weights=100 rounds=1,10,50 samples=1000
+  {prog} landscape runs/mine models=initial,final points=11 --backend inline
+  {prog} curve runs/mine target=0.5
+
+what each shows, and its options: docs/analyses.md
+"""
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.analysis") -> int:
+    """The command; `exit_status` explains what it returns. Wrong options exit with 2."""
+    parser = command_parser(
+        prog, "Analyse finished runs: a Parquet file and a picture in the first one's folder.", EXAMPLES
+    )
+    parser.add_argument(
+        "name", help="convex, curve, gains, heterogeneity, landscape, ntk, probe, variance, or your own"
+    )
+    parser.add_argument(
+        "runs", nargs="+", metavar="RUN | key=value", help="folders of runs, and the analysis's options"
+    )
+    parser.add_argument(
+        "--backend",
+        choices=["ray", "inline"],
+        default="ray",
+        help="ray (default), spread over a cluster; or inline, in this process; results are the same",
+    )
+    parser.add_argument("--address", help="a Ray cluster's address, as for rayfl run")
+    parser.add_argument(
+        "--hosts",
+        type=int,
+        metavar="N",
+        help="share the work among N processes (default: as many as there is room for)",
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="where analyses/ goes (default: the first run's folder)"
+    )
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help="where real data lies (default: $RAYFL_DATA, else ~/.cache/rayfl/data)",
+    )
+    options = parser.parse_intermixed_args(arguments)
+    if options.hosts is not None and options.hosts < 1:
+        parser.error("--hosts: at least 1")
+    if options.hosts is not None and options.backend == "inline":
+        parser.error("--hosts: has no effect with --backend inline; leave it out")
+    return exit_status(lambda: _carry_out(options), "interrupted: the same command goes on where it stopped")
+
+
+def _carry_out(options: argparse.Namespace) -> int:
+    from rayfl.analysis.analysis import Analysis, analyses
+    from rayfl.analysis.run_folder import RunFolder
+    from rayfl.analysis.spreading import Launch, carry_out
+    from rayfl.component import build_component
+    from rayfl.data.folders import data_folder
+
+    given = [text for text in options.runs if "=" in text and not Path(text).exists()]
+    analysis = build_component(analyses, Analysis, {"name": options.name} | dict(map(_option, given)))
+    runs = [RunFolder.read(Path(text)) for text in options.runs if text not in given]
+    if not runs:
+        raise ScenarioError("name the folder of a run")
+    if analysis.most_runs is not None and len(runs) > analysis.most_runs:
+        raise ScenarioError(
+            f"'{options.name}' takes at most {analysis.most_runs} runs at once, and these are {len(runs)}"
+        )
+    out = (options.out or runs[0].path).absolute()
+    launch = Launch(options.backend, options.address, options.hosts, data_folder(options.data_dir).absolute(), out)
+    carry_out(analysis, runs, launch, Console())
+    return 0
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """`rounds=1,10` as a key and a value: as TOML, else as a list of TOML, else as text, or a list of texts."""
+    key, _, raw = (part.strip() for part in text.partition("="))
+    for candidate in (raw, f"[{raw}]"):
+        try:
+            return key, tomllib.loads(f"value = {candidate}")["value"]
+        except tomllib.TOMLDecodeError:
+            continue
+    return key, [_option(f"={part}")[1] for part in raw.split(",")] if "," in raw else raw
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,210 @@
+"""Whether what the visited clients have suits what all clients have: kappa, by the neural tangent kernel.
+
+CyclicFL (first version), section III.C and appendix: a smaller kappa means a smaller gradient, a flatter start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from matplotlib.figure import Figure
+from pydantic import PositiveFloat, PositiveInt
+
+from rayfl.analysis.analysis import Analysis, Open, Rounds, Row, Unit
+from rayfl.analysis.kernel import MOST, kappa, unit_rows
+from rayfl.analysis.opened_run import OpenedRun
+from rayfl.analysis.picture import COLOURS, DARK, names_of, new_figure, tidy
+from rayfl.analysis.run_folder import RunFolder
+from rayfl.analysis.visits import Visit, visit_bounds
+from rayfl.config.cohort import BySampler
+from rayfl.data.dataset import Samples
+from rayfl.errors import ScenarioError
+from rayfl.planning.cohort import cohort_of
+from rayfl.streams import stream
+
+BEHIND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5}
+_VISITS = -1
+COMPARISONS = ("visited clients", "permuted labels", "another set")
+
+
+class NTK(Analysis):
+    """kappa between what was trained on first (P) and all clients' samples (Q); the first run is the one analysed.
+
+    P is the samples of the clients that some rounds visited; the same with permuted labels; and, where a second run is
+    named, the training samples of that run.
+
+    Attributes:
+        rounds: Whose clients count as visited; by default those of the relays.
+        samples: How many of each set, drawn at random.
+        centred: Whether the mean is taken off every column of the one-hot labels.
+        visits: How many of the first visits the bounds of SGD and OGD are computed for (see `visit_bounds`), each on as
+            many samples as the smallest of these clients has, `samples` at most; none by default.
+        ridge: Of these bounds.
+    """
+
+    title: ClassVar[str] = "How well labels carry over to all clients' samples (neural tangent kernel)"
+    most_runs: ClassVar[int | None] = 2
+
+    rounds: Rounds = ()
+    samples: PositiveInt = 1000
+    centred: bool = False
+    visits: PositiveInt | None = None
+    ridge: PositiveFloat = 0.01
+
+    def units(self, runs: Sequence[RunFolder]) -> list[Unit]:
+        if self.samples > MOST:
+            raise ScenarioError(f"samples: kernels of {self.samples:,} samples do not fit; ask for {MOST:,} at most")
+        if (together := self.samples * (self.visits or 0)) > MOST:
+            raise ScenarioError(f"visits: kernels of {together:,} samples do not fit; ask for {MOST:,} at most")
+        run = runs[0]
+        rounds = self._visited_rounds(run)
+        if strange := [round for round in rounds if round > run.rounds]:
+            raise ScenarioError(f"rounds: the run '{run.path.name}' has {run.rounds} rounds, not {strange[0]}")
+        for plan in {run.index(round).phase: run.plans[run.index(round).phase] for round in rounds}.values():
+            cohort = plan.phase.settings.cohort
+            if isinstance(cohort, BySampler) or plan.phase.pool or plan.phase.settings.dp:
+                raise ScenarioError(f"phases.{plan.phase.name}: who was visited cannot be drawn again; choose others")
+        comparisons = [Unit(0, f"comparison{number}", (number,)) for number in range(1 + len(runs[:2]))]
+        return [*comparisons, *([Unit(0, "visits", (_VISITS,))] if self.visits else [])]
+
+    def cost(self, runs: Sequence[RunFolder], units: Sequence[Unit]) -> str:
+        memory = 3 * (self.samples * (self.visits or 1)) ** 2 * 8 / 1e6
+        return f"{len(units)} comparisons with kernels of {self.samples:,} samples, {memory:,.0f} MB each"
+
+    def compute(self, unit: Unit, open: Open) -> list[Row]:
+        run, (number,) = open(0), unit.at
+        if number == _VISITS:
+            return self._bounds(run)
+        q = self._drawn(run, np.sort(run.job.workloads[0].store.train_shards.rows), "all")
+        if number == 2:
+            other = open(1)
+            p = self._drawn(other, np.sort(other.job.workloads[0].store.train_shards.rows), "another")
+        else:
+            shards = run.job.workloads[0].store.train_shards
+            clients = sorted(set(self._visited(run)))
+            p = self._drawn(run, np.sort(np.concatenate([shards[client] for client in clients])), "visited")
+        classes = max(_classes(one) for one in (p, q))
+        labels = p.y
+        if number == 1:
+            labels = stream(run.job.scenario.seed, "analysis permuted").permutation(labels)
+        x_p, x_q = unit_rows(np.asarray(p.x)), unit_rows(np.asarray(q.x))
+        if x_p.shape[1] != x_q.shape[1]:
+            raise ScenarioError(
+                f"the inputs of the two runs have {x_q.shape[1]} and {x_p.shape[1]} values; the kernel compares inputs "
+                "of one size, so name a run on images of the same size"
+            )
+        found = kappa(x_p, self._targets(labels, classes), x_q, self._targets(q.y, classes))
+        return [{"run": 0, "comparison": COMPARISONS[number], "n_p": len(p), "n_q": len(q), **found._asdict()}]
+
+    def _visited_rounds(self, run: RunFolder) -> list[int]:
+        relays = {plan.number for plan in run.plans if plan.phase.schedule == "relay"}
+        rounds = list(self.rounds) or [r for r in range(1, run.rounds + 1) if run.index(r).phase in relays]
+        if not rounds:
+            raise ScenarioError(f"rounds: '{run.path}' has no relay, whose clients would be compared; name rounds")
+        return rounds
+
+    def _visited(self, run: OpenedRun) -> list[int]:
+        """The clients of the chosen rounds in their order, drawn as in the run."""
+        folder, scenario = run.folder, run.job.scenario
+        clients: list[int] = []
+        wanted = self._visited_rounds(folder)
+        previous: int | None = None
+        for round in range(1, max(wanted) + 1):
+            index = folder.index(round)
+            phase = folder.plans[index.phase].phase
+            if phase.pool or isinstance(phase.settings.cohort, BySampler):
+                previous = None
+                continue
+            before = previous if index.round_in_phase > 1 else None
+            cohort = cohort_of(phase, scenario.seed, index, run.job.populations[index.phase].sizes, before)
+            previous = cohort[-1] if cohort else None
+            if round in wanted:
+                clients += cohort
+        return clients
+
+    def _bounds(self, run: OpenedRun) -> list[Row]:
+        """Of the first visits, by SGD and by OGD."""
+        shards, clients = run.job.workloads[0].store.train_shards, self._visited(run)[: self.visits]
+        if len(clients) < (self.visits or 0):
+            raise ScenarioError(f"visits: the chosen rounds have {len(clients)} visits; ask for so many at most")
+        size = min(self.samples, *(len(shards[client]) for client in clients))
+        rng = stream(run.job.scenario.data_seed, "analysis ntk visits")
+        drawn = [np.sort(rng.choice(shards[client], size, replace=False)) for client in clients]
+        sets = [self._drawn(run, rows, "visit") for rows in drawn]
+        classes = max(map(_classes, sets))
+        visits = [Visit(unit_rows(np.asarray(one.x)), self._targets(one.y, classes)) for one in sets]
+        return [
+            {"run": 0, "method": method, "visit": place, "client": client, "n_p": size, **bound._asdict()}
+            for method, orthogonal in (("SGD", False), ("OGD", True))
+            for place, (client, bound) in enumerate(
+                zip(clients, visit_bounds(visits, self.ridge, orthogonal), strict=True), start=1
+            )
+        ]
+
+    def _drawn(self, run: OpenedRun, rows: np.ndarray, purpose: str) -> Samples:
+        store = run.job.workloads[0].store
+        if not isinstance(store.train.x, np.ndarray) or store.train.y.ndim != 1 or store.train.y.dtype.kind not in "ui":
+            raise ScenarioError(f"'{run.folder.path}': the kernel needs inputs of one size, and class labels")
+        if len(rows) > self.samples:
+            rng = stream(run.job.scenario.data_seed, f"analysis ntk {purpose}")
+            rows = np.sort(rng.choice(rows, self.samples, replace=False, shuffle=False))
+        return store.train.take(rows)
+
+    def _targets(self, labels: np.ndarray, classes: int) -> np.ndarray:
+        targets: np.ndarray = np.eye(classes)[labels]
+        return targets - targets.mean(axis=0) if self.centred else targets
+
+    def draw(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> Figure:
+        figure = new_figure(self.title, runs, 7, 8 if self.visits else 4.4)
+        axes, *below = figure.subplots(2 if self.visits else 1, squeeze=False)[:, 0]
+        compared, bounds = _comparisons(rows), [row for row in rows if row.get("visit")]
+        labels = [_label(row, runs) for row in compared]
+        bars = axes.bar(labels, [row["relative"] for row in compared], 0.55, color=COLOURS[: len(compared)])
+        axes.bar_label(bars, fmt="%.3f", padding=2)
+        axes.axhline(1, color=DARK, linestyle="--", linewidth=0.8)
+        axes.annotate("of no use", (1, 1), xycoords=("axes fraction", "data"), xytext=(-2, 3),
+                      textcoords="offset points", ha="right", fontsize=9, bbox=BEHIND)  # fmt: skip
+        axes.margins(y=0.12)
+        tidy(axes, "learned from", "κ / ‖y‖²", names_of(runs[:1])[0])
+        for panel in below:
+            for method, colour in zip(("SGD", "OGD"), COLOURS, strict=False):
+                own = [row for row in bounds if row["method"] == method]
+                for form, line in (("corrected", "-"), ("printed", ":")):
+                    panel.plot([row["visit"] for row in own], [row[form] for row in own], line, marker="o",
+                               color=colour, label=f"{method}, {form}")  # fmt: skip
+            panel.xaxis.get_major_locator().set_params(integer=True)
+            panel.legend(fontsize=9, frameon=False)
+            tidy(panel, "visit", "bound on its client's loss at the end", "")
+        return figure
+
+    def findings(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[str]:
+        said = [
+            f"kappa    {_label(row, runs)}: {row['kappa']:.4g}, relative to the labels {row['relative']:.4f}; smallest "
+            f"eigenvalues {row['smallest_p']:.3g} (P), {row['smallest_q']:.3g} (Q)"
+            for row in _comparisons(rows)
+        ]
+        by_method = {method: [row for row in rows if row.get("method") == method] for method in ("SGD", "OGD")}
+        said += [
+            f"bound    {method}, mean over {len(own)} visits: {np.mean([row['corrected'] for row in own]):.4g} "
+            f"corrected, {np.mean([row['printed'] for row in own]):.4g} as printed; smallest eigenvalue "
+            f"{min(row['smallest'] for row in own):.3g}"
+            for method, own in by_method.items()
+            if own
+        ]
+        return said
+
+
+def _comparisons(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [row for row in rows if row.get("comparison")]
+
+
+def _label(row: Mapping[str, Any], runs: Sequence[RunFolder]) -> str:
+    if row["comparison"] != COMPARISONS[2]:
+        return str(row["comparison"])
+    return f"{runs[1].environment['data']['name']} of {runs[1].path.name}"
+
+
+def _classes(samples: Samples) -> int:
+    return int(samples.y.max()) + 1

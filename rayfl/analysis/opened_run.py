@@ -1,0 +1,106 @@
+"""A finished run, prepared again: the same data and networks, and its kept models as vectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import safetensors.torch
+import torch
+
+from rayfl.analysis.run_folder import RunFolder
+from rayfl.engine.initial_model import flat_model
+from rayfl.engine.job import Job
+from rayfl.errors import DataError
+from rayfl.fingerprint.recorded import changed_code
+from rayfl.models.flat import FlatModel
+from rayfl.planning.phase_plan import has_fresh_head
+from rayfl.planning.workload import Workload
+from rayfl.preparation import prepare
+from rayfl.start.initial_weights import first_model, given, start_from
+from rayfl.start.source import from_run
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedRun:
+    """A finished run whose data and networks are in memory again.
+
+    Attributes:
+        folder: The run.
+        job: Of the same scenario, on the same data, from the same initial weights.
+    """
+
+    folder: RunFolder
+    job: Job
+
+    def workload(self, round: int) -> Workload:
+        """What the phase of a model trains; the first phase's for the initial one, round 0."""
+        return self.job.workloads[self.folder.phase_of_model(round)]
+
+    def vector(self, round: int) -> np.ndarray:
+        """float32 [length of the model]: what a round left; the initial model for round 0.
+
+        Raises:
+            DataError: The model was not kept.
+        """
+        workload = self.workload(round)
+        if not round:
+            return np.array(workload.initial.vector)
+        self.folder.check_kept([round])
+        model = flat_model(self.job.scenario, workload)
+        model.load_state_dict(safetensors.torch.load_file(self.folder.kept[round]))
+        return model.vector.numpy()
+
+    def received(self, round: int) -> np.ndarray:
+        """float32: what a round began with: what the one before left, as the round's phase takes it over."""
+        vector, phase = self.vector(round - 1), self.folder.phase_of_model(round)
+        for number in range(self.folder.phase_of_model(round - 1) + 1, phase + 1):
+            own, other = self.job.workloads[number].initial, self.job.workloads[number - 1].initial
+            fresh_head = has_fresh_head(self.job.scenario, number)
+            if own is not other or fresh_head:
+                vector = own.take(vector, other, fresh_head)
+        return vector
+
+
+@cache
+def open_run(path: Path, data_dir: Path) -> OpenedRun:
+    """Prepares a run again, once per process.
+
+    Raises:
+        DataError: The data, the user's code or the initial weights are not those of the run.
+    """
+    folder = RunFolder.read(path)
+    job, model = prepare(folder.scenario, data_dir)
+    digest, before = job.result.store.provenance.digest, folder.environment["data"]["digest"]
+    if digest != before:
+        raise DataError(
+            f"'{path}': the data has changed since the run (digest {digest[:12]}, then {str(before)[:12]}); name the "
+            "folder of the run's data with --data-dir"
+        )
+    if changed := changed_code(folder.environment.get("code") or {}, job.code):
+        raise DataError(f"'{path}': code has changed since the run: {', '.join(changed)}; bring it back to analyse it")
+    return OpenedRun(folder, _started(folder, job, model) if job.scenario.start else job)
+
+
+def _started(folder: RunFolder, job: Job, model: FlatModel) -> Job:
+    start, recorded = job.scenario.start, folder.environment["start"] or {}
+    assert start is not None
+    source = given(start) if start.scenario is None else from_run(_kept(folder.path, Path(recorded["path"])))
+    if source.origin.get("sha256") != recorded.get("sha256"):
+        raise DataError(f"'{folder.path}': {source.where} has changed since the run; bring the old weights back")
+    return start_from(job, first_model(job, model), source)[0]
+
+
+def _kept(run: Path, recorded: Path) -> Path:
+    """The run of a scenario that a run started from: where it found that, or beside it in a grid that has moved."""
+    for folder in (recorded, *(folder / "starts" / recorded.name for folder in run.parents)):
+        if folder.is_dir():
+            return folder
+    raise DataError(f"'{run}': the model that the run started from is no longer in '{recorded}'; run it again")
+
+
+def as_tensor(vector: np.ndarray) -> torch.Tensor:
+    """A float32 copy for a model to load."""
+    return torch.from_numpy(np.array(vector, np.float32))

@@ -1,0 +1,194 @@
+"""Replays a round of a finished run: the models of its clients, which no run stores, from the kept global model.
+
+The round's client updates run again and are aggregated as they were; what they lead to must equal the next kept model
+to the bit, else nothing that is computed from them would be about the run.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import torch
+
+from rayfl.algorithms.exchange import Answer
+from rayfl.algorithms.server_state import ServerState
+from rayfl.analysis.opened_run import OpenedRun
+from rayfl.analysis.run_folder import RunFolder
+from rayfl.config.cohort import BySampler
+from rayfl.engine.assignment import grouped
+from rayfl.engine.host import Host
+from rayfl.engine.reduction import HostAnswers, Reduction
+from rayfl.engine.server_round import ServerRound
+from rayfl.errors import DataError, ScenarioError
+from rayfl.local.draws import typical
+from rayfl.local.steps import update_steps
+from rayfl.planning.cohort import cohort_of
+from rayfl.planning.phase_plan import PhasePlan
+
+
+@dataclass(frozen=True)
+class ReplayedRound:
+    """A round whose client updates were run again.
+
+    Attributes:
+        round: Its number, from 1.
+        clients: Who took part, ascending.
+        weights: float64 [clients], in the mean; they add up to 1.
+        before: float32 [length of the model], what the clients received.
+        models: float32 [clients, length of the model], what they trained.
+        after: float32 [length of the model], what the server made of them.
+    """
+
+    round: int
+    clients: tuple[int, ...]
+    weights: np.ndarray
+    before: np.ndarray
+    models: np.ndarray
+    after: np.ndarray
+
+    def combined(self, weights: np.ndarray) -> np.ndarray:
+        """float32 [length of the model]: a combination of the clients' models, buffers included."""
+        return (weights @ self.models.astype(np.float64)).astype(np.float32)
+
+
+def replayable_rounds(folder: RunFolder, wanted: Sequence[int] = ()) -> list[int]:
+    """The rounds that can be replayed, of all parallel phases or of those wanted; all that is needed is there.
+
+    Raises:
+        ScenarioError: A round is none of the run's, or its phase cannot be replayed.
+        DataError: A model that it takes was not kept.
+    """
+    if strange := [round for round in wanted if not 1 <= round <= folder.rounds]:
+        raise ScenarioError(f"rounds: the run '{folder.path.name}' has rounds 1 to {folder.rounds}, not {strange[0]}")
+    rounds = list(wanted)
+    if not rounds:
+        parallel = {plan.number for plan in folder.plans if plan.phase.schedule == "parallel"}
+        rounds = [round for round in range(1, folder.rounds + 1) if folder.index(round).phase in parallel]
+    if not rounds:
+        raise ScenarioError(f"'{folder.path}': none of its phases is parallel, and only their rounds have local models")
+    for number in {folder.index(round).phase for round in rounds}:
+        check_replayable(folder.plans[number])
+    folder.check_kept([number for round in rounds for number in (round - 1, round)])
+    return sorted(rounds)
+
+
+def check_replayable(plan: PhasePlan) -> None:
+    """Checks that a phase's rounds depend on the kept models alone, and that its clients answer with their changes.
+
+    Raises:
+        ScenarioError: They do not; says which part of the phase is in the way.
+    """
+    phase, where = plan.phase, f"phases.{plan.phase.name}"
+    name = phase.algorithm.name
+    if phase.schedule != "parallel":
+        raise ScenarioError(f"{where}: its rounds have no local models to aggregate ({phase.schedule}); choose others")
+    if phase.local.dp is not None and phase.local.dp.secure:
+        raise ScenarioError(f"{where}.local.dp: 'secure' noise cannot be drawn again; run it without secure")
+    if phase.settings.dp is not None:
+        why = "'secure' noise cannot be drawn again" if phase.settings.dp.secure else "it hides single clients in sums"
+        raise ScenarioError(f"{where}.dp: {why}; run it without dp")
+    stateful = {**plan.client_state, **plan.server_state}
+    if kept := [state for state, scope in stateful.items() if scope not in ("exchange", "round")]:
+        raise ScenarioError(
+            f"{where}: '{name}' keeps state from round to round ({', '.join(sorted(kept))}), which the run did not "
+            "store; analyse a run without such state (fedavg, fedprox)"
+        )
+    if plan.evaluated.rule != "global":
+        raise ScenarioError(
+            f"{where}.eval_model: kept models are '{plan.evaluated.rule}' ones, from which clients did not start; run "
+            "it with eval_model = 'global'"
+        )
+    if isinstance(phase.settings.cohort, BySampler):
+        raise ScenarioError(f"{where}.cohort: a sampler's cohort cannot be drawn again; run it with a share or number")
+    if plan.asked != ("cohort",) or "delta" not in plan.algorithm.sent_vectors:
+        raise ScenarioError(
+            f"{where}: '{name}' has more to a round than clients that answer once with a change of the model; analyse "
+            "a run of fedavg or fedprox"
+        )
+
+
+class Replay:
+    """Replays rounds of one run, in this process.
+
+    Args:
+        run: The run.
+    """
+
+    def __init__(self, run: OpenedRun) -> None:
+        self._run, job = run, run.job
+        self._host = Host(0, job.scenario, job.workloads, job.protection)
+        self._plans = run.folder.plans
+
+    def round(self, number: int) -> ReplayedRound:
+        """Replays a round.
+
+        Raises:
+            DataError: It leads elsewhere than it did in the run; says to what.
+        """
+        replayed = self.update(number, self._run.received(number))
+        kept = self._run.vector(number)
+        if not np.array_equal(replayed.after, kept):
+            raise DataError(self._difference(replayed, kept))
+        return replayed
+
+    def update(self, number: int, model: np.ndarray) -> ReplayedRound:
+        """Runs a round's client updates, with its cohort and random streams, from any model, and aggregates them."""
+        run, scenario = self._run, self._run.job.scenario
+        index = run.folder.index(number)
+        plan, workload = self._plans[index.phase], run.job.workloads[index.phase]
+        sizes = workload.population.sizes
+        cohort = cohort_of(plan.phase, scenario.seed, index, sizes)
+        state = ServerState(np.array(model), workload.initial.num_params, len(sizes), declared=dict(plan.server_state))
+        server = ServerRound(scenario, plan, index, state)
+        exchange = server.begin(cohort)
+        singly = copy.copy(exchange)
+        singly.each = True
+        trained = plan.algorithm.training_sizes(sizes[np.asarray(cohort)])
+        steps = [update_steps(typical(plan.phase.local), int(size)) for size in trained]
+        answers, _ = self._host.answer(index, grouped(cohort, steps, scenario.numerics.clients_at_once), singly)
+        server.receive([answers if exchange.each else _summed(answers, scenario.numerics.fraction_bits)])
+        ordered = sorted(answers.each, key=lambda one: one.client)
+        weights = np.array([one.weight for one in ordered])
+        return ReplayedRound(
+            number,
+            tuple(one.client for one in ordered),
+            weights / weights.sum(),
+            np.array(model),
+            np.stack([model + one.vectors["delta"] for one in ordered]),
+            server.state.model,
+        )
+
+    def _difference(self, replayed: ReplayedRound, kept: np.ndarray) -> str:
+        off = np.abs(replayed.after.astype(np.float64) - kept)
+        slots = self._run.workload(replayed.round).initial.layout
+        first = next((slot.name for slot in slots if off[slot.offset : slot.end].any()), "")
+        there, here = self._run.folder.environment["hosts"][0], self._host.describe()
+        others = [f"{key} {there.get(key)}, here {here[key]}" for key in here if there.get(key) != here[key]]
+        others = [text for text in others if not text.startswith(("host ", "node "))]
+        return (
+            f"'{self._run.folder.path}': round {replayed.round}, replayed, leaves another model: "
+            f"{np.count_nonzero(off)} of {len(off)} values differ, by up to "
+            f"{off.max():.3g}, first in '{first}'; analyse it where it ran"
+            + (f" ({'; '.join(others)})" if others else "")
+        )
+
+
+@cache
+def replay_of(run: OpenedRun) -> Replay:
+    """Replays a run's rounds; made once per process, as it builds the run's networks."""
+    return Replay(run)
+
+
+def _summed(answers: HostAnswers, fraction_bits: int) -> HostAnswers:
+    """Answers that came one by one, as the host would have summed them: exactly, hence in any order."""
+    reduction = Reduction(fraction_bits)
+    for one in answers.each:
+        vectors = {name: torch.from_numpy(vector) for name, vector in one.vectors.items()}
+        answer = Answer(one.weight)
+        answer.values = vectors
+        reduction.add(one.client, answer)
+    return replace(reduction.result(), sums=answers.sums, maxima=answers.maxima)

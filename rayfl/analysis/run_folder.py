@@ -1,0 +1,120 @@
+"""A finished run as its folder has it: scenario, environment, metrics and kept models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from rayfl.callbacks.periodic_model import FOLDER
+from rayfl.config.loading import load_scenario
+from rayfl.config.scenario import Scenario
+from rayfl.data.dataset import Provenance
+from rayfl.errors import DataError
+from rayfl.planning.headline import Headline
+from rayfl.planning.phase_plan import PhasePlan, plan_phases
+from rayfl.planning.round_index import RoundIndex
+from rayfl.report.status import read_status
+
+KEEP_MODELS = 'callbacks = [{ name = "periodic_model", every = 1 }]'
+"""What a scenario needs for a run whose rounds can be replayed."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of a finished run.
+
+    Attributes:
+        path: The folder.
+        scenario: The resolved scenario.
+        environment: What environment.json says.
+    """
+
+    path: Path
+    scenario: Scenario
+    environment: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> RunFolder:
+        """Reads a run's folder.
+
+        Raises:
+            DataError: It is no run's, or the run has not finished.
+        """
+        status = read_status(path)
+        if status is None:
+            raise DataError(f"'{path}' is not the folder of a run: it has no status.json; name a folder below runs/")
+        if status["status"] != "finished":
+            raise DataError(f"'{path}': the run has not finished ({status['status']}); analyse one that has")
+        try:
+            environment = json.loads((path / "environment.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise DataError(f"'{path / 'environment.json'}' cannot be read: {error}; run the scenario again") from None
+        return cls(path.absolute(), load_scenario(path / "scenario.toml"), environment)
+
+    @property
+    def title(self) -> str:
+        """The scenario's title, else its name."""
+        return self.scenario.title or self.scenario.name
+
+    @property
+    def provenance(self) -> Provenance:
+        """What the run's data was."""
+        data = self.environment["data"]
+        files = tuple((file["path"], file["sha256"]) for file in data["files"])
+        return Provenance(data["source"], data["description"], files, data["digest"])
+
+    @property
+    def headline(self) -> Headline:
+        """The metric that ranks the run's rounds."""
+        return Headline.from_record(self.environment["headline"])
+
+    @property
+    def clients(self) -> int:
+        """How many clients the run had."""
+        return int(self.environment["data"]["clients"])
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the scenario has."""
+        return sum(phase.rounds for phase in self.scenario.phases)
+
+    @cached_property
+    def plans(self) -> list[PhasePlan]:
+        """The phases, built."""
+        return plan_phases(self.scenario)
+
+    @property
+    def last_rounds(self) -> list[int]:
+        """The last round of each phase."""
+        return list(accumulate(phase.rounds for phase in self.scenario.phases))
+
+    def index(self, round: int) -> RoundIndex:
+        """Position of a round, from 1."""
+        phase = next(number for number, last in enumerate(self.last_rounds) if round <= last)
+        return RoundIndex(phase, round, round - self.plans[phase].first_round + 1)
+
+    def phase_of_model(self, round: int) -> int:
+        """The phase whose network a round left; the first phase's before round 1."""
+        return self.index(round).phase if round else 0
+
+    @cached_property
+    def kept(self) -> dict[int, Path]:
+        """The models that `periodic_model` kept, by round."""
+        return {int(file.stem.removeprefix("round_")): file for file in sorted((self.path / FOLDER).glob("round_*"))}
+
+    def check_kept(self, rounds: Sequence[int]) -> None:
+        """Checks that the models after some rounds were kept; before the first round there is the initial one.
+
+        Raises:
+            DataError: One is missing.
+        """
+        if missing := sorted({round for round in rounds if round} - set(self.kept)):
+            raise DataError(
+                f"'{self.path}' lacks the model after round {missing[0]} in '{FOLDER}/' (it has {len(self.kept)} of "
+                f"{self.rounds}); run the scenario with {KEEP_MODELS}"
+            )

@@ -1,0 +1,114 @@
+"""What visiting one client after another does to those visited before: bounds for SGD and orthogonal gradients (OGD).
+
+CyclicFL (first version), lemma 1 and corollary 1, after Bennani et al., "Generalisation Guarantees for Continual
+Learning with Orthogonal Gradient Descent", 2020. Every visit is ridge regression in the kernel's space, from what the
+visits before have left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve, eigh
+
+from rayfl.analysis.kernel import RIDGE, arc_cosine
+
+
+class Visit(NamedTuple):
+    """A client's samples: unit rows x [n, d] and targets y [n, outputs]."""
+
+    x: np.ndarray
+    y: np.ndarray
+
+
+class VisitBound(NamedTuple):
+    """The terms of the bound on a visited client's loss after all visits; sums over outputs.
+
+    r is the visit's residual, what is left of y when it begins; K its kernel, S = K + ridge I.
+
+    Attributes:
+        smallest: The smallest eigenvalue of K.
+        residual: ||r||^2.
+        fit: ridge^2 / n r' S^-1 r, as printed.
+        error: ||ridge S^-1 r||^2 / n, the loss that ridge regression leaves; `fit` is below it for a small ridge.
+        forgetting_printed: Mean over this visit's samples of the sum over later visits k of r_k' S_k^-1 K_k(X_k, X)
+            S_k^-1 r_k, whose dimensions match for visits of one size only; NaN otherwise.
+        forgetting: The same with the factor K_k(X, X_k) that is missing: ||K_k(X, X_k) S_k^-1 r_k||^2, how far later
+            visits move the predictions. OGD has none.
+        complexity_7: ridge sqrt(tr K) / n ridge^2 / n r' S^-1 r, this visit's part of R_T as in equation 7.
+        complexity_10: sqrt(tr K) / n r' S^-1 r, as in equation 10.
+        complexity: sqrt(tr K r' S^-1 r) / n, the Rademacher complexity of functions with the norm of the solution.
+        printed: fit + R_T (equation 7) + C. The printed cases give forgetting to the last visit alone, which has none.
+        corrected: error + forgetting + R_T (`complexity`) + C.
+    """
+
+    smallest: float
+    residual: float
+    fit: float
+    error: float
+    forgetting_printed: float
+    forgetting: float
+    complexity_7: float
+    complexity_10: float
+    complexity: float
+    printed: float
+    corrected: float
+
+
+def visit_bounds(
+    visits: Sequence[Visit], ridge: float, orthogonal: bool, delta: float = 0.05, largest_loss: float = 1.0
+) -> list[VisitBound]:
+    """Bounds of every visit after the last one.
+
+    Args:
+        visits: In their order.
+        ridge: Weight of the ridge, lambda.
+        orthogonal: Whether steps are orthogonal to the features of all earlier samples (OGD), else SGD.
+        delta: The bounds hold with probability 1 - delta.
+        largest_loss: c of C = 3 c sqrt(log(2 / delta) / (2 n of the last visit)).
+    """
+    sizes = [len(visit.x) for visit in visits]
+    ends = np.cumsum(sizes)
+    x = np.concatenate([visit.x for visit in visits])
+    parts = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    kernel, left = arc_cosine(x, x), np.concatenate([visit.y for visit in visits])
+    found, forgetting, printed = [], np.zeros(len(visits)), np.zeros(len(visits))
+    for number, (part, n) in enumerate(zip(parts, sizes, strict=True)):
+        own, residual = kernel[part, part], left[part]
+        solved = cho_solve(cho_factor(own + ridge * np.eye(n)), residual)
+        smallest = float(eigh(own, eigvals_only=True, subset_by_index=[0, 0])[0])
+        for earlier, (before, size) in enumerate(zip(parts[:number], sizes[:number], strict=True)):
+            across = kernel[part, before]
+            forgetting[earlier] += np.sum((across.T @ solved) ** 2) / size
+            printed[earlier] += np.sum(solved * (across @ solved)) / size if size == n else np.nan
+        norm, trace = float(np.sum(residual * solved)), max(float(np.trace(own)), 0.0)
+        found.append((smallest, float(np.sum(residual**2)), norm, float(np.sum((ridge * solved) ** 2)) / n, trace))
+        left = left - kernel[:, part] @ solved
+        if orthogonal:
+            kernel = _projected(kernel, part)
+    confidence = 3 * largest_loss * float(np.sqrt(np.log(2 / delta) / (2 * sizes[-1])))
+    complexities = [
+        (ridge**3 * trace**0.5 * norm / n**2, trace**0.5 * norm / n, (trace * norm) ** 0.5 / n)
+        for (_, _, norm, _, trace), n in zip(found, sizes, strict=True)
+    ]
+    as_printed, _, corrected = np.sum(complexities, axis=0)
+    return [
+        VisitBound(
+            smallest, residual, fit := ridge**2 / n * norm, error, float(h_printed), float(h), *complexity,
+            fit + float(as_printed) + confidence, error + float(h) + float(corrected) + confidence,
+        )
+        for (smallest, residual, norm, error, _), n, h_printed, h, complexity in zip(
+            found, sizes, printed, forgetting, complexities, strict=True
+        )
+    ]  # fmt: skip
+
+
+def _projected(kernel: np.ndarray, part: slice) -> np.ndarray:
+    """The kernel of features from which those of some samples are projected out: a Schur complement."""
+    own = kernel[part, part]
+    damped = own + RIDGE * np.trace(kernel) / len(kernel) * np.eye(len(own))
+    across = kernel[:, part]
+    projected: np.ndarray = kernel - across @ cho_solve(cho_factor(damped), across.T)
+    return projected

@@ -1,0 +1,136 @@
+"""Random brightness, contrast, saturation and hue, in a random order for each image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import torch
+from pydantic import Field, NonNegativeFloat
+
+from rayfl.data.augmentation.augmentation import Augmentation, Probability
+from rayfl.errors import ScenarioError
+
+
+@dataclass(frozen=True)
+class ColorJitter(Augmentation):
+    """Changes the colours of images, as torchvision's ColorJitter: pixels are whole numbers after every step.
+
+    Images of one channel have neither saturation nor hue.
+
+    Attributes:
+        brightness: The factor is uniform in [max(0, 1 - brightness), 1 + brightness].
+        contrast: Likewise.
+        saturation: Likewise.
+        hue: The shift is uniform in [-hue, hue], where 1 is once around the colour circle.
+        probability: Of being changed.
+
+    Raises:
+        ScenarioError: When applied to images of other than one or three channels.
+    """
+
+    brightness: NonNegativeFloat = 0.0
+    contrast: NonNegativeFloat = 0.0
+    saturation: NonNegativeFloat = 0.0
+    hue: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+    probability: Probability = 1.0
+
+    @property
+    def num_draws(self) -> int:
+        return 2 * _BLENDS + 1 + _BLENDS
+
+    @property
+    def needs_pixels(self) -> bool:
+        return True
+
+    @property
+    def moves_pixels(self) -> bool:
+        return False
+
+    def draw(self, shape: tuple[int, int, int, int], rng: np.random.Generator) -> np.ndarray:
+        """[10, n]: factors and kinds of three blends in their order, the hue's shift, and which blends precede it."""
+        n = shape[0]
+        strength = np.array([self.brightness, self.contrast, self.saturation])[:, None]
+        factor = rng.uniform(np.maximum(0, 1 - strength), 1 + strength, (_BLENDS, n))
+        shift = rng.uniform(-self.hue, self.hue, n)
+        changed = rng.random(n) < self.probability
+        place = rng.permuted(np.broadcast_to(np.arange(_BLENDS + 1)[:, None], (_BLENDS + 1, n)), axis=0)
+        kind = place[:_BLENDS].argsort(axis=0)
+        factor = np.where(changed, np.take_along_axis(factor, kind, axis=0), 1.0)
+        early = np.take_along_axis(place[:_BLENDS], kind, axis=0) < place[_BLENDS]
+        return np.concatenate([factor, kind, np.where(changed, shift, 0.0)[None], early])
+
+    def apply(self, x: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        n, height, width, channels = x.shape
+        if channels not in (1, 3):
+            raise ScenarioError(
+                f"data.augment: 'color_jitter' is for images of 1 or 3 channels, these have {channels}; leave it out"
+            )
+        factors, kinds, shift, early = draws.split((_BLENDS, _BLENDS, 1, _BLENDS))  # type: ignore[no-untyped-call]
+        # Planes instead of pixels: operations on a channel then run through memory.
+        planes = x.permute(3, 0, 1, 2).reshape(channels, n, height * width).to(torch.float32)
+        blends = bool(self.brightness or self.contrast or self.saturation)
+        coloured = channels == 3 and self.hue > 0
+        if blends:
+            for factor, kind, before in zip(factors, kinds, early, strict=True):
+                _blend_(planes, torch.where(before != 0, factor, 1.0) if coloured else factor, kind)
+        if coloured:
+            planes = torch.where(shift[0, :, None] != 0, shifted_hue(planes, shift[0]), planes)
+        if blends and coloured:
+            for factor, kind, before in zip(factors, kinds, early, strict=True):
+                _blend_(planes, torch.where(before != 0, 1.0, factor), kind)
+        return planes.to(torch.uint8).view(channels, n, height, width).permute(1, 2, 3, 0).contiguous()
+
+
+_BLENDS = 3
+_CONTRAST, _SATURATION = 1, 2
+
+
+def _blend_(planes: torch.Tensor, factor: torch.Tensor, kind: torch.Tensor) -> None:
+    """Moves images away from black, their mean grey or their greys, or towards them, in place.
+
+    Args:
+        planes: [channels, n, pixels] float32, whole numbers in 0..255.
+        factor: [n] float64; 1 changes nothing, 0 leaves only what is blended with.
+        kind: [n] 0 for brightness, 1 for contrast, 2 for saturation.
+    """
+    if len(planes) == 3:
+        grey = (0.2989 * planes[0]).add_(0.587 * planes[1]).add_(0.114 * planes[2]).trunc_()
+    else:
+        grey = planes[0].clone()
+        factor = torch.where(kind == _SATURATION, 1.0, factor)
+    mean = grey.mean(dim=1, keepdim=True)
+    rest = 1.0 - factor
+    of_grey = torch.where(kind == _SATURATION, rest, 0.0).float()[:, None]
+    of_mean = torch.where(kind == _CONTRAST, rest, 0.0).float()[:, None]
+    other = grey.mul_(of_grey).add_(of_mean * mean)
+    planes.mul_(factor.float()[:, None]).add_(other).clamp_(0, 255).trunc_()
+
+
+def shifted_hue(planes: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+    """Turns the hue of every pixel in HSV.
+
+    Args:
+        planes: [3, n, pixels] floating point, whole numbers in 0..255.
+        shift: [n] the part of the colour circle, within -1 and 1.
+
+    Returns:
+        A new tensor, whole numbers in 0..255.
+    """
+    red, green, blue = planes
+    value, chroma = planes.amax(dim=0), planes.amax(dim=0) - planes.amin(dim=0)
+    divisor = chroma.clamp(min=1)  # of grey, which has no hue, all differences are 0
+    sector = torch.where(
+        value == red,
+        (green - blue) / divisor,
+        torch.where(value == green, 2 + (blue - red) / divisor, 4 + (red - green) / divisor),
+    )
+    sector += 6 * shift.to(planes.dtype)[:, None]
+    turned = []
+    for offset in (5, 3, 1):
+        distance = (sector + offset).remainder_(6)
+        lost = torch.minimum(distance, 4 - distance).clamp_(0, 1)
+        # As torchvision converts from [0, 1] to pixels: 256 parts of all but equal size, rounded down.
+        turned.append(torch.addcmul(value, chroma, lost, value=-1).mul_(255.999 / 255).trunc_())
+    return torch.stack(turned)

@@ -1,0 +1,40 @@
+"""Solarisation: bright pixels inverted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from rayfl.data.augmentation.augmentation import Augmentation, Probability
+
+
+@dataclass(frozen=True)
+class Solarize(Augmentation):
+    """Inverts the values from a threshold on, as torchvision's RandomSolarize.
+
+    Attributes:
+        threshold: The smallest value, 0 to 255, that is inverted.
+        probability: Of an image being solarised.
+    """
+
+    threshold: Annotated[int, Field(ge=0, le=255)] = 128
+    probability: Probability = 0.5
+
+    @property
+    def needs_pixels(self) -> bool:
+        return True
+
+    @property
+    def moves_pixels(self) -> bool:
+        return False
+
+    def draw(self, shape: tuple[int, int, int, int], rng: np.random.Generator) -> np.ndarray:
+        return (rng.random((1, shape[0])) < self.probability).astype(np.float64)
+
+    def apply(self, x: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+        chosen = draws[0, :, None, None, None] != 0
+        return torch.where(chosen & (x >= self.threshold), 255 - x, x)

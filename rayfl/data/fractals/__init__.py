@@ -1,0 +1,1 @@
+"""Fractal images of iterated function systems, rendered on demand."""

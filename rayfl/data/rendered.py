@@ -1,0 +1,74 @@
+"""Images that are made when they are asked for, and differ from one training batch to the next."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+
+class Rendered(ABC):
+    """Inputs [n, height, width, channels] uint8 of which only a recipe is stored.
+
+    Training renders rows anew, from the stream of a batch's view. Whatever reads rows as those of an array, such as an
+    evaluation, gets an image that is fixed for each row: the same in whatever batch, and on whatever host.
+
+    Attributes:
+        shares_views: Whether the views of a training batch are augmentations of one rendering; if not, each view of a
+            row is rendered by itself.
+    """
+
+    dtype = np.dtype(np.uint8)
+    ndim = 4
+    shares_views: bool = False
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int, int, int]:
+        """(n, height, width, channels)."""
+
+    @property
+    @abstractmethod
+    def recipe(self) -> Mapping[str, Any]:
+        """All that the images depend on, as plain numbers and texts: the data's digest is computed from it."""
+
+    @abstractmethod
+    def render(self, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Renders some rows.
+
+        Args:
+            rows: [k] integers.
+            rng: All that is random is drawn from it.
+
+        Returns:
+            uint8 [k, height, width, channels].
+        """
+
+    def render_views(self, rows: np.ndarray, rngs: Sequence[np.random.Generator]) -> list[np.ndarray]:
+        """Renders some rows for the views of a batch: each by itself, unless a subclass lets them share work.
+
+        Args:
+            rows: [k] integers.
+            rngs: The stream of each view.
+
+        Returns:
+            What `render` returns, for every view.
+        """
+        return [self.render(rows, rng) for rng in rngs]
+
+    @abstractmethod
+    def fixed(self, rows: np.ndarray) -> np.ndarray:
+        """The fixed images of some rows, uint8 [k, height, width, channels]."""
+
+    @abstractmethod
+    def take(self, rows: np.ndarray) -> Self:
+        """Some of the rows, whose fixed images stay what they are."""
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
+        """The fixed images of some rows."""
+        return self.fixed(np.arange(len(self))[rows])

@@ -1,0 +1,136 @@
+"""Sent140: whether a tweet is in a good mood, one user one natural client.
+
+Go, Bhayani and Huang, "Twitter Sentiment Classification using Distant Supervision", 2009, in LEAF's form: 1.6 million
+tweets of 660 thousand users, labelled by the emoticons that were cut out of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
+from rayfl.data.formats.leaf_json import find_leaf, read_users
+from rayfl.data.formats.tokens import fields, tokenized
+from rayfl.data.generated import tweets as generated_tweets
+from rayfl.data.inputs import Fields
+from rayfl.data.sources.stand_in import Source, files_or_generated
+from rayfl.errors import DataError, ScenarioError
+
+Texts = tuple[list[str], list[int]]
+"""Of one user: tweets, and for each 1 if it is in a good mood, else 0."""
+
+
+def load(
+    source: Source,
+    data_dir: Path,
+    seed: int,
+    tokenizer: Path | None = None,
+    length: Annotated[int, Field(ge=8, le=512)] = 64,
+    clients: int | None = None,
+) -> Dataset:
+    """Sent140 with all users of its files, or generated tweets in its place.
+
+    Looks in `data_dir`/sent140 for LEAF's JSON (train/ and test/, or data/ with them), in which a tweet is
+    [id, date, query, user, text].
+
+    Args:
+        source: "files" reads the files or fails; "generated" makes `clients` users (200 where None); "auto" reads the
+            files where there are any and otherwise generates.
+        tokenizer: Folder of a DistilBERT with its tokenizer. Generated tweets go without one: their words are numbered.
+        length: Tokens of a tweet, the special ones included; longer tweets are cut off.
+
+    Returns:
+        x by name, `input_ids` [n, length] int32 and `attention_mask` [n, length] bool; y [n] int64, 1 for a good mood;
+        natural clients in the order of sorted users.
+
+    Raises:
+        ScenarioError: No tokenizer for tweets of files, or `transformers` is not installed.
+        DataError: No files where `source` is "files", damaged ones (named), or a folder without tokenizer.
+    """
+    folder = data_dir / "sent140"
+    return files_or_generated(
+        source,
+        title="Sent140",
+        kind="GENERATED TWEETS",
+        folders=[folder],
+        looked_for="train/*.json with test/*.json, and the same under data/",
+        get=f"get it with LEAF's data/sent140/preprocess.sh, and copy there ({folder}) what it wrote",
+        read=lambda: _read(folder, tokenizer, length),
+        generate=lambda: _generated(seed, clients, tokenizer, length),
+    )
+
+
+def _read(folder: Path, tokenizer: Path | None, length: int) -> Dataset | None:
+    leaf = find_leaf(folder)
+    if leaf is None:
+        return None
+    if tokenizer is None:
+        raise ScenarioError(
+            "data.options.tokenizer: needed for the tweets of files; give the folder of a DistilBERT with its tokenizer"
+        )
+    users = read_users(leaf, _tweets)
+    x, files = tokenized(
+        [text for part in (users.train, users.test) for texts, _ in part for text in texts], tokenizer, length
+    )
+    description = f"Sent140, LEAF's files and split, {len(users.names)} users; {length} tokens by {tokenizer.name}"
+    provenance = Provenance("files", description, (*users.files, *files))
+    labels = [[label for _, of_user in part for label in of_user] for part in (users.train, users.test)]
+    owners = [np.repeat(np.arange(len(part)), [len(texts) for texts, _ in part]) for part in (users.train, users.test)]
+    return _dataset(x, labels, owners, users.names, provenance)
+
+
+def _tweets(file: Path, user: str, data: Any) -> Texts:
+    """One user's tweets of a file."""
+    try:
+        texts = [str(text) for _id, _date, _query, _user, text in data["x"]]
+        labels = [int(label) for label in data["y"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(
+            f"{file}: user '{user}' needs 'x' with [id, date, query, user, text] for each tweet, and 'y'"
+        ) from error
+    if len(texts) != len(labels):
+        raise DataError(f"{file}: user '{user}' has {len(texts)} tweets but {len(labels)} labels")
+    if set(labels) - {0, 1}:
+        raise DataError(f"{file}: user '{user}' has labels other than 0 and 1")
+    return texts, labels
+
+
+def _generated(seed: int, clients: int | None, tokenizer: Path | None, length: int) -> Dataset:
+    users = generated_tweets.DEFAULT_USERS if clients is None else clients
+    every = generated_tweets.generate(seed, users)
+    parts = [[tweet for tweet in every if tweet.is_test == is_test] for is_test in (False, True)]
+    texts = [tweet.text for part in parts for tweet in part]
+    x = _numbered(texts, length) if tokenizer is None else tokenized(texts, tokenizer, length)[0]
+    how = "a number for each word" if tokenizer is None else f"tokens by {tokenizer.name}"
+    provenance = Provenance("generated", f"Praise and complaint of {users} users, seed {seed}; {how}, {length} at most")
+    labels = [[int(tweet.positive) for tweet in part] for part in parts]
+    owners = [np.array([tweet.user for tweet in part]) for part in parts]
+    return _dataset(x, labels, owners, [f"user_{number:06}" for number in range(users)], provenance)
+
+
+def _numbered(texts: Sequence[str], length: int) -> Fields:
+    vocabulary = generated_tweets.vocabulary()
+    numbers = np.zeros((len(texts), length), np.int32)
+    for row, text in zip(numbers, texts, strict=True):
+        words = [vocabulary[word] for word in text.split()][:length]
+        row[: len(words)] = words
+    return fields(numbers, numbers > 0)
+
+
+def _dataset(
+    x: Fields,
+    labels: Sequence[Sequence[int]],
+    owners: Sequence[np.ndarray],
+    names: Sequence[str],
+    provenance: Provenance,
+) -> Dataset:
+    """The first inputs are for training."""
+    rows = np.split(np.arange(len(x)), [len(labels[0])])
+    train, test = (Samples(x.take(part), np.array(given, np.int64)) for part, given in zip(rows, labels, strict=True))
+    shards = (Shards.by_owner(owner, len(names)) for owner in owners)
+    return Dataset("sent140", train, test, 2, provenance, NaturalClients(tuple(names), *shards))

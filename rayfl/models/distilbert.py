@@ -1,0 +1,111 @@
+"""DistilBERT with a classifier on the first token. Needs rayfl[text]."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from pydantic import PositiveInt
+from torch import nn
+
+from rayfl.errors import ScenarioError
+from rayfl.models.network import Network
+from rayfl.registry import nearest
+
+if TYPE_CHECKING:
+    from transformers import DistilBertConfig
+
+
+_AS_THEY_ARE: Mapping[str, int | float] = MappingProxyType({})
+
+
+class DistilBert(Network):
+    """66 955 010 parameters for two classes.
+
+    `forward` maps the tokens' numbers `input_ids` [n, length] int64 and `attention_mask` [n, length] bool, false for
+    padding, to [n, num_classes] logits. Names, initialisation and layers are those of `transformers`, so a start from
+    the `model.safetensors` of a pre-trained DistilBERT fits.
+
+    From Sanh et al., "DistilBERT, a distilled version of BERT", 2019. Attention is computed without fused kernels,
+    whose gradients are not deterministic on CUDA.
+
+    Args:
+        num_classes: Width of the output.
+        folder: Of a DistilBERT, whose config.json gives the sizes; by default those of distilbert-base-uncased. Its
+            weights are not read: `start.file` does that.
+        config: Sizes of other values, by the names of config.json: { n_layers = 2, dim = 64, n_heads = 2 }.
+
+    Raises:
+        ScenarioError: `transformers` is not installed, the folder holds no DistilBERT, or a size is unknown or wrong.
+    """
+
+    feature_layer = "classifier"
+
+    def __init__(
+        self,
+        num_classes: PositiveInt = 2,
+        folder: Path | None = None,
+        config: Mapping[str, int | float] = _AS_THEY_ARE,
+    ) -> None:
+        super().__init__()
+        found = _config(num_classes, folder, config)
+        from transformers import DistilBertForSequenceClassification
+
+        try:
+            whole = DistilBertForSequenceClassification(found)
+        except ValueError as error:
+            raise _wrong(error) from error
+        self.distilbert = whole.distilbert
+        self.pre_classifier = whole.pre_classifier
+        self.dropout = whole.dropout
+        self.classifier = whole.classifier
+        layers = (f"distilbert.transformer.layer.{number}" for number in range(found.n_layers))
+        self._tokens, self._positions = found.vocab_size, found.max_position_embeddings
+        self.ordered_modules = ("distilbert.embeddings", *layers, "pre_classifier", "classifier")
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        if input_ids.shape[1] > self._positions:
+            raise ScenarioError(
+                f"model 'distilbert': takes {self._positions} tokens, the data has {input_ids.shape[1]}; shorten them "
+                "(data.options.length) or change model.config.max_position_embeddings"
+            )
+        try:
+            states = self.distilbert(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        except IndexError:
+            raise ScenarioError(
+                f"model 'distilbert': has a vocabulary of {self._tokens}, the data has token {int(input_ids.max())}; "
+                "give model.folder and data.options.tokenizer the same folder, or change model.config.vocab_size"
+            ) from None
+        features = nn.functional.relu(self.pre_classifier(states[:, 0]))
+        logits: torch.Tensor = self.classifier(self.dropout(features))
+        return logits
+
+
+def _config(num_classes: int, folder: Path | None, given: Mapping[str, Any]) -> DistilBertConfig:
+    try:
+        from transformers import AutoConfig, DistilBertConfig
+    except ImportError as error:
+        raise ScenarioError("model 'distilbert': needs transformers; pip install 'rayfl[text]'") from error
+    known = DistilBertConfig().to_dict()
+    for key in given:
+        if key not in known:
+            raise ScenarioError(f"model.config.{key}: is no part of DistilBERT's config.json; {nearest(key, known)}")
+    options = {**given, "num_labels": num_classes, "attn_implementation": "eager"}
+    if folder is not None and not (folder / "config.json").is_file():
+        raise ScenarioError(f"model.folder: {folder} has no config.json; give the folder of a DistilBERT")
+    try:
+        if folder is None:
+            return DistilBertConfig(**options)
+        found = AutoConfig.from_pretrained(folder, local_files_only=True, **options)
+    except Exception as error:  # its own exceptions have no common base
+        raise _wrong(error) from error
+    if not isinstance(found, DistilBertConfig):
+        raise ScenarioError(f"model.folder: {folder} holds a '{found.model_type}', not a DistilBERT")
+    return found
+
+
+def _wrong(error: Exception) -> ScenarioError:
+    return ScenarioError(f"model 'distilbert': its config is wrong ({' '.join(str(error).split())})")

@@ -1,0 +1,44 @@
+"""A network with MoCo's head in place of its last layer, and a key encoder that follows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import PositiveInt
+from torch import nn
+
+from rayfl.models.followed_head import FollowedHead, put_followed
+from rayfl.models.network import Network
+from rayfl.models.wrapping import wrapped
+
+
+def momentum_contrast(
+    network: str | dict[str, Any],
+    num_classes: int,
+    input_shape: Sequence[int],
+    width: PositiveInt = 128,
+    hidden: PositiveInt | None = None,
+) -> Network:
+    """Builds a network for the task `moco`: it returns queries [n, width], and holds a copy that computes keys.
+
+    The head is d - `hidden` - ReLU - `width`. The features are what enters it; head = "fresh" drops it and the keys'
+    network, and what a start lacks of that is copied from the queries'.
+
+    From Chen et al., "Improved Baselines with Momentum Contrastive Learning" (MoCo v2), 2020.
+
+    Args:
+        network: A name ("resnet20"), or a table of name and options.
+        num_classes: Not used: there are no classes.
+        input_shape: Shape of one input, which goes to the network.
+        width: Length of queries and keys.
+        hidden: Units of the head's hidden layer; by default as many as the features.
+
+    Raises:
+        ScenarioError: As of `projected`.
+    """
+    module, layer = wrapped(network, num_classes, input_shape)
+    hidden = hidden or layer.in_features
+    projector = nn.Sequential(nn.Linear(layer.in_features, hidden), nn.ReLU(), nn.Linear(hidden, width))
+    put_followed(module, FollowedHead(projector))
+    return module

@@ -1,0 +1,68 @@
+"""Rendered images as a picture: the views of some samples, and of fractals some codes too."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from rayfl.data.dataset import Provenance
+from rayfl.data.fractals.images import FractalImages
+from rayfl.data.rendered import Rendered
+from rayfl.durable import atomic_write
+from rayfl.report.curves import DRAWING, caption_provenance
+from rayfl.streams import stream
+
+PAIRS, CODES, IN_A_ROW = 24, 36, 12
+"""At most so many are drawn; and how many images stand in a row."""
+
+
+def draw_sheet(images: Rendered, title: str, provenance: Provenance, seed: int, path: Path) -> None:
+    """Writes a PNG of rendered images as training sees them before any augmentation.
+
+    Args:
+        images: Training images. The views of the first ones are drawn, and of fractals the first codes.
+        title: Stands above; its lines are kept.
+        provenance: What the data was stands below.
+        seed: Of the data; the picture is the same for the same seed.
+        path: The file to write.
+    """
+    rngs = [stream(seed, "image sheet", view) for view in range(2)]
+    first, second = _two_views(images, np.arange(min(PAIRS, len(images))), rngs)
+    panels = [
+        ("pairs: two views of a sample beside each other", np.stack([first, second], 1).reshape(-1, *first[0].shape))
+    ]
+    if isinstance(images, FractalImages):
+        grey = images.objects(np.arange(min(CODES, len(images.codes))), rngs[0])
+        panels.append(("codes, rendered without colour", (255 * np.sqrt(grey)).astype(np.uint8)[..., None]))
+    with DRAWING:
+        rows = [-(-len(drawn) // IN_A_ROW) for _, drawn in panels]
+        figure = Figure(figsize=(9, 1.6 + 0.75 * sum(rows)), dpi=150, layout="constrained")
+        places = figure.subplots(len(panels), squeeze=False, height_ratios=rows)[:, 0]
+        for axes, (name, drawn) in zip(places, panels, strict=True):
+            _draw_grid(axes, name, drawn)
+        lines = [textwrap.fill(line, 76) for line in title.splitlines()]
+        figure.suptitle("\n".join(lines), fontsize=13, fontweight="bold", parse_math=False)
+        caption_provenance(figure, provenance)
+        with atomic_write(path) as temporary:
+            figure.savefig(temporary, format="png")
+
+
+def _two_views(images: Rendered, rows: np.ndarray, rngs: list[np.random.Generator]) -> list[np.ndarray]:
+    views = images.render_views(rows, rngs[:1] if images.shares_views else rngs)
+    return [views[0], views[-1]]
+
+
+def _draw_grid(axes: Axes, name: str, images: np.ndarray) -> None:
+    """Images [n, height, width, channels] beside and below one another, two pixels apart."""
+    _, height, width, channels = images.shape
+    rows = -(-len(images) // IN_A_ROW)
+    grid = np.full((rows, IN_A_ROW, height + 2, width + 2, channels), 255, np.uint8)
+    grid.reshape(-1, *grid.shape[2:])[: len(images), 1:-1, 1:-1] = images
+    shown = grid.transpose(0, 2, 1, 3, 4).reshape(rows * (height + 2), IN_A_ROW * (width + 2), channels)
+    axes.imshow(np.repeat(shown, 3 // channels, 2), interpolation="nearest")
+    axes.set_title(name, fontsize=10, loc="left")
+    axes.set_axis_off()

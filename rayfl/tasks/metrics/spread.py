@@ -1,0 +1,38 @@
+"""How far normalised outputs are spread: zero where they have collapsed to one direction."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch.nn.functional import normalize
+
+from rayfl.tasks.metrics.metric import Metric, State
+
+COLLAPSED = 0.05
+"""A spread below which outputs say next to nothing of their samples."""
+
+
+class Spread(Metric):
+    """sqrt(d) times the mean, over the d values, of their standard deviation over samples, of outputs of length one.
+
+    It is close to 1 if directions are drawn evenly, and 0 if all are the same: the self-supervised network has
+    collapsed. Of outputs [n, k, d] the first of k counts.
+
+    From Chen and He, "Exploring Simple Siamese Representation Learning", CVPR 2021, section 4.1.
+    """
+
+    def state(self, outputs: torch.Tensor, targets: torch.Tensor) -> State:
+        first = outputs[:, 0] if outputs.ndim == 3 else outputs.flatten(1)
+        directions = normalize(first.double())
+        sums = torch.stack([directions.sum(dim=0), directions.square().sum(dim=0)])
+        return {"sums": sums.cpu().numpy(), "samples": np.array(len(directions))}
+
+    def value(self, state: State) -> float:
+        mean, square = state["sums"] / max(int(state["samples"]), 1)
+        deviations = np.sqrt(np.maximum(square - mean**2, 0))
+        return math.sqrt(len(mean)) * float(deviations.mean())
+
+    def remark(self, value: float) -> str:
+        return "the outputs have collapsed: nearly all have the same direction" if value < COLLAPSED else ""

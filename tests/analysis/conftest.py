@@ -1,0 +1,19 @@
+"""Finished runs that tests of analyses share."""
+
+from __future__ import annotations
+
+import pytest
+
+from rayfl.analysis.run_folder import RunFolder
+from tests.analysis import scene
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """Two relay rounds, then four of FedAvg, with every model kept."""
+    return scene.finished(tmp_path_factory.mktemp("finished"))
+
+
+@pytest.fixture(autouse=True)
+def never_drawn(no_picture: None) -> None:
+    """No run of these tests draws its curves; analyses draw theirs."""

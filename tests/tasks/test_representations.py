@@ -1,0 +1,125 @@
+"""Nearest neighbours and a linear probe on features, beside a bank of training samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rayfl.errors import ScenarioError
+from rayfl.planning.events import Evaluated
+from rayfl.tasks.metrics.knn import KNN
+from rayfl.tasks.metrics.linear_probe import LinearProbe
+from rayfl.tasks.metrics.spread import Spread
+from tests.engine.scenes import prepared, run_on_hosts
+
+RNG = np.random.default_rng(4)
+
+
+def state(features: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
+    return {"features": features.astype(np.float32), "labels": labels}
+
+
+def test_neighbours_vote_with_the_exponential_of_their_cosine() -> None:
+    bank, labels = RNG.normal(size=(40, 5)), RNG.integers(4, size=40)
+    asked, truth = RNG.normal(size=(30, 5)), RNG.integers(4, size=30)
+    right = 0
+    for x, y in zip(asked, truth, strict=True):
+        cosines = bank @ x / np.linalg.norm(bank, axis=1) / np.linalg.norm(x)
+        votes = np.zeros(4)
+        for place in np.argsort(-cosines)[:7]:
+            votes[labels[place]] += np.exp(cosines[place] / 0.3)
+        right += votes.argmax() == y
+    metric = KNN(k=7, temperature=0.3)
+    assert metric.value_beside(state(asked, truth), state(bank, labels)) == right / 30
+    assert KNN(k=1).value_beside(state(bank, labels), state(bank, labels)) == 1
+
+
+def test_the_probe_is_plain_sgd_from_zero_on_a_cosine() -> None:
+    x, y = torch.from_numpy(RNG.normal(size=(30, 4)).astype(np.float32)), torch.arange(30) % 3
+    layer = torch.nn.Linear(4, 3)
+    torch.nn.init.zeros_(layer.weight)
+    torch.nn.init.zeros_(layer.bias)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1.5 * 30 / 256, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 6)
+    for _ in range(6):
+        optimizer.zero_grad()
+        torch.autograd.backward(torch.nn.functional.cross_entropy(layer(x), y))
+        optimizer.step()
+        schedule.step()
+    expected = float((layer(x).argmax(dim=1) == y).double().mean())
+    whole = state(x.numpy(), y.numpy())
+    assert LinearProbe(epochs=6, batch_size=30, lr=1.5).value_beside(whole, whole) == expected
+
+
+def test_separated_classes_are_found_by_both_in_any_number_of_batches() -> None:
+    labels = np.arange(60) % 3
+    features = np.eye(3)[labels] * 3 + RNG.normal(size=(60, 3)) * 0.1
+    for metric in (KNN(k=5), LinearProbe(epochs=20, batch_size=16)):
+        parts = [
+            metric.state(torch.from_numpy(features[i]), torch.from_numpy(labels[i]))
+            for i in np.split(np.arange(60), [7, 30])
+        ]
+        assert metric.value_beside(metric.merged(parts), state(features, labels)) == 1
+
+
+def test_outputs_of_one_direction_have_no_spread() -> None:
+    metric, targets = Spread(), torch.zeros(500)
+    one = torch.arange(1, 501).unsqueeze(1) * torch.ones(1, 8)
+    collapsed = metric.value(metric.state(one, targets))
+    assert collapsed == pytest.approx(0, abs=1e-6)
+    assert metric.remark(collapsed) == "the outputs have collapsed: nearly all have the same direction"
+    assert not metric.remark(0.5)
+    even = torch.randn(500, 8, generator=torch.Generator().manual_seed(1))
+    assert metric.value(metric.state(even, targets)) == pytest.approx(1, abs=0.05)
+    halves = metric.merged([metric.state(even[:123], targets), metric.state(even[123:], targets)])
+    assert metric.value(halves) == pytest.approx(metric.value(metric.state(even, targets)))
+
+
+BANK = {"every": 1, "metrics": ["accuracy", "knn", {"name": "linear_probe", "epochs": 3}], "bank": 50, "batch_size": 20}
+
+
+def evaluated(hosts: int, **evaluation: Any) -> list[dict[str, float]]:
+    phase = {"name": "p", "rounds": 2, "cohort": 2, "local": {"epochs": 1, "batch_size": 8, "lr": 0.05}}
+    _, events = run_on_hosts(prepared(model="lenet5", phases=[phase], evaluation=BANK | evaluation), hosts)
+    return [dict(event.scores) for event in events if isinstance(event, Evaluated)]
+
+
+def test_a_run_compares_its_test_samples_with_the_bank_on_any_number_of_hosts() -> None:
+    first = evaluated(1)
+    assert len(first) == 2
+    for scores in first:
+        assert {"test_accuracy", "test_knn", "test_linear_probe"} <= set(scores)
+        assert not any(name.startswith("bank") for name in scores)
+        assert 0 < scores["test_knn"] <= 1
+    assert evaluated(3) == first
+
+
+def test_scores_of_clients_are_beside_the_same_bank() -> None:
+    phase = {"name": "p", "rounds": 1, "cohort": 2}
+    data = {"name": "handwriting", "clients": 8, "test_share": 0.2}
+    _, events = run_on_hosts(
+        prepared(data=data, model="lenet5", phases=[phase], evaluation=BANK | {"per_client": True}), 2
+    )
+    last = next(event for event in events if isinstance(event, Evaluated))
+    assert all("knn" in of.scores for of in last.clients if of.set == "client_test")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"bank": None}, "evaluation.metrics: 'knn' compares test samples with training samples; say with how many"),
+        (
+            {"metrics": ["accuracy"]},
+            "evaluation.bank: no metric compares samples with it; name 'knn' or 'linear_probe'",
+        ),
+        ({"personalize": {"steps": 1}}, "evaluation.metrics: 'knn' compares features of one model with the bank's"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> None:
+    data = {"name": "handwriting", "clients": 8, "test_share": 0.2}
+    evaluation = {key: value for key, value in (BANK | changes).items() if value is not None}
+    with pytest.raises(ScenarioError, match=message):
+        prepared(data=data, model="lenet5", evaluation=evaluation)

@@ -1,0 +1,129 @@
+"""FPS's scenarios: what its rivals change, what starts hand over, and that quick grids have quick starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rayfl
+from rayfl.config import load_scenario
+from rayfl.config.finding import find_grids
+from rayfl.config.scenario import Scenario
+from rayfl.grid.cells import cells_of
+from rayfl.grid.schema import load_grid
+from rayfl.resolution import resolve
+from rayfl.start.chain import starts_of
+
+GRIDS = [
+    name for name, path in find_grids().items() if path.parent.name == "fps" and name.startswith(("fps_t", "fps_f"))
+]
+ENCODER = {"conv1.weight", "layer3.0.bn2.running_mean"}
+
+
+def full(name: str) -> Scenario:
+    return resolve(load_scenario(name))
+
+
+@pytest.mark.parametrize("size", [32, 224])
+@pytest.mark.parametrize("task", ["simsiam", "moco"])
+def test_rivals_of_fps_differ_in_their_images_alone(task: str, size: int) -> None:
+    fps, fractal, stylegan = (full(f"{kind}_{task}_{size}") for kind in ("fps", "fractal", "stylegan"))
+    assert fps.data.options["size"] == stylegan.data.options["size"] == size
+    assert {key for key, value in fps.data.options.items() if fractal.data.options[key] != value} == {"views"}
+    for rival in (fractal, stylegan):
+        assert (rival.task, rival.model, rival.phases, rival.seed) == (fps.task, fps.model, fps.phases, fps.seed)
+        same = {"name", "options"}
+        assert rival.data.model_dump(exclude=same) == fps.data.model_dump(exclude=same)
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_what_the_cells_of_a_quick_grid_start_from_is_quick(name: str) -> None:
+    scenarios = {
+        link.key: link.scenario
+        for cell in cells_of(load_grid(name), Path("nowhere"), (), quick=True)
+        for link in starts_of(cell.scenario.start)
+    }
+    assert scenarios
+    for scenario in scenarios.values():
+        assert scenario.data.options.get("pairs", 0) <= 512
+        assert all(phase.rounds <= 2 for phase in scenario.phases)
+
+
+@pytest.mark.parametrize("name", ["fps_table_2", "fps_table_3"])
+def test_the_gap_is_between_as_many_passes_at_the_same_rates(name: str) -> None:
+    grid = load_grid(find_grids()[name])
+    assert grid.reference == "Centralised"
+    cells = {cell.row: cell.scenario.phases[0] for cell in cells_of(grid, Path("nowhere")) if cell.column == "Random"}
+    federated, central = cells["Federated"], cells["Centralised"]
+    assert central.schedule == "central"
+
+    def rates(phase: Any) -> list[float]:
+        """Of every pass."""
+        local = phase.local
+        by_round = [
+            local.lr * local.lr_drop ** sum(drop < turn for drop in local.lr_drops)
+            for turn in range(1, phase.rounds + 1)
+        ]
+        return [rate for rate in by_round for _ in range(local.epochs)]
+
+    assert len(rates(federated)) == 500
+    assert rates(federated) == rates(central)
+    other = {"epochs", "lr_drops"}
+    assert federated.local.model_dump(exclude=other) == central.local.model_dump(exclude=other)
+
+
+def test_a_chain_of_starts_hands_over_the_encoder_and_no_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pairs of fractals, then Orchestra on the clients, then federated training with labels."""
+    monkeypatch.setenv("RAYFL_CACHE", str(tmp_path / "cache"))
+    generated = {"source": "generated", "clients": 4, "partition": "iid"}
+    result = rayfl.run(
+        "cifar10_fps",
+        quick=True,
+        backend="inline",
+        out=tmp_path,
+        starts=tmp_path / "starts",
+        overrides={
+            "model": "resnet8",
+            **{f"data.{key}": value for key, value in generated.items()},
+            "phases.federated.local.steps": 1,
+            "evaluation.samples": 50,
+            "start": {
+                "scenario": "cifar10_sp",
+                "head": "fresh",
+                "quick": True,
+                "overrides": {
+                    "task.memory": 32,
+                    "model.network": "resnet8",
+                    "data": generated,
+                    "phases.sp": {"algorithm.local_clusters": 8, "local.steps": 1},
+                    "evaluation.samples": 50,
+                    "start": {
+                        "scenario": "fps_simsiam_32",
+                        "head": "fresh",
+                        "overrides": {
+                            "model.network": "resnet8",
+                            "data.options": {"codes": 10, "pairs": 64, "test_images": 16},
+                            "phases.pretraining": {"rounds": 1, "local.batch_size": 32},
+                        },
+                    },
+                },
+            },
+        },
+    )
+    assert result.metrics["test_accuracy"].to_pylist()[-1] is not None
+    assert all(np.isfinite(tensor.numpy()).all() for tensor in result.state_dict.values())
+    (before,) = (tmp_path / "starts").glob("cifar10_sp-*/")
+    for folder, name, head in (
+        (before, "fps_simsiam_32", "fc.projector.0.weight"),
+        (result.directory, "cifar10_sp", "fc.weight"),
+    ):
+        start = json.loads((folder / "environment.json").read_text())["start"]
+        assert start["name"] == name
+        assert set(start["taken"]) >= ENCODER
+        assert head in start["fresh"]
+        assert not [name for name in start["taken"] if name.startswith("fc.")]
+        assert all(name.startswith("fc.") for name in start["fresh"])
