@@ -138,7 +138,7 @@ class Orchestra(FedAvg):
                 wanted = sinkhorn(rows @ centroids.T)
             optimizer.zero_grad()
             likely = (directions @ centroids.T / self.temperature).softmax(dim=1)
-            (-cosine_similarity(wanted, likely).mean()).backward()  # type: ignore[no-untyped-call]
+            torch.autograd.backward(-cosine_similarity(wanted, likely).mean())
             optimizer.step()
             with torch.no_grad():
                 centroids.copy_(normalize(centroids))

@@ -107,7 +107,7 @@ class Evaluator:
             self.model.zero_gradient()
             with torch.backends.cudnn.flags(enabled=False):  # which goes through an LSTM backwards when training only
                 loss = task.loss(task.evaluated(batch), batch.y, "sum")
-                loss.backward()  # type: ignore[no-untyped-call]
+                torch.autograd.backward(loss)
             yield float(loss.detach()), self.model.gradient.cpu().numpy().astype(np.float64), float(task.total(batch.y))
 
     def _batches(self, size: int | None = None) -> Iterator[EvaluationBatch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cache
 
@@ -42,9 +43,9 @@ class OfRounds(Analysis):
             f"{evaluations:,} evaluations of {evaluated:,} samples"
         )
 
+    @abstractmethod
     def evaluations(self, clients: float) -> float:
         """How often a round's samples are gone through, given the number of clients."""
-        raise NotImplementedError
 
     def compute(self, unit: Unit, open: Open) -> list[Row]:
         run = open(unit.run)
@@ -52,9 +53,9 @@ class OfRounds(Analysis):
         named = {"run": unit.run, "round": replayed.round}
         return [named | row for row in self.rows(replayed, evaluator_of(run, replayed.round, self.samples), run)]
 
+    @abstractmethod
     def rows(self, replayed: ReplayedRound, evaluator: Evaluator, run: OpenedRun) -> list[Row]:
         """What a round's models say."""
-        raise NotImplementedError
 
     @staticmethod
     def _clients(run: RunFolder, round: int) -> float:
