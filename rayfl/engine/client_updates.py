@@ -107,6 +107,8 @@ class _Open(Generic[T]):
         except (Exception, SystemExit) as error:  # a user's algorithm may raise anything
             self.result = error
         else:
-            kind = "training" if isinstance(request, LocalTraining) else "query"
-            self.requested = Requested(self.client, request, self._numbers[kind])
+            training = isinstance(request, LocalTraining)
+            kind = "training" if training else "query"
+            client = self.client.asked_for(request) if training else self.client
+            self.requested = Requested(client, request, self._numbers[kind])
             self._numbers[kind] += 1

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Rehearsal,
     )
     from rayfl.local.training_batch import TrainingBatch
+    from rayfl.local.training_step import TrainingStep
 
 __all__ = [
     "Affine",
@@ -44,6 +45,7 @@ __all__ = [
     "Outputs",
     "Rehearsal",
     "TrainingBatch",
+    "TrainingStep",
     "features_and_outputs",
 ]
 
@@ -65,6 +67,7 @@ _HOMES = {
     "Outputs": "rayfl.local.requests",
     "Rehearsal": "rayfl.local.requests",
     "TrainingBatch": "rayfl.local.training_batch",
+    "TrainingStep": "rayfl.local.training_step",
     "features_and_outputs": "rayfl.local.features",
 }
 

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import ExitStack
+from copy import copy
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,8 +19,9 @@ from rayfl.local.data_view import DataView
 from rayfl.local.draws import drawn
 from rayfl.local.features import features_and_outputs
 from rayfl.local.rates import rates
+from rayfl.local.requests import LocalTraining
 from rayfl.local.spending import Mechanism
-from rayfl.local.steps import effective_steps, update_steps
+from rayfl.local.steps import effective_steps, other_length, update_steps
 from rayfl.models.flat import FlatModel
 from rayfl.models.tensor_names import followed
 from rayfl.streams import client_stream, client_torch_seed
@@ -199,6 +201,16 @@ class ClientContext:
         self.spent: Counter[Mechanism] = Counter()
         self._model, self._random_model = network.model, network.random_model
         self._open = ExitStack()
+
+    def asked_for(self, request: LocalTraining) -> ClientContext:
+        """The client as a request has it train: itself, unless the request says what trains or for how long."""
+        length = other_length(request.epochs, request.steps)
+        if request.train == "all" and not length:
+            return self
+        client = copy(self)  # state, losses and spending are the same objects
+        client.local = self.local.model_copy(update=length)
+        client.train = (*self.train, request.train)
+        return client
 
     @property
     def losses(self) -> tuple[float, ...]:

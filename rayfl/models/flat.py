@@ -146,6 +146,23 @@ class FlatModel:
             for _, parameter, _ in self._gradients:
                 parameter.requires_grad_(True)
 
+    @contextmanager
+    def elsewhere(self, params: torch.Tensor) -> Iterator[None]:
+        """Within it the parameters have other values; afterwards all values are as before, those of buffers too.
+
+        Args:
+            params: [length of params] float32; it is not changed.
+        """
+        vector = self.vector.clone()
+        fixed = {name: self.module.get_buffer(name).clone() for name in self._fixed}
+        try:
+            self.params.copy_(params)
+            yield
+        finally:
+            self.vector.copy_(vector)
+            for name, value in fixed.items():
+                self.module.get_buffer(name).copy_(value)
+
     def frozen_copy(self, vector: torch.Tensor) -> FrozenCopy:
         """Makes a network with the values of another vector, in evaluation mode and without gradients.
 

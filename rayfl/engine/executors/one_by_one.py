@@ -33,6 +33,7 @@ from rayfl.local.selection import select
 from rayfl.local.sgd import BatchGradients, inputs_of
 from rayfl.local.steps import batches_of_steps
 from rayfl.local.training_batch import TrainingBatch
+from rayfl.local.training_step import check_repeatable
 from rayfl.models.modes import enter_training_mode, evaluation_mode, twice_differentiable
 
 
@@ -66,6 +67,9 @@ class OneByOne(Executor):
 
     def _train(self, client: ClientContext, request: LocalTraining, number: int) -> torch.Tensor:
         view = view_of(client, request)
+        if request.step_gradient is not None:
+            keeps = bool(self._task.client_state() or getattr(self._model.module, "copies", None))
+            check_repeatable(keeps, self._task.name)
         batches = PeekableIterator(self._samples.training_batches(client, view, number))
         weighted = client.local.sample_weights
         weights = self._samples.training_weights(client, view, number) if weighted else None
