@@ -195,6 +195,26 @@ def test_own_schedule_refuses_what_it_cannot_run(
 
 
 @pytest.mark.slow
+def test_fedrep_gives_clients_of_few_classes_what_one_model_cannot(tmp_path: Path) -> None:
+    means = []
+    for name, other in (("fedrep", ()), ("fedavg", ("phases.0.algorithm=fedavg", "evaluation.client_model=global"))):
+        (tmp_path / name).mkdir()
+        done = rayfl_on("scenario", "fedrep", tmp_path / name, "--backend", "inline", *other)
+        assert (done.returncode, done.stderr) == (0, "")
+        means.append(last_row(tmp_path / name)["client_test_accuracy_mean"])
+    assert means[0] > 0.5 > 0.2 > means[1]
+
+
+def test_fedsam_takes_ten_lines(tmp_path: Path) -> None:
+    lines = (EXAMPLES / "fedsam.py").read_text().splitlines()
+    assert len(lines[lines.index("class FedSAM(FedAvg):") :]) <= 10
+    few = ("--quick", "data.source=generated", "data.clients=5", "phases.federated.until=2", "evaluation.every=1")
+    done = rayfl_on("scenario", "fedsam", tmp_path, "--backend", "inline", *few)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert last_row(tmp_path)["train_loss"] > 0
+
+
+@pytest.mark.slow
 def test_self_supervised_hands_its_encoder_to_the_supervised_phase(tmp_path: Path) -> None:
     few = ("phases.0.rounds=1", "phases.1.rounds=2", "data.clients=6", "phases.0.cohort=3", "phases.1.cohort=3")
     done = rayfl_on("scenario", "self_supervised", tmp_path, "--backend", "inline", *few)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rayfl.algorithms.limits import Requirement
     from rayfl.algorithms.local_training import LocalTrainingAlgorithm
     from rayfl.algorithms.penalty import Penalty
+    from rayfl.algorithms.personal_parts import PersonalParts
     from rayfl.algorithms.sample_request import SampleRequest
     from rayfl.algorithms.sampler import CohortSampler, SamplingContext
     from rayfl.algorithms.server_state import RoundContext, ServerState
@@ -39,6 +40,7 @@ __all__ = [
     "LocalTrainingAlgorithm",
     "Part",
     "Penalty",
+    "PersonalParts",
     "Released",
     "Requirement",
     "Round",
@@ -67,6 +69,7 @@ _HOMES = {
     "LocalTrainingAlgorithm": "rayfl.algorithms.local_training",
     "Part": "rayfl.algorithms.exchange",
     "Penalty": "rayfl.algorithms.penalty",
+    "PersonalParts": "rayfl.algorithms.personal_parts",
     "Released": "rayfl.algorithms.exchange",
     "Requirement": "rayfl.algorithms.limits",
     "Round": "rayfl.algorithms.algorithm",
@@ -104,6 +107,7 @@ algorithms = Registry(
         "orchestra": "rayfl.algorithms.orchestra:Orchestra",
         "ditto": "rayfl.algorithms.ditto:Ditto",
         "fedbn": "rayfl.algorithms.fedbn:FedBN",
+        "fedper": "rayfl.algorithms.fedper:FedPer",
         "fedmeta": "rayfl.algorithms.fedmeta:FedMeta",
         "perfedavg": "rayfl.algorithms.perfedavg:PerFedAvg",
     },

@@ -26,7 +26,7 @@ from rayfl.config.section import Named, Section, check_idle
 
 def _train(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
     try:
-        return validate(value)
+        return validate(tuple(value) if isinstance(value, list) else value)
     except ValidationError:
         raise PydanticCustomError(
             "train", "must be 'all', 'head', 'body', or a list of names of the network's modules, at least one"

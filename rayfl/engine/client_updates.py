@@ -107,8 +107,6 @@ class _Open(Generic[T]):
         except (Exception, SystemExit) as error:  # a user's algorithm may raise anything
             self.result = error
         else:
-            training = isinstance(request, LocalTraining)
-            kind = "training" if training else "query"
-            client = self.client.asked_for(request) if training else self.client
-            self.requested = Requested(client, request, self._numbers[kind])
+            kind = "training" if isinstance(request, LocalTraining) else "query"
+            self.requested = Requested(self.client.asked_for(request), request, self._numbers[kind])
             self._numbers[kind] += 1

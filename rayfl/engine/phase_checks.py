@@ -43,7 +43,7 @@ def check_scenario(scenario: Scenario) -> None:
         names = ", ".join(sorted({f"'{plan.phase.algorithm.name}'" for plan in plans}))
         raise ScenarioError(
             "evaluation.client_model: 'personal' needs an algorithm whose clients keep models of their own (ditto, "
-            f"fedbn, or buffers = 'keep'), and {names} has none"
+            f"fedbn, fedper, or buffers = 'keep'), and {names} has none"
         )
     _check_clients_at_once(scenario, plans)
     for plan in plans:

@@ -82,6 +82,10 @@ def _check_phase(plan: PhasePlan, scenario: Scenario, network: nn.Module, worklo
     if "batch_norm" in requirements and not any(isinstance(module, _BatchNorm) for module in network.modules()):
         name = type(network).__name__
         raise ScenarioError(f"{where} is about batch norm, and model {name} has none; use 'fedavg'")
+    try:
+        plan.algorithm.stays_local(network)
+    except ScenarioError as error:
+        raise ScenarioError(f"phases.{plan.phase.name}.algorithm.{error}") from None
     _check_server(plan, scenario, network, workload)
     sizes = _update_sizes(plan, store)
     try:

@@ -30,7 +30,7 @@ OwnGradient = Callable[["TrainingStep"], "torch.Tensor"]
 code, not data."""
 
 NO_OWN_GRADIENTS = (
-    "local.dp noises one gradient a step and charges it to the client's samples; use an algorithm without step_gradient"
+    "one gradient a step is noised and charged to the client's samples; use an algorithm without step_gradient"
 )
 """Why `local.dp` refuses `LocalTraining.step_gradient`."""
 

@@ -119,6 +119,7 @@ class BatchGradients:
 
     def __call__(self, number: int) -> torch.Tensor | None:
         """See `StepGradient`."""
+        mean: torch.Tensor | None
         if self._request.step_gradient is None:
             self._model.zero_gradient()
             mean = self._backward(number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 
@@ -60,13 +61,13 @@ class TrainingStep:
         Raises:
             RayflError: It is none.
         """
-        self._model.gradient.copy_(self._vector(gradient, "what step_gradient returned"))
-        trained = {slot.name for slot in self._model.training_slots}
-        for slot in self._model.layout:
-            if slot.is_parameter and slot.name not in trained:
-                self._model.gradient[slot.offset : slot.end] = 0
+        values = self._vector(gradient, "what step_gradient returned")
+        self._model.zero_gradient()
+        for slot in self._model.training_slots:
+            place = slice(slot.offset, slot.offset + slot.size)
+            self._model.gradient[place] = values[place]
 
-    def _vector(self, vector: torch.Tensor, what: str) -> torch.Tensor:
+    def _vector(self, vector: Any, what: str) -> torch.Tensor:
         if not isinstance(vector, torch.Tensor) or vector.shape != self.params.shape:
             shown = list(vector.shape) if isinstance(vector, torch.Tensor) else repr(vector)
             raise RayflError(
