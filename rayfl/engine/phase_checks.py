@@ -105,7 +105,7 @@ def _check_hosts(scenario: Scenario, plan: PhasePlan, where: str) -> None:
 
 
 def _check_local_objective(plan: PhasePlan, noun: str, where: str) -> None:
-    name, algorithm = plan.phase.algorithm.name, plan.algorithm
+    name, algorithm = plan.phase.algorithm.name, plan.objective
     if algorithm.no_relay:
         raise ScenarioError(
             f"{where}: there is no {noun} of '{name}': {algorithm.no_relay}; use it in a parallel phase"
