@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import PositiveInt
 
-from rayfl.algorithms import SampleRequest
-from rayfl.algorithms.fedper import FedPer
+from rayfl.algorithms import FedPer, SampleRequest
 
 if TYPE_CHECKING:
     import torch

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rayfl.algorithms.exchange import Answer, Answers, Exchange, Part, Released
     from rayfl.algorithms.fedavg import FedAvg
     from rayfl.algorithms.fedopt import ServerOptimizer
+    from rayfl.algorithms.fedper import FedPer
     from rayfl.algorithms.limits import Requirement
     from rayfl.algorithms.local_training import LocalTrainingAlgorithm
     from rayfl.algorithms.penalty import Penalty
@@ -37,6 +38,7 @@ __all__ = [
     "Encoded",
     "Exchange",
     "FedAvg",
+    "FedPer",
     "LocalTrainingAlgorithm",
     "Part",
     "Penalty",
@@ -66,6 +68,7 @@ _HOMES = {
     "Encoded": "rayfl.algorithms.transforms",
     "Exchange": "rayfl.algorithms.exchange",
     "FedAvg": "rayfl.algorithms.fedavg",
+    "FedPer": "rayfl.algorithms.fedper",
     "LocalTrainingAlgorithm": "rayfl.algorithms.local_training",
     "Part": "rayfl.algorithms.exchange",
     "Penalty": "rayfl.algorithms.penalty",

@@ -167,7 +167,6 @@ class Local(Section):
             RMSprop and most others, decoupled (params -= lr * weight_decay * params) in AdamW, Muon and Adafactor.
         clip_value: Maximum absolute value of every element of the gradient; comes before `clip_norm`.
         clip_norm: Maximum global L2 norm of the gradient, including the algorithm's penalties but not weight decay.
-            "none", here and for `clip_value`, undoes what a base or a scenario to start from has set.
         precision: `bf16` computes the forward pass and the loss of training under autocast to bfloat16, and with it the
             backward pass. Parameters, the optimizer, corrections, evaluation, and losses and gradients that an
             algorithm asks for stay float32.
@@ -205,11 +204,6 @@ class Local(Section):
     sample_weights: Named | None = None
     unfreeze: Unfreezing | None = None
     dp: SampleDP | None = None
-
-    @field_validator("clip_value", "clip_norm", mode="before")
-    @classmethod
-    def _none_by_name(cls, value: Any) -> Any:
-        return None if value == "none" else value
 
     @field_validator("optimizer", mode="before")
     @classmethod

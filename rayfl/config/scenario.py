@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeInt, ValidationError, field_validator
 
 from rayfl.config.data import Data
 from rayfl.config.execution import Evaluation, Numerics, Resources
-from rayfl.config.phase import Phase
+from rayfl.config.phase import Phase, with_default_name
 from rayfl.config.section import Named, Section
 from rayfl.config.start import Start
 from rayfl.config.user_modules import make_importable
@@ -80,6 +80,11 @@ class Scenario(Section):
     def _options_of_the_default(cls, value: Any) -> Any:
         """`task.label_smoothing=0.1` where no task was named."""
         return {"name": "classification", **value} if isinstance(value, dict) else value
+
+    @field_validator("phases", mode="before")
+    @classmethod
+    def _the_only_one_needs_no_name(cls, phases: Any) -> Any:
+        return with_default_name(phases)
 
     @field_validator("phases")
     @classmethod
