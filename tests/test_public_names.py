@@ -32,7 +32,7 @@ PUBLIC = {
     """,
     "rayfl.local": """
         Affine ClientContext ClientState ClientStreams ClientUpdate DataView EvaluationBatch Features Gradient
-        HessianVectorProduct LocalTraining Loss LossAndGradient LossTerm Outputs Rehearsal TrainingBatch
+        HessianVectorProduct Labels LocalTraining Loss LossAndGradient LossTerm Outputs Rehearsal TrainingBatch
         TrainingStep features_and_outputs
     """,
     "rayfl.models": "Network",

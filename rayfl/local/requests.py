@@ -172,6 +172,20 @@ class Outputs(_AtModel):
     """Asks for what the network returns in evaluation mode, [n, ...], in the order of the samples; see `Features`."""
 
 
+@dataclass(frozen=True)
+class Labels:
+    """Asks for the labels of samples, [n, ...], in the order of the samples. Not for `local.dp`.
+
+    Attributes:
+        data: The samples; by default all of the client's training samples.
+    """
+
+    data: DataView | None = None
+
+    def __post_init__(self) -> None:
+        _check_has_samples(self.data)
+
+
 class Rehearsal(_AtModel):
     """Asks for the mean of the task's objective over the batches of a client update, [1] float32, without any step.
 
@@ -180,7 +194,9 @@ class Rehearsal(_AtModel):
     """
 
 
-Request = LocalTraining | Loss | Gradient | LossAndGradient | HessianVectorProduct | Features | Outputs | Rehearsal
+Request = (
+    LocalTraining | Loss | Gradient | LossAndGradient | HessianVectorProduct | Features | Outputs | Labels | Rehearsal
+)
 
 ClientUpdate = Generator[Request, Any, T]
 """A client's part in an exchange, which returns an `Answer`, or in a relay, which returns the model to pass on."""

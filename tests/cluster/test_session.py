@@ -33,7 +33,7 @@ def hosts_of(session: Session) -> list[Any]:
     return [] if actors is None else [host.actor._actor_id for host in actors.hosts]
 
 
-EVERYBODY = {"phases.0.cohort": 12}
+EVERYBODY: dict[str, Any] = {"phases.0.cohort": 12}
 
 
 def with_lr(lr: float) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def test_a_run_that_fails_leaves_nothing_to_the_next(session: Session, tmp_path:
         session.run(with_lr(0.1), overrides={"phases.0.local.lr": -1})
     assert hosts_of(session) == before, "nothing had begun"
     with pytest.raises(ClientError, match="no such column"):
-        session.run(with_lr(0.1), overrides={"phases.0.algorithm": "tests.cluster.broken:Raising", **EVERYBODY})
+        session.run(with_lr(0.1), overrides=EVERYBODY | {"phases.0.algorithm": "tests.cluster.broken:Raising"})
     assert hosts_of(session) == []
     stopped = session.run(with_lr(0.1), callbacks=[StopAt(name="stop", round=2)])
     assert stopped.metrics["round"].to_pylist()[-1] == 2

@@ -22,6 +22,7 @@ from rayfl.local.requests import (
     Features,
     Gradient,
     HessianVectorProduct,
+    Labels,
     LocalTraining,
     Loss,
     LossAndGradient,
@@ -62,6 +63,8 @@ class OneByOne(Executor):
                 return self._hessian_vector_product(client, request, number)
             case Features() | Outputs():
                 return self._of_samples(client, request, number)
+            case Labels():
+                return self._samples.labels(client, view_of(client, request)).clone()
             case Rehearsal():
                 return self._rehearse(client, request, number)
 
