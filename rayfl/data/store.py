@@ -12,7 +12,7 @@ from rayfl.config.data import Data, Normalization
 from rayfl.config.section import Named
 from rayfl.data.dataset import Provenance, Samples, Shards
 from rayfl.data.held_out import BANK, CLIENT_TEST, VALIDATION, HeldOut, cut_clients, draw_for_server
-from rayfl.data.inputs import Fields, Ragged
+from rayfl.data.inputs import Fields, Pieces
 from rayfl.errors import DataError, RayflError
 from rayfl.streams import stream
 
@@ -82,7 +82,7 @@ class ShardStore:
     def input_shape(self) -> tuple[int, ...] | None:
         """Shape of one sample's input: (height, width, channels) for images; None where inputs differ or have names."""
         x = self.train.x
-        if self.collate or isinstance(x, Ragged | Fields):
+        if self.collate or isinstance(x, Pieces | Fields):
             return None
         return tuple(int(size) for size in x.shape[1:])
 

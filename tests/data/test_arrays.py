@@ -64,7 +64,15 @@ def test_labels_that_are_no_single_integers_are_no_classes() -> None:
         ({"train": (X, Y, X), "test": (X, Y)}, r"the owners of train are float64\[12, 1\] for 12 samples"),
         ({"train": (X, Y, WRITERS), "test": (X, Y, ["joe"] * 12)}, "test has samples of 'joe', who has none in train"),
         ({"train": (X, Y), "test": (X, Y), "server": (X, Y)}, "a further test set is named 'server'"),
-        ((X, np.array(["a"] * 12), X, Y), r"train_y must be integer class labels, or other labels of numbers, .* <U1"),
+        (
+            (X, np.array(["a"] * 12), X, Y),
+            r"train_y must be integer class labels, .* <U1\[12\]; number the classes: classes, train_y = .*, then",
+        ),
+        (
+            (X, np.array(["a"] * 12, object), X, Y),
+            r"object\[12\]; number the classes: classes, train_y = numpy\.unique",
+        ),
+        ((X, np.array(["2020-01-01"] * 12, "M8[D]"), X, Y), r"datetime64\[D\]\[12\]$"),
         ((X, Y * np.nan, X, Y * 1.0), "train labels hold values that are not finite"),
         ((X, Y, X, Y / 2), r"train labels are int64\[12\], test labels float32\[12\]|test labels are float32"),
         ((X, np.eye(12), X, np.eye(11)), r"test has 12 inputs but 11 labels"),
