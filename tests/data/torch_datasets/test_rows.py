@@ -16,7 +16,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
 from rayfl.data.sample_reader import SampleReader
 from rayfl.data.torch_datasets.rows import TorchPieces, TorchRows
-from rayfl.errors import DataError
+from rayfl.errors import DataError, ScenarioError
 from rayfl.preparation import prepare
 from tests.data.torch_datasets.scene import (
     HERE,
@@ -119,6 +119,14 @@ def test_inputs_that_differ_in_length_are_collated_as_those_of_arrays_are(tmp_pa
     assert isinstance(store(both(text), tmp_path, **data).train.x, TorchPieces)
     for x, expected in zip(lazy.batch("train", np.arange(9)), plain.batch("train", np.arange(9)), strict=True):
         assert torch.equal(x, expected)
+
+
+def test_float_images_of_a_dataset_are_recognised(tmp_path: Path) -> None:
+    def scaled(row: int) -> Any:
+        return torch.from_numpy(PIXELS[row]).permute(2, 0, 1) / 255, LABELS[row]
+
+    with pytest.raises(ScenarioError, match=r"images \[n, channels, height, width\]: give uint8 .* without ToTensor\)"):
+        store(both(scaled), tmp_path, clients=3, augment=["flip"])
 
 
 def test_a_host_is_sent_the_call_and_makes_the_datasets_itself(tmp_path: Path) -> None:
