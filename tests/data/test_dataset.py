@@ -25,7 +25,7 @@ def test_labels_that_are_texts_are_refused_with_a_recipe_that_numbers_them() -> 
     train, test = np.array(["dog", "cat"]), np.array(["cat", "dog"])
     with pytest.raises(DataError, match="train labels are <U3") as caught:
         Dataset("d", Samples(X, train), Samples(X, test), 2, Provenance("arrays", "test"))
-    known = {"numpy": np, "train_y": train, "test_y": test}
+    known: dict[str, Any] = {"numpy": np, "train_y": train, "test_y": test}
     for step in str(caught.value).partition("number the classes: ")[2].split(", then "):
         exec(step, known)
     assert (known["train_y"].tolist(), known["test_y"].tolist()) == ([1, 0], [0, 1])

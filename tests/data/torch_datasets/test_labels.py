@@ -18,15 +18,15 @@ TRIED = {0: 0, 3: 0, 39: 0}
 
 
 def test_an_attribute_is_used_and_no_item_is_read() -> None:
-    data = WithTargets(vector)
+    data: Any = WithTargets(vector)
     assert labels_of(data, TRIED, "here").tolist() == LABELS.tolist()
-    data.targets = torch.from_numpy(LABELS)  # type: ignore[assignment]
+    data.targets = torch.from_numpy(LABELS)
     assert labels_of(data, TRIED, "here").tolist() == LABELS.tolist()
     assert not data.reads
 
 
 def test_subsets_and_concatenations_have_the_labels_of_their_parts() -> None:
-    data = WithTargets(vector)
+    data: Any = WithTargets(vector)
     nested: Any = ConcatDataset([Subset(Subset(data, range(10, 20)), [9, 0]), data])
     assert labels_of(nested, {}, "here").tolist() == [LABELS[19], LABELS[10], *LABELS]
     assert not data.reads
@@ -37,11 +37,11 @@ def test_subsets_and_concatenations_have_the_labels_of_their_parts() -> None:
 
 @pytest.mark.parametrize("attribute", ["short", "transformed", "none"])
 def test_without_such_an_attribute_all_items_are_read_once(attribute: str) -> None:
-    data = Items(lambda row: (VECTORS[row], -int(LABELS[row])))
+    data: Any = Items(lambda row: (VECTORS[row], -int(LABELS[row])))
     if attribute == "short":
-        data.labels = ["cat", "dog"]  # type: ignore[attr-defined] - names of classes
+        data.labels = ["cat", "dog"]
     if attribute == "transformed":
-        data.targets, data.target_transform = LABELS, lambda y: -y  # type: ignore[attr-defined]
+        data.targets, data.target_transform = LABELS, lambda y: -y
     assert labels_of(data, {}, "here").tolist() == (-LABELS).tolist()
     assert set(data.reads.values()) == {1}
 

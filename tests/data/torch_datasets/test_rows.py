@@ -180,7 +180,7 @@ def test_an_item_unlike_the_first_is_named_when_it_is_read(tmp_path: Path) -> No
 
 def test_what_a_dataset_raises_is_one_line_and_the_traceback_of_its_code(tmp_path: Path) -> None:
     def broken(row: int) -> Any:
-        return vector(row) if row < 5 else {}[row]
+        return vector(row) if row < 5 else dict[int, Any]()[row]
 
     with pytest.raises(DataError) as caught:
         store(both(broken), tmp_path, clients=3)
