@@ -34,6 +34,9 @@ PERCENTILES = {"least": 0, "25 %": 25, "median": 50, "75 %": 75, "most": 100}
 SHOWN = 3
 """Of each client's classes."""
 
+WIDE = 10_000
+"""Characters in a line about a client: no terminal's width folds its name."""
+
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.data_report") -> int:
     """The command; `exit_status` explains what it returns. Wrong options exit with 2."""
@@ -83,7 +86,7 @@ def _carry_out(options: argparse.Namespace) -> int:
     else:
         console.print("distance: total variation between a client's classes and those of all", highlight=False)
     if options.clients:
-        console.print(_by_client(measured, store.client_names, facts))
+        Console(width=WIDE).print(_by_client(measured, store.client_names, facts))
     picture = options.out or Path(f"{scenario.name}-split.png")
     title, images = scenario.title or scenario.name, store.train.x
     pictures = [picture]
@@ -125,11 +128,11 @@ def _table(first: str, *others: str) -> Table:
 def _by_client(measured: dict[str, np.ndarray], names: ClientNames | None, facts: SplitFacts) -> Table:
     table = Table("client", box=None, pad_edge=False)
     if names is not None:
-        table.add_column("owner", overflow="fold")
+        table.add_column("owner")
     for name in measured:
         table.add_column(name, justify="right")
     if facts.labels is not None:
-        table.add_column("most frequent classes", no_wrap=True)
+        table.add_column("most frequent classes")
     largest = facts.largest_classes(SHOWN) if facts.labels is not None else None
     for client, values in enumerate(zip(*measured.values(), strict=True)):
         cells = [Text(names[client])] if names is not None else []

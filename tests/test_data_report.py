@@ -115,13 +115,13 @@ def test_every_natural_client_has_a_line_with_its_name_samples_and_classes(
     rows = [line.split() for line in lines[head + 1 : head + 3]]
     assert rows[0][:3] == ["0", "[bold]a", "12"]
     assert " ".join(rows[0][-6:]) == "3 (50%), 0 (33%), 4 (17%)"
-    assert rows[1][:3] == ["1", "b", "8"]
+    assert rows[1][:3] == ["1", "b" * 90, "8"]
     assert " ".join(rows[1][-2:]) == "1 (100%)"
 
 
 def named() -> Any:
     y = np.array([0] * 4 + [3] * 6 + [4] * 2 + [1] * 8)
-    owner = np.array(["[bold]a"] * 12 + ["b"] * 8)
+    owner = np.array(["[bold]a"] * 12 + ["b" * 90] * 8)
     x = np.arange(20.0)[:, None]
     return {"train": (x, y, owner), "test": (x, y)}
 

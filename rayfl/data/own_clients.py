@@ -52,10 +52,15 @@ def _named_shards(given: Any, number: int, what: str, part: str) -> tuple[tuple[
     if (lists := _lists(given)) is not None:
         if not lists:
             raise DataError(f"{what}: {part} names no clients; give the rows of one at least")
+        for name, one in lists.items():
+            if one.ndim != 1:
+                raise DataError(f"{what}: {part}: the rows of '{name}' are {one.dtype}{list(one.shape)}; give a list")
         rows = list(lists.values())
         shards = Shards(np.concatenate(rows), np.cumsum([0, *map(len, rows)]))
         return tuple(map(str, lists)), checked_shards(shards, number, None, f"{what}: {part}")
     owner = np.asarray(given)
+    if owner.dtype == object and all(isinstance(one, str) for one in owner.flat):  # as pandas keeps texts
+        owner = owner.astype(str)
     if owner.shape != (number,) or owner.dtype.kind not in "uiUT":
         raise DataError(
             f"{what}: the owners of {part} are {owner.dtype}{list(owner.shape)} for {number} samples; give an integer "

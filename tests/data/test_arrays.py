@@ -28,6 +28,22 @@ def test_rows_with_owners_are_clients_of_the_datas_own_in_the_order_of_their_nam
     assert list(found.tests) == ["sketch"]
 
 
+def test_texts_in_an_array_of_objects_are_owners_too() -> None:
+    found = dataset_of_arrays("mine", {"train": (X, Y, WRITERS.astype(object)), "test": (X, Y)})
+    assert found.natural is not None
+    assert found.natural.names == ("ada", "bob", "eve")
+
+
+def test_the_rows_of_every_client_are_an_owner_for_each_sample_turned_round() -> None:
+    lists = {"eve": [6, 0], "ada": range(1, 12, 3)}
+    found = dataset_of_arrays("mine", {"train": (X, Y, lists), "test": (X, Y, {"ada": [3]})})
+    assert found.natural is not None
+    assert found.natural.test is not None
+    assert found.natural.names == ("eve", "ada")
+    assert [found.natural.train[client].tolist() for client in range(2)] == [[6, 0], [1, 4, 7, 10]]
+    assert [found.natural.test[client].tolist() for client in range(2)] == [[], [3]]
+
+
 def test_test_samples_without_owners_are_everybodys(tmp_path: Path) -> None:
     store = build_store(Data(name=f"{__name__}:half_owned"), 0, tmp_path, tmp_path)
     assert store.num_clients == 2
