@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 from safetensors.numpy import load_file
@@ -120,6 +121,30 @@ def test_own_source_learns_the_seasons_and_has_its_further_test_set(tmp_path: Pa
     assert (done.returncode, done.stderr) == (0, "")
     assert last_row(tmp_path)["test_accuracy"] > 0.8
     assert "for validation by client, 200 in noisy" in done.stdout
+
+
+@pytest.mark.slow
+def test_own_torch_dataset_learns_the_shapes_and_names_the_sites(tmp_path: Path) -> None:
+    done = ran("own_torch_dataset", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert last_row(tmp_path)["test_accuracy"] > 0.8
+    scores = pq.read_table(records(tmp_path) / "clients.parquet")
+    assert set(scores["owner"].to_pylist()) == {f"site_{site}" for site in range(6)}
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_dataset_that_hosts_open_gives_the_same_bits_on_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = ["phases.0.rounds=2", "data.options.number=120"]
+    done = ran("own_torch_dataset", tmp_path / "ray", "ray", *few, "resources.hosts=2")
+    assert done.returncode == 0, done.stderr
+    monkeypatch.syspath_prepend(EXAMPLES)
+    scenario = importlib.import_module("own_torch_dataset").SCENARIO
+    inline = rayfl.run(scenario, overrides=few, backend="inline", out=tmp_path / "inline", console=Console(quiet=True))
+    on_ray, expected = (
+        load_file(folder / "model.safetensors") for folder in (records(tmp_path / "ray"), inline.directory)
+    )
+    assert all((on_ray[name] == expected[name]).all() for name in expected)
 
 
 @pytest.mark.slow
