@@ -17,6 +17,7 @@ from rayfl.errors import ScenarioError
 from rayfl.local.optimizers import with_optimizer_defaults
 from rayfl.local.sample_weights import with_weighting_defaults
 from rayfl.models import models
+from rayfl.models.feature_layer import OPTION, split_off
 from rayfl.start.chain import scenario_to_start_from
 from rayfl.tasks.defaults import with_task_defaults
 
@@ -109,4 +110,8 @@ def with_model_defaults(scenario: Scenario) -> Scenario:
 
 
 def _network(chosen: Named, where: str) -> Named:
-    return with_defaults(chosen, models.resolve(chosen.name), ("num_classes", "input_shape"), where)
+    target = models.resolve(chosen.name)
+    options, layer = split_off(target, chosen.options)
+    own = Named.model_validate({**options, "name": chosen.name})
+    whole = with_defaults(own, target, ("num_classes", "input_shape"), where)
+    return whole if layer is None else Named.model_validate({**whole.options, OPTION: layer, "name": chosen.name})

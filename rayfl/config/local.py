@@ -38,8 +38,7 @@ Train = Annotated[
     WrapValidator(_train),
 ]
 """What of a network trains. `head`: its feature layer, which turns features into outputs. `body`: everything else
-(FedBABU). Or the names of modules, each with all that is in it, as `named_modules()` has them: the only way for a
-network that declares no feature layer."""
+(FedBABU). Or the names of modules, each with all that is in it, as `named_modules()` has them."""
 
 
 class Unfreezing(Section):

@@ -30,8 +30,9 @@ class Scenario(Section):
         name: Begins the name of the run's folder; by default the file's stem, where the scenario came from a file.
         seed: Of the initial parameters, cohorts and training; and of the data, unless `data.seed` is set.
         model: A registered network or `package.module:object`, with its options; rayfl passes `num_classes` (the width
-            of its output) and `input_shape` (height, width, channels) to a network that asks for them. Phases may have
-            a `model` and a `task` of their own.
+            of its output) and `input_shape` (height, width, channels) to a network that asks for them. For a network
+            that is no `rayfl.models.Network`, the option `feature_layer` says which layer is its head: `fc`, say.
+            Phases may have a `model` and a `task` of their own.
         start: What the model of the first phase begins with, instead of random weights.
         task: What is learned: a registered task or `package.module:object`, with its options.
         phases: Once validated, those that have rounds; `until` has become `rounds`.

@@ -25,6 +25,7 @@ from rayfl.local.features import features_and_outputs
 from rayfl.local.sample_weights import sample_weights
 from rayfl.local.selection import select
 from rayfl.local.training_plan import plan_training
+from rayfl.models.feature_layer import head_of, undeclared
 from rayfl.planning.cohort import cohort_sizes
 from rayfl.planning.phase_plan import PhasePlan, plan_phases
 from rayfl.planning.slices import Slice
@@ -167,11 +168,8 @@ def _check_bank(workload: Workload, what: str) -> None:
 
 
 def _check_features(network: nn.Module, store: ShardStore, where: str) -> None:
-    if not hasattr(network, "feature_layer"):
-        raise ScenarioError(
-            f"{where} reads the network's features, and model {type(network).__name__} does not say which they are; "
-            "derive it from rayfl.models.Network and declare feature_layer"
-        )
+    if head_of(network) is None:
+        raise ScenarioError(f"{where} reads the network's features, which enter its head: {undeclared(network)}")
     x, y = BatchSource(store, torch.device("cpu")).test_batch(slice(0, 2))
     network.eval()
     with torch.no_grad():

@@ -35,6 +35,7 @@ from rayfl.local.sgd import BatchGradients, inputs_of
 from rayfl.local.steps import batches_of_steps
 from rayfl.local.training_batch import TrainingBatch
 from rayfl.local.training_step import check_repeatable
+from rayfl.models.feature_layer import head_of, undeclared
 from rayfl.models.modes import enter_training_mode, evaluation_mode, twice_differentiable
 
 
@@ -120,11 +121,8 @@ class OneByOne(Executor):
     def _of_samples(self, client: ClientContext, request: Features | Outputs, number: int) -> torch.Tensor:
         """Features or outputs of single samples, in evaluation mode."""
         view, module = view_of(client, request), self._model.module
-        if isinstance(request, Features) and not hasattr(module, "feature_layer"):
-            raise ScenarioError(
-                f"its client update asks for features, and model {type(module).__name__} does not say which they are; "
-                "derive it from rayfl.models.Network and declare feature_layer"
-            )
+        if isinstance(request, Features) and head_of(module) is None:
+            raise ScenarioError(f"its client update asks for features, which enter the head: {undeclared(module)}")
         self._model.load(request.at)
         with evaluation_mode(module), torch.no_grad():
             inputs = (x for x, _ in self._samples.all_batches(client, view, number))
