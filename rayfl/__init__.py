@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from rayfl.config import Scenario, load_scenario
     from rayfl.errors import DataError, DivergenceError, RayflError, ScenarioError
     from rayfl.grid.carrying_out import GridResult, grid
+    from rayfl.result import Result
     from rayfl.session import Session
-    from rayfl.simulation import Result, run
+    from rayfl.simulation import run
 
 __all__ = [
     "Callback",
@@ -46,7 +47,7 @@ _HOMES = {
     "GridResult": "rayfl.grid.carrying_out",
     "Handle": "rayfl.cluster.handle",
     "RayflError": "rayfl.errors",
-    "Result": "rayfl.simulation",
+    "Result": "rayfl.result",
     "RunSoFar": "rayfl.callbacks.callback",
     "Scenario": "rayfl.config",
     "ScenarioError": "rayfl.errors",

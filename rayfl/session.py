@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rayfl.callbacks.callback import Given
     from rayfl.centralised import Centralise
     from rayfl.cluster.kept_cluster import KeptCluster
-    from rayfl.simulation import Result
+    from rayfl.result import Result
 
 Backend = Literal["ray", "inline"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,28 +12,9 @@ from rayfl.config.scenario import Scenario
 from rayfl.session import Backend, Session
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    import torch
-
     from rayfl.callbacks.callback import Given
     from rayfl.centralised import Centralise
-
-
-@dataclass(frozen=True)
-class Result:
-    """The result of a run.
-
-    Attributes:
-        scenario: The scenario as it ran, with every default written out.
-        metrics: One row per evaluated round: the columns of `rayfl.report.columns.METRICS`, then reported scalars.
-        state_dict: The final model, in PyTorch's names and layout, on the CPU.
-        directory: The folder with the run's records.
-    """
-
-    scenario: Scenario
-    metrics: pa.Table
-    state_dict: dict[str, torch.Tensor]
-    directory: Path
+    from rayfl.result import Result
 
 
 def run(

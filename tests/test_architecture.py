@@ -42,6 +42,7 @@ ABOVE = (
     "rayfl.lifecycle",
     "rayfl.preparation",
     "rayfl.resolution",
+    "rayfl.result",
     "rayfl.scenario",
     "rayfl.schedules",
     "rayfl.session",

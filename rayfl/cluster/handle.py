@@ -19,7 +19,7 @@ from rayfl.report.status import LOST, MODEL, UNDER_WAY, read_status
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rayfl.simulation import Result
+    from rayfl.result import Result
 
 ASKS_EVERY_S = 5.0
 
@@ -107,7 +107,7 @@ class Handle:
 
         from rayfl.config.loading import load_scenario
         from rayfl.report.records import read_metrics
-        from rayfl.simulation import Result
+        from rayfl.result import Result
 
         self.wait()
         status = self._recorded()

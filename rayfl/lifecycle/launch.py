@@ -27,7 +27,7 @@ from rayfl.preparation import prepare
 from rayfl.report.announcement import announce
 from rayfl.report.records import Records
 from rayfl.report.status import Status
-from rayfl.simulation import Result
+from rayfl.result import Result
 from rayfl.start.initial_weights import find_source, first_model, start_from
 
 if TYPE_CHECKING:
