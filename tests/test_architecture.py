@@ -74,6 +74,7 @@ FORBIDDEN = {
 }
 MAY_IMPORT_RAY = ("rayfl.cluster",)
 MAY_IMPORT_CLUSTER = (
+    "rayfl.__main__",
     "rayfl.analysis",
     "rayfl.cluster",
     "rayfl.grid",

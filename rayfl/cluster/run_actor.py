@@ -81,6 +81,9 @@ class RunActor:
     def status(self) -> dict[str, Any] | None:
         return read_status(self._submission.folder)
 
+    def printed(self, since: int) -> tuple[str, int]:
+        return lines_of(self._submission.folder / LOG, since)
+
     def stop(self) -> None:
         self._stop.set()
 
@@ -132,3 +135,15 @@ class _StopWhenAsked(Callback):
     def on_round(self, run: RunSoFar) -> None:
         if self._asked.is_set():
             run.stop("asked to stop")
+
+
+def lines_of(log: Path, since: int) -> tuple[str, int]:
+    """The whole lines of a file from a byte on, and where they end; nothing of a file that is not there."""
+    try:
+        with log.open("rb") as file:
+            file.seek(since)
+            read = file.read()
+    except FileNotFoundError:
+        return "", since
+    whole = read[: read.rfind(b"\n") + 1]
+    return whole.decode(errors="replace"), since + len(whole)
