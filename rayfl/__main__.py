@@ -44,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("attach", help="follow a submitted run", add_help=False)
     commands.add_parser("status", help="say how submitted runs are doing", add_help=False)
     commands.add_parser("stop", help="end a submitted run after the round under way", add_help=False)
+    commands.add_parser("examples", help="copy the examples to a folder", add_help=False)
     commands.add_parser("list", help="list the scenarios and grids that can be run")
     chosen, rest = parser.parse_known_args(arguments)
     _see_working_directory()
@@ -63,6 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from rayfl.analysis.__main__ import main as analyse
 
         return analyse(rest, prog="rayfl analyse")
+    if chosen.command == "examples":
+        from rayfl.command_line.examples import main as copy_examples
+
+        return copy_examples(rest)
     if chosen.command in ("submit", "attach", "status", "stop"):
         from rayfl.cluster.commands import main as of_submitted
 
@@ -70,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if not (chosen.list or chosen.command == "list"):
-        parser.error("which command? run, grid, data, analyse, submit, attach, status, stop or list")
+        parser.error("which command? run, grid, data, analyse, submit, attach, status, stop, examples or list")
     return exit_status(_list)
 
 

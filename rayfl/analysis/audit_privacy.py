@@ -159,7 +159,9 @@ def main() -> int:
     Returns:
         Exit status 0 if the attack's bound is not above the account's epsilon, else 1.
     """
-    parser = argparse.ArgumentParser(prog="python -m rayfl.analysis.audit_privacy", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m rayfl.analysis.audit_privacy", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--canaries", type=int, default=2000, help="how many (default: 2000)")
     parser.add_argument("--epsilon", type=float, default=1.0, help="target of the account (default: 1)")
     parser.add_argument("--delta", type=float, default=1e-5, help="of the account (default: 1e-5)")

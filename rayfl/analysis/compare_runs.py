@@ -1,4 +1,4 @@
-"""python -m rayfl.analysis.compare_runs OUT.png RUN [RUN ...]: the accuracy of several runs in one picture, and a table.
+"""python -m rayfl.analysis.compare_runs OUT.png RUN [RUN ...]: the accuracy of several runs, drawn and tabulated.
 
 A run is a folder that rayfl left. Runs of one scenario, or of one cell of a grid, share a colour; the table is
 Markdown, on stdout. Below it stands whether runs that name the same code or data of the user had another version of it.

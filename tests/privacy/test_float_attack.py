@@ -16,8 +16,8 @@ import pytest
 from rich.console import Console
 
 import rayfl
-from rayfl.privacy.lattice import Lattice
 from rayfl.analysis.audit_privacy import coins
+from rayfl.privacy.lattice import Lattice
 
 CANARIES, SEED = 1024, 5
 
