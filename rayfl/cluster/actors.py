@@ -73,6 +73,7 @@ class KeptActors:
     def __init__(self) -> None:
         self._actors: Actors | None = None
         self._serve: Any = None
+        self._imported: dict[str, str] = {}
         self._most = 0
         self._stack = ExitStack()
 
@@ -87,7 +88,8 @@ class KeptActors:
     def take(self, job: Job, waiting: Callable[[str], None] | None = None) -> tuple[Actors, bool]:
         """The actors for a run: those of the run before, where they are what this one needs.
 
-        They are as many as it would start, with the same resources, and have imported the same code of the user's.
+        They are as many as it would start, with the same resources, and none of the user's modules that they may have
+        imported has changed. (What a program itself defines is sent for every run.)
 
         Args:
             job: What to run.
@@ -100,13 +102,16 @@ class KeptActors:
             ResourceError: See `reserved`.
         """
         serve, most = _served(job), most_hosts(plan_phases(job.scenario), max(job.num_clients))
-        if self._actors is not None and self._serve == serve and self._are_as_many(most):
+        code = {module: digest for module, digest in job.code.items() if module != "__main__"}
+        changed = any(self._imported.get(module, digest) != digest for module, digest in code.items())
+        if self._actors is not None and self._serve == serve and self._are_as_many(most) and not changed:
+            self._imported |= code
             self._actors.open(job)
             return self._actors, True
         self.discard()
         try:
             places = self._stack.enter_context(reserved(job.scenario.resources, most, waiting))
-            self._actors, self._serve, self._most = Actors(job, places), serve, most
+            self._actors, self._serve, self._most, self._imported = Actors(job, places), serve, most, code
             self._stack.callback(self._actors.end)
         except BaseException:
             self.discard()
@@ -127,7 +132,7 @@ class KeptActors:
 def _served(job: Job) -> Any:
     """What hosts are made for; runs of which it is the same can share them."""
     scenario = job.scenario
-    return resources_of(scenario), scenario.numerics, repeatable(scenario), dict(job.code)
+    return resources_of(scenario), scenario.numerics, repeatable(scenario)
 
 
 def _beside_driver(actor: type, **options: Any) -> Any:
