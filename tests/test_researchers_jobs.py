@@ -55,9 +55,11 @@ def test_a_hugging_face_data_set_from_disk(run: Any, tmp_path: Path) -> None:
     parts = {}
     for name, (x, y, owner) in flowers().items():
         columns = {"measures": x.astype(np.float32).tolist(), "species": y, "garden": [f"garden {g}" for g in owner]}
-        parts[name] = datasets.Dataset.from_dict(columns)
+        features = {"measures": datasets.Sequence(datasets.Value("float32"), length=4)}
+        features |= {"species": datasets.ClassLabel(num_classes=3), "garden": datasets.Value("string")}
+        parts[name] = datasets.Dataset.from_dict(columns, datasets.Features(features))
     datasets.DatasetDict(parts).save_to_disk(tmp_path / "flowers")
-    options = {"path": str(tmp_path / "flowers"), "inputs": "measures", "label": "species", "owner": "garden"}
+    options = {"path": str(tmp_path / "flowers"), "owner": "garden"}
     result = run(FLOWERS | {"data": {"name": "huggingface", "options": options}})
     assert last(result)["test_accuracy"] > 0.8
 
@@ -67,12 +69,12 @@ def test_a_network_of_torchvision_with_weights_from_a_file(run: Any, tmp_path: P
 
     torch.manual_seed(1)
     published = shufflenet_v2_x0_5(num_classes=10)
-    torch.save(published.state_dict(), tmp_path / "published.pth")
+    torch.save(torch.nn.DataParallel(published).state_dict(), tmp_path / "published.pth")
     scenario = {
         "data": {"name": "tests.researcher:pictures", "clients": 4, "partition": "iid"},
-        "model": {"name": "torchvision.models:shufflenet_v2_x0_5", "num_classes": 3},
-        "start": {"file": str(tmp_path / "published.pth"), "ignore": ["fc.*"]},
-        "phases": [{**FEDERATED, "rounds": 1, "cohort": 2, "train": ["fc"], "local": LOCAL | {"epochs": 1}}],
+        "model": {"name": "torchvision.models:shufflenet_v2_x0_5", "num_classes": 3, "feature_layer": "fc"},
+        "start": {"file": str(tmp_path / "published.pth"), "rename": {"module.": ""}, "head": "fresh"},
+        "phases": [{"rounds": 1, "cohort": 2, "train": "head", "local": LOCAL | {"epochs": 1}}],
     }
     result = run(scenario)
     kept = [name for name in result.state_dict if not name.startswith("fc.") and "tracked" not in name]

@@ -55,7 +55,8 @@ def check_requirements(scenario: Scenario, networks: Sequence[nn.Module], worklo
         distinct = {id(workload): (network, workload) for network, workload in zip(networks, workloads, strict=True)}
         for network, workload in distinct.values():
             sizes = workload.store.train_shards.sizes
-            _check_plan(personalize, (personalize.train,), network, sizes, "evaluation.personalize")
+            frozen = _check_plan(personalize, (personalize.train,), network, sizes, "evaluation.personalize")
+            check_lone_samples(smallest(personalize), network, frozen, workload.store, sizes, "evaluation.personalize")
             _check_weights(personalize, workload, "evaluation.personalize.sample_weights")
             _check_sampling(personalize, scenario, workload.store, "evaluation.personalize.sampling")
 
@@ -95,7 +96,8 @@ def _check_phase(plan: PhasePlan, scenario: Scenario, network: nn.Module, worklo
         raise ScenarioError(f"{where}: {error}") from None
     frozen = _check_plan(plan.phase.local, plan.train, network, sizes, where)
     if plan.algorithm.trains:
-        check_lone_samples(smallest(plan.phase.local), network, frozen, store, sizes, f"phases.{plan.phase.name}.local")
+        local, pool = smallest(plan.phase.local), "central training" if plan.phase.pool else ""
+        check_lone_samples(local, network, frozen, store, sizes, f"phases.{plan.phase.name}.local", pool)
     _check_cohorts(plan, store)
     try:
         plan.algorithm.check_clients(store.train_shards.sizes)
@@ -219,7 +221,9 @@ def _check_server(plan: PhasePlan, scenario: Scenario, network: nn.Module, workl
         raise ScenarioError(f"{where}.algorithm: {error}") from None
     if training := plan.phase.settings.server_training:
         where = f"{where}.server_training"
-        _check_plan(training, plan.train, network, np.array([len(store.server)]), where)
+        sizes = np.array([len(store.server)])
+        frozen = _check_plan(training, plan.train, network, sizes, where)
+        check_lone_samples(smallest(training), network, frozen, store, sizes, where, "the server")
         pool = pool_number("server", store.num_clients)
         _check_weights(training, workload, f"{where}.sample_weights", pool)
         _check_sampling(training, scenario, store, f"{where}.sampling")
