@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 class FedProto(Algorithm):
     """Clients train with weight * mean ||f(x) - prototype of y||^2 / d beside the loss, each its own model.
 
+    That is the authors' code; the paper's regulariser is the distance itself.
+
     head: the layer that reads the features. weight: lambda; 1 in the paper's table 1.
     """
 

@@ -42,7 +42,12 @@ class Result:
     def _repr_html_(self) -> str:
         from rayfl.report.html_table import html_table
 
-        table = html_table(f"{self._summary()}; {self.directory}", self.metrics[-SHOWN:].to_pylist(), self._column())
+        headline, rows = self._headline(), self.metrics[-SHOWN:].to_pylist()
+        if headline:
+            for row in rows:
+                for name in {headline.reported, headline.column}:
+                    row[name] = None if row.get(name) is None else headline.text(row[name])
+        table = html_table(f"{self._summary()}; {self.directory}", rows, headline.reported if headline else "")
         curves = self.directory / "curves.png"
         if not curves.is_file():
             return table
@@ -63,16 +68,12 @@ class Result:
         reached = "not finite" if score is None else headline.text(score)
         return f"{rounds}, best {headline.reported_words} {reached} in round {best['round']}"
 
-    def _column(self) -> str:
-        headline = self._headline()
-        return headline.reported if headline else ""
-
     def _headline(self) -> Headline | None:
         """What ranks the run's rounds, from its records; None where they are gone."""
         from rayfl.planning.headline import Headline
 
         try:
             environment = json.loads((self.directory / "environment.json").read_text(encoding="utf-8"))
-        except OSError:
+            return Headline.from_record(environment["headline"])
+        except (OSError, ValueError, KeyError, TypeError):  # whoever prints a result wants no error of its folder's
             return None
-        return Headline.from_record(environment["headline"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,7 @@ def test_a_live_table_is_updated_in_place_and_the_result_is_a_table_and_its_curv
     assert "scene: round 4 of 4, finished" in live
     assert "scene: 4 rounds, best test accuracy" in shown
     assert shown.count("<tr>") - 1 == 4
+    assert re.search(r"<td><b>[0-9.]+ %</b></td>", shown)
     assert 'src="data:image/png;base64,iVBOR' in shown
     assert "http" not in shown
     assert outputs[1]["data"]["text/plain"].startswith("<Result scene: 4 rounds, best test accuracy ")
@@ -78,3 +80,6 @@ def test_a_result_is_short_in_words_and_survives_the_loss_of_its_folder(tmp_path
     assert repr(result) == f"<Result scene: 4 rounds, in {result.directory}>"
     assert "<img" not in result._repr_html_()
     assert "<table>" in result._repr_html_()
+    result.directory.mkdir()
+    (result.directory / "environment.json").write_text('{"headline": ')
+    assert repr(result) == f"<Result scene: 4 rounds, in {result.directory}>"

@@ -6,21 +6,22 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.progress import TextColumn
+from rich.progress import Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
 from rayfl.cluster.handle import Handle, attach, names_under_way
 from rayfl.cluster.submission import submit
 from rayfl.command_line.ending import INTERRUPTED, exit_status
-from rayfl.command_line.options import add_scenario, command_parser
+from rayfl.command_line.options import add_centralised, add_scenario, check_centralised, command_parser
+from rayfl.errors import RayflError
 from rayfl.report.bar import bar_on
-from rayfl.report.status import UNDER_WAY
 
 ASKS_EVERY_S = 1.0
 
@@ -44,6 +45,10 @@ def main(command: str, arguments: Sequence[str] | None = None) -> int:
         help="the Ray cluster's address (default: $RAY_ADDRESS, else the cluster that this machine belongs to)",
     )
     options = parser.parse_intermixed_args(arguments)
+    if command == "submit":
+        if not options.name:
+            parser.error("name a scenario; `rayfl list` lists them")
+        check_centralised(parser, options)
     return exit_status(lambda: carry_out(options, Console()))
 
 
@@ -53,6 +58,7 @@ def _add_submission(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("runs"), metavar="DIR", help="where the run's folder goes (default: runs)"
     )
+    add_centralised(parser)
     parser.add_argument("--attach", action="store_true", help="follow the run, as `rayfl attach` does")
 
 
@@ -65,8 +71,6 @@ def _add_any_run(parser: argparse.ArgumentParser) -> None:
 
 
 def _submit(options: argparse.Namespace, console: Console) -> int:
-    if not options.name:
-        raise SystemExit("rayfl submit: error: name a scenario; `rayfl list` lists them")
     handle = submit(
         options.name,
         overrides=options.overrides,
@@ -74,6 +78,7 @@ def _submit(options: argparse.Namespace, console: Console) -> int:
         address=options.address,
         out=options.out,
         data_dir=options.data_dir,
+        centralise="keep_momentum" if options.keep_momentum else options.centralised,
         name=options.run,
         console=console,
     )
@@ -89,22 +94,26 @@ def _attach(options: argparse.Namespace, console: Console) -> int:
 
 
 def _status(options: argparse.Namespace, console: Console) -> int:
-    if options.run:
-        handles = [attach(options.run, options.address)]
-    else:
-        handles = [attach(name, options.address) for name in names_under_way(options.address)]
-    if not handles:
+    found: list[tuple[Handle, dict[str, Any]]] = []
+    for name in [options.run] if options.run else names_under_way(options.address):
+        try:
+            handle = attach(name, options.address)
+            found.append((handle, handle.status()))
+        except RayflError:
+            if options.run:
+                raise
+            continue  # it has ended meanwhile
+    if not found:
         console.print("no submitted run is under way on this cluster")
         return 0
     table = Table("name", "status", "round", "phase", "since (UTC)", box=box.SIMPLE_HEAD)
-    for handle in handles:
-        told = handle.status()
+    for handle, told in found:
         rounds = f"{told['committed_rounds']} of {told['rounds']}" if "rounds" in told else "–"
         since = str(told.get("started", "–")).replace("T", " ").removesuffix("+00:00")
         state = told["status"] if not told.get("reason") else f"{told['status']}: {told['reason']}"
         table.add_row(*map(Text, (handle.name, state, rounds, told.get("phase") or "–", since)))
     console.print(table)
-    for handle in handles:
+    for handle, _ in found:
         console.print(Text(f"records of {handle.name}: {handle.folder}"), soft_wrap=True)
     return 0
 
@@ -123,44 +132,40 @@ def follow(handle: Handle, console: Console) -> int:
         The exit status: 0 for a run that finished, 1 for one that failed, 130 for one that was interrupted. After
         Ctrl-C, which leaves the run to itself, 0.
     """
-    bar, place = bar_on(console, TextColumn("{task.fields[doing]}", markup=False)), 0
-    task = bar.add_task(handle.name, total=None, doing="") if bar else None
+    bar = bar_on(console, TextColumn("{task.fields[doing]}", markup=False))
     try:
-        if bar:
-            bar.start()
-        while True:
-            over = handle.wait(0)
-            text, place = handle.printed(place)
-            if text:
-                console.print(Text.from_ansi(text.rstrip("\n")), soft_wrap=True)
-            if over:
-                break
-            if bar and task is not None:
-                _show(handle.status(), lambda **shown: bar.update(task, **shown))
-            time.sleep(ASKS_EVERY_S)
+        with bar or nullcontext():
+            _print_to_the_end(handle, console, bar)
     except KeyboardInterrupt:
-        if bar:
-            bar.stop()
         console.print(Text(f"detached: {handle.name} goes on; end it with `rayfl stop {handle.name}`"), soft_wrap=True)
         return 0
-    finally:
-        if bar:
-            bar.stop()
-    ended = handle.status()
+    ended = handle.status()  # of the run itself, which stays for a moment, or from its folder
     if ended["status"] == "finished":
         return 0
     console.print(Text(f"{handle.name} {ended['status']}: {ended['reason']}", style="red"), soft_wrap=True)
     return INTERRUPTED if ended["status"] == "interrupted" else 1
 
 
-def _show(told: dict[str, Any], update: Callable[..., None]) -> None:
-    if "rounds" not in told or told["status"] not in UNDER_WAY:
-        update(doing=told["status"])
-    elif told["status"] == "waiting":
-        update(doing=f"waiting: {told['reason']}")
-    else:
+def _print_to_the_end(handle: Handle, console: Console, bar: Progress | None) -> None:
+    task, place, over = bar.add_task(handle.name, total=None, doing="") if bar else None, 0, False
+    while not over:
+        over = handle.over()  # before what is left to print is read
+        text, place = handle.printed(place)
+        if text:
+            console.print(Text.from_ansi(text.rstrip("\n")), soft_wrap=True)
+        if bar is not None and task is not None:
+            bar.update(task, visible=not over, **({} if over else _shown(handle.status())))
+        if not over:
+            time.sleep(ASKS_EVERY_S)
+
+
+def _shown(told: dict[str, Any]) -> dict[str, Any]:
+    """What the bar shows of a status."""
+    if told["status"] == "running":
         done, rounds = told["committed_rounds"], told["rounds"]
-        update(total=rounds, completed=done, doing=f"{told.get('phase') or 'starting'}, round {done} of {rounds}")
+        doing = f"{told.get('phase') or 'starting'}, round {done} of {rounds}"
+        return {"total": rounds, "completed": done, "doing": doing}
+    return {"doing": f"{told['status']}: {told['reason']}" if told.get("reason") else told["status"]}
 
 
 _COMMANDS: dict[

@@ -37,8 +37,8 @@ class Handle:
         self._actor = actor
 
     def status(self) -> dict[str, Any]:
-        """What status.json says: whether the run waits for resources, runs, has ended or is lost, and why; which phase
-        is on (`phase`), and how many of the scenario's `rounds` are over (`committed_rounds`), a second ago.
+        """What status.json says: whether the run waits for resources, runs, has ended or is lost, and why; how many
+        of the scenario's `rounds` are over (`committed_rounds`), and the `phase` of the last of them.
 
         Until the run has its data, only `{"status": "preparing"}`.
 
@@ -50,6 +50,15 @@ class Handle:
         except RayActorError:
             told = self._recorded()
         return told or {"status": "preparing"}
+
+    def over(self) -> bool:
+        """Whether the run has ended, well or not."""
+        try:
+            return bool(ray.get(self._actor.ended.remote(0.0)))
+        except ActorUnavailableError:  # for a moment only
+            return False
+        except RayActorError:
+            return True
 
     def printed(self, since: int = 0) -> tuple[str, int]:
         """What the run has printed so far, in whole lines.

@@ -35,10 +35,12 @@ def key_elsewhere(path: KeyPath, fields: Collection[str]) -> str | None:
     Returns:
         None if the section has it under another name, or no section has it.
     """
-    name = MEANT.get(str(path[-1]).lower(), str(path[-1]))
-    if name in fields or name in _SAID_OF_EVERYTHING:
-        return None
-    for section, schema in _SECTIONS.items():
-        if name in schema.model_fields:
-            return f"{section}.{name}".replace("phases.N", f"phases.{path[1]}" if path[0] == "phases" else "phases.0")
+    own = str(path[-1])
+    for name in dict.fromkeys([own, MEANT.get(own.lower(), own)]):
+        if name in fields or name in _SAID_OF_EVERYTHING:
+            return None
+        for section, schema in _SECTIONS.items():
+            if name in schema.model_fields:
+                phase = f"phases.{path[1]}" if path[0] == "phases" else "phases.0"
+                return f"{section}.{name}".replace("phases.N", phase)
     return None

@@ -22,12 +22,11 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _none_by_name(cls, value: Any) -> Any:
-        if not isinstance(value, Mapping) or "none" not in value.values():
+        if not isinstance(value, Mapping):
             return value
-        return {
-            key: None if inner == "none" and key in cls.model_fields and _may_be_open(cls.model_fields[key]) else inner
-            for key, inner in value.items()
-        }
+        named = {key for key, inner in value.items() if isinstance(inner, str) and inner == "none"}
+        undone = {key for key in named & cls.model_fields.keys() if _may_be_open(cls.model_fields[key])}
+        return {key: None if key in undone else inner for key, inner in value.items()} if undone else value
 
 
 class Named(BaseModel):

@@ -41,7 +41,7 @@ class Stop:
 
 
 class Status:
-    """Writes status.json whenever the state of a run changes, and once a second while rounds pass.
+    """Writes status.json whenever the state of a run changes, and with a round if the last time is a second ago.
 
     The file holds
 

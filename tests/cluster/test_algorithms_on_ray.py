@@ -36,6 +36,9 @@ PHASES: list[dict[str, Any]] = [
     {"cohort": {"sampler": "power_of_choice", "clients": 3, "candidates": 8}},
     {"eval_model": "ema", "ema_decay": 0.8},
     {"algorithm": "scaffold", "report": ["step", "divergence", "norms"]},
+    {"schedule": "local"},
+    {"algorithm": "tests.algorithms.test_step_gradient:OwnButPlain"},
+    {"algorithm": {"name": "tests.algorithms.test_step_gradient:Longer", "many": 3}},
 ]
 META: list[dict[str, Any]] = [
     *({"algorithm": name, "local": heeded(name, LOCAL)} for name in WITHOUT_BATCH_NORM),

@@ -162,6 +162,9 @@ def test_the_commands_of_a_shell_submit_follow_show_and_stop_runs(
     assert re.search(r"shell +running +\d+ of 100000 +plain ", out)
     assert f"records of shell: {handle.folder}" in out
     assert shell("submit", str(scenario), "--name", "shell")[0] == 1
+    with monkeypatch.context() as patch:
+        patch.setattr("rayfl.cluster.commands.names_under_way", lambda address: ["gone", "shell"])
+        assert shell("status")[1].count("records of") == 1
 
     waiting = submit(tmp_path, name="waiting")
     until(lambda: waiting.status()["status"] == "waiting")
@@ -182,12 +185,21 @@ def test_the_commands_of_a_shell_submit_follow_show_and_stop_runs(
 
     assert shell("stop", "shell") == (0, f"shell ends after the round under way; records: {handle.folder}\n", "")
     console = Console(file=io.StringIO(), width=120)
-    assert follow(handle, console) == 0
+    elsewhere = Handle("shell", handle._actor, tmp_path / "on another machine")
+    assert follow(elsewhere, console) == 0, "the run itself says how it ended"
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert any("stopped after round" in line for line in lines)
     assert lines[-1] == f"records: {handle.folder}"
-    assert shell("attach", "shell")[0] == 1
     until(nothing_left)
+    assert shell("attach", "shell")[0] == 1
+
+
+def test_submit_wants_a_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, complaint in (([], "name a scenario"), (["x", "--keep-momentum"], "has no effect without")):
+        with pytest.raises(SystemExit) as ended:
+            main("submit", arguments)
+        assert ended.value.code == 2
+        assert complaint in capsys.readouterr().err
 
 
 def test_following_a_run_that_fails_ends_as_it_does(cluster: str, tmp_path: Path) -> None:

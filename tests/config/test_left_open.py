@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rayfl.config.loading import load_scenario
@@ -61,6 +62,14 @@ def test_none_is_no_way_around_what_must_be_given() -> None:
     with pytest.raises(ScenarioError, match=r"phases.0.rounds: must be a valid integer.*\(got 'none'\)"):
         load_scenario(PRIVATE, {"phases.0.rounds": "none"})
     assert load_scenario(PRIVATE, {"model": "none"}).model.name == "none", "which is a name like any other"
+
+
+def test_none_in_quick_and_values_that_compare_in_a_way_of_their_own() -> None:
+    quick = PRIVATE | {"quick": {"phases.0.local.dp": "none"}}
+    assert load_scenario(quick).phases[0].local.dp is not None
+    assert load_scenario(quick, quick=True).phases[0].local.dp is None
+    with pytest.raises(ScenarioError, match=r"phases.0.cohort: allowed are a number of clients"):
+        load_scenario(PRIVATE, {"phases.0.cohort": np.arange(3)})
 
 
 def test_the_only_phase_needs_no_name_and_overrides_reach_it() -> None:

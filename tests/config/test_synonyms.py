@@ -36,6 +36,7 @@ SCHEMAS = (Scenario, ParallelPhase, Local, SampleDP, Data, Evaluation, Resources
         ("evaluation.eval_every", "did you mean 'every'?"),
         ("resources.num_gpus", "did you mean 'gpus_per_host'?"),
         ("evaluation.evry", "did you mean 'every'"),
+        ("phases.federated.local.transforms", "did you mean 'phases.1.transforms'?"),
     ],
 )
 def test_an_unknown_key_is_told_what_it_is_called_here_and_where(key: str, suggestion: str) -> None:
