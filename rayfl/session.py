@@ -109,8 +109,7 @@ class Session:
         if self._backend == "inline":
             return None
         if self._kept is None:
-            from rayfl.cluster.kept_cluster import KeptCluster  # so that `inline` works without Ray
-            from rayfl.cluster.ray_tune import cluster_of_trials
+            from rayfl.cluster.kept_cluster import KeptCluster, cluster_of_trials  # `inline` works without Ray
 
             self._kept = cluster_of_trials() or self._stack.enter_context(KeptCluster())
         return self._kept

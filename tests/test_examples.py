@@ -305,9 +305,10 @@ def test_self_supervised_hands_its_encoder_to_the_supervised_phase(tmp_path: Pat
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_tune_search_finds_a_learning_rate(tmp_path: Path) -> None:
+def test_tune_search_finds_a_learning_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pandas", reason="rayfl[tune] is not installed")
     tmp_path.joinpath("here").mkdir()
+    monkeypatch.setenv("RAY_ADDRESS", "local")  # other tests have clusters on this machine
     done = python_in(tmp_path / "here", [EXAMPLES.parent], "-W", "ignore", str(EXAMPLES / "tune_search.py"))
     assert done.returncode == 0, done.stderr
     assert "best: {'phases.federated.local.lr': 0.1}" in done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +40,16 @@ class KeptCluster:
         """Starts Ray, where that is needed, while the program goes on; see `connecting`."""
         if not (self._connected or self._early):
             self._early = self._stack.enter_context(connecting(address, dashboard))
+
+    def wait_for_ray(self) -> None:
+        """Waits for a connection that was begun early: Ray cannot be loaded in two threads at once.
+
+        Raises:
+            ScenarioError: As `attached`.
+            ResourceError: As `attached`.
+        """
+        if self._early:
+            self._early.wait()
 
     def connect(self, address: str | None, dashboard: bool) -> str | None:
         """Waits for the connection, or makes it.
@@ -78,3 +89,23 @@ class KeptCluster:
         from rayfl.cluster.actors import KeptActors
 
         return KeptActors()
+
+
+def cluster_of_trials() -> KeptCluster | None:
+    """What a run inside a trial of Ray Tune uses, and leaves to the next trial of this process; None outside of trials.
+
+    Tune runs several trials in one process with `tune.TuneConfig(reuse_actors=True)`. The hosts end with the process.
+    """
+    if "ray.tune" not in sys.modules:  # which a trial has loaded
+        return None
+    from rayfl.cluster.ray_tune import in_trial
+
+    if not in_trial():
+        return None
+    if not _OF_TRIALS:
+        _OF_TRIALS.append(KeptCluster())
+    return _OF_TRIALS[0]
+
+
+_OF_TRIALS: list[KeptCluster] = []
+"""That of this process, once a trial has run in it."""

@@ -5,12 +5,8 @@ from __future__ import annotations
 import sys
 
 from rayfl.callbacks.callback import Callback, RunSoFar
-from rayfl.cluster.kept_cluster import KeptCluster
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
-
-_KEPT: list[KeptCluster] = []
-"""What the trials of this process leave to each other, once one has run."""
 
 
 class RayTune(Callback):
@@ -38,15 +34,3 @@ def in_trial() -> bool:
     from ray.tune.trainable.trainable_fn_utils import _in_tune_session
 
     return bool(_in_tune_session())
-
-
-def cluster_of_trials() -> KeptCluster | None:
-    """What a run inside a trial uses, and leaves to the next trial of this process; None outside of trials.
-
-    Tune runs several trials in one process with `tune.TuneConfig(reuse_actors=True)`. The hosts end with the process.
-    """
-    if not in_trial():
-        return None
-    if not _KEPT:
-        _KEPT.append(KeptCluster())
-    return _KEPT[0]

@@ -141,6 +141,8 @@ def _session(job: Job, launch: Launch, folder: Path, status: Status) -> Abstract
         from rayfl.engine.inline import inline_session
 
         return inline_session(job)
+    if launch.kept:
+        launch.kept.wait_for_ray()
     from rayfl.cluster.ray_log import NAME, RayLog
     from rayfl.cluster.ray_session import ray_session
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rayfl.cluster.ray_tune import cluster_of_trials
+from rayfl.cluster.kept_cluster import cluster_of_trials
 from tests.callbacks.scene import PLAIN, run, tables
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]

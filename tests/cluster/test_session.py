@@ -140,6 +140,6 @@ def test_inline_sessions_need_no_ray(tmp_path: Path) -> None:
 
 
 def test_what_trials_of_one_process_share_is_theirs_alone() -> None:
-    from rayfl.cluster.ray_tune import cluster_of_trials
+    from rayfl.cluster.kept_cluster import cluster_of_trials
 
     assert "ray.tune" not in sys.modules or cluster_of_trials() is None
