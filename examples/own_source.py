@@ -24,7 +24,7 @@ def sensors(
     Returns:
         Sets of samples by name: (x, y), or (x, y, owner) where rows belong to clients of the data's own. "train" and
         "test" are needed; any other name is a further test set. x [n, ...], y [n] integers from 0, owner [n] texts or
-        integers.
+        integers; in its place, {"north": rows, ...} are the rows of every client.
     """
     rng = stream(seed, "sensors")
     offset = drift * rng.normal(size=(stations, 2))

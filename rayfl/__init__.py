@@ -12,20 +12,26 @@ if TYPE_CHECKING:
     from rayfl.cluster.submission import submit
     from rayfl.config import Scenario, load_scenario
     from rayfl.errors import DataError, DivergenceError, RayflError, ScenarioError
-    from rayfl.simulation import Result, run
+    from rayfl.grid.carrying_out import GridResult, grid
+    from rayfl.result import Result
+    from rayfl.session import Session
+    from rayfl.simulation import run
 
 __all__ = [
     "Callback",
     "DataError",
     "DivergenceError",
+    "GridResult",
     "Handle",
     "RayflError",
     "Result",
     "RunSoFar",
     "Scenario",
     "ScenarioError",
+    "Session",
     "__version__",
     "attach",
+    "grid",
     "load_scenario",
     "run",
     "submit",
@@ -38,13 +44,16 @@ _HOMES = {
     "Callback": "rayfl.callbacks.callback",
     "DataError": "rayfl.errors",
     "DivergenceError": "rayfl.errors",
+    "GridResult": "rayfl.grid.carrying_out",
     "Handle": "rayfl.cluster.handle",
     "RayflError": "rayfl.errors",
-    "Result": "rayfl.simulation",
+    "Result": "rayfl.result",
     "RunSoFar": "rayfl.callbacks.callback",
     "Scenario": "rayfl.config",
     "ScenarioError": "rayfl.errors",
+    "Session": "rayfl.session",
     "attach": "rayfl.cluster.handle",
+    "grid": "rayfl.grid.carrying_out",
     "load_scenario": "rayfl.config",
     "run": "rayfl.simulation",
     "submit": "rayfl.cluster.submission",

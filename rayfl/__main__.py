@@ -1,4 +1,4 @@
-"""The command `rayfl`, also `python -m rayfl`: run scenarios and grids, analyse runs, and list what there is."""
+"""The command `rayfl`, also `python -m rayfl`: run, submit and analyse scenarios and grids, and list what there is."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ examples:
   rayfl run femnist_cyclic --help
   rayfl grid cyclicfl_table_2 --out /shared/runs
   rayfl analyse gains runs/femnist_cyclic-20260101-120000
+  rayfl submit femnist_cyclic --name cyclic && rayfl attach cyclic
   rayfl data fashion_mnist_cyclic data.partition.beta=0.5
 """
 
@@ -39,6 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("grid", help="run every cell of a grid, and make its table", add_help=False)
     commands.add_parser("data", help="print and draw how a scenario's data is split among its clients", add_help=False)
     commands.add_parser("analyse", help="analyse finished runs: gains, landscapes, kernels, curves", add_help=False)
+    commands.add_parser("submit", help="hand a scenario over to a Ray cluster", add_help=False)
+    commands.add_parser("attach", help="follow a submitted run", add_help=False)
+    commands.add_parser("status", help="say how submitted runs are doing", add_help=False)
+    commands.add_parser("stop", help="end a submitted run after the round under way", add_help=False)
+    commands.add_parser("examples", help="copy the examples to a folder", add_help=False)
     commands.add_parser("list", help="list the scenarios and grids that can be run")
     chosen, rest = parser.parse_known_args(arguments)
     _see_working_directory()
@@ -58,10 +64,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from rayfl.analysis.__main__ import main as analyse
 
         return analyse(rest, prog="rayfl analyse")
+    if chosen.command == "examples":
+        from rayfl.command_line.examples import main as copy_examples
+
+        return copy_examples(rest)
+    if chosen.command in ("submit", "attach", "status", "stop"):
+        from rayfl.cluster.commands import main as of_submitted
+
+        return of_submitted(chosen.command, rest)
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if not (chosen.list or chosen.command == "list"):
-        parser.error("which command? run, grid, data, analyse or list")
+        parser.error("which command? run, grid, data, analyse, submit, attach, status, stop, examples or list")
     return exit_status(_list)
 
 

@@ -6,14 +6,20 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from rayfl.command_line.ending import exit_status
 from rayfl.command_line.options import add_scenario, command_parser
 from rayfl.config.data import Data
+
+if TYPE_CHECKING:
+    from rayfl.data.client_names import ClientNames
+    from rayfl.data.split_facts import SplitFacts
 
 EXAMPLES = """\
 examples:
@@ -25,12 +31,20 @@ examples:
 PERCENTILES = {"least": 0, "25 %": 25, "median": 50, "75 %": 75, "most": 100}
 """Columns of the overview."""
 
+SHOWN = 3
+"""Of each client's classes."""
+
+WIDE = 10_000
+"""Characters in a line about a client: no terminal's width folds its name."""
+
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.data_report") -> int:
     """The command; `exit_status` explains what it returns. Wrong options exit with 2."""
     parser = command_parser(prog, "Print and draw how a scenario's data is split among its clients.", EXAMPLES)
     add_scenario(parser, "scenario")
-    parser.add_argument("--clients", action="store_true", help="print a line for every client too")
+    parser.add_argument(
+        "--clients", action="store_true", help="print a line for every client too, with its name and classes"
+    )
     parser.add_argument(
         "--out", type=Path, metavar="FILE.png", help="where the picture goes (default: SCENARIO-split.png)"
     )
@@ -72,7 +86,7 @@ def _carry_out(options: argparse.Namespace) -> int:
     else:
         console.print("distance: total variation between a client's classes and those of all", highlight=False)
     if options.clients:
-        console.print(_by_client(measured))
+        Console(width=WIDE).print(_by_client(measured, store.client_names, facts))
     picture = options.out or Path(f"{scenario.name}-split.png")
     title, images = scenario.title or scenario.name, store.train.x
     pictures = [picture]
@@ -111,10 +125,21 @@ def _table(first: str, *others: str) -> Table:
     return table
 
 
-def _by_client(measured: dict[str, np.ndarray]) -> Table:
-    table = _table("client", *measured)
+def _by_client(measured: dict[str, np.ndarray], names: ClientNames | None, facts: SplitFacts) -> Table:
+    table = Table("client", box=None, pad_edge=False)
+    if names is not None:
+        table.add_column("owner")
+    for name in measured:
+        table.add_column(name, justify="right")
+    if facts.labels is not None:
+        table.add_column("most frequent classes")
+    largest = facts.largest_classes(SHOWN) if facts.labels is not None else None
     for client, values in enumerate(zip(*measured.values(), strict=True)):
-        table.add_row(str(client), *(f"{value:.3f}" if isinstance(value, float) else f"{value:,}" for value in values))
+        cells = [Text(names[client])] if names is not None else []
+        cells += [Text(f"{value:.3f}" if isinstance(value, float) else f"{value:,}") for value in values]
+        if largest is not None:
+            cells.append(Text(", ".join(f"{label} ({share:.0%})" for label, share in next(largest))))
+        table.add_row(str(client), *cells)
     return table
 
 

@@ -18,6 +18,7 @@ from rayfl.engine.phase_checks import check_scenario
 from rayfl.engine.requirements import check_bank_is_read, check_metrics, check_requirements
 from rayfl.errors import DataError
 from rayfl.fingerprint.users_code import code_digests
+from rayfl.models.feature_layer import head_of
 from rayfl.models.flat import FlatModel
 from rayfl.models.network import Network
 from rayfl.planning.cohort import check_cohort
@@ -99,10 +100,8 @@ def _workload(scenario: Scenario, phase: Phase, store: ShardStore) -> tuple[Work
     except DataError as error:
         raise DataError(str(error) if phase.task is None else f"{task_key(phase)}: {error}") from None
     model = build_checked(scenario, network, store, task, num_outputs, model_key(phase))
-    head, copies = "", {}
-    if isinstance(model.module, Network):
-        head, copies = model.module.feature_layer, dict(model.module.copies)
-    initial = InitialModel(model.vector.numpy().copy(), model.layout, head, copies)
+    copies = dict(model.module.copies) if isinstance(model.module, Network) else {}
+    initial = InitialModel(model.vector.numpy().copy(), model.layout, head_of(model.module) or "", copies)
     return Workload(network, initial, store, task, num_outputs, scenario.evaluation_of(phase)), model
 
 

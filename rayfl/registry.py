@@ -16,6 +16,7 @@ from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
 from pydantic_core import PydanticSerializationError, to_json
 
 from rayfl.errors import RayflError, ScenarioError
+from rayfl.synonyms import MEANT
 from rayfl.user_code import report_as_theirs
 from rayfl.wording import in_words
 
@@ -23,12 +24,14 @@ STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Suggests what a misspelt name may have meant.
+    """Suggests what a misspelt name, or one that others use (`learning_rate`), may have meant.
 
     Returns:
         `did you mean 'a' or 'b'?`, or the list of all known names where none is similar.
     """
     known = sorted(known)
+    if (meant := MEANT.get(name.lower())) in known:
+        return f"did you mean '{meant}'?"
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     if close:
         return "did you mean " + " or ".join(f"'{match}'" for match in close) + "?"

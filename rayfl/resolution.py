@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from pydantic import ValidationError
+
 from rayfl.algorithms.building import with_algorithm_defaults
 from rayfl.callbacks.building import with_callback_defaults
 from rayfl.config.defaults import with_defaults
+from rayfl.config.execution import Evaluation
 from rayfl.config.local import Local
+from rayfl.config.phase import LocalPhase
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
 from rayfl.data.defaults import with_data_defaults
+from rayfl.errors import ScenarioError
 from rayfl.local.optimizers import with_optimizer_defaults
 from rayfl.local.sample_weights import with_weighting_defaults
 from rayfl.models import models
+from rayfl.models.feature_layer import OPTION, split_off
 from rayfl.start.chain import scenario_to_start_from
 from rayfl.tasks.defaults import with_task_defaults
 
@@ -31,9 +37,34 @@ def resolve(scenario: Scenario) -> Scenario:
     """
     if scenario.start:
         scenario_to_start_from(scenario.start)
-    scenario = scenario.model_copy(update={"data": with_data_defaults(scenario.data)})
+    scenario = scenario.model_copy(
+        update={"data": with_data_defaults(scenario.data), "evaluation": with_evaluation_defaults(scenario)}
+    )
     scenario = with_local_defaults(with_algorithm_defaults(with_task_defaults(scenario)))
     return with_callback_defaults(with_model_defaults(scenario))
+
+
+def with_evaluation_defaults(scenario: Scenario) -> Evaluation:
+    """Has clients scored with their own models where they train alone.
+
+    Raises:
+        ScenarioError: Something else that it asks for is about the global model.
+    """
+    evaluation = scenario.evaluation
+    alone = next((phase.name for phase in scenario.phases if isinstance(phase, LocalPhase)), None)
+    if alone is None or evaluation.client_model == "personal":
+        return evaluation
+    if "client_model" in evaluation.model_fields_set:
+        raise ScenarioError(
+            f"evaluation.client_model: 'global' scores a model that no client of phase '{alone}' trains; leave it out"
+        )
+    try:
+        return Evaluation.model_validate({**dict(evaluation), "client_model": "personal"})
+    except ValidationError as error:
+        why = str(error.errors()[0]["ctx"]["error"])
+        raise ScenarioError(
+            f"evaluation: clients of phase '{alone}' train alone and are scored with their own models: {why}"
+        ) from None
 
 
 def with_local_defaults(scenario: Scenario) -> Scenario:
@@ -79,4 +110,8 @@ def with_model_defaults(scenario: Scenario) -> Scenario:
 
 
 def _network(chosen: Named, where: str) -> Named:
-    return with_defaults(chosen, models.resolve(chosen.name), ("num_classes", "input_shape"), where)
+    target = models.resolve(chosen.name)
+    options, layer = split_off(target, chosen.options)
+    own = Named.model_validate({**options, "name": chosen.name})
+    whole = with_defaults(own, target, ("num_classes", "input_shape"), where)
+    return whole if layer is None else Named.model_validate({**whole.options, OPTION: layer, "name": chosen.name})

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from rayfl.command_line.ending import exit_status
-from rayfl.command_line.options import add_shared_options, command_parser
+from rayfl.command_line.options import add_centralised, add_shared_options, check_centralised, command_parser
 from rayfl.config.loading import load_scenario
 
 EXAMPLES = """\
@@ -28,22 +28,14 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.sc
     """The command; `exit_status` explains what it returns. Wrong options exit with 2."""
     parser = command_parser(prog, "Run a federated-learning scenario on Ray.", EXAMPLES)
     parser.add_argument("--show", action="store_true", help="check the scenario and print it with every default")
-    parser.add_argument(
-        "--centralised",
-        action="store_true",
-        help="train on the pooled data instead: same data and model, as many passes, no clients",
-    )
-    parser.add_argument(
-        "--keep-momentum", action="store_true", help="with --centralised: a pass begins with the momentum of the last"
-    )
+    add_centralised(parser)
     add_shared_options(parser, "scenario")
     options = parser.parse_intermixed_args(arguments)
     if not (options.list or options.name):
         parser.error("name a scenario, or use --list")
     if options.show and options.centralised:
         parser.error("--show loads no data, which --centralised needs to count the passes; leave one of them out")
-    if options.keep_momentum and not options.centralised:
-        parser.error("--keep-momentum: has no effect without --centralised; leave it out")
+    check_centralised(parser, options)
     return exit_status(lambda: _carry_out(options))
 
 

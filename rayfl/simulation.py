@@ -2,44 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from rayfl.config.loading import Overrides, load_scenario
+from rayfl.config.loading import Overrides
 from rayfl.config.scenario import Scenario
-from rayfl.data.folders import cache_folder, data_folder
-from rayfl.errors import ScenarioError
-from rayfl.report.folder import check_writable
+from rayfl.session import Backend, Session
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    import torch
-
     from rayfl.callbacks.callback import Given
     from rayfl.centralised import Centralise
-
-Backend = Literal["ray", "inline"]
-
-
-@dataclass(frozen=True)
-class Result:
-    """The result of a run.
-
-    Attributes:
-        scenario: The scenario as it ran, with every default written out.
-        metrics: One row per evaluated round: the columns of `rayfl.report.columns.METRICS`, then reported scalars.
-        state_dict: The final model, in PyTorch's names and layout, on the CPU.
-        directory: The folder with the run's records.
-    """
-
-    scenario: Scenario
-    metrics: pa.Table
-    state_dict: dict[str, torch.Tensor]
-    directory: Path
+    from rayfl.result import Result
 
 
 def run(
@@ -92,31 +67,9 @@ def run(
     Example:
         >>> rayfl.run("femnist_cyclic", quick=True, overrides={"seed": 1}).metrics["test_accuracy"][-1]
     """
-    if backend not in ("ray", "inline"):
-        raise ScenarioError(f"backend: '{backend}' is neither 'ray' nor 'inline'")
-    # absolute paths, since a connection to Ray may change the working directory
-    out, folder = Path(out).absolute(), Path(folder).absolute() if folder else None
-    check_writable(folder or out)
-    data, kept = data_folder(data_dir).absolute(), Path(starts).absolute() if starts else cache_folder() / "starts"
-    loaded = load_scenario(scenario, overrides, quick)
-    with ExitStack() as stack:
-        connection = None
-        if backend == "ray" and loaded.start is None:  # a scenario that is run first may wait for other programs
-            from rayfl.cluster.early_connection import connecting  # so that `inline` works without Ray
-
-            connection = stack.enter_context(connecting(address, loaded.resources.dashboard))
-        # PyTorch, which takes as long to load as Ray does to start beside it
-        from rayfl.lifecycle.launch import Launch, carry_out
-
-        launch = Launch(
-            data,
-            out,
-            folder,
-            backend,
-            address,
-            tuple(callbacks) if isinstance(callbacks, list | tuple) else callbacks,
-            kept,
-            centralise,
-            connection=connection,
+    with Session(
+        backend=backend, address=address, out=out, data_dir=data_dir, starts=starts, console=console
+    ) as session:
+        return session.run(
+            scenario, overrides=overrides, quick=quick, folder=folder, callbacks=callbacks, centralise=centralise
         )
-        return carry_out(loaded, launch, console or Console())

@@ -27,6 +27,7 @@ FOUNDATIONS = (
     "rayfl.lazy_names",
     "rayfl.registry",
     "rayfl.streams",
+    "rayfl.synonyms",
     "rayfl.user_code",
     "rayfl.wording",
 )
@@ -41,8 +42,10 @@ ABOVE = (
     "rayfl.lifecycle",
     "rayfl.preparation",
     "rayfl.resolution",
+    "rayfl.result",
     "rayfl.scenario",
     "rayfl.schedules",
+    "rayfl.session",
     "rayfl.simulation",
     "rayfl.start",
 )
@@ -71,12 +74,13 @@ FORBIDDEN = {
 }
 MAY_IMPORT_RAY = ("rayfl.cluster",)
 MAY_IMPORT_CLUSTER = (
+    "rayfl.__main__",
     "rayfl.analysis",
     "rayfl.cluster",
     "rayfl.grid",
     "rayfl.lifecycle",
     "rayfl.scenario",
-    "rayfl.simulation",
+    "rayfl.session",
 )
 
 
@@ -169,7 +173,7 @@ def test_the_rule_catches_an_offender(module: str, source: str, complaint: str) 
     ("module", "source"),
     [
         ("rayfl.cluster.actors", "import ray\nfrom rayfl.engine.host import Host"),
-        ("rayfl.simulation", "from rayfl.cluster.backend import RayBackend\nfrom rayfl.report.records import Records"),
+        ("rayfl.session", "from rayfl.cluster.backend import RayBackend\nfrom rayfl.report.records import Records"),
         ("rayfl.engine.host", "from rayfl.models.flat import Flat\nfrom rayfl.errors import DataError"),
         ("rayfl.registry", "from rayfl.errors import ScenarioError"),
         ("rayfl.data.sources.femnist", "import raylib\nfrom rayfl.enginery import x"),
@@ -218,7 +222,7 @@ assert "torch" not in sys.modules
 @pytest.mark.parametrize(
     ("program", "absent"),
     [
-        ("import rayfl.simulation, rayfl.cluster.early_connection", ["torch", "ray", "pyarrow", "numpy"]),
+        ("import rayfl.session, rayfl.cluster.kept_cluster", ["torch", "ray", "pyarrow", "numpy"]),
         ("import rayfl.lifecycle.launch", ["ray", "matplotlib"]),
         ("import rayfl.engine.host, rayfl.data.store", ["pyarrow", "PIL", "matplotlib", "rich", "rayfl.data.loading"]),
     ],

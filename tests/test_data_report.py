@@ -105,6 +105,27 @@ def owned() -> Dataset:
     return Dataset("o", samples, samples, 2, Provenance("arrays", ""), NaturalClients(("a", "b", "c"), shards, shards))
 
 
+def test_every_natural_client_has_a_line_with_its_name_samples_and_classes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [scenario(tmp_path, f"{__name__}:named", ""), "--clients", "--out", str(tmp_path / "split.png")]
+    assert main(arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (head,) = [number for number, line in enumerate(lines) if line.startswith("client  owner")]
+    rows = [line.split() for line in lines[head + 1 : head + 3]]
+    assert rows[0][:3] == ["0", "[bold]a", "12"]
+    assert " ".join(rows[0][-6:]) == "3 (50%), 0 (33%), 4 (17%)"
+    assert rows[1][:3] == ["1", "b" * 90, "8"]
+    assert " ".join(rows[1][-2:]) == "1 (100%)"
+
+
+def named() -> Any:
+    y = np.array([0] * 4 + [3] * 6 + [4] * 2 + [1] * 8)
+    owner = np.array(["[bold]a"] * 12 + ["b" * 90] * 8)
+    x = np.arange(20.0)[:, None]
+    return {"train": (x, y, owner), "test": (x, y)}
+
+
 @pytest.mark.parametrize(
     ("name", "more", "said"),
     [

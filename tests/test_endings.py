@@ -26,7 +26,7 @@ from rayfl.errors import ClientError, ResourceError
 from rayfl.interruption import Terminated, interruptible
 from rayfl.planning.events import Event, RoundDone
 from rayfl.report.records import Records
-from rayfl.simulation import Result
+from rayfl.result import Result
 
 PHASE: dict[str, Any] = {"name": "federated", "rounds": 6, "cohort": 2, "local": {"lr": 0.5, "batch_size": 8}}
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 from safetensors.numpy import load_file
@@ -123,6 +124,30 @@ def test_own_source_learns_the_seasons_and_has_its_further_test_set(tmp_path: Pa
 
 
 @pytest.mark.slow
+def test_own_torch_dataset_learns_the_shapes_and_names_the_sites(tmp_path: Path) -> None:
+    done = ran("own_torch_dataset", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert last_row(tmp_path)["test_accuracy"] > 0.8
+    scores = pq.read_table(records(tmp_path) / "clients.parquet")
+    assert set(scores["owner"].to_pylist()) == {f"site_{site}" for site in range(6)}
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_dataset_that_hosts_open_gives_the_same_bits_on_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = ["phases.0.rounds=2", "data.options.number=120"]
+    done = ran("own_torch_dataset", tmp_path / "ray", "ray", *few, "resources.hosts=2")
+    assert done.returncode == 0, done.stderr
+    monkeypatch.syspath_prepend(EXAMPLES)
+    scenario = importlib.import_module("own_torch_dataset").SCENARIO
+    inline = rayfl.run(scenario, overrides=few, backend="inline", out=tmp_path / "inline", console=Console(quiet=True))
+    on_ray, expected = (
+        load_file(folder / "model.safetensors") for folder in (records(tmp_path / "ray"), inline.directory)
+    )
+    assert all((on_ray[name] == expected[name]).all() for name in expected)
+
+
+@pytest.mark.slow
 def test_own_partitioner_gives_every_client_less_than_the_one_before(tmp_path: Path) -> None:
     done = rayfl_on("data_report", "own_partitioner", tmp_path, "--clients", "--out", "split.png")
     assert (done.returncode, done.stderr) == (0, "")
@@ -194,6 +219,79 @@ def test_own_schedule_refuses_what_it_cannot_run(
         prepare(load_scenario(EXAMPLES / "own_schedule.toml", changes), DATA)
 
 
+FEDERATED = "phases.federated.algorithm"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [f'{FEDERATED}.server_optimizer={{ name = "own_server_optimizer:Lion", lr = 0.003 }}'],
+        [
+            f"{FEDERATED}.weighting=uniform",
+            f'{FEDERATED}.aggregation={{ name = "own_aggregation:WithoutTheLongest", leave_out = 2 }}',
+        ],
+        ["task=own_task:Focal", "task.gamma=1.0"],
+    ],
+)
+def test_parts_of_ones_own_make_a_difference(changes: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    few = ["data.source=generated", "data.clients=12", "phases.federated.cohort=4", "phases.federated.until=2"]
+    usual, own = (
+        run_on_hosts(prepare(load_scenario("femnist_fedavg", [*few, *more], quick=True), DATA)[0], hosts)[0]
+        for more, hosts in (([], 1), (changes, 2))
+    )
+    assert not np.array_equal(usual, own)
+    assert np.abs(usual - own).max() < 0.3, "but both learn the same"
+
+
+def test_an_aggregation_that_leaves_nobody_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    own = [f"{FEDERATED}.weighting=uniform", f"{FEDERATED}.aggregation=own_aggregation:WithoutTheLongest"]
+    few = ["data.source=generated", "data.clients=12", "phases.federated.cohort=1"]
+    with pytest.raises(ScenarioError, match=r"aggregation: of 1 clients, 1 left out leave none; leave out fewer"):
+        prepare(load_scenario("femnist_fedavg", [*few, *own], quick=True), DATA)
+
+
+def test_the_focal_loss_without_focus_is_cross_entropy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import torch
+
+    focal = importlib.import_module("own_task").Focal
+    logits, labels = torch.randn(7, 5), torch.arange(7) % 5
+    for reduction in ("none", "sum", "mean"):
+        expected = torch.nn.functional.cross_entropy(logits, labels, reduction=reduction)
+        assert torch.allclose(focal(gamma=0.0).loss(logits, labels, reduction), expected)
+    right = logits.softmax(dim=1)[range(7), labels]
+    assert torch.allclose(focal(gamma=2.0).loss(logits, labels, "none"), -((1 - right) ** 2) * right.log())
+
+
+@pytest.mark.slow
+def test_fedproto_serves_clients_of_few_classes(tmp_path: Path) -> None:
+    done = rayfl_on("scenario", "fedproto", tmp_path, "--backend", "inline")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert last_row(tmp_path)["test_accuracy"] > 0.45
+
+
+@pytest.mark.slow
+def test_fedrep_gives_clients_of_few_classes_what_one_model_cannot(tmp_path: Path) -> None:
+    means = []
+    for name, other in (("fedrep", ()), ("fedavg", ("phases.0.algorithm=fedavg", "evaluation.client_model=global"))):
+        (tmp_path / name).mkdir()
+        done = rayfl_on("scenario", "fedrep", tmp_path / name, "--backend", "inline", *other)
+        assert (done.returncode, done.stderr) == (0, "")
+        means.append(last_row(tmp_path / name)["test_accuracy"])
+    assert means[0] > 0.5 > 0.2 > means[1]
+
+
+def test_fedsam_takes_ten_lines(tmp_path: Path) -> None:
+    lines = (EXAMPLES / "fedsam.py").read_text().splitlines()
+    assert len(lines[lines.index("class FedSAM(FedAvg):") :]) <= 10
+    few = ("--quick", "data.source=generated", "data.clients=5", "phases.federated.until=2", "evaluation.every=1")
+    done = rayfl_on("scenario", "fedsam", tmp_path, "--backend", "inline", *few)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert last_row(tmp_path)["train_loss"] > 0
+
+
 @pytest.mark.slow
 def test_self_supervised_hands_its_encoder_to_the_supervised_phase(tmp_path: Path) -> None:
     few = ("phases.0.rounds=1", "phases.1.rounds=2", "data.clients=6", "phases.0.cohort=3", "phases.1.cohort=3")
@@ -203,6 +301,18 @@ def test_self_supervised_hands_its_encoder_to_the_supervised_phase(tmp_path: Pat
     row = last_row(tmp_path)
     assert row["phase"] == "finetune"
     assert row["test_accuracy"] > 0
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_tune_search_finds_a_learning_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pandas", reason="rayfl[tune] is not installed")
+    tmp_path.joinpath("here").mkdir()
+    monkeypatch.setenv("RAY_ADDRESS", "local")  # other tests have clusters on this machine
+    done = python_in(tmp_path / "here", [EXAMPLES.parent], "-W", "ignore", str(EXAMPLES / "tune_search.py"))
+    assert done.returncode == 0, done.stderr
+    assert "best: {'phases.federated.local.lr': 0.1}" in done.stdout
+    assert len(list((tmp_path / "here" / "runs").glob("femnist_fedavg-*"))) == 3
 
 
 @pytest.mark.ray

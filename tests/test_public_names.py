@@ -18,13 +18,13 @@ EXAMPLES = PACKAGE.parent / "examples"
 
 PUBLIC = {
     "rayfl": """
-        Callback DataError DivergenceError Handle RayflError Result RunSoFar Scenario ScenarioError __version__ attach
-        load_scenario run submit
+        Callback DataError DivergenceError GridResult Handle RayflError Result RunSoFar Scenario ScenarioError Session
+        __version__ attach grid load_scenario run submit
     """,
     "rayfl.algorithms": """
         Aggregation Algorithm Answer AnswerTransform Answers BiasedTransform CohortSampler Declaration Encoded Exchange
-        FedAvg LocalTrainingAlgorithm Part Penalty Released Requirement Round RoundContext SampleRequest SamplingContext
-        ServerOptimizer ServerState SupportQuery Updates merged
+        FedAvg FedPer LocalTrainingAlgorithm Part Penalty PersonalParts Released Requirement Round RoundContext
+        SampleRequest SamplingContext ServerOptimizer ServerState SupportQuery Updates merged
     """,
     "rayfl.callbacks": "Callback RunSoFar",
     "rayfl.data": """
@@ -32,8 +32,8 @@ PUBLIC = {
     """,
     "rayfl.local": """
         Affine ClientContext ClientState ClientStreams ClientUpdate DataView EvaluationBatch Features Gradient
-        HessianVectorProduct LocalTraining Loss LossAndGradient LossTerm Outputs Rehearsal TrainingBatch
-        features_and_outputs
+        HessianVectorProduct Labels LocalTraining Loss LossAndGradient LossTerm Outputs Rehearsal TrainingBatch
+        TrainingStep features_and_outputs
     """,
     "rayfl.models": "Network",
     "rayfl.schedules": """

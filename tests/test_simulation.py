@@ -16,7 +16,7 @@ import rayfl
 from rayfl.config import load_scenario
 from rayfl.errors import ClientError
 from rayfl.report.columns import METRICS
-from rayfl.simulation import Result
+from rayfl.result import Result
 from rayfl.streams import torch_seed
 from tests import user_code
 from tests.user_code import MEAN, SHARD_SIZES, STD, Linear

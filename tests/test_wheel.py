@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -53,17 +54,45 @@ def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return programs
 
 
-def test_the_wheel_holds_the_package_and_its_scenarios_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_holds_the_package_its_scenarios_and_examples_and_nothing_else(wheel: Path) -> None:
     assert wheel.name == f"rayfl-{rayfl.__version__}-py3-none-any.whl"
     files = set(zipfile.ZipFile(wheel).namelist())
     assert {file.split("/")[0] for file in files} == {"rayfl", f"rayfl-{rayfl.__version__}.dist-info"}
     assert "rayfl/py.typed" in files
-    shipped = {f"rayfl/scenarios/{path.relative_to(CHECKOUT / 'scenarios')}" for path in scenario_files()}
-    assert {file for file in files if file.endswith(".toml")} == shipped
+    shipped = {f"rayfl/{path.relative_to(CHECKOUT)}" for path in (*scenario_files(), *example_files())}
+    assert {file for file in files if file.endswith(".toml") or file.startswith("rayfl/examples/")} == shipped
 
 
 def scenario_files() -> list[Path]:
     return list((CHECKOUT / "scenarios").rglob("*.toml"))
+
+
+def example_files() -> list[Path]:
+    return [path for kind in ("py", "toml") for path in (CHECKOUT / "examples").glob(f"*.{kind}")]
+
+
+def test_the_installed_package_copies_its_examples_and_they_run(programs: Path, tmp_path: Path) -> None:
+    said = run(programs / "rayfl", "examples", "mine", folder=tmp_path)
+    assert "mine/fedsam.py  FedSAM: clients look for flat minima" in said
+    assert {path.name for path in (tmp_path / "mine").iterdir()} == {path.name for path in example_files()}
+    few = ("phases.0.rounds=1", "phases.0.algorithm.head_epochs=1", "evaluation.every=1")
+    run(programs / "rayfl", "run", "mine/fedrep.toml", "--backend", "inline", *few, folder=tmp_path)
+    again = subprocess.run(
+        [programs / "rayfl", "examples", "mine"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (again.returncode, again.stderr) == (
+        1,
+        "error: cannot copy the examples to 'mine': File exists; name a new folder\n",
+    )
+
+
+def test_what_readme_tells_to_run_is_in_the_wheel(wheel: Path) -> None:
+    files = set(zipfile.ZipFile(wheel).namelist())
+    for page in (CHECKOUT / "README.md", *(CHECKOUT / "docs").glob("*.md")):
+        told = set(re.findall(r"python -m (rayfl[\w.]*)", page.read_text(encoding="utf-8")))
+        for module in told:
+            path = module.replace(".", "/")
+            assert {f"{path}.py", f"{path}/__main__.py"} & files, f"{page.name}: {module}"
 
 
 def test_the_installed_package_lists_its_scenarios(programs: Path, tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from rayfl.algorithms.exchange import Answer, Answers, Exchange, Part, Released
     from rayfl.algorithms.fedavg import FedAvg
     from rayfl.algorithms.fedopt import ServerOptimizer
+    from rayfl.algorithms.fedper import FedPer
     from rayfl.algorithms.limits import Requirement
     from rayfl.algorithms.local_training import LocalTrainingAlgorithm
     from rayfl.algorithms.penalty import Penalty
+    from rayfl.algorithms.personal_parts import PersonalParts
     from rayfl.algorithms.sample_request import SampleRequest
     from rayfl.algorithms.sampler import CohortSampler, SamplingContext
     from rayfl.algorithms.server_state import RoundContext, ServerState
@@ -36,9 +38,11 @@ __all__ = [
     "Encoded",
     "Exchange",
     "FedAvg",
+    "FedPer",
     "LocalTrainingAlgorithm",
     "Part",
     "Penalty",
+    "PersonalParts",
     "Released",
     "Requirement",
     "Round",
@@ -64,9 +68,11 @@ _HOMES = {
     "Encoded": "rayfl.algorithms.transforms",
     "Exchange": "rayfl.algorithms.exchange",
     "FedAvg": "rayfl.algorithms.fedavg",
+    "FedPer": "rayfl.algorithms.fedper",
     "LocalTrainingAlgorithm": "rayfl.algorithms.local_training",
     "Part": "rayfl.algorithms.exchange",
     "Penalty": "rayfl.algorithms.penalty",
+    "PersonalParts": "rayfl.algorithms.personal_parts",
     "Released": "rayfl.algorithms.exchange",
     "Requirement": "rayfl.algorithms.limits",
     "Round": "rayfl.algorithms.algorithm",
@@ -104,6 +110,7 @@ algorithms = Registry(
         "orchestra": "rayfl.algorithms.orchestra:Orchestra",
         "ditto": "rayfl.algorithms.ditto:Ditto",
         "fedbn": "rayfl.algorithms.fedbn:FedBN",
+        "fedper": "rayfl.algorithms.fedper:FedPer",
         "fedmeta": "rayfl.algorithms.fedmeta:FedMeta",
         "perfedavg": "rayfl.algorithms.perfedavg:PerFedAvg",
     },

@@ -6,18 +6,15 @@ Li, Jiang, Zhang, Kamp and Dou, "FedBN: Federated Learning on Non-IID Features v
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
-
-from pydantic import model_validator
+from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.exchange import Answer, Exchange, Released
-from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.limits import Requirement
+from rayfl.algorithms.personal_parts import PersonalParts
 from rayfl.algorithms.server_state import RoundContext, ServerState
-from rayfl.config.section import check_idle
 from rayfl.errors import ScenarioError
-from rayfl.local.state import Declaration, merged
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
     from rayfl.local.requests import ClientUpdate
 
 
-class FedBN(FedAvg):
+class FedBN(PersonalParts):
     """FedAvg of all that lies outside of batch norm layers; a client starts with its own batch norm of its last update.
 
     `evaluation.client_model = "personal"` scores every client with its own batch norm. The global model, for clients
@@ -38,14 +35,6 @@ class FedBN(FedAvg):
     It has no client-level privacy (`phases.N.dp`): the global model has the mean of what clients keep to themselves.
     """
 
-    no_relay: ClassVar[str] = "its clients keep their batch norm to themselves"
-    sent_vectors: ClassVar[tuple[str, ...]] = ("shared",)
-
-    @model_validator(mode="after")
-    def _keeps_statistics(self) -> FedBN:
-        check_idle(self, {"buffers": True}, "with 'fedbn', whose clients keep batch norm's statistics anyway")
-        return self
-
     def round(self, server: ServerState, context: RoundContext) -> Round:
         answers = yield Exchange(self.client_update, server.model, each=self.aggregation.each)
         self.apply(server, self.aggregated(server, answers, "shared"))
@@ -53,34 +42,20 @@ class FedBN(FedAvg):
 
     def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
         """Trains with the client's own batch norm; answers with the change of everything else."""
-        trained = yield from self.train(client, self.personal_model(client, model))
-        own, weight = client.places_of(self.stays_local), self.weight(client)
-        client.state["batch norm"] = trained[own]
-        change = trained - model
-        kept = {"kept": weight * change * own}
-        return Answer(weight, diagnostics=kept, trained=trained, shared=change * ~own)
+        answer = yield from super().client_update(client, model)
+        assert answer.trained is not None
+        own = client.places_of(self.stays_local)
+        answer.diagnostics["kept"] = answer.weight * (answer.trained - model) * own
+        return answer
 
     def releases(self) -> Released:
         raise ScenarioError("batch norm's statistics cannot be clipped; use 'fedavg' and a network without batch norm")
 
-    def stays_local(self, module: nn.Module) -> bool:
+    def stays_local(self, network: nn.Module) -> Collection[str]:
         from torch.nn.modules.batchnorm import _BatchNorm
 
-        return isinstance(module, _BatchNorm)
-
-    def has_personal_model(self) -> bool:
-        return True
-
-    def personal_model(self, client: ClientContext, model: torch.Tensor) -> torch.Tensor:
-        own = client.state.get("batch norm")
-        if own is None:
-            return model
-        personal = model.clone()
-        personal[client.places_of(self.stays_local)] = own
-        return personal
+        norms = [(name, module) for name, module in network.named_modules() if isinstance(module, _BatchNorm)]
+        return {f"{name}.{tensor}" for name, module in norms for tensor in module.state_dict()}
 
     def requirements(self) -> set[Requirement]:
         return {*super().requirements(), "batch_norm"}
-
-    def client_state(self) -> Declaration:
-        return merged([("the algorithm", {"batch norm": "phase"}), ("local training", super().client_state())])

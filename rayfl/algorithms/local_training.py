@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from rayfl.algorithms.algorithm import Algorithm
 from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.penalty import Penalty, PenaltyField
-from rayfl.local.requests import Affine, ClientUpdate, LocalTraining
+from rayfl.local.requests import NO_OWN_GRADIENTS, Affine, ClientUpdate, LocalTraining
 from rayfl.local.state import Declaration, merged
 
 if TYPE_CHECKING:
     import torch
 
+    from rayfl.config.local import Train
     from rayfl.local.context import ClientContext
     from rayfl.local.data_view import DataView
+    from rayfl.local.training_step import TrainingStep
 
 
 class LocalTrainingAlgorithm(Algorithm):
@@ -43,6 +46,9 @@ class LocalTrainingAlgorithm(Algorithm):
         gradient: tuple[Affine, ...] = (),
         after_step: tuple[Affine, ...] = (),
         weight_decay: float = 0.0,
+        train: Train = "all",
+        epochs: int | None = None,
+        steps: int | None = None,
         data: DataView | None = None,
     ) -> Generator[LocalTraining, torch.Tensor, torch.Tensor]:
         """Trains from a model vector with the algorithm's penalties.
@@ -53,6 +59,9 @@ class LocalTrainingAlgorithm(Algorithm):
             gradient: Further terms added to every gradient before it is clipped.
             after_step: Terms applied as `params -= lr * term` after the optimizer step.
             weight_decay: Added to the weight decay of `local`.
+            train: What of the network trains, of what the phase trains.
+            epochs: Passes over the samples, instead of those of `local`.
+            steps: Steps, likewise.
             data: The samples to train on; by default all of the client's.
 
         Returns:
@@ -69,6 +78,10 @@ class LocalTrainingAlgorithm(Algorithm):
             weight_decay=weight_decay,
             terms=tuple(term for _, term in terms),
             reads_features=any(penalty.reads_features() for penalty, _ in terms),
+            step_gradient=partial(self.step_gradient, client) if self._has_own_gradients else None,
+            train=train,
+            epochs=epochs,
+            steps=steps,
             data=data,
         )
         for penalty in self.penalties:
@@ -76,6 +89,22 @@ class LocalTrainingAlgorithm(Algorithm):
         if self.buffers == "keep":
             client.state["buffers"] = trained[client.num_params :]
         return trained
+
+    def step_gradient(self, client: ClientContext, step: TrainingStep) -> torch.Tensor:
+        """Computes the gradient of a step of local training; override it to take another than the batch's.
+
+        Args:
+            client: The client.
+            step: The step: its parameters, and its batch's gradient there or elsewhere.
+
+        Returns:
+            float32 [num_params]. What `local` says of clipping, weight decay and the optimizer follows.
+        """
+        return step.gradient()
+
+    @property
+    def _has_own_gradients(self) -> bool:
+        return type(self).step_gradient is not LocalTrainingAlgorithm.step_gradient
 
     def with_buffers(self, client: ClientContext, model: torch.Tensor) -> torch.Tensor:
         """The model vector with the buffers that the client uses (`buffers`)."""
@@ -89,6 +118,8 @@ class LocalTrainingAlgorithm(Algorithm):
         return start
 
     def no_sample_dp(self) -> str:
+        if self._has_own_gradients:
+            return NO_OWN_GRADIENTS
         for penalty in self.penalties:
             if type(penalty).term is not Penalty.term:
                 return f"its penalty '{penalty.name}' is a function of the batch, not a sum over samples; leave it out"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ class MessageHooks:
         """Whether a message's `model` includes the network's buffers."""
         return True
 
-    def stays_local(self, module: nn.Module) -> bool:
-        """Whether clients keep this module's own parameters and buffers to themselves: they are in nobody's message."""
-        return False
+    def stays_local(self, network: nn.Module) -> Collection[str]:
+        """Returns the names of the parameters and buffers that clients keep to themselves: they are in no message.
+
+        Raises:
+            ScenarioError: The network has not what clients are to keep.
+        """
+        return ()

@@ -16,9 +16,13 @@ class SampleRequest:
         part: The name of the part of the samples that it reads (`DataView.part`); empty for all of them.
         results: Of a query, how many of loss and gradient it returns; each is noised and charged.
         every_step: Whether it is made at every local step, not once in the client update.
+        epochs: Of a training request, `LocalTraining.epochs`.
+        steps: Likewise `LocalTraining.steps`.
     """
 
     kind: Literal["training", "query"] = "training"
     part: str = ""
     results: int = 1
     every_step: bool = False
+    epochs: int | None = None
+    steps: int | None = None

@@ -92,12 +92,20 @@ class ServerState:
         if buffers is not None:
             self.model[self.num_params :] += buffers
 
-    def get(self, name: str, initial: float) -> np.ndarray:
-        """The state of a declared name, float64 [num_params]; filled with `initial` until something is kept."""
-        return self.state[name] if name in self.state else np.full(self.num_params, initial)
+    def get(self, name: str, initial: float | np.ndarray) -> np.ndarray:
+        """The state of a declared name.
+
+        Args:
+            name: The name.
+            initial: What there is until something is kept: an array of any shape and type, or a number that fills
+                float64 [num_params].
+        """
+        if name in self.state:
+            return self.state[name]
+        return initial if isinstance(initial, np.ndarray) else np.full(self.num_params, initial)
 
     def keep(self, name: str, value: np.ndarray) -> None:
-        """Keeps a value under a declared name, read-only from now on.
+        """Keeps an array of any shape and type under a declared name, read-only from now on.
 
         Raises:
             RayflError: The name is not declared.

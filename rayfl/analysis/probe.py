@@ -25,6 +25,7 @@ from rayfl.engine.device import choose_device
 from rayfl.engine.initial_model import build_network
 from rayfl.errors import ScenarioError
 from rayfl.local.features import features_and_outputs
+from rayfl.models.feature_layer import head_of, undeclared
 from rayfl.models.flat import FlatModel
 from rayfl.tasks.metrics.knn import KNN
 from rayfl.tasks.metrics.linear_probe import LinearProbe
@@ -136,11 +137,8 @@ def _model(run: OpenedRun, phase: int) -> FlatModel:
     """A model of a phase's network, made once per process."""
     scenario, workload = run.job.scenario, run.job.workloads[phase]
     network = build_network(scenario, workload.network, workload.store, workload.num_outputs)
-    if not hasattr(network, "feature_layer"):
-        raise ScenarioError(
-            f"'{run.folder.path}': model {type(network).__name__} does not say what its features are; derive it from "
-            "rayfl.models.Network and declare feature_layer"
-        )
+    if head_of(network) is None:
+        raise ScenarioError(f"'{run.folder.path}': features enter the head: {undeclared(network)}")
     return FlatModel(network, choose_device(scenario.resources, scenario.numerics))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -13,8 +12,7 @@ from pydantic import PositiveInt
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
-
-HIDDEN = {"round_in_phase", "bytes_down", "bytes_up"}
+from rayfl.report.html_table import html_table
 
 
 class LiveTable(Callback):
@@ -54,22 +52,7 @@ class LiveTable(Callback):
         done = run.round.round if run.round else 0
         caption = f"{run.scenario.name}: round {done} of {last}{ending}"
         if self._display is not None:
-            self._display.update(HTML(table(caption, run.metrics[-self.rows :])))
-
-
-def table(caption: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows of metrics as an HTML table; columns that are empty in all of them are left out."""
-    names = dict.fromkeys(name for row in rows for name, value in row.items() if value is not None)
-    columns = [name for name in names if name not in HIDDEN]
-    head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in columns)
-    body = "".join("<tr>" + "".join(f"<td>{_cell(row.get(name))}</td>" for name in columns) + "</tr>" for row in rows)
-    return f"<table><caption>{escape(caption)}</caption><tr>{head}</tr>{body}</table>"
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "–"
-    return escape(f"{value:.4g}" if isinstance(value, float) else str(value))
+            self._display.update(HTML(html_table(caption, run.metrics[-self.rows :])))
 
 
 def _in_notebook() -> bool:

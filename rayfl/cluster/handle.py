@@ -11,7 +11,7 @@ from ray.exceptions import ActorUnavailableError, RayActorError
 from ray.util import list_named_actors
 
 from rayfl.cluster.connection import connected
-from rayfl.cluster.run_actor import LOG, NAMESPACE
+from rayfl.cluster.run_actor import LOG, NAMESPACE, lines_of
 from rayfl.errors import RayflError, ResourceError, ScenarioError
 from rayfl.registry import nearest
 from rayfl.report.status import LOST, MODEL, UNDER_WAY, read_status
@@ -19,7 +19,7 @@ from rayfl.report.status import LOST, MODEL, UNDER_WAY, read_status
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rayfl.simulation import Result
+    from rayfl.result import Result
 
 ASKS_EVERY_S = 5.0
 
@@ -37,7 +37,8 @@ class Handle:
         self._actor = actor
 
     def status(self) -> dict[str, Any]:
-        """What status.json says: whether the run waits for resources, runs, has ended or is lost, and why.
+        """What status.json says: whether the run waits for resources, runs, has ended or is lost, and why; how many
+        of the scenario's `rounds` are over (`committed_rounds`), and the `phase` of the last of them.
 
         Until the run has its data, only `{"status": "preparing"}`.
 
@@ -49,6 +50,30 @@ class Handle:
         except RayActorError:
             told = self._recorded()
         return told or {"status": "preparing"}
+
+    def over(self) -> bool:
+        """Whether the run has ended, well or not."""
+        try:
+            return bool(ray.get(self._actor.ended.remote(0.0)))
+        except ActorUnavailableError:  # for a moment only
+            return False
+        except RayActorError:
+            return True
+
+    def printed(self, since: int = 0) -> tuple[str, int]:
+        """What the run has printed so far, in whole lines.
+
+        Args:
+            since: Where to begin; what an earlier call returned goes on there.
+
+        Returns:
+            The lines, and where they end. Nothing of a run whose records are not on this machine once it has ended.
+        """
+        try:
+            told: tuple[str, int] = ray.get(self._actor.printed.remote(since))
+        except RayActorError:
+            return lines_of(self.folder / LOG, since)
+        return told
 
     def metrics(self) -> pa.Table:
         """The metrics so far, a row for each evaluated round.
@@ -107,7 +132,7 @@ class Handle:
 
         from rayfl.config.loading import load_scenario
         from rayfl.report.records import read_metrics
-        from rayfl.simulation import Result
+        from rayfl.result import Result
 
         self.wait()
         status = self._recorded()
@@ -148,11 +173,20 @@ def attach(name: str, address: str | None = None) -> Handle:
     except (ValueError, RayActorError):
         raise ScenarioError(
             f"no run called '{name}' is under way on this cluster (one that has ended left its records in its folder); "
-            f"{nearest(name, _under_way()) if _under_way() else 'none is'}"
+            f"{nearest(name, under_way) if (under_way := names_under_way()) else 'none is'}"
         ) from None
     return Handle(name, actor, folder)
 
 
-def _under_way() -> list[str]:
+def names_under_way(address: str | None = None) -> list[str]:
+    """The names of all submitted runs that are under way, in alphabetical order.
+
+    Args:
+        address: As for `attach`.
+
+    Raises:
+        ResourceError: No cluster answers.
+    """
+    connected(address)
     actors = list_named_actors(all_namespaces=True)
-    return [actor["name"] for actor in actors if actor["namespace"] == NAMESPACE]
+    return sorted(actor["name"] for actor in actors if actor["namespace"] == NAMESPACE)

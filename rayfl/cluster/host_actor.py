@@ -9,13 +9,12 @@ import numpy as np
 import ray
 
 from rayfl.cluster.deferred_failure import Started
-from rayfl.cluster.main_objects import install_main_objects
-from rayfl.config.scenario import Scenario
-from rayfl.config.user_modules import make_importable
 from rayfl.engine.memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from rayfl.algorithms.exchange import Exchange
+    from rayfl.cluster.given_run import GivenRun
+    from rayfl.cluster.server_actor import WorkloadsBox
     from rayfl.engine.host import Host
     from rayfl.engine.reduction import HostAnswers
     from rayfl.engine.scoring import Score
@@ -30,32 +29,41 @@ class HostActor:
     """A `rayfl.engine.host.Host` behind the methods of an actor.
 
     The host is a member and no base class: the scheduler loads this class with its handles, and should not load
-    PyTorch. The data comes from the server, which is found by name: an object among the constructor's own arguments
-    may be gone when Ray restarts the actor.
+    PyTorch. The run comes from the server, which is found by name: when Ray restarts the actor, it may be another one
+    than the actor was made for, and an object among the constructor's own arguments may be gone.
     """
 
-    def __init__(
-        self,
-        index: int,
-        scenario: Scenario,
-        server: str,
-        main_objects: bytes,
-    ) -> None:
-        def make() -> Host:
-            make_importable(scenario.module_folders)
-            install_main_objects(main_objects)
-            from rayfl.engine.host import Host
-
-            keeper: Any = ray.get_actor(server)
-            box: Any = ray.get(keeper.workloads.remote())
-            workloads, protection = ray.get(box[0])
-            return Host(index, scenario, workloads, protection)
-
+    def __init__(self, index: int, server: str) -> None:
         keep_freed_memory()
-        self._host = Started(f"host {index}", make)
+        self._index, self._server = index, server
+        self.open()
+
+    def open(self, told: None = None) -> None:
+        """Begins the run that the server has been told of, with nothing left of the one before.
+
+        Args:
+            told: What the server's `open` returned, before which this must not begin.
+        """
+        self._host: Started[Host] | None = None  # the memory of the one before is free before the next takes some
+        self._host = Started(f"host {self._index}", self._make)
+
+    def _make(self) -> Host:
+        from rayfl.engine.host import Host
+
+        keeper: Any = ray.get_actor(self._server)
+        given: tuple[GivenRun, WorkloadsBox] = ray.get(keeper.given.remote())
+        run, box = given
+        run.make_importable()
+        workloads, protection = ray.get(box[0])
+        return Host(self._index, run.scenario, workloads, protection)
+
+    @property
+    def _opened(self) -> Host:
+        assert self._host is not None
+        return self._host.get()
 
     def describe(self) -> dict[str, str]:
-        return self._host.get().describe() | {"node": ray.util.get_node_ip_address()}
+        return self._opened.describe() | {"node": ray.util.get_node_ip_address()}
 
     def answer(
         self,
@@ -64,10 +72,10 @@ class HostActor:
         exchange: Exchange,
         committed: Mapping[int, int] | None,
     ) -> tuple[HostAnswers, UpdateReport]:
-        return self._host.get().answer(round_index, groups, exchange, committed)
+        return self._opened.answer(round_index, groups, exchange, committed)
 
     def answer_for_server(self, round_index: RoundIndex, exchange: Exchange) -> tuple[HostAnswers, UpdateReport]:
-        return self._host.get().answer_for_server(round_index, exchange)
+        return self._opened.answer_for_server(round_index, exchange)
 
     def relay(
         self,
@@ -76,16 +84,16 @@ class HostActor:
         model: np.ndarray,
         committed: Mapping[int, int] | None,
     ) -> tuple[np.ndarray, UpdateReport]:
-        return self._host.get().relay(round_index, clients, model, committed)
+        return self._opened.relay(round_index, clients, model, committed)
 
     def commit(self, round_index: RoundIndex, clients: Sequence[int]) -> None:
-        self._host.get().commit(round_index, clients)
+        self._opened.commit(round_index, clients)
 
     def snapshot(self, round_index: RoundIndex, store: StateStore) -> list[StoredState]:
-        return self._host.get().snapshot(round_index, store)
+        return self._opened.snapshot(round_index, store)
 
     def restore(self, round_index: RoundIndex, states: Sequence[StoredState], store: StateStore) -> None:
-        self._host.get().restore(round_index, states, store)
+        self._opened.restore(round_index, states, store)
 
     def evaluate(
         self,
@@ -94,7 +102,7 @@ class HostActor:
         slices: Sequence[Slice],
         committed: Mapping[int, int] | None,
     ) -> list[Score]:
-        return self._host.get().evaluate(round_index, model, slices, committed)
+        return self._opened.evaluate(round_index, model, slices, committed)
 
     def summarize(self, round_index: RoundIndex, *scores: list[Score]) -> Evaluated:
-        return self._host.get().summarize(round_index, *scores)
+        return self._opened.summarize(round_index, *scores)

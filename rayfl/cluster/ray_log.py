@@ -50,8 +50,11 @@ class RayLog:
     def _append(self, lines: list[str]) -> None:
         self._held += lines
         if self.path is not None and self._held:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write("\n".join(self._held) + "\n")
+            try:
+                with self.path.open("a", encoding="utf-8") as file:
+                    file.write("\n".join(self._held) + "\n")
+            except FileNotFoundError:  # the folder of a run that is over was removed
+                return
             self._held = []
 
     def take(self, data: Mapping[str, Any]) -> None:

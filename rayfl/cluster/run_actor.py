@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
+from pydantic import PrivateAttr
 from rich.console import Console
 
 from rayfl.callbacks.callback import Callback, RunSoFar
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 
 LOG = "run.log"
 """What a submitted run prints, in its folder."""
+
+FAREWELL_S = 3.0
+"""How long a run that is followed stays after its end, so that its followers see it."""
 
 NAMESPACE = "rayfl"
 """Ray's namespace of submitted runs."""
@@ -65,6 +71,7 @@ class RunActor:
         install_main_objects(submission.main_objects)
         self._submission = submission
         self._stop, self._ended = threading.Event(), threading.Event()
+        self._watch, self._followed = _Watch(name="handle.stop()").heeding(self._stop), -math.inf
         self._thread = threading.Thread(target=self._run, args=[ray.get_runtime_context().current_actor], daemon=True)
 
     def start(self) -> None:
@@ -79,7 +86,12 @@ class RunActor:
         return read_metrics(self._submission.folder)
 
     def status(self) -> dict[str, Any] | None:
-        return read_status(self._submission.folder)
+        told = read_status(self._submission.folder)
+        return told | self._watch.last if told and told["status"] in UNDER_WAY else told
+
+    def printed(self, since: int) -> tuple[str, int]:
+        self._followed = time.monotonic()
+        return lines_of(self._submission.folder / LOG, since)
 
     def stop(self) -> None:
         self._stop.set()
@@ -94,13 +106,15 @@ class RunActor:
                 self._carry_out(Console(file=log, width=120))
         finally:
             self._ended.set()
+            if time.monotonic() - self._followed < FAREWELL_S:  # somebody elsewhere wants to know how it ended
+                time.sleep(FAREWELL_S)
             ray.kill(this)
 
     def _carry_out(self, console: Console) -> None:
         from rayfl.lifecycle.launch import Launch, carry_out
 
         given, folder = self._submission, self._submission.folder
-        callbacks = [*given.callbacks, _StopWhenAsked(name="handle.stop()").heeding(self._stop)]
+        callbacks = [*given.callbacks, self._watch]
         try:
             launch = Launch(
                 given.data_dir, folder.parent, folder, "ray", None, callbacks, given.starts, given.centralise,
@@ -120,15 +134,35 @@ class RunActor:
             raise StopRequested
 
 
-class _StopWhenAsked(Callback):
-    """Makes the round under way the last one once somebody asks for it."""
+class _Watch(Callback):
+    """Says which round was the last, and makes the one under way the last one once somebody asks for it."""
 
     _asked: Any = None
+    _last: dict[str, Any] = PrivateAttr(default_factory=dict)
 
-    def heeding(self, asked: threading.Event) -> _StopWhenAsked:
+    @property
+    def last(self) -> dict[str, Any]:
+        """The last round and its phase, as status.json has them."""
+        return self._last
+
+    def heeding(self, asked: threading.Event) -> _Watch:
         self._asked = asked
         return self
 
     def on_round(self, run: RunSoFar) -> None:
+        assert run.round is not None
+        self._last = {"committed_rounds": run.round.round, "phase": run.round.phase}
         if self._asked.is_set():
             run.stop("asked to stop")
+
+
+def lines_of(log: Path, since: int) -> tuple[str, int]:
+    """The whole lines of a file from a byte on, and where they end; nothing of a file that is not there."""
+    try:
+        with log.open("rb") as file:
+            file.seek(since)
+            read = file.read()
+    except FileNotFoundError:
+        return "", since
+    whole = read[: read.rfind(b"\n") + 1]
+    return whole.decode(errors="replace"), since + len(whole)

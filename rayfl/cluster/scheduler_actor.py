@@ -7,10 +7,8 @@ from collections.abc import Iterator, Sequence
 from ray.util.metrics import Counter, Gauge
 
 from rayfl.cluster.deferred_failure import Started
-from rayfl.cluster.main_objects import install_main_objects
+from rayfl.cluster.given_run import GivenRun
 from rayfl.cluster.workers import RayBackend
-from rayfl.config.scenario import Scenario
-from rayfl.config.user_modules import make_importable
 from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.state_store import StateStore
@@ -21,21 +19,19 @@ from rayfl.planning.workload import Population
 class SchedulerActor:
     """Runs the scheduler in a process of its own, so that models never pass through the driver."""
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        backend: RayBackend,
-        populations: Sequence[Population],
-        settles: bool,
-        main_objects: bytes,
-    ) -> None:
+    def __init__(self, run: GivenRun, backend: RayBackend, populations: Sequence[Population], settles: bool) -> None:
+        self._metrics = _Metrics()
+        self.open(run, backend, populations, settles)
+
+    def open(self, run: GivenRun, backend: RayBackend, populations: Sequence[Population], settles: bool) -> None:
+        """Begins a run, with nothing left of the one before."""
+
         def make() -> Scheduler:
-            make_importable(scenario.module_folders)
-            install_main_objects(main_objects)
-            return Scheduler(scenario, backend, populations, settles)
+            run.make_importable()
+            return Scheduler(run.scenario, backend, populations, settles)
 
         self._scheduler = Started("the scheduler", make)
-        self._metrics = _Metrics(scenario.name)
+        self._metrics.begin(run.scenario.name)
         self._events: Iterator[Event] | None = None
 
     def run(self) -> Iterator[Event]:
@@ -62,16 +58,18 @@ class SchedulerActor:
 class _Metrics:
     """Seen by Prometheus and on Ray's dashboard as `ray_rayfl_...`, by scenario and phase."""
 
-    def __init__(self, scenario: str) -> None:
+    def __init__(self) -> None:
         tags = ("scenario", "phase")
-        self._scenario = scenario
-        self._traffic = Traffic()
         self._rounds = Counter("rayfl_rounds", "Committed rounds", tags)
         self._updates = Counter("rayfl_client_updates", "Client updates: one client's local training in a round", tags)
         self._steps = Counter("rayfl_client_steps", "Local steps", tags)
         self._bytes = Counter("rayfl_protocol_bytes", "Bytes that the protocol would have moved", tags)
         self._train_loss = Gauge("rayfl_train_loss", "Mean training loss of the last round", tags)
         self._scores: dict[str, Gauge] = {}
+
+    def begin(self, scenario: str) -> None:
+        """Counts for a run."""
+        self._scenario, self._traffic = scenario, Traffic()
 
     def restore(self, traffic: Traffic) -> None:
         """Counts only what is moved from here on, as the other counters do."""

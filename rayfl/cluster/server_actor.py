@@ -9,21 +9,18 @@ import numpy as np
 import ray
 
 from rayfl.cluster.deferred_failure import Started
-from rayfl.cluster.main_objects import install_main_objects
-from rayfl.config.scenario import Scenario
-from rayfl.config.user_modules import make_importable
+from rayfl.cluster.given_run import GivenRun, Models
 from rayfl.engine.server import Server, ServerSnapshot
-from rayfl.planning.phase_plan import Protection
-from rayfl.planning.workload import InitialModel, Workload
 
 if TYPE_CHECKING:
     from rayfl.algorithms.exchange import Exchange
     from rayfl.engine.reduction import HostAnswers
     from rayfl.engine.state_store import StateStore, Stored
+    from rayfl.planning.phase_plan import Protection
     from rayfl.planning.round_index import RoundIndex
+    from rayfl.planning.workload import Workload
 
 WorkloadsBox = list["ray.ObjectRef[tuple[Sequence[Workload], Protection]]"]
-"""What hosts hold, as a reference in a list: Ray replaces a bare one among a call's arguments by its value."""
 
 ModelBox = list["ray.ObjectRef[np.ndarray]"]
 
@@ -31,21 +28,17 @@ ModelBox = list["ray.ObjectRef[np.ndarray]"]
 class ServerActor:
     """A `rayfl.engine.server.Server` in a process of its own, which starts while the hosts still load PyTorch."""
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        models: Sequence[InitialModel],
-        num_clients: Sequence[int],
-        workloads: WorkloadsBox,
-        main_objects: bytes,
-        protection: Protection,
-    ) -> None:
-        def make() -> Server:
-            make_importable(scenario.module_folders)
-            install_main_objects(main_objects)
-            return Server(scenario, models, num_clients, protection)
+    def __init__(self, run: GivenRun, models: Models) -> None:
+        self.open(run, models)
 
-        self._workloads = workloads
+    def open(self, run: GivenRun, models: Models) -> None:
+        """Begins a run, with nothing left of the one before."""
+
+        def make() -> Server:
+            run.make_importable()
+            return Server(run.scenario, models.initial, models.num_clients, models.protection)
+
+        self._given = run, models.workloads
         self._server = Started("the server", make)
 
     def begin(self, round_index: RoundIndex, cohort: Sequence[int]) -> Exchange:
@@ -83,9 +76,9 @@ class ServerActor:
     def stored_model(self, store: StateStore, stored: Stored) -> np.ndarray:
         return self._server.get().stored_model(store, stored)
 
-    def workloads(self) -> WorkloadsBox:
-        """What the phases train and how they are protected, whether or not the server itself could start."""
-        return self._workloads
+    def given(self) -> tuple[GivenRun, WorkloadsBox]:
+        """The run that hosts serve, and what they hold, whether or not the server itself could begin it."""
+        return self._given
 
     def hold(self, model: np.ndarray) -> ModelBox:
         """Stores a model anew, under a reference that this process owns and that has no lineage.

@@ -43,6 +43,24 @@ def add_scenario(parser: argparse.ArgumentParser, kind: Literal["scenario", "gri
     )
 
 
+def add_centralised(parser: argparse.ArgumentParser) -> None:
+    """Adds the options for a scenario's centralised counterpart; see `check_centralised`."""
+    parser.add_argument(
+        "--centralised",
+        action="store_true",
+        help="train on the pooled data instead: same data and model, as many passes, no clients",
+    )
+    parser.add_argument(
+        "--keep-momentum", action="store_true", help="with --centralised: a pass begins with the momentum of the last"
+    )
+
+
+def check_centralised(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Ends the command where `--keep-momentum` has no effect."""
+    if options.keep_momentum and not options.centralised:
+        parser.error("--keep-momentum: has no effect without --centralised; leave it out")
+
+
 def add_shared_options(parser: argparse.ArgumentParser, kind: Literal["scenario", "grid"]) -> None:
     """Adds what to run (as `name`), its overrides, and the options for where and on what to run it.
 

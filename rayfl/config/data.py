@@ -55,7 +55,10 @@ class Data(Section):
 
     Attributes:
         name: A registered source, or `package.module:object` of your own: a callable that returns a
-            `rayfl.data.Dataset` or arrays (train_x, train_y, test_x, test_y), or such a value itself.
+            `rayfl.data.Dataset`, arrays (train_x, train_y, test_x, test_y), or a mapping from `train`, `test` and the
+            names of further test sets to (x, y), (x, y, clients) or a map-style Dataset of PyTorch, alone or as
+            (dataset, clients); or such a value itself. Every host calls it again for Datasets, whose items it reads
+            when batches need them. `clients` is the owner of every sample or the rows of every client, by name.
         source: `auto` reads files where they are and otherwise generates a stand-in, and says which; `files` never
             falls back; `generated` never looks for files.
         seed: Of generated data, the choice of clients, the partition and the held-out parts; by default the scenario's

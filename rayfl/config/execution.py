@@ -65,8 +65,8 @@ class Evaluation(Section):
             and the learning rate is the same in all rounds. Without `epochs`, `steps` are taken however few samples a
             client has.
         client_model: What is scored on a client's own test samples: the `global` model, or the client's `personal` one,
-            where the phase's algorithm keeps some (`ditto`, `fedbn`, `buffers = "keep"`); in a phase whose algorithm
-            keeps none it is the global one. All scores are then by client, as with `per_client`.
+            where the phase's algorithm keeps some (`ditto`, `fedbn`, `fedper`, `buffers = "keep"`); in a phase whose
+            algorithm keeps none it is the global one. All scores are then by client, as with `per_client`.
     """
 
     metrics: tuple[Named, ...] = ()

@@ -26,7 +26,7 @@ from rayfl.config.section import Named, Section, check_idle
 
 def _train(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
     try:
-        return validate(value)
+        return validate(tuple(value) if isinstance(value, list) else value)
     except ValidationError:
         raise PydanticCustomError(
             "train", "must be 'all', 'head', 'body', or a list of names of the network's modules, at least one"
@@ -38,8 +38,7 @@ Train = Annotated[
     WrapValidator(_train),
 ]
 """What of a network trains. `head`: its feature layer, which turns features into outputs. `body`: everything else
-(FedBABU). Or the names of modules, each with all that is in it, as `named_modules()` has them: the only way for a
-network that declares no feature layer."""
+(FedBABU). Or the names of modules, each with all that is in it, as `named_modules()` has them."""
 
 
 class Unfreezing(Section):
@@ -167,7 +166,6 @@ class Local(Section):
             RMSprop and most others, decoupled (params -= lr * weight_decay * params) in AdamW, Muon and Adafactor.
         clip_value: Maximum absolute value of every element of the gradient; comes before `clip_norm`.
         clip_norm: Maximum global L2 norm of the gradient, including the algorithm's penalties but not weight decay.
-            "none", here and for `clip_value`, undoes what a base or a scenario to start from has set.
         precision: `bf16` computes the forward pass and the loss of training under autocast to bfloat16, and with it the
             backward pass. Parameters, the optimizer, corrections, evaluation, and losses and gradients that an
             algorithm asks for stay float32.
@@ -205,11 +203,6 @@ class Local(Section):
     sample_weights: Named | None = None
     unfreeze: Unfreezing | None = None
     dp: SampleDP | None = None
-
-    @field_validator("clip_value", "clip_norm", mode="before")
-    @classmethod
-    def _none_by_name(cls, value: Any) -> Any:
-        return None if value == "none" else value
 
     @field_validator("optimizer", mode="before")
     @classmethod

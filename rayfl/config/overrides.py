@@ -9,6 +9,7 @@ from typing import Any, get_origin
 from pydantic import TypeAdapter, ValidationError
 
 from rayfl.config.nesting import check_nesting, too_deep
+from rayfl.config.phase import with_default_name
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named, Section
 from rayfl.config.validation import annotation_at, members, without_none
@@ -148,7 +149,7 @@ def _with_phase_index(tables: Mapping[str, Any], parts: tuple[int | str, ...]) -
     Raises:
         ScenarioError: No phase has the name.
     """
-    phases = tables.get("phases")
+    phases = with_default_name(tables.get("phases"))
     match parts:
         case ("phases", str(name), *rest) if isinstance(phases, list):
             names = [str(phase.get("name")) if isinstance(phase, Mapping) else "" for phase in phases]

@@ -59,6 +59,16 @@ class PhaseSettings:
     dp: ClientDP | None = None
 
 
+ONLY_PHASE = "training"
+"""The name of a scenario's only phase, if it has been given none."""
+
+
+def with_default_name(phases: Any) -> Any:
+    """The phases as given, where a single one without a name gets one."""
+    alone = isinstance(phases, list | tuple) and len(phases) == 1 and isinstance(phases[0], Mapping)
+    return [{"name": ONLY_PHASE, **phases[0]}] if alone else phases
+
+
 class BasePhase(Section):
     """Keys that phases of every schedule share; the keys of a schedule of your own derive from it.
 
@@ -68,7 +78,7 @@ class BasePhase(Section):
 
     Attributes:
         schedule: How its rounds run: a registered schedule or `package.module:object`.
-        name: Unique in the scenario.
+        name: Unique in the scenario; the only phase of a scenario may go without, and is called `training`.
         algorithm: A registered algorithm or `package.module:object`, with its options.
         rounds: Number of rounds; 0 leaves the phase out.
         until: The phase's last round, counted over the whole scenario; replaces `rounds`, which `Scenario` derives.
@@ -198,6 +208,22 @@ class RelayPhase(BasePhase):
         return dp
 
 
+class LocalPhase(BasePhase):
+    """Every client trains a model of its own on its own samples, and nothing is sent: federated training's baseline.
+
+    A round is one client update of each client of the cohort, which goes on with the model that its last one ended
+    with; the first begins with the phase's first model. Only the algorithm's local objective is used. Clients are
+    scored with their own models on their own test samples (`evaluation.client_model` is "personal"); the global model
+    stays as it was.
+
+    Attributes:
+        cohort: Which clients train in a round; by default all of them.
+    """
+
+    schedule: Literal["local"]
+    cohort: Cohort = 1.0
+
+
 class CentralPhase(BasePhase):
     """Training on pooled samples, on one host, with the clients' own training code; only the local objective is used.
 
@@ -246,7 +272,7 @@ def _of_its_schedule(value: Any) -> BasePhase:
         return value
     name = value.get("schedule", "parallel") if isinstance(value, Mapping) else None
     if not isinstance(name, str) or (name not in schedules and ":" not in name):
-        shipped = "'parallel', 'relay' or 'central'"
+        shipped = "'parallel', 'relay', 'local' or 'central'"
         raise PydanticCustomError(
             "schedule", "schedule must be {shipped}, or 'package.module:object'", {"shipped": shipped}
         )
@@ -257,6 +283,6 @@ def _of_its_schedule(value: Any) -> BasePhase:
 
 
 Phase = Annotated[
-    SerializeAsAny[ParallelPhase | RelayPhase | CentralPhase | BasePhase], PlainValidator(_of_its_schedule)
+    SerializeAsAny[ParallelPhase | RelayPhase | LocalPhase | CentralPhase | BasePhase], PlainValidator(_of_its_schedule)
 ]
 """An ordered part of a scenario, with the keys of its schedule."""

@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeInt, ValidationError, field_validator
 
 from rayfl.config.data import Data
 from rayfl.config.execution import Evaluation, Numerics, Resources
-from rayfl.config.phase import Phase
+from rayfl.config.phase import Phase, with_default_name
 from rayfl.config.section import Named, Section
 from rayfl.config.start import Start
 from rayfl.config.user_modules import make_importable
@@ -30,8 +30,9 @@ class Scenario(Section):
         name: Begins the name of the run's folder; by default the file's stem, where the scenario came from a file.
         seed: Of the initial parameters, cohorts and training; and of the data, unless `data.seed` is set.
         model: A registered network or `package.module:object`, with its options; rayfl passes `num_classes` (the width
-            of its output) and `input_shape` (height, width, channels) to a network that asks for them. Phases may have
-            a `model` and a `task` of their own.
+            of its output) and `input_shape` (height, width, channels) to a network that asks for them. For a network
+            that is no `rayfl.models.Network`, the option `feature_layer` says which layer is its head: `fc`, say.
+            Phases may have a `model` and a `task` of their own.
         start: What the model of the first phase begins with, instead of random weights.
         task: What is learned: a registered task or `package.module:object`, with its options.
         phases: Once validated, those that have rounds; `until` has become `rounds`.
@@ -80,6 +81,11 @@ class Scenario(Section):
     def _options_of_the_default(cls, value: Any) -> Any:
         """`task.label_smoothing=0.1` where no task was named."""
         return {"name": "classification", **value} if isinstance(value, dict) else value
+
+    @field_validator("phases", mode="before")
+    @classmethod
+    def _the_only_one_needs_no_name(cls, phases: Any) -> Any:
+        return with_default_name(phases)
 
     @field_validator("phases")
     @classmethod

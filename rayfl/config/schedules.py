@@ -9,6 +9,7 @@ schedules = Registry(
     {
         "parallel": "rayfl.engine.schedules.parallel:Parallel",
         "relay": "rayfl.engine.schedules.relay:Relay",
+        "local": "rayfl.engine.schedules.alone:Alone",
         "central": "rayfl.engine.schedules.central:Central",
     },
 )

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic.fields import FieldInfo
 
 
 class Section(BaseModel):
-    """A table of the scenario: frozen, and refuses unknown keys."""
+    """A table of the scenario: frozen, and refuses unknown keys.
+
+    "none" undoes what a base, or a scenario to start from, has set for a key that may be left open: `dp = "none"`,
+    `clip_norm = "none"`. (Where any text is a value, such as the path `start.file`, it is one.)
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="constants")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _none_by_name(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        named = {key for key, inner in value.items() if isinstance(inner, str) and inner == "none"}
+        undone = {key for key in named & cls.model_fields.keys() if _may_be_open(cls.model_fields[key])}
+        return {key: None if key in undone else inner for key, inner in value.items()} if undone else value
 
 
 class Named(BaseModel):
@@ -52,6 +67,21 @@ def _by_path(given: Any) -> str:
     if "<" in name:
         return f"give its import path, 'package.module:object'; {name} has none, so define it in a module"
     return f"give its import path, '{module}:{name}', instead of the object itself"
+
+
+def _may_be_open(field: FieldInfo) -> bool:
+    """Whether a field may be None, and no text is a value of it."""
+    found = kinds(field.annotation)
+    return type(None) in found and not any(isinstance(kind, type) and issubclass(kind, str | Named) for kind in found)
+
+
+def kinds(annotation: Any) -> list[Any]:
+    """The types of which a value may be, unions and `Annotated` taken apart."""
+    if get_origin(annotation) is Annotated:
+        return kinds(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return [inner for member in get_args(annotation) for inner in kinds(member)]
+    return [annotation]
 
 
 def check_idle(section: BaseModel, idle: Mapping[str, bool], when: str) -> None:

@@ -29,6 +29,9 @@ class Start(Section):
             itself starts from.
         quick: Whether that scenario is run in its quick form, and what that starts from itself, if it has one.
         head: `keep` takes the feature layer's weights from the start too, `fresh` leaves them as initialised.
+        rename: By what names of the start begin, what they begin with in this model: `{ "net." = "" }` takes off the
+            prefix that a wrapper puts before all of them, `{ "" = "encoder." }` puts one before. Of several that fit,
+            the longest counts. What follows, `head` and `ignore` too, sees the new names.
         ignore: Shell patterns ("layer4.*") of names that stay as initialised, or are not used.
     """
 
@@ -39,6 +42,7 @@ class Start(Section):
     overrides: dict[str, Any] = Field(default_factory=dict)
     quick: bool = False
     head: Literal["keep", "fresh"] = "keep"
+    rename: dict[str, str] = Field(default_factory=dict)
     ignore: tuple[str, ...] = ()
 
     @field_validator("overrides")

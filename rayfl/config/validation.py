@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from rayfl.config.misplaced import key_elsewhere
 from rayfl.config.phase import config_of
 from rayfl.config.renamed import new_name
+from rayfl.config.section import kinds
 from rayfl.registry import nearest
 from rayfl.wording import KeyPath, in_words
 
@@ -35,6 +36,8 @@ def explain(
         if str(path[-1]) in fields:
             return "has no effect with this schedule; leave it out"
         fields = [*_of_own_schedule(tables, path)] or fields
+        if schema.__name__ == "Scenario" and (elsewhere := key_elsewhere(path, fields)):
+            return f"unknown key; did you mean '{elsewhere}'?"
         return f"unknown key; {nearest(str(path[-1]), fields)}" if fields else "unknown key"
 
     lines: list[str] = []
@@ -85,11 +88,7 @@ def annotation_at(schema: Any, path: KeyPath) -> Any:
 
 def members(annotation: Any) -> list[Any]:
     """The types of which a value may be, unions and `Annotated` taken apart; None is left out."""
-    if get_origin(annotation) is Annotated:
-        return members(get_args(annotation)[0])
-    if get_origin(annotation) in (Union, UnionType):
-        return [inner for member in get_args(annotation) for inner in members(member) if member is not type(None)]
-    return [annotation]
+    return [kind for kind in kinds(annotation) if kind is not type(None)]
 
 
 def without_none(annotation: Any) -> Any:

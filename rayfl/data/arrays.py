@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
-from rayfl.data.inputs import Array, Fields, Inputs, Ragged, TextWindows
+from rayfl.data.checking import number_texts
+from rayfl.data.dataset import Dataset, Provenance, Samples
+from rayfl.data.inputs import Array, Fields, Inputs, Pieces, Ragged, TextWindows
 from rayfl.data.mapped_rows import MappedRows
+from rayfl.data.own_clients import natural_clients
+from rayfl.data.torch_datasets.rows import TorchRows
 from rayfl.errors import DataError
 
 _FORMS = (
     "arrays (train_x, train_y, test_x, test_y), nor a mapping from 'train', 'test' and the names of further test sets "
-    "to (x, y) or (x, y, owner)"
+    "to (x, y), (x, y, clients) or a PyTorch Dataset"
 )
 
 
@@ -24,7 +27,8 @@ def dataset_of_arrays(name: str, loaded: Any, provenance: Provenance | None = No
     Args:
         name: The `data.name` that gave them, for messages.
         loaded: (train_x, train_y, test_x, test_y), or a mapping from `train`, `test` and the names of further test sets
-            to (x, y) or (x, y, owner). `owner` [n], integers or text, makes clients of the data's own; the owners in
+            to (x, y) or (x, y, clients). `clients` makes clients of the data's own: the owner of every sample, [n]
+            integers or texts, or the rows of every client, a mapping from names to lists or a list of lists. Those of
             `test` may be left out. x may be a mapping from names to arrays, and a list of arrays of different
             lengths, here or there.
         provenance: Where they came from; by default, that they are arrays of this name.
@@ -46,7 +50,7 @@ def dataset_of_arrays(name: str, loaded: Any, provenance: Provenance | None = No
         raise _no_data(name, loaded, KeyError("it has no 'train' and 'test'"))
     try:
         parts = {part: _samples(*given[:2]) for part, given in loaded.items()}
-        owners = {part: np.asarray(given[2]) for part, given in loaded.items() if len(given) > 2}
+        clients = {part: given[2] for part, given in loaded.items() if len(given) > 2}
     except DataError as error:
         raise DataError(f"data.name: '{name}': {error}") from None
     except Exception as error:  # numpy hands on whatever a strange object raises
@@ -59,7 +63,7 @@ def dataset_of_arrays(name: str, loaded: Any, provenance: Provenance | None = No
         test=parts["test"],
         num_classes=_num_classes(parts, f"data.name: '{name}'"),
         provenance=provenance or Provenance("arrays", f"arrays from {name}"),
-        natural=_clients(parts, owners, f"data.name: '{name}'"),
+        natural=natural_clients({part: len(found) for part, found in parts.items()}, clients, f"data.name: '{name}'"),
         tests={part: samples for part, samples in parts.items() if part not in ("train", "test")},
     )
 
@@ -81,8 +85,8 @@ def labels_from(given: Any) -> np.ndarray:
     return y.astype(np.int64) if y.dtype.kind in "uib" else y
 
 
-def _array_or_pieces(given: Any) -> Array | Ragged:
-    if isinstance(given, Ragged | TextWindows | MappedRows):
+def _array_or_pieces(given: Any) -> Array | Pieces:
+    if isinstance(given, Pieces | TextWindows | MappedRows | TorchRows):
         return given
     pieces = isinstance(given, list | tuple) or (isinstance(given, np.ndarray) and given.dtype == object)
     if not pieces or not len(given) or not all(isinstance(piece, np.ndarray) and piece.ndim for piece in given):
@@ -107,7 +111,7 @@ def _check(samples: Samples, what: str) -> None:
     if not y.ndim or not len(y) or y.dtype.kind not in "uif":
         raise DataError(
             f"{what}_y must be integer class labels, or other labels of numbers, with a row per sample, not "
-            f"{y.dtype}{list(y.shape)}"
+            f"{y.dtype}{list(y.shape)}{number_texts(y)}"
         )
     if isinstance(samples.x, np.ndarray) and not samples.x.ndim:
         raise DataError(f"{what}_x is a single value, not an array with a row per sample")
@@ -132,26 +136,3 @@ def _num_classes(parts: Mapping[str, Samples], what: str) -> int | None:
             "classes are floating point numbers)"
         )
     return largest + 1
-
-
-def _clients(parts: Mapping[str, Samples], owners: Mapping[str, np.ndarray], what: str) -> NaturalClients | None:
-    for part, owner in owners.items():
-        if part not in ("train", "test"):
-            raise DataError(f"{what}: {part} has owners; only 'train' and 'test' belong to clients")
-        if owner.shape != (len(parts[part]),) or owner.dtype.kind not in "uiUT":
-            raise DataError(
-                f"{what}: the owners of {part} are {owner.dtype}{list(owner.shape)} for {len(parts[part])} samples; "
-                "give an integer or a text for each"
-            )
-    if "train" not in owners:
-        if owners:
-            raise DataError(f"{what}: test has owners, and train has none")
-        return None
-    names, owner = np.unique(owners["train"], return_inverse=True)
-    test: Shards | None = None
-    if "test" in owners:
-        test_owner = np.searchsorted(names, owners["test"]).clip(max=len(names) - 1)
-        if unknown := np.flatnonzero(names[test_owner] != owners["test"]).tolist():
-            raise DataError(f"{what}: test has samples of '{owners['test'][unknown[0]]}', who has none in train")
-        test = Shards.by_owner(test_owner, len(names))
-    return NaturalClients(tuple(map(str, names.tolist())), Shards.by_owner(owner, len(names)), test)

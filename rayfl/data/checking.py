@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayfl.data.inputs import Fields, Inputs, Ragged, kind_of, named_parts
+from rayfl.data.inputs import Fields, Inputs, Pieces, Ragged, kind_of, named_parts
 from rayfl.errors import DataError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def check_dataset(data: Dataset) -> None:
             shapes = [f"{found.y.dtype}{list(found.y.shape)}" for found in (data.train, samples)]
             raise DataError(f"{name}: train labels are {shapes[0]}, {part} labels {shapes[1]}")
     x = data.train.x
-    if not isinstance(x, Ragged | Fields) and x.dtype == np.uint8 and x.ndim == 3:
+    if not isinstance(x, Pieces | Fields) and x.dtype == np.uint8 and x.ndim == 3:
         raise DataError(f"{name}: images are [n, height, width, channels]; {kind_of(x)} lacks the channels")
 
 
@@ -60,10 +60,23 @@ def are_class_labels(labels: np.ndarray, num_classes: int | None) -> bool:
     return num_classes is not None and labels.ndim == 1 and labels.dtype.kind in "ui"
 
 
+def number_texts(labels: np.ndarray) -> str:
+    """The remedy for labels that are texts, which begins with "; "; "" for others."""
+    if not labels.size or not isinstance(labels.flat[0], str | bytes):
+        return ""
+    return (
+        "; number the classes: classes, train_y = numpy.unique(train_y, return_inverse=True), then "
+        "test_y = numpy.searchsorted(classes, test_y)"
+    )
+
+
 def _check_labels(y: np.ndarray, num_classes: int | None, what: str) -> None:
     described = f"{what} labels are {y.dtype}{list(y.shape)}"
     if y.dtype.kind not in "uif" or not y.dtype.isnative:
-        raise DataError(f"{described}; allowed are integers and floating point numbers in this machine's byte order")
+        raise DataError(
+            f"{described}; allowed are integers and floating point numbers in this machine's byte order"
+            + number_texts(y)
+        )
     if y.dtype.kind == "f" and not _is_finite(y):
         raise DataError(f"{what} labels hold values that are not finite (NaN or infinity)")
     if num_classes is None or y.ndim > 1:

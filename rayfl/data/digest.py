@@ -8,8 +8,9 @@ import json
 import numpy as np
 
 from rayfl.data.dataset import Dataset, Samples, Shards
-from rayfl.data.inputs import Array, Ragged, TextWindows, named_parts
+from rayfl.data.inputs import Array, Pieces, Ragged, TextWindows, named_parts
 from rayfl.data.rendered import Rendered
+from rayfl.data.torch_datasets.rows import TorchPieces, TorchRows
 
 _BYTES_AT_ONCE = 2**24
 
@@ -17,7 +18,7 @@ _BYTES_AT_ONCE = 2**24
 def data_digest(dataset: Dataset) -> str:
     """SHA-256, in hexadecimal, of the digests of the files that were read; of all samples where none were.
 
-    Of inputs that are rendered, the recipe counts.
+    Of inputs that are rendered, the recipe counts; of the items of a Dataset, some that are spread over all of it.
     """
     digest = hashlib.sha256()
     for _, of_file in dataset.provenance.files:
@@ -44,7 +45,11 @@ def _add_samples(digest: hashlib._Hash, samples: Samples) -> None:
             case Rendered():
                 arrays = ()
                 digest.update(json.dumps(dict(part.recipe), sort_keys=True).encode())
+            case TorchRows() | TorchPieces():
+                arrays = (part.rows,)
+                digest.update(part.field.tried.encode())
             case _:
+                assert not isinstance(part, Pieces)
                 arrays = (part,)
         for array in arrays:
             _add(digest, array)

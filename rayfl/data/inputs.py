@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeGuard
@@ -64,9 +65,34 @@ class TextWindows:
         return self[:].astype(dtype or self.dtype, copy=False)
 
 
+class Pieces(ABC):
+    """Inputs that differ in their first size; `data.collate` makes batches of them."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> np.dtype:
+        """Of every piece."""
+
+    @property
+    @abstractmethod
+    def inner_shape(self) -> tuple[int, ...]:
+        """The sizes of every piece but for its first."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def __getitem__(self, rows: np.ndarray | slice) -> list[np.ndarray]:
+        """Copies of some pieces."""
+
+    @abstractmethod
+    def take(self, rows: np.ndarray) -> Pieces:
+        """Some of the pieces."""
+
+
 @dataclass(frozen=True)
-class Ragged:
-    """Inputs that differ in their first size: pieces of one array. `data.collate` makes batches of them.
+class Ragged(Pieces):
+    """Inputs that differ in their first size: pieces of one array.
 
     Attributes:
         values: [m, ...], all pieces.
@@ -91,6 +117,10 @@ class Ragged:
     @property
     def dtype(self) -> np.dtype:
         return self.values.dtype
+
+    @property
+    def inner_shape(self) -> tuple[int, ...]:
+        return self.values.shape[1:]
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -145,7 +175,7 @@ class Fields:
         DataError: A name that is no argument's, no array at all, arrays of different lengths, or rendered images.
     """
 
-    arrays: Mapping[str, Array | Ragged]
+    arrays: Mapping[str, Array | Pieces]
 
     def __post_init__(self) -> None:
         if not self.arrays:
@@ -168,7 +198,7 @@ class Fields:
         return Fields({name: part[rows] if isinstance(part, np.ndarray) else part.take(rows) for name, part in parts})
 
 
-Inputs = Array | Ragged | Fields
+Inputs = Array | Pieces | Fields
 
 
 def taken(inputs: Inputs, rows: np.ndarray) -> Inputs:
@@ -178,25 +208,25 @@ def taken(inputs: Inputs, rows: np.ndarray) -> Inputs:
 
 def are_images(inputs: Inputs) -> TypeGuard[np.ndarray]:
     """Whether the inputs are [n, height, width, channels] uint8."""
-    return not isinstance(inputs, Ragged | Fields) and inputs.dtype == np.uint8 and inputs.ndim == 4
+    return not isinstance(inputs, Pieces | Fields) and inputs.dtype == np.uint8 and inputs.ndim == 4
 
 
-def named_parts(inputs: Inputs) -> dict[str, Array | Ragged]:
+def named_parts(inputs: Inputs) -> dict[str, Array | Pieces]:
     """The arrays that inputs consist of, by name; a single one has the name ""."""
     return dict(inputs.arrays) if isinstance(inputs, Fields) else {"": inputs}
 
 
 def are_ragged(inputs: Inputs) -> bool:
     """Whether rows differ in length, so that batches need `data.collate`."""
-    return any(isinstance(part, Ragged) for part in named_parts(inputs).values())
+    return any(isinstance(part, Pieces) for part in named_parts(inputs).values())
 
 
 def kind_of(inputs: Inputs) -> str:
     """Shape of a row and dtype, in words: "[28, 28, 1] uint8"."""
     described = []
     for name, part in named_parts(inputs).items():
-        if isinstance(part, Ragged):
-            shape = f"[{', '.join(['any', *map(str, part.values.shape[1:])])}]"
+        if isinstance(part, Pieces):
+            shape = f"[{', '.join(['any', *map(str, part.inner_shape)])}]"
         else:
             shape = str(list(part.shape[1:]))
         described.append(f"{name} {shape} {part.dtype}".strip())

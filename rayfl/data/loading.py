@@ -11,10 +11,11 @@ from rayfl.data import data_sources
 from rayfl.data.arrays import dataset_of_arrays
 from rayfl.data.chosen_classes import choose_classes
 from rayfl.data.chosen_owners import choose_owners
-from rayfl.data.dataset import Dataset, NaturalClients
+from rayfl.data.dataset import Dataset, NaturalClients, Provenance
 from rayfl.data.partition.checking import checked_shards
-from rayfl.errors import DataError, ScenarioError
-from rayfl.registry import call_with_options
+from rayfl.data.source_call import SourceCall
+from rayfl.data.torch_datasets.trial import with_datasets_opened
+from rayfl.errors import DataError
 from rayfl.streams import stream
 
 
@@ -32,7 +33,6 @@ def load(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Dataset:
 
 
 def _from_source(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Dataset:
-    source = data_sources.resolve(config.name)
     given = {
         "source": config.source,
         "data_dir": data_dir,
@@ -41,11 +41,13 @@ def _from_source(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Da
         # those that are drawn from, where some are drawn of some
         "clients": config.owners.of if config.owners else config.clients,
     }
-    if not callable(source) and config.options:
-        raise ScenarioError(f"data.options: '{config.name}' is not a function, and takes none")
-    loaded = call_with_options(source, config.options, given, "data.options") if callable(source) else source
+    call = SourceCall(config.name, config.options, given)
+    loaded = call()
     if not isinstance(loaded, Dataset):
-        return dataset_of_arrays(config.name, loaded)
+        opened = with_datasets_opened(loaded, call, collated=config.collate is not None)
+        description = f"Datasets of PyTorch from {config.name}, whose items are read when they are needed"
+        provenance = None if opened is loaded else Provenance("arrays", description)
+        return dataset_of_arrays(config.name, opened, provenance)
     natural = loaded.natural
     if natural and config.name not in data_sources:
         for split, samples, shards in (("train", loaded.train, natural.train), ("test", loaded.test, natural.test)):

@@ -11,7 +11,7 @@ import torch
 from rayfl.data.collation import Collation, Input
 from rayfl.data.dataset import Samples
 from rayfl.data.device_copy import to_device, to_tensor
-from rayfl.data.inputs import Array, Fields, Ragged, named_parts
+from rayfl.data.inputs import Array, Fields, Pieces, named_parts
 from rayfl.data.rendered import Rendered
 
 
@@ -35,7 +35,7 @@ class SampleReader:
         self._samples, self._device, self._collate = samples, device, collate
         self._by_name = isinstance(samples.x, Fields)
         self._names = list(named_parts(samples.x))
-        parts = [part for part in named_parts(samples.x).values() if not isinstance(part, Ragged)]
+        parts = [part for part in named_parts(samples.x).values() if not isinstance(part, Pieces)]
         self._columns: list[Array] = [] if collate else [*parts, samples.y]
         size = sum(int(np.prod(part.shape[1:], dtype=np.int64)) * part.dtype.itemsize for part in self._columns)
         keeps = self._columns and not self.renders

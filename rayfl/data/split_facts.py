@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +41,14 @@ class SplitFacts:
             np.bincount(self.labels[ends[c] - self.sizes[c] : ends[c]], minlength=self.num_classes) for c in clients
         ]
         return np.stack([count / count.sum() for count in counts], axis=1)
+
+    def largest_classes(self, number: int) -> Iterator[list[tuple[int, float]]]:
+        """The most frequent classes of every client, with their shares of its training samples."""
+        assert self.labels is not None
+        for labels in np.split(self.labels, np.cumsum(self.sizes)[:-1]):
+            classes, counts = np.unique(labels, return_counts=True)
+            most = np.argsort(-counts, kind="stable")[:number]
+            yield [(int(classes[place]), float(counts[place] / len(labels))) for place in most]
 
 
 def split_facts(store: ShardStore) -> SplitFacts:

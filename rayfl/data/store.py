@@ -10,9 +10,10 @@ import numpy as np
 
 from rayfl.config.data import Data, Normalization
 from rayfl.config.section import Named
+from rayfl.data.client_names import ClientNames
 from rayfl.data.dataset import Provenance, Samples, Shards
 from rayfl.data.held_out import BANK, CLIENT_TEST, VALIDATION, HeldOut, cut_clients, draw_for_server
-from rayfl.data.inputs import Fields, Ragged
+from rayfl.data.inputs import Fields, Pieces
 from rayfl.errors import DataError, RayflError
 from rayfl.streams import stream
 
@@ -43,6 +44,7 @@ class ShardStore:
         made_classes: [training samples] int64, by which they were partitioned where `data.labels_by` made classes of
             their labels.
         chosen: What `data.classes` and `data.owners` chose, in words.
+        client_names: Those of a natural partition's clients; None under others.
     """
 
     name: str
@@ -63,6 +65,7 @@ class ShardStore:
     made_classes: np.ndarray | None = None
     chosen: tuple[str, ...] = ()
     views: tuple[tuple[Named, ...], ...] = ()
+    client_names: ClientNames | None = None
 
     @property
     def augmentations(self) -> tuple[tuple[Named, ...], ...]:
@@ -82,7 +85,7 @@ class ShardStore:
     def input_shape(self) -> tuple[int, ...] | None:
         """Shape of one sample's input: (height, width, channels) for images; None where inputs differ or have names."""
         x = self.train.x
-        if self.collate or isinstance(x, Ragged | Fields):
+        if self.collate or isinstance(x, Pieces | Fields):
             return None
         return tuple(int(size) for size in x.shape[1:])
 
@@ -186,6 +189,7 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
         collate=config.collate,
         made_classes=made,
         chosen=dataset.chosen,
+        client_names=ClientNames.of(natural.names) if natural and by_client else None,
     )
     try_batches(store)
     return store

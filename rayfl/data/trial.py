@@ -12,6 +12,7 @@ from rayfl.data.augmentation.augmentation import CANNOT_MOVE, Augmentation, move
 from rayfl.data.augmentation.pipeline import pipeline_keys, pipelines
 from rayfl.data.batches import BatchSource
 from rayfl.data.dataset import Samples, has_label_maps
+from rayfl.data.image_layout import how_to_make_images
 from rayfl.data.inputs import are_images, are_ragged, kind_of
 from rayfl.data.rendered import Rendered
 from rayfl.errors import ScenarioError
@@ -37,18 +38,20 @@ def try_batches(store: ShardStore) -> None:
     if isinstance(train.x, Rendered) and store.collate:
         raise ScenarioError(f"data.collate: images of {store.name} are rendered, all of one size; leave it out")
     images = not store.collate and are_images(train.x)
-    why = f"{store.name}: {kind_of(train.x)}" + (", collated" if store.collate else "")
+    why = f"({store.name}: {kind_of(train.x)}" + (", collated)" if store.collate else ")")
+    why += "" if store.collate else how_to_make_images(train.x)
     if normalize and not images:
-        raise ScenarioError(f"data.normalize {_IMAGES}; other inputs are given to the model as they are ({why})")
+        raise ScenarioError(f"data.normalize {_IMAGES}; other inputs are given to the model as they are {why}")
     if normalize and len(normalize.mean) != train.x.shape[-1]:
         raise ScenarioError(
             f"data.normalize: {len(normalize.mean)} values, but inputs have {train.x.shape[-1]} channels"
+            + how_to_make_images(train.x)
         )
     views = pipelines(store.augmentations)
     for augment, key, pipeline in zip(store.augmentations, pipeline_keys(len(views)), views, strict=True):
         for index, (chosen, step) in enumerate(zip(augment, pipeline.steps, strict=True)):
             if not images:
-                raise ScenarioError(f"{key}.{index}: '{chosen.name}' {_IMAGES} ({why})")
+                raise ScenarioError(f"{key}.{index}: '{chosen.name}' {_IMAGES} {why}")
             needed = getattr(step, "normalization", None)
             if needed and normalize != Normalization.model_validate(needed):
                 raise ScenarioError(

@@ -108,5 +108,5 @@ class _Open(Generic[T]):
             self.result = error
         else:
             kind = "training" if isinstance(request, LocalTraining) else "query"
-            self.requested = Requested(self.client, request, self._numbers[kind])
+            self.requested = Requested(self.client.asked_for(request), request, self._numbers[kind])
             self._numbers[kind] += 1

@@ -14,6 +14,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
 from rayfl.data.batches import Batch, BatchSource
 from rayfl.data.collation import Input
+from rayfl.data.image_layout import CHANNELS, how_to_make_images
 from rayfl.data.inputs import Fields
 from rayfl.data.store import ShardStore
 from rayfl.engine.device import seed_torch
@@ -22,6 +23,7 @@ from rayfl.models import models
 from rayfl.models.building import build_module
 from rayfl.models.fast_kernels import use_fast_kernels
 from rayfl.models.flat import FlatModel
+from rayfl.models.network import NoImagesError
 from rayfl.planning.workload import Workload
 from rayfl.registry import asks_for, takes_option
 from rayfl.streams import torch_seed
@@ -84,7 +86,11 @@ def build_checked(
     Raises:
         ScenarioError: The network does not take the data's inputs, or does not return what the task needs.
     """
-    built = build_network(scenario, network, store, num_outputs)
+    as_images = "" if store.collate else how_to_make_images(store.train.x)
+    try:
+        built = build_network(scenario, network, store, num_outputs)
+    except NoImagesError as error:
+        raise ScenarioError(f"{error}{as_images}") from None
     try:
         task.check_network(built)
     except ScenarioError as error:
@@ -94,9 +100,10 @@ def build_checked(
     model.module.eval()
     where = f"{key} '{network.name}' on {store.name}"
     x, y = source.test_batch(slice(0, 2))
-    _try(model.module, x, y, task, num_outputs, where, _how_to_set_width(network, num_outputs, key))
+    width = _how_to_set_width(network, num_outputs, key)
+    _try(model.module, x, y, task, num_outputs, where, width, as_images)
     for augmented, labels in _resized_batches(source, store, _shapes(x)):
-        _try(model.module, augmented, labels, task, num_outputs, f"{where}, augmented", "")
+        _try(model.module, augmented, labels, task, num_outputs, f"{where}, augmented")
     return model
 
 
@@ -109,20 +116,33 @@ def _resized_batches(source: BatchSource, store: ShardStore, shapes: str) -> Ite
                 yield x, y
 
 
-def _try(module: nn.Module, x: Input, y: torch.Tensor, task: Task, num_outputs: int, where: str, hint: str) -> None:
+def _try(
+    module: nn.Module,
+    x: Input,
+    y: torch.Tensor,
+    task: Task,
+    num_outputs: int,
+    where: str,
+    width: str = "",
+    as_images: str = "",
+) -> None:
+    """Tries a batch; `width` and `as_images` are remedies, of an output and of inputs that do not fit."""
     try:
         with torch.no_grad():
             outputs = module(x)
     except RayflError:
         raise
     except (Exception, SystemExit) as error:  # a user's network may raise anything on inputs it was not made for
-        raise ScenarioError(report_as_theirs(error, f"{where}: a batch of inputs {_shapes(x)}")) from None
+        line, *rest = report_as_theirs(error, f"{where}: a batch of inputs {_shapes(x)}").split("\n", 1)
+        if isinstance(x, torch.Tensor) and x.ndim == 4 and x.shape[1] not in CHANNELS:
+            line += as_images
+        raise ScenarioError("\n".join([line, *rest])) from None
     if not isinstance(outputs, torch.Tensor):
         raise ScenarioError(f"{where}: its forward returns a {type(outputs).__name__}; it must return a tensor")
     shape, allowed = list(outputs.shape), task.output_shapes(y, num_outputs)
     if not any(_fits(shape, one) for one in allowed):
         raise ScenarioError(
-            f"{where}: {len(y)} inputs give an output of shape {shape}, not {' or '.join(map(str, allowed))}{hint}"
+            f"{where}: {len(y)} inputs give an output of shape {shape}, not {' or '.join(map(str, allowed))}{width}"
         )
 
 

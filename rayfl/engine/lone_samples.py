@@ -18,7 +18,13 @@ from rayfl.local.steps import batches_of_steps
 
 
 def check_lone_samples(
-    local: Local, network: nn.Module, frozen: Collection[str], store: ShardStore, sizes: np.ndarray, where: str
+    local: Local,
+    network: nn.Module,
+    frozen: Collection[str],
+    store: ShardStore,
+    sizes: np.ndarray,
+    where: str,
+    pool: str = "",
 ) -> None:
     """Tries the network on one sample, as it trains, if some client has a batch of one.
 
@@ -29,11 +35,12 @@ def check_lone_samples(
         network: With its initial parameters, on the CPU; it is not changed.
         frozen: Names of the modules that compute in evaluation mode.
         store: The data.
-        sizes: [clients] int64, the samples that each trains on.
+        sizes: [clients] int64, the samples that each trains on; [1] those of a pool.
         where: The key of local training.
+        pool: What trains on pooled samples, for the message; empty where clients train.
 
     Raises:
-        ScenarioError: The network refuses; names a client and what helps.
+        ScenarioError: The network refuses; says who trains and what helps.
     """
     if not any(isinstance(module, _BatchNorm) for module in network.modules()):
         return
@@ -49,8 +56,8 @@ def check_lone_samples(
         with torch.no_grad():
             tried(x)
     except ValueError as error:
-        client = int(np.flatnonzero(sizes == lone[0])[0])
+        who = pool or f"client {int(np.flatnonzero(sizes == lone[0])[0])}"
         raise ScenarioError(
-            f"{where}: of its {lone[0]} samples client {client} has one left for a batch of its own, which batch norm "
+            f"{where}: of its {lone[0]} samples {who} has one left for a batch of its own, which batch norm "
             f"cannot normalise ({error}); set drop_last = true, or choose another batch_size"
         ) from None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-from torch import nn
+from collections.abc import Collection, Sequence
 
 from rayfl.algorithms.exchange import Part
 from rayfl.algorithms.transforms import FLOAT_BITS
@@ -26,7 +24,7 @@ class MessageSizes:
         model: FlatModel,
         selection: Selection | None,
         buffers_are_sent: bool,
-        stays_local: Callable[[nn.Module], bool] = lambda _: False,
+        stays_local: Collection[str] = (),
     ) -> None:
         """Counts the values.
 
@@ -34,7 +32,7 @@ class MessageSizes:
             model: The resident model.
             selection: What may change in the phase; None for everything.
             buffers_are_sent: Whether buffers travel with the parameters.
-            stays_local: Whether clients keep a module's parameters and buffers to themselves.
+            stays_local: Names of the parameters and buffers that clients keep to themselves.
         """
         local = {slot.name for slot in model.slots_of(stays_local)}
         changing = [slot for slot in model.layout if selection is None or selection.tensors.intersection(slot.names)]

@@ -43,7 +43,7 @@ def check_scenario(scenario: Scenario) -> None:
         names = ", ".join(sorted({f"'{plan.phase.algorithm.name}'" for plan in plans}))
         raise ScenarioError(
             "evaluation.client_model: 'personal' needs an algorithm whose clients keep models of their own (ditto, "
-            f"fedbn, or buffers = 'keep'), and {names} has none"
+            f"fedbn, fedper, or buffers = 'keep'), and {names} has none"
         )
     _check_clients_at_once(scenario, plans)
     for plan in plans:
@@ -105,7 +105,7 @@ def _check_hosts(scenario: Scenario, plan: PhasePlan, where: str) -> None:
 
 
 def _check_local_objective(plan: PhasePlan, noun: str, where: str) -> None:
-    name, algorithm = plan.phase.algorithm.name, plan.algorithm
+    name, algorithm = plan.phase.algorithm.name, plan.objective
     if algorithm.no_relay:
         raise ScenarioError(
             f"{where}: there is no {noun} of '{name}': {algorithm.no_relay}; use it in a parallel phase"

@@ -25,6 +25,7 @@ from rayfl.local.features import features_and_outputs
 from rayfl.local.sample_weights import sample_weights
 from rayfl.local.selection import select
 from rayfl.local.training_plan import plan_training
+from rayfl.models.feature_layer import head_of, undeclared
 from rayfl.planning.cohort import cohort_sizes
 from rayfl.planning.phase_plan import PhasePlan, plan_phases
 from rayfl.planning.slices import Slice
@@ -54,7 +55,8 @@ def check_requirements(scenario: Scenario, networks: Sequence[nn.Module], worklo
         distinct = {id(workload): (network, workload) for network, workload in zip(networks, workloads, strict=True)}
         for network, workload in distinct.values():
             sizes = workload.store.train_shards.sizes
-            _check_plan(personalize, (personalize.train,), network, sizes, "evaluation.personalize")
+            frozen = _check_plan(personalize, (personalize.train,), network, sizes, "evaluation.personalize")
+            check_lone_samples(smallest(personalize), network, frozen, workload.store, sizes, "evaluation.personalize")
             _check_weights(personalize, workload, "evaluation.personalize.sample_weights")
             _check_sampling(personalize, scenario, workload.store, "evaluation.personalize.sampling")
 
@@ -82,6 +84,10 @@ def _check_phase(plan: PhasePlan, scenario: Scenario, network: nn.Module, worklo
     if "batch_norm" in requirements and not any(isinstance(module, _BatchNorm) for module in network.modules()):
         name = type(network).__name__
         raise ScenarioError(f"{where} is about batch norm, and model {name} has none; use 'fedavg'")
+    try:
+        plan.algorithm.stays_local(network)
+    except ScenarioError as error:
+        raise ScenarioError(f"phases.{plan.phase.name}.algorithm.{error}") from None
     _check_server(plan, scenario, network, workload)
     sizes = _update_sizes(plan, store)
     try:
@@ -90,7 +96,8 @@ def _check_phase(plan: PhasePlan, scenario: Scenario, network: nn.Module, worklo
         raise ScenarioError(f"{where}: {error}") from None
     frozen = _check_plan(plan.phase.local, plan.train, network, sizes, where)
     if plan.algorithm.trains:
-        check_lone_samples(smallest(plan.phase.local), network, frozen, store, sizes, f"phases.{plan.phase.name}.local")
+        local, pool = smallest(plan.phase.local), "central training" if plan.phase.pool else ""
+        check_lone_samples(local, network, frozen, store, sizes, f"phases.{plan.phase.name}.local", pool)
     _check_cohorts(plan, store)
     try:
         plan.algorithm.check_clients(store.train_shards.sizes)
@@ -163,11 +170,8 @@ def _check_bank(workload: Workload, what: str) -> None:
 
 
 def _check_features(network: nn.Module, store: ShardStore, where: str) -> None:
-    if not hasattr(network, "feature_layer"):
-        raise ScenarioError(
-            f"{where} reads the network's features, and model {type(network).__name__} does not say which they are; "
-            "derive it from rayfl.models.Network and declare feature_layer"
-        )
+    if head_of(network) is None:
+        raise ScenarioError(f"{where} reads the network's features, which enter its head: {undeclared(network)}")
     x, y = BatchSource(store, torch.device("cpu")).test_batch(slice(0, 2))
     network.eval()
     with torch.no_grad():
@@ -217,7 +221,9 @@ def _check_server(plan: PhasePlan, scenario: Scenario, network: nn.Module, workl
         raise ScenarioError(f"{where}.algorithm: {error}") from None
     if training := plan.phase.settings.server_training:
         where = f"{where}.server_training"
-        _check_plan(training, plan.train, network, np.array([len(store.server)]), where)
+        sizes = np.array([len(store.server)])
+        frozen = _check_plan(training, plan.train, network, sizes, where)
+        check_lone_samples(smallest(training), network, frozen, store, sizes, where, "the server")
         pool = pool_number("server", store.num_clients)
         _check_weights(training, workload, f"{where}.sample_weights", pool)
         _check_sampling(training, scenario, store, f"{where}.sampling")

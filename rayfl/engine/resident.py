@@ -107,7 +107,9 @@ class Resident:
     def message_sizes(self, plan: PhasePlan) -> MessageSizes:
         """The sizes of the messages of a phase that trains this workload."""
         selection, algorithm = select(plan.train, self.model.module), plan.algorithm
-        return MessageSizes(self.model, selection, algorithm.buffers_are_sent(), algorithm.stays_local)
+        return MessageSizes(
+            self.model, selection, algorithm.buffers_are_sent(), algorithm.stays_local(self.model.module)
+        )
 
     def _random_model(self, seed: int) -> torch.Tensor:
         return FlatModel(self._network(seed), self._device).vector

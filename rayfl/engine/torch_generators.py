@@ -20,18 +20,18 @@ class TorchGenerators:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._current: ClientContext | None = None
-        self._left: dict[ClientContext, tuple[torch.Tensor, ...]] = {}
+        self._current: int | None = None
+        self._left: dict[int, tuple[torch.Tensor, ...]] = {}
 
     def enter(self, client: ClientContext) -> None:
-        """Continues a client's sequence of random numbers; seeds it when the client is new."""
-        if client is self._current:
+        """Continues a client's sequence of random numbers; seeds it when the client, told by its id, is new."""
+        if client.id == self._current:
             return
         if self._current is not None:
             self._left[self._current] = self._states()
-        self._current = client
-        if client in self._left:
-            self._set(self._left.pop(client))
+        self._current = client.id
+        if client.id in self._left:
+            self._set(self._left.pop(client.id))
         else:
             # whatever an algorithm draws from PyTorch's own generator is the client's too
             seed_torch(client.streams.torch_seed("algorithm"), self._device)

@@ -39,7 +39,7 @@ def code_digests(scenarios: Iterable[Scenario]) -> dict[str, str]:
         origin = _origin(name)
         if origin is None:
             continue
-        if any(origin.is_relative_to(folder) for folder in _installed_folders()):
+        if _is_installed(origin):
             for distribution in _distributions().get(package, []):
                 found[package] = f"{distribution} {version(distribution)}"
         elif not origin.is_file():
@@ -58,7 +58,7 @@ def _origin(module: str) -> Path | None:
         return Path(getattr(sys.modules["__main__"], "__file__", None) or "notebook")
     try:
         spec = find_spec(module)
-    except (ImportError, ValueError, AttributeError):
+    except Exception:  # it imports the packages around the module, whose code may raise anything
         return None
     return None if spec is None or spec.origin is None else Path(spec.origin)
 
@@ -83,6 +83,13 @@ def _imported(source: bytes, module: str, is_package: bool) -> Iterator[str]:
             yield base
             for alias in node.names:
                 yield f"{base}.{alias.name}"
+
+
+def _is_installed(origin: Path) -> bool:
+    """Whether a file belongs to an installed package: of this environment, of the system, or of the user."""
+    return bool({"site-packages", "dist-packages"}.intersection(origin.parts)) or any(
+        origin.is_relative_to(folder) for folder in _installed_folders()
+    )
 
 
 @cache

@@ -199,22 +199,26 @@ class Grid(Section):
             raise ScenarioError("data.seed: the grid's `tasks` set it; leave it out")
 
 
-def load_grid(grid: str | Path) -> Grid:
-    """The grid of a name, or of a path to a `.toml` file; its scenario is the path of a file.
+def load_grid(grid: str | Path | Mapping[str, Any]) -> Grid:
+    """The grid of a name, of a path to a `.toml` file, or of tables; its scenario is the path of a file.
 
     Raises:
         ScenarioError: there is no such grid, it cannot be read, or a key is wrong.
     """
-    path = find(grid, kind="grid")
-    tables = _with_absolute_paths(read_toml(path), path.parent)
-    add_own_folder(tables, path.parent)
-    tables.setdefault("name", path.stem.removesuffix(GRID))
+    if isinstance(grid, Mapping):
+        folder, read, name = Path.cwd(), dict(grid), "grid"
+    else:
+        path = find(grid, kind="grid")
+        folder, read, name = path.parent, read_toml(path), path.stem.removesuffix(GRID)
+    tables = _with_absolute_paths(read, folder)
+    add_own_folder(tables, folder)
+    tables.setdefault("name", name)
     try:
         loaded = Grid.model_validate(tables)
     except ValidationError as error:
         raise ScenarioError(f"grid '{tables['name']}':\n{explain(error, Grid, tables)}") from None
     try:
-        return loaded.model_copy(update={"scenario": str(find(loaded.scenario, path.parent))})
+        return loaded.model_copy(update={"scenario": str(find(loaded.scenario, folder))})
     except ScenarioError as error:
         raise ScenarioError(f"grid '{loaded.name}':\nscenario: {error}") from None
 

@@ -27,11 +27,11 @@ from rayfl.preparation import prepare
 from rayfl.report.announcement import announce
 from rayfl.report.records import Records
 from rayfl.report.status import Status
-from rayfl.simulation import Result
+from rayfl.result import Result
 from rayfl.start.initial_weights import find_source, first_model, start_from
 
 if TYPE_CHECKING:
-    from rayfl.cluster.early_connection import EarlyConnection
+    from rayfl.cluster.kept_cluster import KeptCluster
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Launch:
         check_asked: Raises StopRequested if the run has been asked to stop. Called about every second while a busy
             cluster has no room for the hosts (without it the run fails if there is none), and after each event of a
             scenario that is run first.
-        connection: To Ray, where it was begun before the scenario was resolved.
+        kept: What runs on Ray leave to each other; None if this is the only one.
     """
 
     data_dir: Path
@@ -64,7 +64,7 @@ class Launch:
     centralise: Centralise = False
     for_itself: bool = True
     check_asked: Callable[[], None] | None = None
-    connection: EarlyConnection | None = None
+    kept: KeptCluster | None = None
 
 
 def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
@@ -141,6 +141,8 @@ def _session(job: Job, launch: Launch, folder: Path, status: Status) -> Abstract
         from rayfl.engine.inline import inline_session
 
         return inline_session(job)
+    if launch.kept:
+        launch.kept.wait_for_ray()
     from rayfl.cluster.ray_log import NAME, RayLog
     from rayfl.cluster.ray_session import ray_session
 
@@ -150,7 +152,7 @@ def _session(job: Job, launch: Launch, folder: Path, status: Status) -> Abstract
         launch.check_asked()
 
     waiting = wait if launch.check_asked else None
-    return ray_session(job, launch.address, RayLog(folder / NAME), waiting, launch.connection)
+    return ray_session(job, launch.address, RayLog(folder / NAME), waiting, launch.kept)
 
 
 def _of_trial(scenario: Scenario) -> list[Callback]:

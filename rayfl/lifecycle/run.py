@@ -104,6 +104,8 @@ class Run:
         self._seconds: float = self._before.get("seconds", 0.0)
         self._goes_on = self._ended = False
         self._stack, self._showing = ExitStack(), ExitStack()
+        if names := job.result.store.client_names:
+            records.name_clients(names)
         if state is not None:
             records.restore(state["consumers"]["records"])
         self._privacy = PrivacyRecords(job, records.folder)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Features,
         Gradient,
         HessianVectorProduct,
+        Labels,
         LocalTraining,
         Loss,
         LossAndGradient,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         Rehearsal,
     )
     from rayfl.local.training_batch import TrainingBatch
+    from rayfl.local.training_step import TrainingStep
 
 __all__ = [
     "Affine",
@@ -37,6 +39,7 @@ __all__ = [
     "Features",
     "Gradient",
     "HessianVectorProduct",
+    "Labels",
     "LocalTraining",
     "Loss",
     "LossAndGradient",
@@ -44,6 +47,7 @@ __all__ = [
     "Outputs",
     "Rehearsal",
     "TrainingBatch",
+    "TrainingStep",
     "features_and_outputs",
 ]
 
@@ -58,6 +62,7 @@ _HOMES = {
     "Features": "rayfl.local.requests",
     "Gradient": "rayfl.local.requests",
     "HessianVectorProduct": "rayfl.local.requests",
+    "Labels": "rayfl.local.requests",
     "LocalTraining": "rayfl.local.requests",
     "Loss": "rayfl.local.requests",
     "LossAndGradient": "rayfl.local.requests",
@@ -65,6 +70,7 @@ _HOMES = {
     "Outputs": "rayfl.local.requests",
     "Rehearsal": "rayfl.local.requests",
     "TrainingBatch": "rayfl.local.training_batch",
+    "TrainingStep": "rayfl.local.training_step",
     "features_and_outputs": "rayfl.local.features",
 }
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping
 from contextlib import ExitStack
+from copy import copy
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,8 +20,9 @@ from rayfl.local.data_view import DataView
 from rayfl.local.draws import drawn
 from rayfl.local.features import features_and_outputs
 from rayfl.local.rates import rates
+from rayfl.local.requests import LocalTraining
 from rayfl.local.spending import Mechanism
-from rayfl.local.steps import effective_steps, update_steps
+from rayfl.local.steps import effective_steps, other_length, update_steps
 from rayfl.models.flat import FlatModel
 from rayfl.models.tensor_names import followed
 from rayfl.streams import client_stream, client_torch_seed
@@ -200,6 +203,18 @@ class ClientContext:
         self._model, self._random_model = network.model, network.random_model
         self._open = ExitStack()
 
+    def asked_for(self, request: Any) -> ClientContext:
+        """The client as a request has it: itself, unless the request says what trains or for how long."""
+        if not isinstance(request, LocalTraining):
+            return self
+        length = other_length(request.epochs, request.steps)
+        if request.train == "all" and not length:
+            return self
+        client = copy(self)  # state, losses and spending are the same objects
+        client.local = self.local.model_copy(update=length)
+        client.train = (*self.train, request.train)
+        return client
+
     @property
     def losses(self) -> tuple[float, ...]:
         """The loss of every training step so far, in order.
@@ -248,14 +263,14 @@ class ClientContext:
 
         return features
 
-    def places_of(self, chosen: Callable[[nn.Module], bool]) -> torch.Tensor:
-        """Where in a model vector the parameters and buffers of some modules lie: bool [length of the model].
+    def places_of(self, chosen: Callable[[nn.Module], Collection[str]]) -> torch.Tensor:
+        """Where in a model vector some parameters and buffers lie: bool [length of the model].
 
         Args:
-            chosen: Of every module that holds tensors, whether it is one of them.
+            chosen: From the network to their names.
         """
         places = torch.zeros_like(self._model.vector, dtype=torch.bool)
-        for slot in self._model.slots_of(chosen):
+        for slot in self._model.slots_of(chosen(self._model.module)):
             places[slot.offset : slot.offset + slot.size] = True
         return places
 

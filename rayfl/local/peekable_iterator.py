@@ -24,3 +24,8 @@ class PeekableIterator(Iterator[T], Generic[T]):
         """The next `number` items, or as many as there are; they stay to be taken."""
         self._seen.extend(islice(self._items, max(number - len(self._seen), 0)))
         return list(islice(self._seen, max(number, 0)))
+
+    def drop(self, number: int) -> None:
+        """Takes the next `number` items, or as many as there are, and forgets them."""
+        for _ in islice(self, number):
+            pass

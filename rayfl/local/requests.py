@@ -15,13 +15,24 @@ from rayfl.errors import ScenarioError
 if TYPE_CHECKING:
     import torch
 
+    from rayfl.config.local import Train
     from rayfl.local.data_view import DataView
     from rayfl.local.training_batch import TrainingBatch
+    from rayfl.local.training_step import TrainingStep
 
 T = TypeVar("T")
 
 LossTerm = Callable[["TrainingBatch"], "torch.Tensor"]
-"""Computes a scalar that is added to the loss of a batch: the only part of a request that is code, not data."""
+"""Computes a scalar that is added to the loss of a batch."""
+
+OwnGradient = Callable[["TrainingStep"], "torch.Tensor"]
+"""Computes what a step takes for the gradient, [num_params] float32. With `LossTerm` the only part of a request that is
+code, not data."""
+
+NO_OWN_GRADIENTS = (
+    "one gradient a step is noised and charged to the client's samples; use an algorithm without step_gradient"
+)
+"""Why `local.dp` refuses `LocalTraining.step_gradient`."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +86,13 @@ class LocalTraining:
             `local.weight_decay`.
         terms: Terms added to the task's loss on every batch.
         reads_features: Whether a term reads `TrainingBatch.features`.
+        step_gradient: Replaces the gradient of every step, in training mode and on the step's own batch; what `local`
+            says of clipping, weight decay and the optimizer follows, as do `gradient` and `after_step`. See
+            `TrainingStep`. Not for `local.dp`.
+        train: What of the network trains, as `phases.N.train`; it restricts what the phase trains further. The
+            optimizer is a fresh one, whatever trained before.
+        epochs: Passes over the samples, instead of `local.epochs` and `local.steps`.
+        steps: Steps, over as many passes as they take, instead of the two.
         data: The samples to train on; by default all of the client's training samples.
     """
 
@@ -84,10 +102,20 @@ class LocalTraining:
     weight_decay: float = 0.0
     terms: tuple[LossTerm, ...] = ()
     reads_features: bool = False
+    step_gradient: OwnGradient | None = None
+    train: Train = "all"
+    epochs: int | None = None
+    steps: int | None = None
     data: DataView | None = None
 
     def __post_init__(self) -> None:
         _check_has_samples(self.data)
+        for name in ("epochs", "steps"):
+            number = getattr(self, name)
+            if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+                raise ScenarioError(f"LocalTraining.{name}: must be a whole number of at least 1, not {number!r}")
+        if self.epochs is not None and self.steps is not None:
+            raise ScenarioError("LocalTraining: 'epochs' and 'steps' both say how long to train; leave one out")
 
 
 @dataclass(frozen=True)
@@ -144,6 +172,20 @@ class Outputs(_AtModel):
     """Asks for what the network returns in evaluation mode, [n, ...], in the order of the samples; see `Features`."""
 
 
+@dataclass(frozen=True)
+class Labels:
+    """Asks for the labels of samples, [n, ...], in the order of the samples. Not for `local.dp`.
+
+    Attributes:
+        data: The samples; by default all of the client's training samples.
+    """
+
+    data: DataView | None = None
+
+    def __post_init__(self) -> None:
+        _check_has_samples(self.data)
+
+
 class Rehearsal(_AtModel):
     """Asks for the mean of the task's objective over the batches of a client update, [1] float32, without any step.
 
@@ -152,7 +194,9 @@ class Rehearsal(_AtModel):
     """
 
 
-Request = LocalTraining | Loss | Gradient | LossAndGradient | HessianVectorProduct | Features | Outputs | Rehearsal
+Request = (
+    LocalTraining | Loss | Gradient | LossAndGradient | HessianVectorProduct | Features | Outputs | Labels | Rehearsal
+)
 
 ClientUpdate = Generator[Request, Any, T]
 """A client's part in an exchange, which returns an `Answer`, or in a relay, which returns the model to pass on."""

@@ -9,7 +9,7 @@ from torch import nn
 
 from rayfl.config.local import Train
 from rayfl.errors import ScenarioError
-from rayfl.models.network import Network
+from rayfl.models.feature_layer import head_of, undeclared
 from rayfl.registry import nearest
 
 
@@ -63,12 +63,10 @@ def _chosen(train: Train, network: nn.Module, held: Sequence[str]) -> set[str]:
     kind = type(network).__name__
     if isinstance(train, tuple):
         return set().union(*(_within(module, network, held) for module in train))
-    if not isinstance(network, Network):
-        raise ScenarioError(
-            f"train: model {kind} does not say what its head is; derive it from rayfl.models.Network and "
-            "declare feature_layer, or give names of modules"
-        )
-    head = {name for name in held if name.startswith(f"{network.feature_layer}.")}
+    layer = head_of(network)
+    if layer is None:
+        raise ScenarioError(f"train: {undeclared(network)}; or give names of modules")
+    head = {name for name in held if name.startswith(f"{layer}.")}
     for tie in _ties(network):
         inside = [name for name in tie if name in head]
         if 0 < len(inside) < len(tie):

@@ -21,6 +21,7 @@ from rayfl.local.requests import LocalTraining
 from rayfl.local.stepping import Stepping, stepping
 from rayfl.local.training_batch import TrainingBatch
 from rayfl.local.training_plan import TrainingPlan
+from rayfl.local.training_step import TrainingStep
 from rayfl.models.flat import FlatModel
 from rayfl.models.modes import enter_training_mode, evaluation_mode
 
@@ -111,21 +112,39 @@ class BatchGradients:
         weights: Iterator[torch.Tensor] | None = None,
     ) -> None:
         self._model, self._batches, self._request = model, batches, request
-        self._client, self._task, self._weights = client, task, weights
+        self._client, self._task = client, task
+        self._weights = None if weights is None else PeekableIterator(weights)
+        self._steps = 0
         self._reads_features = request.reads_features or task.reads_features
 
-    def __call__(self, number: int) -> torch.Tensor:
+    def __call__(self, number: int) -> torch.Tensor | None:
         """See `StepGradient`."""
-        model, batches, task, client = self._model, self._batches, self._task, self._client
-        model.zero_gradient()
+        mean: torch.Tensor | None
+        if self._request.step_gradient is None:
+            self._model.zero_gradient()
+            mean = self._backward(number)
+        else:
+            step = TrainingStep(self._model, self._steps, partial(self._backward, number))
+            step.take(self._request.step_gradient(step))
+            mean = step.losses[0] if step.losses else None
+        self._steps += 1
+        self._batches.drop(number)
+        if self._weights is not None:
+            self._weights.drop(number)
+        return mean
+
+    def _backward(self, number: int) -> torch.Tensor:
+        """Adds the gradient of the next batches, which stay to be taken; returns their mean loss."""
+        model, batches, task, client = self._model, self._batches.peek(number), self._task, self._client
+        weights = self._weights.peek(number) if self._weights is not None else [None] * number
         # as the mean over the large batch weighs its parts: by samples, unless the task counts otherwise
-        totals = [task.total(y) for _, y, *_ in batches.peek(number)] if number > 1 else []
+        totals = [task.total(y) for _, y, *_ in batches] if number > 1 else []
         mean: torch.Tensor | None = None
-        upcoming = partial(inputs_of, self._batches)
-        for index, (x, y, *others) in enumerate(islice(batches, number)):
+        for index, (x, y, *others) in enumerate(batches):
+            upcoming = partial(self._inputs_after, index + 1)
             batch = TrainingBatch(model.module, client, (x, *others), y, upcoming, self._reads_features)
             with _precision(client.local, model.params.device):
-                loss = self._loss(batch).float()
+                loss = self._loss(batch, weights[index]).float()
             if totals:
                 loss = loss * (totals[index] / nonzero(sum(totals)))
             loss.backward()  # type: ignore[no-untyped-call]
@@ -133,12 +152,15 @@ class BatchGradients:
         assert mean is not None
         return mean
 
-    def _loss(self, batch: TrainingBatch) -> torch.Tensor:
+    def _inputs_after(self, first: int, number: int) -> list[Any]:
+        return inputs_of(self._batches, first + number)[first:]
+
+    def _loss(self, batch: TrainingBatch, weights: torch.Tensor | None) -> torch.Tensor:
         task = self._task
-        if self._weights is None:
+        if weights is None:
             loss = task.objective(batch)
         else:
-            loss = (next(self._weights) * task.loss(batch.outputs, batch.y, "none")).sum() / task.divisor(batch.y)
+            loss = (weights * task.loss(batch.outputs, batch.y, "none")).sum() / task.divisor(batch.y)
         for term in self._request.terms:
             loss = loss + term(batch)
         return loss

@@ -23,6 +23,13 @@ def steps_per_epoch(local: Local, num_samples: int) -> int:
     return max(1, num_samples // size) if local.drop_last else -(-num_samples // size)
 
 
+def other_length(epochs: int | None, steps: int | None) -> dict[str, int | None]:
+    """The keys of `local` by which a client update takes so many epochs, or so many steps in as many as they need."""
+    if epochs is not None:
+        return {"epochs": epochs, "steps": None}
+    return {} if steps is None else {"epochs": steps, "steps": steps}  # a step is of one pass
+
+
 def update_steps(local: Local, num_samples: int) -> int:
     """Steps of one client update: those of its epochs, at most `local.steps`.
 

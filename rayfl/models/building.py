@@ -11,6 +11,7 @@ from torch import nn
 
 from rayfl.errors import ScenarioError
 from rayfl.models import models
+from rayfl.models.feature_layer import declare, split_off
 from rayfl.models.memory_limit import within_memory
 from rayfl.registry import call_with_options
 
@@ -20,7 +21,7 @@ def build_module(name: str, options: Mapping[str, Any], given: Mapping[str, Any]
 
     Args:
         name: A registered name, or the import path of a class or function of the user's own.
-        options: The constructor's options, from the scenario.
+        options: The constructor's options, from the scenario, and possibly `feature_layer`.
         given: What rayfl knows and passes where it is asked for: `num_classes` and `input_shape`.
         where: Key path of the table that holds name and options, for messages.
 
@@ -31,10 +32,13 @@ def build_module(name: str, options: Mapping[str, Any], given: Mapping[str, Any]
     """
     target = models.resolve(name)
     _check_makes_networks(target, name, where)
+    own, layer = split_off(target, options)
     with within_memory(where):
-        network = call_with_options(target, options, given, where)
+        network = call_with_options(target, own, given, where)
     if not isinstance(network, nn.Module):
         raise ScenarioError(f"{where}.name: '{name}' made a {type(network).__name__}, not a torch.nn.Module")
+    if layer is not None:
+        declare(network, layer, where)
     return network
 
 

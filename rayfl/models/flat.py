@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -104,13 +104,13 @@ class FlatModel:
         """The slots of the parameters whose gradients are computed at the moment, in order; see `training_only`."""
         return [slot for slot, parameter, _ in self._gradients if parameter.requires_grad]
 
-    def slots_of(self, chosen: Callable[[nn.Module], bool]) -> list[Slot]:
-        """The slots of the parameters and buffers that belong to some modules themselves, in order.
+    def slots_of(self, names: Collection[str]) -> list[Slot]:
+        """The slots of some parameters and buffers, in order.
 
         Args:
-            chosen: Of every module that holds tensors, whether it is one of them.
+            names: Theirs; a tied one is meant by any of its names.
         """
-        return [slot for slot in self.layout if any(chosen(self._owners[name][0]) for name in slot.names)]
+        return [slot for slot in self.layout if any(name in names for name in slot.names)]
 
     def parts_of(self, names: Collection[str] | None) -> list[slice]:
         """The parts of `params` and `gradient` that some parameters make up, in order; adjacent ones are merged.
@@ -145,6 +145,23 @@ class FlatModel:
         finally:
             for _, parameter, _ in self._gradients:
                 parameter.requires_grad_(True)
+
+    @contextmanager
+    def elsewhere(self, params: torch.Tensor) -> Iterator[None]:
+        """Within it the parameters have other values; afterwards all values are as before, those of buffers too.
+
+        Args:
+            params: [length of params] float32; it is not changed.
+        """
+        vector = self.vector.clone()
+        fixed = {name: self.module.get_buffer(name).clone() for name in self._fixed}
+        try:
+            self.params.copy_(params)
+            yield
+        finally:
+            self.vector.copy_(vector)
+            for name, value in fixed.items():
+                self.module.get_buffer(name).copy_(value)
 
     def frozen_copy(self, vector: torch.Tensor) -> FrozenCopy:
         """Makes a network with the values of another vector, in evaluation mode and without gradients.

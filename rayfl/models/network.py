@@ -82,6 +82,10 @@ class Network(nn.Module):
         return followed(name, self.copies)
 
 
+class NoImagesError(ScenarioError):
+    """Inputs that a network for images cannot take."""
+
+
 def image_shape(model: str, input_shape: Sequence[int], smallest: int) -> tuple[int, int, int]:
     """Checks that inputs are images that the model's layers leave something of.
 
@@ -94,11 +98,11 @@ def image_shape(model: str, input_shape: Sequence[int], smallest: int) -> tuple[
         (height, width, channels).
 
     Raises:
-        ScenarioError: The shape is not three numbers, has no channels, or is smaller.
+        NoImagesError: The shape is not three numbers, has no channels, or is smaller.
     """
     shape = tuple(int(size) for size in input_shape)
     if len(shape) != 3 or min(shape[:2]) < smallest or shape[2] < 1:
-        raise ScenarioError(
+        raise NoImagesError(
             f"model '{model}': takes images (height, width, channels) of at least {smallest} x {smallest} pixels, "
             f"the data has inputs of shape {shape}"
         )

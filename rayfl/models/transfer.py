@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from rayfl.errors import DataError, ScenarioError
+from rayfl.models.feature_layer import head_of, undeclared
 from rayfl.models.network import Network
 from rayfl.models.tensor_names import followed, listed, taken_over
 
@@ -95,15 +96,51 @@ def transfer(
     )
 
 
+def renamed(source: Mapping[str, Any], prefixes: Mapping[str, str], where: str) -> dict[str, Any]:
+    """The same tensors, with other beginnings of their names.
+
+    Args:
+        source: A state dict.
+        prefixes: From what names begin with to what they begin with instead; of several that fit, the longest counts.
+        where: What the source is, for messages.
+
+    Raises:
+        ScenarioError: No name begins so, or two tensors would have one name.
+    """
+    longest_first, used = sorted(prefixes, key=len, reverse=True), set[str]()
+    found: dict[str, Any] = {}
+    for name, value in source.items():
+        prefix = next((prefix for prefix in longest_first if name.startswith(prefix)), None)
+        new = name if prefix is None else prefixes[prefix] + name.removeprefix(prefix)
+        if prefix is not None:
+            used.add(prefix)
+        if new in found:
+            raise ScenarioError(f"rename: two tensors of {where} would be called '{new}'; give them different names")
+        found[new] = value
+    for prefix in prefixes:
+        if prefix not in used:
+            raise ScenarioError(f"rename: no name of {where} begins with '{prefix}'; it has {listed(list(source))}")
+    return found
+
+
+def _rename_for(source: Sequence[str], target: Sequence[str]) -> str:
+    """The `start.rename` to write where a wrapper's prefix is all that names of one side have more; empty elsewhere."""
+    for longer, shorter, rule in ((source, target, '{{ "{}" = "" }}'), (target, source, '{{ "" = "{}" }}')):
+        first = min(longer, default="")
+        for prefix in (first[: place + 1] for place, letter in enumerate(first) if letter == "."):
+            if all(name.startswith(prefix) for name in longer) and any(
+                name[len(prefix) :] in shorter for name in longer
+            ):
+                return f"; start.rename = {rule.format(prefix)} makes names agree"
+    return ""
+
+
 def _covered(names: Sequence[str], target: FlatModel, head: Head, ignore: Sequence[str]) -> set[str]:
     covered: set[str] = set()
     if head == "fresh":
-        if not isinstance(target.module, Network):
-            raise ScenarioError(
-                f"head = 'fresh': model {type(target.module).__name__} declares no feature layer; derive it from "
-                "rayfl.models.Network, or name its last layer's parameters in ignore"
-            )
-        layer = target.module.feature_layer
+        layer = head_of(target.module)
+        if layer is None:
+            raise ScenarioError(f"head = 'fresh': {undeclared(target.module)}, or leave it out and use ignore")
         covered |= {name for name in names if name.startswith(f"{layer}.")}
     for pattern in ignore:
         matched = {name for name in names if fnmatchcase(name, pattern)}
@@ -143,7 +180,8 @@ def _check(source: Mapping[str, Any], target: FlatModel, covered: set[str], wher
             problems.append(f"'{first}' and '{name}' differ, but are one tensor in this model (tied weights)")
     if problems:
         more = f"; and {len(problems) - 5} more like these" if len(problems) > 5 else ""
-        raise DataError(f"{where}: " + "; ".join(problems[:5]) + more)
+        remedy = _rename_for(unexpected, missing)
+        raise DataError(f"{where}: " + "; ".join(problems[:5]) + more + remedy)
 
 
 def _shape(value: Any) -> Any:

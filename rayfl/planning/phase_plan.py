@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from rayfl.algorithms.algorithm import Algorithm
+from rayfl.algorithms.alone import Alone
 from rayfl.algorithms.building import build_algorithm, build_sampler, build_transforms
 from rayfl.algorithms.diagnostics import Diagnostics
 from rayfl.algorithms.eval_model import EvaluatedModel
@@ -17,7 +18,7 @@ from rayfl.algorithms.sampler import CohortSampler
 from rayfl.algorithms.transforms import AnswerTransform
 from rayfl.config.cohort import BySampler
 from rayfl.config.local import Local, Train
-from rayfl.config.phase import CentralPhase, Phase
+from rayfl.config.phase import CentralPhase, LocalPhase, Phase
 from rayfl.config.privacy import Quantile
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
@@ -50,7 +51,7 @@ class PhasePlan:
     Attributes:
         number: Its number, from 0.
         phase: As configured.
-        algorithm: Its algorithm.
+        algorithm: Its algorithm; in a local phase around the one that the scenario names.
         task: What it learns.
         transforms: What happens to answers before they are summed.
         first_round: The scenario's number of its first round.
@@ -70,7 +71,12 @@ class PhasePlan:
     @property
     def train(self) -> tuple[Train, ...]:
         """What restricts the parameters that train."""
-        return self.algorithm.trains_only, self.phase.train
+        return self.objective.trains_only, self.phase.train
+
+    @property
+    def objective(self) -> Algorithm:
+        """The algorithm as the scenario names it: in a local phase clients use its local objective alone."""
+        return self.algorithm.objective if isinstance(self.algorithm, Alone) else self.algorithm
 
     @cached_property
     def asked(self) -> tuple[Asked, ...]:
@@ -191,6 +197,8 @@ def plan_phases(scenario: Scenario, protection: Protection | None = None) -> lis
         noise = protection.noise[number] if protection.noise else None
         hiding = protection.mechanisms[number] if protection.mechanisms else None
         algorithm, task, transforms = build_algorithm(phase), build_task(scenario, phase), build_transforms(phase)
+        if isinstance(phase, LocalPhase):
+            algorithm = Alone(objective=algorithm)
         plans.append(PhasePlan(number, phase, algorithm, task, tuple(transforms), first, noise, hiding))
         first += phase.rounds
     return plans

@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rayfl.data.client_names import ClientNames
 from rayfl.durable import atomic_write
 from rayfl.errors import RayflError, ResourceError
 from rayfl.planning.events import Evaluated, RoundDone
-from rayfl.report.columns import CLIENTS, joined
+from rayfl.report.columns import CLIENTS, OWNER, joined
 
 ROWS_HELD = 50_000
 """Rows that are collected before they are written together."""
@@ -27,6 +28,8 @@ class ClientRecords:
     A row is either a client's score in an evaluated round or what it reported in its client update; the columns of the
     other kind are null. Every scalar has a column of its own, null where it was not reported. Since a Parquet file has
     one set of columns, a name that first appears late begins another part, and `close` puts the parts together.
+
+    Where the data names its clients, `owner` has their names, as a dictionary: a name takes a few bytes in a row.
 
     Args:
         path: The file, which appears when it is closed, and only if there were any rows.
@@ -41,6 +44,12 @@ class ClientRecords:
         self._parts: list[Path] = []
         self._writer: pq.ParquetWriter | None = None
         self._added = 0
+        self._names: ClientNames | None = None
+
+    def name_clients(self, names: ClientNames) -> None:
+        """Adds the column `owner`; to be called before any row is added or restored."""
+        self._names = names
+        self._schema = self._schema.append(OWNER)
 
     def state(self) -> dict[str, Any]:
         """What it needs to go on later, as plain data. All rows so far are on disk afterwards."""
@@ -75,13 +84,8 @@ class ClientRecords:
             RayflError: A scalar has the name of another column.
         """
         for score in evaluated.clients:
-            fixed = {
-                "phase": evaluated.phase,
-                "round": evaluated.round,
-                "client": score.client,
-                "set": score.set,
-                "samples": score.samples,
-            }
+            fixed = self._fixed(evaluated.phase, evaluated.round, score.client)
+            fixed |= {"set": score.set, "samples": score.samples}
             self._add(joined(fixed, score.scores), score.scores, "score")
 
     def add_reports(self, done: RoundDone) -> None:
@@ -91,8 +95,7 @@ class ClientRecords:
             RayflError: A scalar has the name of another column.
         """
         for reported in done.client_scalars:
-            row: dict[str, object] = dict.fromkeys(CLIENTS.names)
-            row |= {"phase": done.phase, "round": done.round, "client": reported.client}
+            row = self._fixed(done.phase, done.round, reported.client)
             self._add(joined(row, reported.values), reported.values, "scalar")
 
     def add_epsilons(self, phase: str, round: int, epsilons: np.ndarray) -> None:
@@ -106,8 +109,7 @@ class ClientRecords:
             RayflError: A score has this name.
         """
         for client, epsilon in enumerate(epsilons):
-            row: dict[str, object] = dict.fromkeys(CLIENTS.names)
-            row |= {"phase": phase, "round": round, "client": client}
+            row = self._fixed(phase, round, client)
             self._add(joined(row, {"epsilon": epsilon}), ("epsilon",), "scalar")
 
     def close(self) -> None:
@@ -121,6 +123,13 @@ class ClientRecords:
             for part in self._parts:
                 part.unlink(missing_ok=True)
             self._parts, self._writer = [], None
+
+    def _fixed(self, phase: str, round: int, client: int) -> dict[str, object]:
+        row: dict[str, object] = dict.fromkeys(CLIENTS.names)
+        row |= {"phase": phase, "round": round, "client": client}
+        if self._names is not None:
+            row[OWNER.name] = self._names[client] if client < len(self._names) else None  # pools have no owner
+        return row
 
     def _add(self, row: dict[str, object], names: Iterable[str], kind: Literal["score", "scalar"]) -> None:
         for name in names:

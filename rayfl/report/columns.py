@@ -34,6 +34,9 @@ CLIENTS = pa.schema(
 )
 """clients.parquet; scores and reported scalars follow under their own names."""
 
+OWNER = pa.field("owner", pa.dictionary(pa.int32(), pa.string()))
+"""A further column of clients.parquet where the data names its clients."""
+
 
 def joined(row: Mapping[str, object], *reported: Mapping[str, float]) -> dict[str, object]:
     """Returns a row with reported scalars as further columns.

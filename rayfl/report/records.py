@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from torch import Tensor
 
+from rayfl.data.client_names import ClientNames
 from rayfl.durable import atomic_write, write_json
 from rayfl.errors import ResourceError
 from rayfl.planning.events import Evaluated, Event, RoundDone
@@ -193,6 +194,10 @@ class Records:
                 self._add_metrics(self._rounds.pop(event.round), event)
                 with self._writing(CLIENTS_FILE):
                     self._clients.add_scores(event)
+
+    def name_clients(self, names: ClientNames) -> None:
+        """Adds a column with the clients' names to clients.parquet; to be called before anything is added."""
+        self._clients.name_clients(names)
 
     def add_epsilons(self, phase: str, round: int, epsilons: np.ndarray) -> None:
         """Adds what every client has spent of its privacy to clients.parquet.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ from rayfl.report.reason import one_line
 STATUS = "status.json"
 MODEL = "model.safetensors"
 UNDER_WAY = ("waiting", "running")
+WRITTEN_EVERY_S = 1.0
 LOST = "lost"
 """What `read_status` says of a run whose process was killed, or died with its machine."""
 
@@ -39,7 +41,7 @@ class Stop:
 
 
 class Status:
-    """Writes status.json whenever the state of a run changes.
+    """Writes status.json whenever the state of a run changes, and with a round if the last time is a second ago.
 
     The file holds
 
@@ -50,6 +52,7 @@ class Status:
     - `stopped`: which callback ended it before its last round, why, and after which round, else null;
     - `started`, `ended`: times in UTC;
     - `process`: what carries the run out: its host, number, and when it began. The file's own time is its heartbeat;
+    - `phase`: the phase of the last round, null before the first;
     - `rounds`, `committed_rounds`: of the whole scenario; a round that was reported as done may be lost if the run ends
       before the server has committed it;
     - `model`: the file with the model and the round that it is of, null where there is none;
@@ -58,30 +61,36 @@ class Status:
     Args:
         folder: The run's own.
         rounds: Rounds of the whole scenario.
+        clock: Returns seconds that only grow.
     """
 
-    def __init__(self, folder: Path, rounds: int) -> None:
+    def __init__(self, folder: Path, rounds: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = folder / STATUS
         self.rounds = rounds
         self._started = _now()
         self._committed = 0
+        self._phase: str | None = None
+        self._clock, self._written = clock, clock()
         self._stopped: dict[str, Any] | None = None
         self._heartbeat: Heartbeat | None = None
 
     def add(self, event: Event) -> None:
         """Takes in one event."""
         if isinstance(event, RoundDone):
-            self._committed = event.round
+            self._committed, self._phase = event.round, event.phase
+            if self._clock() - self._written >= WRITTEN_EVERY_S:
+                self._write("running")
         if isinstance(event, BudgetSpent) and event.ends_run:
             self.stop(Stop("local.dp.max_epsilon", event.reason, self._committed))
 
     def state(self) -> dict[str, Any]:
         """See `EventConsumer`."""
-        return {"started": self._started, "committed": self._committed}
+        return {"started": self._started, "committed": self._committed, "phase": self._phase}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """See `EventConsumer`."""
         self._started, self._committed = state["started"], state["committed"]
+        self._phase = state.get("phase")
 
     def running(self) -> None:
         """Says that the run has begun."""
@@ -137,12 +146,14 @@ class Status:
                 "started": self._started,
                 "ended": None if status in UNDER_WAY else _now(),
                 "process": this_process(),
+                "phase": self._phase,
                 "rounds": self.rounds,
                 "committed_rounds": self._committed if model_round is None else model_round,
                 "model": None if model_round is None else {"file": MODEL, "round": model_round},
                 "model_missing": model_missing,
             },
         )
+        self._written = self._clock()
         if status in UNDER_WAY and not self._heartbeat:
             self._heartbeat = Heartbeat(self._path)
 

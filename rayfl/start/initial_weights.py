@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -15,7 +16,7 @@ from rayfl.engine.job import Job
 from rayfl.errors import ScenarioError
 from rayfl.fingerprint.whole import fingerprint
 from rayfl.models.flat import FlatModel
-from rayfl.models.transfer import Transfer, transfer
+from rayfl.models.transfer import Transfer, renamed, transfer
 from rayfl.start.chain import scenario_to_start_from
 from rayfl.start.from_scenario import run_once
 from rayfl.start.source import Source, from_file, from_library, from_run, origin_digest
@@ -42,7 +43,7 @@ def find_source(start: Start, model: FlatModel, folder: Path, prepare: Prepare, 
     if scenario is None:
         return given(start)
     job, theirs = prepare(scenario)
-    transfer(theirs.state_dict(), model, start.head, start.ignore, f"start.scenario '{start.scenario}'")
+    _transfer(start, theirs.state_dict(), model, f"start.scenario '{start.scenario}'")
     return run_once(scenario, _digest(job, prepare), folder, lambda kept: run(scenario, kept))
 
 
@@ -61,11 +62,11 @@ def check_start(start: Start, model: FlatModel, prepare: Prepare) -> None:
     scenario = scenario_to_start_from(start)
     if scenario is None:
         source = given(start)
-        taken = transfer(source.state, model, start.head, start.ignore, source.where)
+        taken = _transfer(start, source.state, model, source.where)
         _check_constants(taken, model, source.where)
         return
     job, theirs = prepare(scenario)
-    transfer(theirs.state_dict(), model, start.head, start.ignore, f"start.scenario '{start.scenario}'")
+    _transfer(start, theirs.state_dict(), model, f"start.scenario '{start.scenario}'")
     if scenario.start is not None:
         check_start(scenario.start, first_model(job, theirs), prepare)
 
@@ -85,7 +86,7 @@ def start_from(job: Job, model: FlatModel, source: Source) -> tuple[Job, Transfe
     """
     start = job.scenario.start
     assert start is not None
-    taken = transfer(source.state, model, start.head, start.ignore, source.where)
+    taken = _transfer(start, source.state, model, source.where)
     _check_constants(taken, model, source.where)
     model.load(taken.vector)
     first = job.workloads[0]
@@ -98,6 +99,11 @@ def start_from(job: Job, model: FlatModel, source: Source) -> tuple[Job, Transfe
         "not_used": list(taken.unmatched),
     }
     return replace(job, workloads=workloads, origin=origin), taken
+
+
+def _transfer(start: Start, state: Mapping[str, Any], model: FlatModel, where: str) -> Transfer:
+    """Transfers by the rules of a start."""
+    return transfer(renamed(state, start.rename, where), model, start.head, start.ignore, where)
 
 
 def given(start: Start) -> Source:

@@ -52,16 +52,21 @@ def linear(slope: Vector, quadratic: float = 0.0, centre: Vector | float = 0.0) 
 
 
 class PlainUpdate:
-    """A client in a round (from 1) and exchange (from 0). n: its samples; lr: this round's; K: its local steps."""
+    """A client in a round (from 1) and exchange (from 0). n: its samples; lr: this round's; K: its local steps.
 
-    def __init__(self, setting: Setting, client: int, round: int, exchange: int = 0) -> None:
+    request: which training it is of those in the exchange, from 0. epochs: instead of the setting's.
+    """
+
+    def __init__(
+        self, setting: Setting, client: int, round: int, exchange: int = 0, request: int = 0, epochs: int | None = None
+    ) -> None:
         self.client, self._local, self._loudness = client, setting.local, setting.loudness
         self.n, self.mean_n = SIZES[client], sum(SIZES[: setting.clients]) / setting.clients
         self.lr = self._local["lr"] * self._local.get("lr_decay", 1.0) ** (round - 1)
         start = sum(SIZES[:client])
         self.x, self.y = X[start : start + self.n], Y[start : start + self.n]
-        order, size = client_stream(SEED, "order", 0, round, client, exchange), self._local["batch_size"]
-        passes = [order.permutation(self.n) for _ in range(self._local["epochs"])]
+        order, size = client_stream(SEED, "order", 0, round, client, exchange, request), self._local["batch_size"]
+        passes = [order.permutation(self.n) for _ in range(epochs or self._local["epochs"])]
         size = self.n if size == "full" else size
         self.batches = [rows[first : first + size] for rows in passes for first in range(0, self.n, size)]
         self.K = len(self.batches)

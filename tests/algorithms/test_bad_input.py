@@ -112,11 +112,16 @@ def test_the_decay_of_a_moving_average_is_named(phase: dict[str, Any], complaint
     assert complaint in failure("fedavg", phase=phase)
 
 
+NO_HEAD = (
+    "model Linear does not say what its head is; name that layer in `model` (feature_layer = 'read_out', its last "
+    "one?), or derive the class from rayfl.models.Network"
+)
+
+
 @pytest.mark.parametrize("name", ["moon", "feddecorr"])
 def test_features_must_be_declared(name: str) -> None:
     assert failure(name, model=FOREIGN) == (
-        f"phase 'federated' ({name}) reads the network's features, and model Linear does not say which they are; "
-        "derive it from rayfl.models.Network and declare feature_layer"
+        f"phase 'federated' ({name}) reads the network's features, which enter its head: {NO_HEAD}"
     )
 
 
@@ -130,8 +135,7 @@ def test_modules_must_be_declared_where_they_thaw_in_order() -> None:
 @pytest.mark.parametrize(("name", "train"), [("fedbabu", "all"), ("fedavg", "body"), ("fedavg", "head")])
 def test_the_head_must_be_declared_where_it_is_cut_off(name: str, train: str) -> None:
     assert failure(name, model=FOREIGN, phase={"train": train}) == (
-        f"phase 'federated' ({name}): train: model Linear does not say what its head is; derive it from "
-        "rayfl.models.Network and declare feature_layer, or give names of modules"
+        f"phase 'federated' ({name}): train: {NO_HEAD}; or give names of modules"
     )
 
 

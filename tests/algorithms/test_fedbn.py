@@ -70,7 +70,7 @@ def test_batch_norm_stays_with_the_clients_and_everything_else_is_averaged() -> 
     slots = [slot for slot in model.layout if of_norm(slot.name)]
     for client, state in clients.items():
         values = torch.cat([own[client][slot.name].flatten() for slot in slots])
-        assert np.allclose(state["phase/batch norm"], values, rtol=0, atol=2e-5)
+        assert np.allclose(state["phase/own part"], values, rtol=0, atol=2e-5)
     assert not torch.allclose(own[0]["norm.running_mean"], own[4]["norm.running_mean"], atol=0.05)
     assert not torch.allclose(own[0]["norm.weight"], own[4]["norm.weight"], atol=1e-3)
 
@@ -100,12 +100,12 @@ def test_fednova_and_fedavg_still_send_batch_norm() -> None:
 @pytest.mark.parametrize(
     ("options", "phase", "changes", "complaint"),
     [
-        ({"buffers": "keep"}, {}, {}, "phases.federated.algorithm: buffers has no effect with 'fedbn', whose clients"),
+        ({"buffers": "keep"}, {}, {}, "phases.federated.algorithm: buffers has no effect where clients keep a part"),
         (
             {},
             {"schedule": "relay"},
             {},
-            "there is no relay of 'fedbn': its clients keep their batch norm",
+            "there is no relay of 'fedbn': its clients keep a part of the model",
         ),
         (
             {},

@@ -10,7 +10,7 @@ import pytest
 
 from rayfl.callbacks.early_stopping import EarlyStopping
 from rayfl.errors import ScenarioError
-from rayfl.simulation import Result
+from rayfl.result import Result
 from tests.callbacks.scene import PLAIN, StopAt, run
 
 SAMPLES: dict[str, Any] = PLAIN | {

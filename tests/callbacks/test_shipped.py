@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +13,8 @@ from safetensors.numpy import load_file
 from rayfl.callbacks.best_model import BestModel
 from rayfl.callbacks.callback import RunSoFar
 from rayfl.callbacks.early_stopping import EarlyStopping
-from rayfl.callbacks.live_table import table
 from rayfl.planning.headline import Headline
-from rayfl.simulation import Result
+from rayfl.result import Result
 from tests.callbacks.scene import PLAIN, RELAY, StopAt, model_of, run, same
 
 
@@ -175,38 +171,3 @@ def wandb_records(content: bytes) -> list[bytes]:
             part = b""
         at += 7 + length
     return records
-
-
-def test_the_live_table_has_a_row_for_each_round_and_hides_empty_columns() -> None:
-    html = table(
-        "a < b", [{"round": 1, "test_loss": 0.12345, "top": None}, {"round": 2, "test_loss": None, "top": None}]
-    )
-    assert html == (
-        "<table><caption>a &lt; b</caption><tr><th>round</th><th>test loss</th></tr>"
-        "<tr><td>1</td><td>0.1235</td></tr><tr><td>2</td><td>–</td></tr></table>"
-    )
-
-
-@pytest.mark.slow
-def test_the_live_table_is_updated_in_a_notebook(tmp_path: Path) -> None:
-    pytest.importorskip("IPython", reason="IPython is not installed")
-    program = f"""
-import json, sys
-from pathlib import Path
-from IPython.core.displaypub import CapturingDisplayPublisher
-from IPython.core.interactiveshell import InteractiveShell
-from tests.callbacks.scene import PLAIN, run
-
-shell = InteractiveShell.instance()
-shell.display_pub = CapturingDisplayPublisher()
-run(Path({str(tmp_path)!r}), named=["live_table"], phases=[PLAIN])
-print(json.dumps([(shown["data"]["text/html"], shown.get("update")) for shown in shell.display_pub.outputs]))
-"""
-    environment = {**os.environ, "IPYTHONDIR": str(tmp_path / "ipython")}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=120)
-    assert done.returncode == 0, done.stderr
-    first, *updates = json.loads(done.stdout.splitlines()[-1])
-    assert first[0] == "<p>scene: starting</p>"
-    assert [html.count("<tr>") - 1 for html, _ in updates] == [1, 2, 3, 4, 4]
-    assert all(update for _, update in updates)
-    assert "scene: round 4 of 4, finished" in updates[-1][0]

@@ -5,6 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from rayfl.cluster.kept_cluster import KeptCluster
+from rayfl.session import Session
+
 
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[None]:
@@ -26,6 +29,28 @@ def ray_cluster() -> Iterator[None]:
     )
     yield
     ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def kept_hosts(ray_cluster: None) -> Iterator[KeptCluster]:
+    """The hosts of tests for which `shared_hosts` will do."""
+    with KeptCluster() as kept:
+        yield kept
+
+
+@pytest.fixture
+def shared_hosts(kept_hosts: KeptCluster, monkeypatch: pytest.MonkeyPatch) -> KeptCluster:
+    """Has runs of this process share hosts, as those of a session do, instead of each starting its own."""
+    alone = Session._cluster
+    monkeypatch.setattr(Session, "_cluster", lambda session: alone(session) and kept_hosts)
+    return kept_hosts
+
+
+@pytest.fixture(autouse=True)
+def room_for_hosts(request: pytest.FixtureRequest) -> None:
+    """Ends shared hosts before tests that start others."""
+    if "ray_cluster" in request.fixturenames and "shared_hosts" not in request.fixturenames:
+        request.getfixturevalue("kept_hosts").actors.discard()
 
 
 @pytest.fixture(autouse=True)

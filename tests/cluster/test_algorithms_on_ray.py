@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from rayfl.algorithms import algorithms
+from rayfl.cluster.kept_cluster import KeptCluster
 from rayfl.cluster.ray_log import RayLog
 from rayfl.cluster.ray_session import ray_session
 from rayfl.planning.events import Evaluated, RoundDone
 from tests.algorithms.scene import heeded
 from tests.engine.scenes import prepared, run_on_hosts, without_clock
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 LOCAL = {"epochs": 2, "batch_size": "full", "lr": 0.2, "momentum": 0.5}
 ROBUST: list[Any] = ["median", {"name": "trimmed_mean", "share": 0.2}, "krum", "geometric_median"]
@@ -35,6 +36,9 @@ PHASES: list[dict[str, Any]] = [
     {"cohort": {"sampler": "power_of_choice", "clients": 3, "candidates": 8}},
     {"eval_model": "ema", "ema_decay": 0.8},
     {"algorithm": "scaffold", "report": ["step", "divergence", "norms"]},
+    {"schedule": "local"},
+    {"algorithm": "tests.algorithms.test_step_gradient:OwnButPlain"},
+    {"algorithm": {"name": "tests.algorithms.test_step_gradient:Longer", "many": 3}},
 ]
 META: list[dict[str, Any]] = [
     *({"algorithm": name, "local": heeded(name, LOCAL)} for name in WITHOUT_BATCH_NORM),
@@ -72,10 +76,11 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_models_scores_and_scalars_are_those_of_one_process(name: str) -> None:
+def test_models_scores_and_scalars_are_those_of_one_process(name: str, shared_hosts: KeptCluster) -> None:
     tables = SCENARIOS[name]
     expected, expected_events = run_on_hosts(prepared(**tables), 1)
-    with ray_session(prepared(**tables, resources={"hosts": 2}), None, RayLog(Path(os.devnull))) as session:
+    job = prepared(**tables, resources={"hosts": 2})
+    with ray_session(job, None, RayLog(Path(os.devnull)), kept=shared_hosts) as session:
         events = list(session.events())
         _, model = session.committed()
     assert np.array_equal(model, expected)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.callbacks.scene import PLAIN, RELAY, STATEFUL, Diary, StopAt, figures, model_of, run, same
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("shared_hosts")]
 
 
 def test_callbacks_see_the_same_as_in_one_process(tmp_path: Path) -> None:

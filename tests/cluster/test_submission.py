@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +23,7 @@ from ray.util import list_named_actors
 from rich.console import Console
 
 import rayfl
+from rayfl.cluster.commands import follow, main
 from rayfl.cluster.handle import Handle
 from rayfl.errors import RayflError, ResourceError, ScenarioError
 from tests.callbacks.scene import PLAIN, StopAt, figures, model_of, run, same, tables
@@ -135,6 +138,75 @@ def test_a_run_waits_for_others_and_says_so_and_may_be_stopped_meanwhile(cluster
     assert not second.wait(timeout_s=0)
     first.stop()
     assert second.result().metrics.num_rows == 6
+    until(nothing_left)
+
+
+def test_the_commands_of_a_shell_submit_follow_show_and_stop_runs(
+    cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shell(command: str, *arguments: str) -> tuple[int, str, str]:
+        status = main(command, [*arguments, "--address", cluster])
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    assert shell("status") == (0, "no submitted run is under way on this cluster\n", "")
+    scenario = tmp_path / "long.toml"
+    scenario.write_text(tomli_w.dumps(tables(phases=[LONG], resources=ONE_HOST)), encoding="utf-8")
+    status, out, _ = shell("submit", str(scenario), "--name", "shell", "--out", str(tmp_path))
+    handle = rayfl.attach("shell")
+    assert (status, out.splitlines()[0]) == (0, f"submitted shell, records: {handle.folder}")
+    until(lambda: handle.status().get("committed_rounds", 0) > 0)
+    assert handle.status()["phase"] == "plain"
+    status, out, _ = shell("status", "shell")
+    assert status == 0
+    assert re.search(r"shell +running +\d+ of 100000 +plain ", out)
+    assert f"records of shell: {handle.folder}" in out
+    assert shell("submit", str(scenario), "--name", "shell")[0] == 1
+    with monkeypatch.context() as patch:
+        patch.setattr("rayfl.cluster.commands.names_under_way", lambda address: ["gone", "shell"])
+        assert shell("status")[1].count("records of") == 1
+
+    waiting = submit(tmp_path, name="waiting")
+    until(lambda: waiting.status()["status"] == "waiting")
+    assert re.search(r"waiting +waiting:", shell("status")[1])
+    shell("stop", "waiting")
+    assert follow(waiting, Console(quiet=True)) == 130
+
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rayfl.cluster.commands.time.sleep", interrupted)
+        status, out, _ = shell("attach", "shell")
+    assert status == 0
+    assert "plain: 100000 rounds, parallel, fedavg" in out
+    assert out.splitlines()[-1] == "detached: shell goes on; end it with `rayfl stop shell`"
+    assert handle.status()["status"] == "running"
+
+    assert shell("stop", "shell") == (0, f"shell ends after the round under way; records: {handle.folder}\n", "")
+    console = Console(file=io.StringIO(), width=120)
+    elsewhere = Handle("shell", handle._actor, tmp_path / "on another machine")
+    assert follow(elsewhere, console) == 0, "the run itself says how it ended"
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert any("stopped after round" in line for line in lines)
+    assert lines[-1] == f"records: {handle.folder}"
+    until(nothing_left)
+    assert shell("attach", "shell")[0] == 1
+
+
+def test_submit_wants_a_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, complaint in (([], "name a scenario"), (["x", "--keep-momentum"], "has no effect without")):
+        with pytest.raises(SystemExit) as ended:
+            main("submit", arguments)
+        assert ended.value.code == 2
+        assert complaint in capsys.readouterr().err
+
+
+def test_following_a_run_that_fails_ends_as_it_does(cluster: str, tmp_path: Path) -> None:
+    handle = submit(tmp_path, scene={"callbacks": [{"name": "tests.callbacks.scene:Faulty", "hook": "on_round"}]})
+    console = Console(file=io.StringIO(), width=200)
+    assert follow(handle, console) == 1
+    assert "failed: callback 'tests.callbacks.scene:Faulty': on_round raised" in console.file.getvalue()  # type: ignore[attr-defined]
     until(nothing_left)
 
 

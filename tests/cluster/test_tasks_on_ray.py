@@ -12,7 +12,7 @@ from rich.console import Console
 import rayfl
 from tests.engine import phase_tasks
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("shared_hosts")]
 
 HERE = "tests.engine.test_tasks"
 LOCAL = {"batch_size": 8, "lr": 0.1}

@@ -28,6 +28,22 @@ def test_rows_with_owners_are_clients_of_the_datas_own_in_the_order_of_their_nam
     assert list(found.tests) == ["sketch"]
 
 
+def test_texts_in_an_array_of_objects_are_owners_too() -> None:
+    found = dataset_of_arrays("mine", {"train": (X, Y, WRITERS.astype(object)), "test": (X, Y)})
+    assert found.natural is not None
+    assert found.natural.names == ("ada", "bob", "eve")
+
+
+def test_the_rows_of_every_client_are_an_owner_for_each_sample_turned_round() -> None:
+    lists = {"eve": [6, 0], "ada": range(1, 12, 3)}
+    found = dataset_of_arrays("mine", {"train": (X, Y, lists), "test": (X, Y, {"ada": [3]})})
+    assert found.natural is not None
+    assert found.natural.test is not None
+    assert found.natural.names == ("eve", "ada")
+    assert [found.natural.train[client].tolist() for client in range(2)] == [[6, 0], [1, 4, 7, 10]]
+    assert [found.natural.test[client].tolist() for client in range(2)] == [[], [3]]
+
+
 def test_test_samples_without_owners_are_everybodys(tmp_path: Path) -> None:
     store = build_store(Data(name=f"{__name__}:half_owned"), 0, tmp_path, tmp_path)
     assert store.num_clients == 2
@@ -64,7 +80,15 @@ def test_labels_that_are_no_single_integers_are_no_classes() -> None:
         ({"train": (X, Y, X), "test": (X, Y)}, r"the owners of train are float64\[12, 1\] for 12 samples"),
         ({"train": (X, Y, WRITERS), "test": (X, Y, ["joe"] * 12)}, "test has samples of 'joe', who has none in train"),
         ({"train": (X, Y), "test": (X, Y), "server": (X, Y)}, "a further test set is named 'server'"),
-        ((X, np.array(["a"] * 12), X, Y), r"train_y must be integer class labels, or other labels of numbers, .* <U1"),
+        (
+            (X, np.array(["a"] * 12), X, Y),
+            r"train_y must be integer class labels, .* <U1\[12\]; number the classes: classes, train_y = .*, then",
+        ),
+        (
+            (X, np.array(["a"] * 12, object), X, Y),
+            r"object\[12\]; number the classes: classes, train_y = numpy\.unique",
+        ),
+        ((X, np.array(["2020-01-01"] * 12, "M8[D]"), X, Y), r"datetime64\[D\]\[12\]$"),
         ((X, Y * np.nan, X, Y * 1.0), "train labels hold values that are not finite"),
         ((X, Y, X, Y / 2), r"train labels are int64\[12\], test labels float32\[12\]|test labels are float32"),
         ((X, np.eye(12), X, np.eye(11)), r"test has 12 inputs but 11 labels"),

@@ -8,7 +8,7 @@ import pytest
 from rayfl.data.dataset import Dataset, Provenance, Samples, Shards
 from rayfl.errors import DataError
 
-Y = np.array([0, 1])
+X, Y = np.zeros((2, 1)), np.array([0, 1])
 
 
 def dataset(train: Any, test: Any) -> Dataset:
@@ -19,6 +19,16 @@ def dataset(train: Any, test: Any) -> Dataset:
 def test_inputs_that_are_no_numbers_of_this_machine_are_refused(x: Any) -> None:
     with pytest.raises(DataError, match="allowed are integers and floating point numbers in this machine's byte order"):
         dataset(x, x)
+
+
+def test_labels_that_are_texts_are_refused_with_a_recipe_that_numbers_them() -> None:
+    train, test = np.array(["dog", "cat"]), np.array(["cat", "dog"])
+    with pytest.raises(DataError, match="train labels are <U3") as caught:
+        Dataset("d", Samples(X, train), Samples(X, test), 2, Provenance("arrays", "test"))
+    known: dict[str, Any] = {"numpy": np, "train_y": train, "test_y": test}
+    for step in str(caught.value).partition("number the classes: ")[2].split(", then "):
+        exec(step, known)
+    assert (known["train_y"].tolist(), known["test_y"].tolist()) == ([1, 0], [0, 1])
 
 
 def test_training_and_test_inputs_are_of_one_kind() -> None:

@@ -59,7 +59,7 @@ def own_vector(name: str, model: FlatModel, vector: np.ndarray, kept: dict[str, 
     elif kept:
         start = 0
         for slot in (slot for slot in model.layout if slot.name.startswith("norm.")):
-            values = kept["phase/batch norm"][start : start + slot.size]
+            values = kept["phase/own part"][start : start + slot.size]
             own[slot.offset : slot.offset + slot.size] = values
             start += slot.size
     return own

@@ -261,7 +261,7 @@ def test_workloads_share_what_of_a_gpus_memory_may_hold_samples(monkeypatch: pyt
         (
             [{**FINETUNE, "name": "first"}, {**FINETUNE, "head": "fresh"}],
             {"model": f"{HERE}:Stranger"},
-            r"phases\.finetune\.head: 'fresh' needs a model that declares its feature layer",
+            r"phases\.finetune\.head: 'fresh' needs a model that says what its head is",
         ),
         ([{**PRETRAIN, "task": "rotation"}, FINETUNE], {}, r"phases\.pretrain\.task: unknown task 'rotation'"),
         ([{**PRETRAIN, "task": {"label_smoothing": 0.1}}, FINETUNE], {}, r"phases\.0\.task\.name: is missing"),

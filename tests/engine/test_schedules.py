@@ -36,7 +36,7 @@ class Even:
 
 
 class EvenParallel(Parallel):
-    config = EvenPhase  # type: ignore[assignment]
+    config = EvenPhase
     participation = Even()
 
 
@@ -84,7 +84,7 @@ class Unfinished(Schedule):
 class Carrying(Parallel):
     """Draws in its first round alone, and has in flight what JSON cannot hold."""
 
-    config = OwnPhase  # type: ignore[assignment]
+    config = OwnPhase
     drawn: Sequence[Participant] = ()
 
     def draw(self, index: RoundIndex) -> Sequence[Participant]:

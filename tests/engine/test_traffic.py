@@ -58,7 +58,7 @@ def test_a_client_update_moves_two_models_and_with_scaffold_and_coprefl_four(nam
     local = {"local": heeded(name, LOCAL)}
     moved = total([FEDERATED | local | {"rounds": 3, "cohort": 5, "algorithm": name}], **PEOPLE)
     models = 3 * 5 * (4 if name in ("scaffold", "coprefl") else 2)
-    num_params = BODY_PARAMS if name == "fedbabu" else PEOPLES_PARAMS
+    num_params = BODY_PARAMS if name in ("fedbabu", "fedper") else PEOPLES_PARAMS
     up, down = (3 * 5 * sent.get(name, 0) for sent in (NUMBERS_SENT_UP, NUMBERS_SENT_DOWN))
     assert moved == both_ways(models, num_params, up, down)
 

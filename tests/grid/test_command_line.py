@@ -181,10 +181,10 @@ def test_a_cell_that_its_data_does_not_fit_is_refused_before_any_other_starts(
     [
         (["smal"], "error: no grid 'smal'; did you mean 'small'?"),
         (["small", "--data-dir", "gone"], "error: --data-dir: there is no folder 'gone'"),
-        (["small", "--only", "FedAvg"], "error: --only: 'FedAvg' is not row/column (* stands for any)"),
-        (["small", "--seed", "9"], "error: --seed: 9 is not among the seeds of this grid: [0, 1]"),
-        (["small", "--task", "0"], "error: --task: this grid has no tasks; leave it out"),
-        (["small", "--only", "Fedavg/2"], "error: --only: there is no row 'Fedavg'; did you mean 'FedAvg'"),
+        (["small", "--only", "FedAvg"], "error: only: 'FedAvg' is not row/column (* stands for any)"),
+        (["small", "--seed", "9"], "error: seed 9 is not among the seeds of this grid: [0, 1]"),
+        (["small", "--task", "0"], "error: this grid has no tasks to choose from; leave the choice out"),
+        (["small", "--only", "Fedavg/2"], "error: only: there is no row 'Fedavg'; did you mean 'FedAvg'"),
         (["small", "seed=3"], "seed: a grid has `seeds` instead"),
         (["small", "--out", "my_arrays.py"], "my_arrays.py/small': Not a directory; name another one with --out"),
     ],
@@ -201,10 +201,9 @@ def test_errors_are_one_message_on_stderr_and_exit_1(
 def test_ctrl_c_leaves_what_is_finished_and_says_how_to_go_on(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import rayfl.grid.running
+    from rayfl.grid.running import run_cell
 
     ran: list[Cell] = []
-    run_cell = rayfl.grid.running.run_cell
 
     def interrupted(cell: Cell, data_dir: Path) -> str | None:
         if len(ran) == 2:

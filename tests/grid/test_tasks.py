@@ -162,7 +162,7 @@ def test_one_task_and_one_seed_can_be_chosen(folder: Path) -> None:
 
 def test_a_task_that_is_not_there_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--task", "2") == 1
-    assert capsys.readouterr().err == "error: --task: 2 is not among the tasks of this grid: 0 to 1\n"
+    assert capsys.readouterr().err == "error: task 2 is not among the tasks of this grid: 0 to 1\n"
 
 
 def test_the_first_cell_of_every_start_comes_first_and_counts_its_client_updates(folder: Path) -> None:

@@ -252,7 +252,7 @@ class NoFeatures(nn.Module):
 
 
 def test_features_of_a_network_that_declares_none_are_an_error() -> None:
-    with pytest.raises(ClientError, match="asks for features, and model NoFeatures does not say which they are"):
+    with pytest.raises(ClientError, match="asks for features, which enter the head: model NoFeatures does not say"):
         run_on_hosts(prepared(f"{HERE}:Telling", PLAIN, model=f"{HERE}:NoFeatures")[0], 1)
 
 
@@ -265,7 +265,9 @@ class ReadsFeatures(Classification):
 
 
 def test_a_task_that_reads_features_needs_a_network_that_declares_them() -> None:
-    with pytest.raises(ScenarioError, match="reads the network's features, and model NoFeatures does not say which"):
+    with pytest.raises(
+        ScenarioError, match="reads the network's features, which enter its head: model NoFeatures does not say"
+    ):
         prepared("fedavg", PLAIN, task=f"{HERE}:ReadsFeatures", model=f"{HERE}:NoFeatures")
     changed = [run_on_hosts(prepared("fedavg", PLAIN, task=task)[0], 1)[0] for task in TASKS]
     assert not np.array_equal(changed[0], changed[1])

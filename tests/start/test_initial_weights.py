@@ -240,6 +240,42 @@ def test_names_that_do_not_match_are_told_before_anything_is_run(tmp_path: Path)
     assert not (tmp_path / "starts").exists()
 
 
+@pytest.mark.parametrize(("wrap", "rename"), [("net.", {"net.": ""}), ("a.b.", {"a.b.": ""})])
+def test_a_wrappers_prefix_is_taken_off(
+    wrap: str, rename: dict[str, str], tmp_path: Path, trained: rayfl.Result
+) -> None:
+    wrapped = {f"{wrap}{name}": value for name, value in trained.state_dict.items()}
+    torch.save(wrapped, tmp_path / "wrapped.pt")
+    start = {"file": str(tmp_path / "wrapped.pt")}
+    with pytest.raises(DataError, match=rf'start.rename = {{ "{wrap}" = "" }} makes names agree'):
+        run(tmp_path, start=start)
+    result = run(tmp_path, start=start | {"rename": rename})
+    assert same(result.state_dict, trained.state_dict) == set(trained.state_dict)
+
+
+def test_a_prefix_is_put_before_and_rules_see_the_new_names(tmp_path: Path, trained: rayfl.Result) -> None:
+    bare = {name.removeprefix("first."): value for name, value in trained.state_dict.items() if name[:6] == "first."}
+    torch.save(bare, tmp_path / "bare.pt")
+    start = {"file": str(tmp_path / "bare.pt"), "rename": {"": "first."}, "ignore": ["second.*", "read_out.*"]}
+    result = run(tmp_path, start=start)
+    assert same(result.state_dict, trained.state_dict) == {"first.weight", "first.bias"}
+    with pytest.raises(DataError, match=r'start.rename = { "" = "first." } makes names agree'):
+        run(tmp_path, start={key: value for key, value in start.items() if key != "rename"})
+
+
+@pytest.mark.parametrize(
+    ("rename", "complaint"),
+    [
+        ({"net.": ""}, r"rename: no name of start.file '.*' begins with 'net.'; it has 'first.bias'"),
+        ({"first.": "second."}, r"rename: two tensors of start.file '.*' would be called 'second.(weight|bias)'"),
+    ],
+)
+def test_wrong_renames_are_named(rename: dict[str, str], complaint: str, tmp_path: Path, trained: rayfl.Result) -> None:
+    path = trained.directory / "model.safetensors"
+    with pytest.raises(ScenarioError, match=complaint):
+        run(tmp_path, start={"file": str(path), "rename": rename})
+
+
 def test_a_scenario_that_starts_from_itself_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "circle.toml"
     path.write_text(FIRST + f"[start]\nscenario = {json.dumps(str(path))}\n")

@@ -140,7 +140,8 @@ def test_views_without_augmentations_are_refused() -> None:
 
 def test_a_batch_of_one_is_refused_where_batch_norm_cannot_take_it() -> None:
     with pytest.raises(
-        ScenarioError, match=r"phases.p.local: of its 12 samples client 0 has one left for a batch .* drop_last = true"
+        ScenarioError,
+        match=r"phases.p.local: of its 12 samples central training has one left for a batch .* drop_last = true",
     ):
         job("simsiam", "siamese", {"batch_size": 11})
     job("simsiam", "siamese", {"batch_size": 11, "drop_last": True})

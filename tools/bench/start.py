@@ -1,4 +1,4 @@
-"""From a command to its first round, beside what Ray itself takes to start and to run a first actor."""
+"""From a command to its first round, beside what Ray takes to start and run a first actor; and runs of a session."""
 
 from __future__ import annotations
 
@@ -32,6 +32,19 @@ ray.shutdown()
 """
 
 
+IN_A_SESSION = """
+import sys, time
+import rayfl
+from rich.console import Console
+
+with rayfl.Session(out=sys.argv[2], console=Console(quiet=True)) as session:
+    for number in range(4):
+        start = time.perf_counter()
+        session.run(sys.argv[1])
+        print(time.perf_counter() - start, flush=True)
+"""
+
+
 def seconds_until(said: str, command: Sequence[str]) -> float:
     """From the start of a process until it prints a line with some text; waits for its end.
 
@@ -57,6 +70,10 @@ def measure() -> list[Row]:
         file.write_text(load_scenario(scenario(rounds=1)).to_toml(), encoding="utf-8")
         run = [sys.executable, "-m", "rayfl.scenario", str(file), "--out", str(Path(folder) / "runs")]
         alone, ray, inline = [], [], []
+        session = [sys.executable, "-c", IN_A_SESSION, str(file), str(Path(folder) / "session")]
+        first, *later = map(
+            float, subprocess.run(session, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+        )
         for _ in range(REPETITIONS):  # in turns, so that what else the machine does meets all of them
             alone.append(seconds_until("answered", [sys.executable, "-c", RAY_ALONE]))
             # "records" is the last that a run says before its first round begins
@@ -67,6 +84,8 @@ def measure() -> list[Row]:
         Row("start: command to first round, inline", statistics.median(inline), "s", "<=", 3, _each(inline)),
         Row("start: command to first round, Ray, beyond Ray's own", beyond, "s", "<=", 2, f"of {_each(ray)}"),
         Row("start: Ray's own init and first actor", statistics.median(alone), "s", "<=", None, _each(alone)),
+        Row("start: run of one round, later in a session", statistics.median(later), "s", "<=", 2, _each(later)),
+        Row("start: run of one round, first in a session", first, "s", "<=", None, _each([first])),
     ]
 
 

@@ -15,6 +15,7 @@ from rayfl.data.arrays import dataset_of_arrays
 from rayfl.data.dataset import Dataset, Provenance
 from rayfl.data.formats.columns import Columns, InputColumns, LabelColumns, Name, Share, samples_of
 from rayfl.data.formats.digested import FileDigest
+from rayfl.data.formats.features import columns_in, input_column, label_column
 from rayfl.errors import DataError, ScenarioError
 from rayfl.registry import nearest
 
@@ -24,8 +25,8 @@ _NO_TESTS: Mapping[str, str] = MappingProxyType({})
 def load(
     source: Literal["auto", "files", "generated"],
     seed: int,
-    inputs: InputColumns,
-    label: LabelColumns,
+    inputs: InputColumns | None = None,
+    label: LabelColumns | None = None,
     path: Path | None = None,
     hub: Name | None = None,
     config: Name | None = None,
@@ -40,8 +41,10 @@ def load(
 
     Args:
         inputs: A column of images of one size, of numbers, or of lists; several of numbers, which make a vector; or a
-            table from arguments of the network's `forward` to columns.
-        label: A column, or several of numbers. Texts are classes, and so are single integers.
+            table from arguments of the network's `forward` to columns. By default the only column of images, arrays
+            or lists of numbers.
+        label: A column, or several of numbers. Texts are classes, and so are single integers. By default the only
+            column of classes (`ClassLabel`).
         path: Of the folder that `save_to_disk` wrote.
         hub: Name on the hub, instead of `path`; it is downloaded if it is not in the cache of `datasets`.
         config: Of a data set on the hub that has several configurations.
@@ -68,17 +71,19 @@ def load(
         if test_share is not None:
             raise ScenarioError(f"data.options.test_share: {where} has splits; leave it out")
         parts = {name: _split(found, split, where) for name, split in {"train": train, "test": test, **tests}.items()}
-        columns = Columns(inputs, label, owner, split=_SPLIT)
     else:
         if tests or (train, test) != ("train", "test"):
             raise ScenarioError(f"data.options: {where} has no splits; leave train, test and tests out")
-        parts, columns = {"": found}, Columns(inputs, label, owner, test_share=test_share)
-    tables = [_table(part, name) for name, part in parts.items()]
+        parts = {"": found}
+    features = next(iter(parts.values())).features
+    label = label or label_column(features, [*columns_in(inputs), owner], where)
+    inputs = inputs or input_column(features, [*columns_in(label), owner], where)
+    columns = Columns(inputs, label, owner, _SPLIT if isinstance(found, dict) else None, test_share)
+    tables = [_table(part, name, owner) for name, part in parts.items()]
     read = samples_of(pa.concat_tables(tables), columns, seed, where)
     rows = sum(len(table) for table in tables)
     provenance = Provenance("files", f"{rows} rows of {where}", _digests(parts.values()))
     dataset = dataset_of_arrays(f"huggingface {path.name if path else hub}", read, provenance)
-    features = next(iter(parts.values())).features
     names = getattr(features.get(label), "names", None) if isinstance(label, str) else None
     return replace(dataset, num_classes=len(names)) if names and dataset.num_classes else dataset
 
@@ -107,9 +112,12 @@ def _split(found: Mapping[str, Any], split: str, where: str) -> Any:
     return found[split]
 
 
-def _table(part: Any, split: str) -> pa.Table:
-    """The rows of a split in its own order."""
+def _table(part: Any, split: str, owner: str | None) -> pa.Table:
+    """The rows of a split in its own order; owners that are classes have the names of these."""
     table = part.with_format("arrow")[:].replace_schema_metadata(None)
+    if names := getattr(part.features.get(owner), "names", None):
+        place, numbers = table.column_names.index(owner), table[owner].combine_chunks().cast(pa.int32())
+        table = table.set_column(place, owner, pa.DictionaryArray.from_arrays(numbers, names).cast(pa.string()))
     return table.append_column(_SPLIT, pa.array([split] * len(table), pa.string()))
 
 

@@ -105,7 +105,7 @@ def not_accepted(requested: Requested) -> RayflError:
             "local.dp: its client update asks for a Hessian-vector product, which is not clipped sample by sample; use "
             "an algorithm of first order"
         )
-    if kind in ("Features", "Outputs"):
+    if kind in ("Features", "Labels", "Outputs"):
         return ScenarioError(
             f"local.dp: its client update asks for the {kind.lower()} of single samples, which no noise hides; use an "
             "algorithm that asks for losses and gradients"

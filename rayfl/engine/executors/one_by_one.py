@@ -22,6 +22,7 @@ from rayfl.local.requests import (
     Features,
     Gradient,
     HessianVectorProduct,
+    Labels,
     LocalTraining,
     Loss,
     LossAndGradient,
@@ -33,6 +34,8 @@ from rayfl.local.selection import select
 from rayfl.local.sgd import BatchGradients, inputs_of
 from rayfl.local.steps import batches_of_steps
 from rayfl.local.training_batch import TrainingBatch
+from rayfl.local.training_step import check_repeatable
+from rayfl.models.feature_layer import head_of, undeclared
 from rayfl.models.modes import enter_training_mode, evaluation_mode, twice_differentiable
 
 
@@ -61,11 +64,16 @@ class OneByOne(Executor):
                 return self._hessian_vector_product(client, request, number)
             case Features() | Outputs():
                 return self._of_samples(client, request, number)
+            case Labels():
+                return self._samples.labels(client, view_of(client, request)).clone()
             case Rehearsal():
                 return self._rehearse(client, request, number)
 
     def _train(self, client: ClientContext, request: LocalTraining, number: int) -> torch.Tensor:
         view = view_of(client, request)
+        if request.step_gradient is not None:
+            keeps = bool(self._task.client_state() or getattr(self._model.module, "copies", None))
+            check_repeatable(keeps, self._task.name)
         batches = PeekableIterator(self._samples.training_batches(client, view, number))
         weighted = client.local.sample_weights
         weights = self._samples.training_weights(client, view, number) if weighted else None
@@ -113,11 +121,8 @@ class OneByOne(Executor):
     def _of_samples(self, client: ClientContext, request: Features | Outputs, number: int) -> torch.Tensor:
         """Features or outputs of single samples, in evaluation mode."""
         view, module = view_of(client, request), self._model.module
-        if isinstance(request, Features) and not hasattr(module, "feature_layer"):
-            raise ScenarioError(
-                f"its client update asks for features, and model {type(module).__name__} does not say which they are; "
-                "derive it from rayfl.models.Network and declare feature_layer"
-            )
+        if isinstance(request, Features) and head_of(module) is None:
+            raise ScenarioError(f"its client update asks for features, which enter the head: {undeclared(module)}")
         self._model.load(request.at)
         with evaluation_mode(module), torch.no_grad():
             inputs = (x for x, _ in self._samples.all_batches(client, view, number))

@@ -18,7 +18,7 @@ from rayfl.engine.executors.resident_training import train_resident
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.local.data_view import DataView
-from rayfl.local.requests import Gradient, LocalTraining, Loss, LossAndGradient
+from rayfl.local.requests import NO_OWN_GRADIENTS, Gradient, LocalTraining, Loss, LossAndGradient
 from rayfl.local.selection import select
 from rayfl.local.sgd import StepGradient
 from rayfl.local.spending import Mechanism
@@ -83,6 +83,8 @@ class Private(Executor):
                 "local.dp: its client update adds terms of the whole batch to the loss, whose gradients cannot be "
                 "clipped sample by sample; use another algorithm or penalty"
             )
+        if request.step_gradient is not None:
+            raise ScenarioError(f"local.dp: its client update computes gradients of its own: {NO_OWN_GRADIENTS}")
         dp, noise_multiplier = _options(client)
         sums = self._sums(client, "dp noise", number)
         batches = self._drawn_batches(client, dp, view, number)

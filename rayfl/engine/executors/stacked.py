@@ -57,6 +57,7 @@ class Stacked(Executor):
             self._stacks
             and isinstance(request, LocalTraining)
             and not request.terms
+            and request.step_gradient is None
             and len(view_of(client, request)) > 0
             and select(client.train, self._model.module) is None
             and local.dp is None

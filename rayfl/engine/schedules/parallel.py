@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from typing import ClassVar
 
 import numpy as np
 
-from rayfl.config.phase import ParallelPhase
+from rayfl.config.phase import BasePhase, ParallelPhase
 from rayfl.engine.assignment import Group, at_home, grouped, longest_first
 from rayfl.engine.calls import Call
 from rayfl.engine.schedules.schedule import Schedule, SubmittedRound
@@ -19,7 +20,7 @@ from rayfl.planning.round_index import RoundIndex
 class Parallel(Schedule):
     """The cohort trains at once from one model; every host returns one sum."""
 
-    config = ParallelPhase
+    config: ClassVar[type[BasePhase]] = ParallelPhase
     noun = "parallel phase"
 
     def submit(self, index: RoundIndex) -> Generator[Event, None, SubmittedRound]:

@@ -12,7 +12,7 @@ from rayfl.config.local import Local
 from rayfl.config.scenario import Scenario
 from rayfl.data.pools import pool_number
 from rayfl.local.draws import drawn, largest, smallest
-from rayfl.local.steps import update_steps
+from rayfl.local.steps import other_length, update_steps
 from rayfl.planning.cohort import drawn_in_secret
 from rayfl.planning.phase_plan import PhasePlan
 from rayfl.planning.round_index import RoundIndex
@@ -66,7 +66,8 @@ class PlannedUpdates:
         trained = samples if central else int(algorithm.training_sizes(np.array([samples]))[0])
         for request in algorithm.sample_requests():
             if request.kind == "training":
-                accesses[Access(sampling_rate(local, trained), request.part)] += update_steps(local, trained)
+                asked = local.model_copy(update=other_length(request.epochs, request.steps))
+                accesses[Access(sampling_rate(local, trained), request.part)] += update_steps(asked, trained)
             else:
                 number = update_steps(local, samples) if request.every_step else 1
                 accesses[Access(1.0, request.part)] += number * request.results

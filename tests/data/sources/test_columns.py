@@ -235,3 +235,88 @@ def test_what_cannot_be_read_of_a_saved_data_set_is_named(
     saved(tmp_path)
     with pytest.raises(RayflError, match=message):
         store(tmp_path, "huggingface", **{"inputs": "image", "label": "label"} | options)
+
+
+FEATURES = {
+    "image": datasets.Image(),
+    "label": datasets.ClassLabel(names=["a", "b", "c"]),
+    "site": datasets.ClassLabel(names=["rome", "oslo", "lima", "bonn"]),
+    "volume": datasets.Array3D((2, 3, 1), "float32"),
+    "words": datasets.Sequence(datasets.Value("int32")),
+    "pairs": datasets.Sequence(datasets.Sequence(datasets.Value("float32"), length=2), length=1),
+    "tags": datasets.Sequence(datasets.ClassLabel(names=["x", "y"])),
+    "text": datasets.Value("string"),
+    "age": datasets.Value("int64"),
+}
+VALUES: dict[str, Any] = {
+    "image": [Image.fromarray(pixels) for pixels in PIXELS],
+    "label": (AGE % 3).tolist(),
+    "site": (np.arange(N) % 4).tolist(),
+    "volume": RNG.normal(size=(N, 2, 3, 1)).astype(np.float32),
+    "words": [word.tolist() for word in WORDS],
+    "pairs": RNG.normal(size=(N, 1, 2)).tolist(),
+    "tags": [[0, 1]] * N,
+    "text": ["t"] * N,
+    "age": AGE.tolist(),
+}
+
+
+def saved_columns(folder: Path, columns: str) -> None:
+    names = columns.split()
+    features = datasets.Features({name: FEATURES[name] for name in names})
+    whole = datasets.Dataset.from_dict({name: VALUES[name] for name in names}, features=features)
+    whole.save_to_disk(str(folder / "saved"))
+
+
+@pytest.mark.parametrize(
+    ("columns", "chosen"),
+    [
+        ("image label text age", {"inputs": "image", "label": "label"}),
+        ("volume label tags", {"inputs": "volume", "label": "label"}),
+        ("pairs label", {"inputs": "pairs", "label": "label"}),
+    ],
+)
+def test_features_say_which_columns_are_inputs_and_labels(columns: str, chosen: dict[str, str], tmp_path: Path) -> None:
+    saved_columns(tmp_path, columns)
+    found, expected = (store(tmp_path, "huggingface", path="saved", **given) for given in ({}, chosen))
+    np.testing.assert_array_equal(found.train.x, expected.train.x)
+    np.testing.assert_array_equal(found.train.y, expected.train.y)
+    assert found.num_classes == 3
+
+
+def test_what_options_name_is_nothing_else_and_owners_that_are_classes_have_their_names(tmp_path: Path) -> None:
+    saved_columns(tmp_path, "image label site words")
+    data = {"partition": "natural"}
+    found = store(tmp_path, "huggingface", data, path="saved", inputs="image", owner="site")
+    assert found.num_classes == 3
+    assert found.client_names is not None
+    assert [found.client_names[client] for client in range(4)] == ["bonn", "lima", "oslo", "rome"]
+    other = store(tmp_path, "huggingface", path="saved", inputs="image", label="site")
+    assert other.num_classes == 4
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        (
+            "image text age",
+            {},
+            r"saved: no column is a ClassLabel; name one in data\.options\.label \(there are image, ",
+        ),
+        ("image label site", {}, r"saved: label, site are each a ClassLabel; name one in data\.options\.label$"),
+        (
+            "label text age tags",
+            {},
+            r"no column is an image, or an array or list of numbers; name one in data\.options\.inp",
+        ),
+        ("label image words", {}, r"saved: image, words are each an image, or .*; name one in data\.options\.inputs$"),
+        ("label image", {"inputs": "image", "owner": "label"}, r"no column is a ClassLabel; .* \(there are none\)"),
+    ],
+)
+def test_features_that_leave_a_choice_are_told_with_the_candidates(
+    columns: str, options: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    saved_columns(tmp_path, columns)
+    with pytest.raises(RayflError, match=message) as caught:
+        store(tmp_path, "huggingface", path="saved", **options)
+    assert "\n" not in str(caught.value)

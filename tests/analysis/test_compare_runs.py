@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tools.compare_runs import main, smoothed
+from rayfl.analysis.compare_runs import main, smoothed
 
 
 def a_run(folder: Path, name: str, seed: int, accuracy: list[float]) -> Path:

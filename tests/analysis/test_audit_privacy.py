@@ -10,9 +10,9 @@ import pytest
 import torch
 from scipy.stats import binom
 
+from rayfl.analysis.audit_privacy import audited_run, coins, lower_bound, p_value
 from rayfl.privacy import noise
 from rayfl.privacy.samples import released_sums
-from tools.audit_privacy import audited_run, coins, lower_bound, p_value
 
 CANARIES = 1000
 DELTA = 1e-5

@@ -1,4 +1,4 @@
-"""python -m tools.compare_runs OUT.png RUN [RUN ...]: the accuracy of several runs in one picture, and a table.
+"""python -m rayfl.analysis.compare_runs OUT.png RUN [RUN ...]: the accuracy of several runs, drawn and tabulated.
 
 A run is a folder that rayfl left. Runs of one scenario, or of one cell of a grid, share a colour; the table is
 Markdown, on stdout. Below it stands whether runs that name the same code or data of the user had another version of it.
@@ -128,7 +128,7 @@ def draw(runs: Sequence[Run], path: Path, window: int = 1) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m tools.compare_runs", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m rayfl.analysis.compare_runs", description=__doc__.split("\n")[0])
     parser.add_argument("picture", type=Path)
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""python -m tools.audit_privacy: attacks a private run of rayfl, and compares what it learns with the account.
+"""python -m rayfl.analysis.audit_privacy: attacks a private run of rayfl, and compares what it learns with the account.
 
 One run with many canaries (Steinke, Nasr and Jagielski, "Privacy Auditing with One (1) Training Run", NeurIPS 2023):
 the training samples of a client are canaries, each of which a fair coin leaves in or replaces by a null record. The
@@ -84,9 +84,9 @@ def audited_run(number: int, epsilon: float, delta: float, seed: int, out: Path)
     private = {"target_epsilon": epsilon, "max_grad_norm": 1.0, "delta": delta}
     scenario: dict[str, Any] = {
         "seed": seed,
-        "data": {"name": "tools.audit_privacy:canaries", "options": {"number": number, "coins_seed": seed}},
+        "data": {"name": "rayfl.analysis.audit_privacy:canaries", "options": {"number": number, "coins_seed": seed}},
         "task": "regression",
-        "model": "tools.audit_privacy:Axes",
+        "model": "rayfl.analysis.audit_privacy:Axes",
         "phases": [
             {
                 "name": "audited",
@@ -159,7 +159,9 @@ def main() -> int:
     Returns:
         Exit status 0 if the attack's bound is not above the account's epsilon, else 1.
     """
-    parser = argparse.ArgumentParser(prog="python -m tools.audit_privacy", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m rayfl.analysis.audit_privacy", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--canaries", type=int, default=2000, help="how many (default: 2000)")
     parser.add_argument("--epsilon", type=float, default=1.0, help="target of the account (default: 1)")
     parser.add_argument("--delta", type=float, default=1e-5, help="of the account (default: 1e-5)")

@@ -1,0 +1,30 @@
+"""FedSAM: clients look for flat minima, by steps of sharpness-aware minimisation.
+
+    python -m rayfl.scenario examples/fedsam.toml --quick
+
+Qu et al., "Generalized Federated Learning via Sharpness Aware Minimization", ICML 2022, alg. 1; SAM is Foret et al.,
+ICLR 2021. All else is FedAvg's, so penalties, server optimizers and what `local` says of training go with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import PositiveFloat
+
+from rayfl.algorithms import FedAvg
+
+if TYPE_CHECKING:
+    import torch
+
+    from rayfl.local import ClientContext, TrainingStep
+
+
+class FedSAM(FedAvg):
+    """g = grad F(w + rho grad F(w) / ||grad F(w)||), both on the step's batch."""
+
+    rho: PositiveFloat = 0.05
+
+    def step_gradient(self, client: ClientContext, step: TrainingStep) -> torch.Tensor:
+        ascent = step.gradient()
+        return step.gradient(at=step.params + self.rho * ascent / ascent.norm().clamp(min=1e-12))

@@ -1,0 +1,85 @@
+"""Your own PyTorch Dataset: rayfl reads an item when a batch needs it, on the host that trains on it.
+
+    python examples/own_torch_dataset.py            # in this process, a few seconds
+    python examples/own_torch_dataset.py ray        # the same on Ray, the same bits
+
+The function that the scenario names makes the Datasets. Every host calls it again, so no data is sent, and what it
+opens (files, databases) must be there on every machine. A Dataset is map-style, `__getitem__` and `__len__`; an item is
+(x, y), where x is an image of PIL, an array, a tensor, or a dictionary of them for a network with several inputs.
+
+Labels are needed at the start: from the attribute `targets` or `labels` if there is one, else all items are read once.
+Items must not be random: name augmentations in `data.augment`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import Dataset
+
+import rayfl
+
+SHAPES = ("disc", "square", "ring")
+SITES = 6
+
+
+class Pictures(Dataset[tuple[Image.Image, int]]):
+    """Drawn shapes, in place of files that would be opened in `__getitem__`."""
+
+    def __init__(self, number: int, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        self.targets = rng.integers(0, len(SHAPES), number)
+        self.radius = rng.integers(4, 8, number)
+        self.colour = rng.integers(100, 256, (number, 3), dtype=np.uint8)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        y, x = np.mgrid[-8:8, -8:8]
+        distance = np.maximum(abs(x), abs(y)) if SHAPES[self.targets[index]] == "square" else np.hypot(x, y)
+        inside = distance < self.radius[index]
+        if SHAPES[self.targets[index]] == "ring":
+            inside &= distance > self.radius[index] - 3
+        return Image.fromarray(inside[..., None] * self.colour[index]), int(self.targets[index])
+
+
+def pictures(number: int = 600) -> dict[str, Any]:
+    """Sets of samples by name, "train", "test" and further test sets.
+
+    Each is a Dataset; (dataset, owners), with the owner of every item; (dataset, lists), with the indices of every
+    client's items; or a Dataset for each client: {"site_0": dataset, ...}.
+    """
+    train, split = Pictures(number, seed=0), {}
+    for site, indices in enumerate(np.array_split(np.argsort(train.radius), SITES)):
+        split[f"site_{site}"] = indices  # your own split: here, the last sites have the largest shapes
+    return {"train": (train, split), "test": Pictures(200, seed=1)}
+
+
+LOCAL = {"epochs": 2, "lr": 0.1, "momentum": 0.5, "batch_size": 20}
+SCENARIO: dict[str, Any] = {
+    "name": "own_torch_dataset",
+    "data": {
+        "name": "own_torch_dataset:pictures",
+        "options": {"number": 600},
+        "augment": ["flip"],
+        "test_share": 0.2,
+    },
+    "model": "lenet5",
+    "phases": [{"name": "federated", "rounds": 15, "cohort": SITES, "local": LOCAL}],
+    "evaluation": {"every": 5, "per_client": True},
+}
+
+
+def main(backend: str = "inline", *overrides: str) -> rayfl.Result:
+    """Runs the scenario; `clients.parquet` in the folder of its records has the names of the sites."""
+    return rayfl.run(SCENARIO, overrides=overrides, backend="ray" if backend == "ray" else "inline")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(*sys.argv[1:])

@@ -1,0 +1,74 @@
+"""Every client by itself: what a client reaches without the others, the baseline of personalised federated learning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import SkipValidation
+
+from rayfl.algorithms.algorithm import Algorithm, Round
+from rayfl.algorithms.exchange import Answer, Exchange
+from rayfl.algorithms.limits import Requirement
+from rayfl.algorithms.sample_request import SampleRequest
+from rayfl.algorithms.server_state import RoundContext, ServerState
+from rayfl.local.state import Declaration, merged
+
+if TYPE_CHECKING:
+    import torch
+
+    from rayfl.config.local import Local
+    from rayfl.local.context import ClientContext
+    from rayfl.local.requests import ClientUpdate
+
+
+class Alone(Algorithm):
+    """What the phases of `schedule = "local"` run: clients go on from models of their own, and send nothing.
+
+    Attributes:
+        objective: The algorithm whose local objective, that of its relay, clients train with.
+    """
+
+    objective: SkipValidation[Algorithm]
+
+    def round(self, server: ServerState, context: RoundContext) -> Round:
+        yield Exchange(self.client_update, server.model, down=(), up=())
+
+    def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
+        """Goes on with the client's own model; its first one is that with which the phase begins."""
+        trained = yield from self.objective.relay(client, self.personal_model(client, model))
+        client.state["own model"] = trained
+        return Answer(diagnostics={"clients": model.new_ones(1)}, trained=trained)  # nothing that anybody sends
+
+    def has_personal_model(self) -> bool:
+        return True
+
+    def personal_model(self, client: ClientContext, model: torch.Tensor) -> torch.Tensor:
+        return client.state.get("own model", model)
+
+    def client_state(self) -> Declaration:
+        return merged([("the schedule", {"own model": "phase"}), ("the algorithm", self.objective.client_state())])
+
+    def requirements(self) -> set[Requirement]:
+        return self.objective.requirements()
+
+    def local_keys(self) -> frozenset[str] | None:
+        return self.objective.local_keys()
+
+    def assumes_sgd(self) -> str:
+        return self.objective.assumes_sgd()
+
+    def check_clients(self, sizes: np.ndarray) -> None:
+        self.objective.check_clients(sizes)
+
+    def training_sizes(self, sizes: np.ndarray) -> np.ndarray:
+        return self.objective.training_sizes(sizes)
+
+    def check_training(self, task: Any, local: Local, sizes: np.ndarray) -> None:
+        self.objective.check_training(task, local, sizes)
+
+    def no_sample_dp(self) -> str:
+        return self.objective.no_sample_dp()
+
+    def sample_requests(self) -> tuple[SampleRequest, ...]:
+        return self.objective.sample_requests()

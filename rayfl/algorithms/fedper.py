@@ -1,0 +1,41 @@
+"""FedPer: every client has a head of its own on a body that all of them train.
+
+Arivazhagan, Aggarwal, Singh and Choudhary, "Federated Learning with Personalization Layers", 2019, alg. 1 and 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from rayfl.algorithms.personal_parts import PersonalParts
+from rayfl.config.local import Train
+from rayfl.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class FedPer(PersonalParts):
+    """Clients train body and head together, and send the body alone.
+
+    A client's head starts as the phase's first model has it, the same for all; in the paper each client draws its own.
+
+    Attributes:
+        keeps: What stays with a client: its `head`, or names of modules, such as the paper's last blocks. With `body`
+            it is LG-FedAvg's local representation under a global head (Liang et al., "Think Locally, Act Globally",
+            2020).
+    """
+
+    keeps: Train = "head"
+
+    def stays_local(self, network: nn.Module) -> Collection[str]:
+        from rayfl.local.selection import select
+
+        try:
+            selection = select((self.keeps,), network)
+        except ScenarioError as error:
+            raise ScenarioError(f"keeps: {str(error).removeprefix('train: ')}") from None
+        if selection is None:
+            raise ScenarioError("keeps: with 'all' there is nothing to share; see schedule = 'local'")
+        return selection.tensors

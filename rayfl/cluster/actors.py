@@ -1,0 +1,158 @@
+"""The actors of a run, which may serve another one after it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+
+from rayfl.cluster.given_run import GivenRun, Models
+from rayfl.cluster.host_actor import HostActor
+from rayfl.cluster.placement import reserved
+from rayfl.cluster.repeating import repeatable, resources_of
+from rayfl.cluster.scheduler_actor import SchedulerActor
+from rayfl.cluster.server_actor import ServerActor
+from rayfl.cluster.workers import ActorWorker, RayBackend
+from rayfl.config.scenario import Scenario
+from rayfl.engine.assignment import most_hosts
+from rayfl.engine.job import Job
+from rayfl.planning.phase_plan import plan_phases
+
+
+class Actors:
+    """The hosts, the server and the scheduler of a run.
+
+    Args:
+        job: What they run first.
+        places: The place of each host.
+
+    Attributes:
+        server: The server.
+        hosts: The hosts, by number.
+        scheduler: The scheduler.
+    """
+
+    def __init__(self, job: Job, places: Sequence[PlacementGroupSchedulingStrategy]) -> None:
+        run, server_name = GivenRun.of(job), f"rayfl-server-{uuid.uuid4().hex}"
+        server = _beside_driver(ServerActor, name=server_name).remote(run, Models.of(job))
+        self.server = ActorWorker(server, "the server")
+        self.hosts = [
+            ActorWorker(_host_options(run.scenario, place).remote(index, server_name), f"host {index}")
+            for index, place in enumerate(places)
+        ]
+        self._backend = RayBackend(self.hosts, self.server)
+        scheduler = _beside_driver(SchedulerActor).remote(run, self._backend, job.populations, job.settles)
+        self.scheduler = ActorWorker(scheduler, "the scheduler")
+
+    @property
+    def all(self) -> list[ActorWorker]:
+        """All of them."""
+        return [*self.hosts, self.server, self.scheduler]
+
+    def open(self, job: Job) -> None:
+        """Begins another run; nothing of the one before is left."""
+        run = GivenRun.of(job)
+        told = self.server.call("open", run, Models.of(job))
+        for host in self.hosts:
+            host.call("open", told)  # after the server, which a host asks for the run
+        self.scheduler.call("open", run, self._backend, job.populations, job.settles)
+
+    def end(self) -> None:
+        for worker in (self.scheduler, *self.hosts, self.server):
+            ray.kill(worker.actor)
+
+
+class KeptActors:
+    """Actors that one run leaves to the next; a context manager that ends them."""
+
+    def __init__(self) -> None:
+        self._actors: Actors | None = None
+        self._serve: Any = None
+        self._imported: dict[str, str] = {}
+        self._most = 0
+        self._stack = ExitStack()
+
+    def __enter__(self) -> KeptActors:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.discard()
+
+    def take(self, job: Job, waiting: Callable[[str], None] | None = None) -> tuple[Actors, bool]:
+        """The actors for a run: those of the run before, where they are what this one needs.
+
+        They are as many as it would start, with the same resources, and none of the user's modules that they may have
+        imported has changed. (What a program itself defines is sent for every run.)
+
+        Args:
+            job: What to run.
+            waiting: See `reserved`.
+
+        Returns:
+            The actors, and whether they have served before.
+
+        Raises:
+            ResourceError: See `reserved`.
+        """
+        serve, most = _served(job), most_hosts(plan_phases(job.scenario), max(job.num_clients))
+        code = {module: digest for module, digest in job.code.items() if module != "__main__"}
+        changed = any(self._imported.get(module, digest) != digest for module, digest in code.items())
+        if self._actors is not None and self._serve == serve and self._are_as_many(most) and not changed:
+            self._imported |= code
+            self._actors.open(job)
+            return self._actors, True
+        self.discard()
+        try:
+            places = self._stack.enter_context(reserved(job.scenario.resources, most, waiting))
+            self._actors, self._serve, self._most, self._imported = Actors(job, places), serve, most, code
+            self._stack.callback(self._actors.end)
+        except BaseException:
+            self.discard()
+            raise
+        return self._actors, False
+
+    def _are_as_many(self, most: int) -> bool:
+        """Whether a run that can use so many hosts would start as many as there are."""
+        hosts = len(self._actors.hosts) if self._actors else 0
+        return most in (hosts, self._most) or hosts < min(self._most, most)  # there was no room for more
+
+    def discard(self) -> None:
+        """Ends them, and gives back what they have reserved."""
+        self._actors = None
+        self._stack.close()
+
+
+def _served(job: Job) -> Any:
+    """What hosts are made for; runs of which it is the same can share them."""
+    scenario = job.scenario
+    return resources_of(scenario), scenario.numerics, repeatable(scenario)
+
+
+def _beside_driver(actor: type, **options: Any) -> Any:
+    """An actor on the driver's node, whose loss ends the run anyway: the server's state must not die with another.
+
+    The server and the scheduler mostly wait for the hosts, so they take no CPU from them.
+    """
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return ray.remote(actor).options(num_cpus=0, scheduling_strategy=here, **options)
+
+
+def _host_options(scenario: Scenario, place: PlacementGroupSchedulingStrategy) -> Any:
+    resources = resources_of(scenario)
+    return ray.remote(HostActor).options(
+        num_cpus=resources.cpus_per_host,
+        num_gpus=resources.gpus_per_host,
+        max_restarts=resources.restarts,
+        # Unbounded, as Ray spends retries on a node that it has yet to declare dead. What goes wrong again and again
+        # ends with the restarts.
+        max_task_retries=-1 if repeatable(scenario) else 0,
+        allow_out_of_order_execution=True,  # an evaluation need not wait behind a relay's hop that waits for its model
+        scheduling_strategy=place,
+    )

@@ -1,0 +1,178 @@
+"""`rayfl submit`, `attach`, `status` and `stop`: runs that belong to a cluster, from a shell."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.progress import Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from rayfl.cluster.handle import Handle, attach, names_under_way
+from rayfl.cluster.submission import submit
+from rayfl.command_line.ending import INTERRUPTED, exit_status
+from rayfl.command_line.options import add_centralised, add_scenario, check_centralised, command_parser
+from rayfl.errors import RayflError
+from rayfl.report.bar import bar_on
+
+ASKS_EVERY_S = 1.0
+
+EXAMPLES = """\
+examples:
+  rayfl submit femnist_cyclic seed=1 --name cyclic       # returns at once
+  rayfl attach cyclic                                    # follows it; Ctrl-C leaves it running
+  rayfl status                                           # all runs of the cluster
+  rayfl stop cyclic                                      # after the round under way
+"""
+
+
+def main(command: str, arguments: Sequence[str] | None = None) -> int:
+    """Carries one of the commands out; `exit_status` explains what it returns. Wrong options exit with 2."""
+    summary, add_options, carry_out = _COMMANDS[command]
+    parser = command_parser(f"rayfl {command}", summary, EXAMPLES)
+    add_options(parser)
+    parser.add_argument(
+        "--address",
+        default=os.environ.get("RAY_ADDRESS", "auto"),
+        help="the Ray cluster's address (default: $RAY_ADDRESS, else the cluster that this machine belongs to)",
+    )
+    options = parser.parse_intermixed_args(arguments)
+    if command == "submit":
+        if not options.name:
+            parser.error("name a scenario; `rayfl list` lists them")
+        check_centralised(parser, options)
+    return exit_status(lambda: carry_out(options, Console()))
+
+
+def _add_submission(parser: argparse.ArgumentParser) -> None:
+    add_scenario(parser, "scenario")
+    parser.add_argument("--name", dest="run", metavar="NAME", help="of the run (default: that of its folder)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs"), metavar="DIR", help="where the run's folder goes (default: runs)"
+    )
+    add_centralised(parser)
+    parser.add_argument("--attach", action="store_true", help="follow the run, as `rayfl attach` does")
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="NAME", help="of a submitted run")
+
+
+def _add_any_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="NAME", nargs="?", help="of a submitted run (default: all that are under way)")
+
+
+def _submit(options: argparse.Namespace, console: Console) -> int:
+    handle = submit(
+        options.name,
+        overrides=options.overrides,
+        quick=options.quick,
+        address=options.address,
+        out=options.out,
+        data_dir=options.data_dir,
+        centralise="keep_momentum" if options.keep_momentum else options.centralised,
+        name=options.run,
+        console=console,
+    )
+    if options.attach:
+        return follow(handle, console)
+    console.print(Text.assemble("submitted ", (handle.name, "bold"), f", records: {handle.folder}"), soft_wrap=True)
+    console.print(Text(f"follow it with `rayfl attach {handle.name}`, end it with `rayfl stop {handle.name}`"))
+    return 0
+
+
+def _attach(options: argparse.Namespace, console: Console) -> int:
+    return follow(attach(options.run, options.address), console)
+
+
+def _status(options: argparse.Namespace, console: Console) -> int:
+    found: list[tuple[Handle, dict[str, Any]]] = []
+    for name in [options.run] if options.run else names_under_way(options.address):
+        try:
+            handle = attach(name, options.address)
+            found.append((handle, handle.status()))
+        except RayflError:
+            if options.run:
+                raise
+            continue  # it has ended meanwhile
+    if not found:
+        console.print("no submitted run is under way on this cluster")
+        return 0
+    table = Table("name", "status", "round", "phase", "since (UTC)", box=box.SIMPLE_HEAD)
+    for handle, told in found:
+        rounds = f"{told['committed_rounds']} of {told['rounds']}" if "rounds" in told else "–"
+        since = str(told.get("started", "–")).replace("T", " ").removesuffix("+00:00")
+        state = told["status"] if not told.get("reason") else f"{told['status']}: {told['reason']}"
+        table.add_row(*map(Text, (handle.name, state, rounds, told.get("phase") or "–", since)))
+    console.print(table)
+    for handle, _ in found:
+        console.print(Text(f"records of {handle.name}: {handle.folder}"), soft_wrap=True)
+    return 0
+
+
+def _stop(options: argparse.Namespace, console: Console) -> int:
+    handle = attach(options.run, options.address)
+    handle.stop()
+    console.print(Text(f"{handle.name} ends after the round under way; records: {handle.folder}"), soft_wrap=True)
+    return 0
+
+
+def follow(handle: Handle, console: Console) -> int:
+    """Prints what a run has printed and goes on to print, below it on a terminal a bar, until the run has ended.
+
+    Returns:
+        The exit status: 0 for a run that finished, 1 for one that failed, 130 for one that was interrupted. After
+        Ctrl-C, which leaves the run to itself, 0.
+    """
+    bar = bar_on(console, TextColumn("{task.fields[doing]}", markup=False))
+    try:
+        with bar or nullcontext():
+            _print_to_the_end(handle, console, bar)
+    except KeyboardInterrupt:
+        console.print(Text(f"detached: {handle.name} goes on; end it with `rayfl stop {handle.name}`"), soft_wrap=True)
+        return 0
+    ended = handle.status()  # of the run itself, which stays for a moment, or from its folder
+    if ended["status"] == "finished":
+        return 0
+    console.print(Text(f"{handle.name} {ended['status']}: {ended['reason']}", style="red"), soft_wrap=True)
+    return INTERRUPTED if ended["status"] == "interrupted" else 1
+
+
+def _print_to_the_end(handle: Handle, console: Console, bar: Progress | None) -> None:
+    task, place, over = bar.add_task(handle.name, total=None, doing="") if bar else None, 0, False
+    while not over:
+        over = handle.over()  # before what is left to print is read
+        text, place = handle.printed(place)
+        if text:
+            console.print(Text.from_ansi(text.rstrip("\n")), soft_wrap=True)
+        if bar is not None and task is not None:
+            bar.update(task, visible=not over, **({} if over else _shown(handle.status())))
+        if not over:
+            time.sleep(ASKS_EVERY_S)
+
+
+def _shown(told: dict[str, Any]) -> dict[str, Any]:
+    """What the bar shows of a status."""
+    if told["status"] == "running":
+        done, rounds = told["committed_rounds"], told["rounds"]
+        doing = f"{told.get('phase') or 'starting'}, round {done} of {rounds}"
+        return {"total": rounds, "completed": done, "doing": doing}
+    return {"doing": f"{told['status']}: {told['reason']}" if told.get("reason") else told["status"]}
+
+
+_COMMANDS: dict[
+    str, tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace, Console], int]]
+] = {
+    "submit": ("Hand a scenario over to a Ray cluster, which runs it on its own.", _add_submission, _submit),
+    "attach": ("Follow a submitted run.", _add_run, _attach),
+    "status": ("Say how submitted runs are doing.", _add_any_run, _status),
+    "stop": ("End a submitted run after the round under way.", _add_run, _stop),
+}

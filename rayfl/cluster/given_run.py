@@ -1,0 +1,65 @@
+"""What the actors are told of the run that they serve. Loads no PyTorch, which the scheduler does without."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import ray
+
+from rayfl.cluster.main_objects import install_main_objects, pack_main_objects
+from rayfl.config.scenario import Scenario
+from rayfl.config.user_modules import make_importable
+
+if TYPE_CHECKING:
+    from rayfl.engine.job import Job
+    from rayfl.planning.phase_plan import Protection
+    from rayfl.planning.workload import InitialModel, Workload
+
+
+@dataclass(frozen=True)
+class GivenRun:
+    """A run, as every actor gets it.
+
+    Attributes:
+        scenario: What runs.
+        main_objects: See `pack_main_objects`.
+    """
+
+    scenario: Scenario
+    main_objects: bytes
+
+    @staticmethod
+    def of(job: Job) -> GivenRun:
+        """The run of a job."""
+        return GivenRun(job.scenario, pack_main_objects(job.scenario))
+
+    def make_importable(self) -> None:
+        """Makes the user's own code importable in this process."""
+        make_importable(self.scenario.module_folders)
+        install_main_objects(self.main_objects)
+
+
+@dataclass(frozen=True)
+class Models:
+    """What the server gets besides, for itself and for the hosts, which ask it.
+
+    Attributes:
+        initial: The initial model of each phase.
+        num_clients: By phase.
+        protection: How the run protects samples and clients.
+        workloads: What hosts hold, as a reference in a list: Ray replaces a bare one among a call's arguments by its
+            value.
+    """
+
+    initial: Sequence[InitialModel]
+    num_clients: Sequence[int]
+    protection: Protection
+    workloads: list[ray.ObjectRef[tuple[Sequence[Workload], Protection]]]
+
+    @staticmethod
+    def of(job: Job) -> Models:
+        """Those of a job; its data goes to the object store, one copy per node, which hosts map read-only."""
+        workloads = ray.put((job.workloads, job.protection))
+        return Models(job.initial_models, job.num_clients, job.protection, [workloads])

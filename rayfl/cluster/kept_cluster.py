@@ -1,0 +1,111 @@
+"""What runs of one program leave to each other: the connection to Ray, and actors. Loads Ray once it is needed."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from rayfl.cluster.early_connection import EarlyConnection, connecting
+from rayfl.interruption import handlers_installed_again
+
+if TYPE_CHECKING:
+    from rayfl.cluster.actors import KeptActors
+    from rayfl.cluster.ray_log import RayLog
+
+
+class KeptCluster:
+    """A connection to Ray and the actors on it; a context manager that ends both. For one thread."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._early: EarlyConnection | None = None
+        self._connected = False
+        self._url: str | None = None
+        self._log: RayLog | None = None
+
+    def __enter__(self) -> KeptCluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connected, self._early = False, None
+        self._stack.__exit__(kind, error, trace)
+
+    def connect_early(self, address: str | None, dashboard: bool) -> None:
+        """Starts Ray, where that is needed, while the program goes on; see `connecting`."""
+        if not (self._connected or self._early):
+            self._early = self._stack.enter_context(connecting(address, dashboard))
+
+    def wait_for_ray(self) -> None:
+        """Waits for a connection that was begun early: Ray cannot be loaded in two threads at once.
+
+        Raises:
+            ScenarioError: As `attached`.
+            ResourceError: As `attached`.
+        """
+        if self._early:
+            self._early.wait()
+
+    def connect(self, address: str | None, dashboard: bool) -> str | None:
+        """Waits for the connection, or makes it.
+
+        Returns:
+            The address of the dashboard that was started with it, if one was.
+
+        Raises:
+            ScenarioError: As `attached`.
+            ResourceError: As `attached`.
+        """
+        from rayfl.cluster.connection import attached, check_dashboard
+        from rayfl.cluster.ray_log import RayLog, ray_text_in
+
+        if self._connected:
+            check_dashboard(dashboard and not self._url)
+        elif self._early:
+            self._url, self._log = self._early.wait()
+            handlers_installed_again()
+        else:
+            self._url = self._stack.enter_context(attached(address, dashboard=dashboard))
+            self._log = RayLog()
+            self._stack.enter_context(ray_text_in(self._log))
+        if not self._connected:
+            self._stack.callback(self.actors.discard)
+        self._connected = True
+        return self._url
+
+    def log_to(self, path: Path | None) -> None:
+        """Sends what Ray says from now on to a file, and to the first one also what it has said before."""
+        if self._log is not None:
+            self._log.begin(path)
+
+    @cached_property
+    def actors(self) -> KeptActors:
+        """The actors."""
+        from rayfl.cluster.actors import KeptActors
+
+        return KeptActors()
+
+
+def cluster_of_trials() -> KeptCluster | None:
+    """What a run inside a trial of Ray Tune uses, and leaves to the next trial of this process; None outside of trials.
+
+    Tune runs several trials in one process with `tune.TuneConfig(reuse_actors=True)`. The hosts end with the process.
+    """
+    if "ray.tune" not in sys.modules:  # which a trial has loaded
+        return None
+    from rayfl.cluster.ray_tune import in_trial
+
+    if not in_trial():
+        return None
+    if not _OF_TRIALS:
+        _OF_TRIALS.append(KeptCluster())
+    return _OF_TRIALS[0]
+
+
+_OF_TRIALS: list[KeptCluster] = []
+"""That of this process, once a trial has run in it."""

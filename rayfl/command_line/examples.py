@@ -1,0 +1,46 @@
+"""`rayfl examples`: copies the examples to a folder, where they run as they are and can be changed."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+import rayfl
+from rayfl.command_line.ending import exit_status
+from rayfl.errors import ResourceError
+
+NAME = "examples"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; `exit_status` explains what it returns."""
+    parser = argparse.ArgumentParser(
+        prog="rayfl examples",
+        description="Copy the examples: data, networks, algorithms, tasks, schedules, callbacks of your own; Ray Tune.",
+    )
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("rayfl_examples"), help="a new one (%(default)s)")
+    folder = parser.parse_args(arguments).folder
+    return exit_status(lambda: _copied(folder, Console()))
+
+
+def _copied(folder: Path, console: Console) -> int:
+    try:
+        shutil.copytree(_shipped(), folder, ignore=shutil.ignore_patterns("__pycache__", "runs"))
+    except OSError as error:
+        raise ResourceError(f"cannot copy the examples to '{folder}': {error.strerror}; name a new folder") from None
+    for file in sorted(folder.glob("*.py")):
+        summary = file.read_text(encoding="utf-8").partition('"""')[2].partition("\n")[0].rstrip('"')
+        console.print(Text.assemble((f"{folder / file.name}", "bold"), f"  {summary}"), soft_wrap=True)
+    return 0
+
+
+def _shipped() -> Path:
+    """They lie inside the package in an installed wheel, and beside it in a checkout."""
+    package = Path(rayfl.__file__).parent
+    inside = package / NAME
+    return inside if inside.is_dir() else package.parent / NAME

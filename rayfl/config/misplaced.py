@@ -1,0 +1,46 @@
+"""Keys that a scenario has, but elsewhere: a learning rate beside a phase's `rounds` instead of in its `local`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from pydantic import BaseModel
+
+from rayfl.config.data import Data
+from rayfl.config.execution import Evaluation, Numerics, Resources
+from rayfl.config.local import Local
+from rayfl.config.phase import ParallelPhase
+from rayfl.synonyms import MEANT
+from rayfl.wording import KeyPath
+
+_SECTIONS: Mapping[str, type[BaseModel]] = {
+    "data": Data,
+    "phases.N": ParallelPhase,
+    "phases.N.local": Local,
+    "evaluation": Evaluation,
+    "resources": Resources,
+    "numerics": Numerics,
+}
+_SAID_OF_EVERYTHING = {"name", "options", "seed"}
+"""Keys whose names say nothing of where they belong."""
+
+
+def key_elsewhere(path: KeyPath, fields: Collection[str]) -> str | None:
+    """The path of the key that was meant, where it is none of the section in which it stands.
+
+    Args:
+        path: Of an unknown key.
+        fields: The keys of its section.
+
+    Returns:
+        None if the section has it under another name, or no section has it.
+    """
+    own = str(path[-1])
+    for name in dict.fromkeys([own, MEANT.get(own.lower(), own)]):
+        if name in fields or name in _SAID_OF_EVERYTHING:
+            return None
+        for section, schema in _SECTIONS.items():
+            if name in schema.model_fields:
+                phase = f"phases.{path[1]}" if path[0] == "phases" else "phases.0"
+                return f"{section}.{name}".replace("phases.N", phase)
+    return None

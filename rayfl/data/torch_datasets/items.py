@@ -1,0 +1,90 @@
+"""One item of a Dataset: an input, or several by name, as arrays, and a label."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from PIL import Image
+
+from rayfl.data.image_layout import CHANNELS
+from rayfl.errors import DataError, RayflError
+from rayfl.user_code import report_as_theirs
+
+
+class MapStyle(Protocol):
+    """A Dataset whose items are read by number."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+def read_item(dataset: MapStyle, row: int, where: str) -> tuple[dict[str, np.ndarray], Any]:
+    """Reads one item.
+
+    Images of PIL become [height, width, channels] uint8, and so do tensors [channels, height, width] of uint8. All
+    other tensors and arrays stay what they are.
+
+    Args:
+        dataset: Map-style; its items are pairs (x, y), of which x may be a dictionary.
+        row: Which of them.
+        where: The set of samples, for messages.
+
+    Returns:
+        The inputs by name, a single one under the name "", and the label.
+
+    Raises:
+        DataError: The item is no such pair, or the Dataset raised something.
+    """
+    try:
+        item = dataset[row]
+    except RayflError:
+        raise
+    except (Exception, SystemExit) as error:  # a user's own code may raise anything
+        raise DataError(report_as_theirs(error, f"{where}: item {row}")) from None
+    if not (isinstance(item, tuple) and len(item) == 2):
+        found = f"a tuple of {len(item)}" if isinstance(item, tuple) else f"of type {type(item).__name__}"
+        raise DataError(
+            f"{where}: item {row} is {found}; let __getitem__ return a pair (x, y), in which x is a dictionary where "
+            "inputs have names"
+        )
+    x, y = item
+    named = x if isinstance(x, Mapping) else {"": x}
+    return {str(name): _array(value, name, row, where) for name, value in named.items()}, _label(y)
+
+
+def _array(value: Any, name: str, row: int, where: str) -> np.ndarray:
+    match value:
+        case torch.Tensor() if value.dtype == torch.uint8 and value.ndim == 3 and not _has_channels_last(value.shape):
+            return np.ascontiguousarray(value.detach().cpu().permute(1, 2, 0).numpy())
+        case torch.Tensor() if value.dtype == torch.bfloat16:
+            return value.detach().cpu().float().numpy()
+        case torch.Tensor():
+            return value.detach().cpu().numpy()
+        case Image.Image():
+            pixels = np.asarray(value if value.mode in ("L", "RGB") else value.convert("RGB"))
+            return pixels[..., None] if pixels.ndim == 2 else pixels
+    try:
+        array = np.asarray(value)
+    except Exception:  # a strange object may raise anything
+        array = np.empty(0, object)
+    if array.dtype.kind not in "uifb":
+        which = f"input '{name}'" if name else "the input"
+        raise DataError(
+            f"{where}: {which} of item {row} is of type {type(value).__name__}; give a tensor, an array of numbers, an "
+            "image of PIL, or a dictionary of these"
+        )
+    return array
+
+
+def _has_channels_last(shape: torch.Size) -> bool:
+    return shape[-1] in CHANNELS and shape[0] not in CHANNELS
+
+
+def _label(y: Any) -> Any:
+    if isinstance(y, Image.Image):  # a map of classes
+        return np.asarray(y)
+    return y.detach().cpu().numpy() if isinstance(y, torch.Tensor) else y

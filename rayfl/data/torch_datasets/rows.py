@@ -1,0 +1,185 @@
+"""Inputs that are items of a Dataset, each of which is read when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rayfl.data.inputs import Pieces
+from rayfl.data.source_call import SourceCall
+from rayfl.data.torch_datasets.forms import given_sets
+from rayfl.data.torch_datasets.items import MapStyle, read_item
+from rayfl.errors import DataError
+
+
+class OpenSets:
+    """The Datasets of a source, by the names of their sets.
+
+    Whoever is sent it repeats the source's call at the first item that it reads: data stays where it is, and a Dataset
+    need not be picklable.
+
+    Args:
+        call: How the Datasets were made.
+        datasets: What it returned.
+    """
+
+    def __init__(self, call: SourceCall, datasets: Mapping[str, MapStyle]) -> None:
+        self._call, self._datasets = call, dict(datasets)
+        self._sizes = {part: len(dataset) for part, dataset in datasets.items()}
+        self._last: tuple[tuple[str, bytes], list[dict[str, np.ndarray]]] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_datasets": {}, "_last": None}
+
+    @property
+    def name(self) -> str:
+        """The source, for messages."""
+        return f"data.name: '{self._call.name}'"
+
+    def inputs(self, part: str, rows: np.ndarray) -> list[dict[str, np.ndarray]]:
+        """The inputs of some items; those by name are read once for all names, which ask for them one by one."""
+        asked = (part, rows.tobytes())
+        if self._last is not None and self._last[0] == asked:
+            return self._last[1]
+        dataset = self._dataset(part)
+        found = [read_item(dataset, row, f"{self.name}: {part}")[0] for row in rows.tolist()]
+        self._last = (asked, found) if found and len(found[0]) > 1 else None
+        return found
+
+    def _dataset(self, part: str) -> MapStyle:
+        if not self._datasets:
+            self._datasets = {name: given.dataset for name, given in given_sets(self._call(), self.name).items()}
+            for name, size in self._sizes.items():
+                here = len(self._datasets[name]) if name in self._datasets else 0
+                if here != size:
+                    raise DataError(
+                        f"{self.name}: {name} has {here} items here, and {size} where the run began; let it read the "
+                        "same data on every machine"
+                    )
+        return self._datasets[part]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One input of the items of a set.
+
+    Attributes:
+        sets: Where the items are.
+        part: The name of the set.
+        name: That of the input among those of an item, "" where it is the only one.
+        shape: Of the first item's.
+        dtype: Of every item's.
+        tried: SHA-256 of the items that were read on trial, in hexadecimal.
+        ragged: Whether the first size may differ.
+    """
+
+    sets: OpenSets
+    part: str
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    tried: str
+    ragged: bool
+
+    def read(self, rows: np.ndarray) -> list[np.ndarray]:
+        """The input of some items.
+
+        Raises:
+            DataError: One of them has another shape or type than the first, or lacks this input.
+        """
+        return self.of_items(rows.tolist(), self.sets.inputs(self.part, rows))
+
+    def of_items(self, rows: Sequence[int], items: Sequence[Mapping[str, np.ndarray]]) -> list[np.ndarray]:
+        """The input of items that were read; see `read`."""
+        for row, item in zip(rows, items, strict=True):
+            if self.name not in item:
+                raise DataError(
+                    f"{self.sets.name}: {self.part}: item {row} has inputs {', '.join(item) or 'without a name'}, but "
+                    f"not '{self.name}', which the first one has; give the same to every item"
+                )
+            self._check(row, item[self.name])
+        return [item[self.name] for item in items]
+
+    def _check(self, row: int, value: np.ndarray) -> None:
+        fixed = 1 if self.ragged else 0
+        if value.dtype != self.dtype or value.ndim != len(self.shape) or value.shape[fixed:] != self.shape[fixed:]:
+            which = f"input '{self.name}'" if self.name else "the input"
+            remedy = "" if self.ragged else ", or name what makes batches of inputs that differ in length, data.collate"
+            raise DataError(
+                f"{self.sets.name}: {self.part}: {which} of item {row} is {list(value.shape)} {value.dtype}, that of "
+                f"the first {list(self.shape)} {self.dtype}; make them alike{remedy}"
+            )
+
+
+@dataclass(frozen=True)
+class TorchRows:
+    """Inputs of one shape: what numpy knows of an array, read when they are asked for.
+
+    Attributes:
+        field: Which input.
+        rows: [n] int64, which of the items.
+    """
+
+    field: Field
+    rows: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.rows), *self.field.shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.field.dtype
+
+    @property
+    def ndim(self) -> int:
+        return 1 + len(self.field.shape)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
+        """Reads some rows: [rows, ...]."""
+        wanted = self.rows[rows]
+        found = np.empty((len(wanted), *self.field.shape), self.dtype)
+        for place, value in enumerate(self.field.read(wanted)):
+            found[place] = value
+        return found
+
+    def take(self, rows: np.ndarray) -> TorchRows:
+        """Some of the rows; nothing is read."""
+        return replace(self, rows=self.rows[rows])
+
+    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
+        """All rows, read into memory; for `numpy.asarray`."""
+        return self[:].astype(dtype or self.dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class TorchPieces(Pieces):
+    """Inputs that differ in their first size, read when they are asked for; otherwise as `TorchRows`."""
+
+    field: Field
+    rows: np.ndarray
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.field.dtype
+
+    @property
+    def inner_shape(self) -> tuple[int, ...]:
+        return self.field.shape[1:]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, rows: np.ndarray | slice) -> list[np.ndarray]:
+        """Copies of some pieces."""
+        return [piece.copy() for piece in self.field.read(self.rows[rows])]
+
+    def take(self, rows: np.ndarray) -> TorchPieces:
+        """Some of the pieces; nothing is read."""
+        return replace(self, rows=self.rows[rows])

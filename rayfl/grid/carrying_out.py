@@ -1,0 +1,230 @@
+"""`rayfl.grid`: runs what is left of a grid's cells, and makes its tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.text import Text
+
+from rayfl import __version__
+from rayfl.config.loading import Overrides, override_pairs
+from rayfl.config.scenario import CHANGES_NO_RESULT
+from rayfl.data.folders import data_folder
+from rayfl.errors import ScenarioError
+from rayfl.fingerprint.recorded import recorded
+from rayfl.grid.cells import Cell, cells_of
+from rayfl.grid.progress import GridProgress
+from rayfl.grid.results import CellRun, FailedRun, FinishedRun
+from rayfl.grid.running import Outcome, alone_in, planned, run_cells
+from rayfl.grid.same_data import check_data_unchanged, check_same_data
+from rayfl.grid.schema import Grid, load_grid
+from rayfl.grid.table import GridTable
+from rayfl.report.folder import check_writable
+from rayfl.report.formatting import duration, percent
+
+
+@dataclass(frozen=True)
+class GridResult:
+    """The result of a grid; a notebook shows its tables.
+
+    Attributes:
+        grid: The grid.
+        directory: The folder with its tables and runs.
+        failed: The cells that failed this time, each with the reason in one line.
+    """
+
+    grid: Grid
+    directory: Path
+    failed: Sequence[Outcome]
+    _table: GridTable
+
+    @property
+    def table(self) -> pa.Table:
+        """One row per run, with the columns of `rayfl.grid.parquet.RUNS` and the grid's figures."""
+        return pq.read_table(self.directory / "table.parquet")
+
+    def __repr__(self) -> str:
+        failed = f", {len(self.failed)} failed" if self.failed else ""
+        return f"<GridResult {self.grid.name}: {len(self.table)} runs{failed}, in {self.directory}>"
+
+    def _repr_markdown_(self) -> str:
+        return self._table.page(all_runs=False).markdown()
+
+
+def grid(
+    grid: str | Path | Mapping[str, Any],
+    *,
+    overrides: Overrides = (),
+    quick: bool = False,
+    only: Sequence[str] = (),
+    seeds: Collection[int] = (),
+    tasks: Collection[int] = (),
+    backend: Literal["ray", "inline"] = "ray",
+    address: str | None = None,
+    out: str | Path = "runs",
+    data_dir: str | Path | None = None,
+    table_only: bool = False,
+    console: Console | None = None,
+) -> GridResult:
+    """Runs the cells of a grid that have not been run yet, side by side, and makes its tables.
+
+    Called again, after an interruption too, it goes on with what is left. A cell that fails stops no other one.
+
+    Args:
+        grid: A name, the path of a TOML file, or its tables, such as
+            `{"scenario": "femnist_fedavg", "rows": {...}, "columns": {...}}`; those may have a `name` for the folder.
+        overrides: Of all cells, as for `rayfl.run`; those of rows and columns take precedence.
+        quick: Applies the [quick] tables of the scenario and of the grid.
+        only: Cells to run, as `"row/column"`, where `*` stands for any; by default all.
+        seeds: Those to run; by default all.
+        tasks: Likewise.
+        backend: `ray`, or `inline`: one cell after another in this process.
+        address: As for `rayfl.run`.
+        out: The folder above the grid's.
+        data_dir: As for `rayfl.run`.
+        table_only: Run nothing, and make the tables of what is finished.
+        console: Where progress and tables are printed; `Console(quiet=True)` prints nothing.
+
+    Raises:
+        ScenarioError: A cell is wrong, or finished with another scenario; found before any starts.
+        DataError: Its data is missing or wrong; likewise.
+        ResourceError: No cluster answers, or another process is running this grid.
+
+    Example:
+        >>> rayfl.grid("cyclicfl_table_2", quick=True, only=["FedAvg/*"]).table
+    """
+    console, data = console or Console(), data_folder(data_dir).absolute()
+    loaded, given = load_grid(grid), override_pairs(overrides)
+    # absolute paths, since a connection to Ray may change the working directory
+    cells = cells_of(loaded, Path(out).absolute(), given, quick)
+    folder = Path(out).absolute() / loaded.name
+    check_writable(folder)
+    chosen = [] if table_only else _chosen(loaded, cells, only, seeds, tasks)
+    changes = [*(["--quick"] if quick else []), *_changes(given)]
+    with nullcontext() if table_only else alone_in(folder):
+        return _run_left(loaded, cells, chosen, changes, folder, data, backend, address, console)
+
+
+def _run_left(
+    grid: Grid,
+    cells: Sequence[Cell],
+    chosen: Sequence[Cell],
+    changes: Sequence[str],
+    folder: Path,
+    data_dir: Path,
+    backend: Literal["ray", "inline"],
+    address: str | None,
+    console: Console,
+) -> GridResult:
+    finished = {cell: _read(grid, cell) for cell in cells if cell.finished()}
+    runs = {cell: run for cell in cells if (run := finished.get(cell) or _read_failure(cell))}
+    check_same_data(finished)
+    _announce(console, grid, cells, len(finished), folder)
+    if others := {found for cell in finished if (found := recorded(cell.folder).version) not in (None, __version__)}:
+        said = (
+            f"warning: finished runs are of rayfl {', '.join(sorted(map(str, others)))}, and this is {__version__}, "
+            "whose figures may differ; name another folder with --out to run all cells with it"
+        )
+        console.print(Text(said, style="yellow"), soft_wrap=True)
+    failed: list[Outcome] = []
+    left = planned([cell for cell in chosen if cell not in finished], finished)
+    if left:
+        from rayfl.grid.checking import check_cells
+
+        check_cells([cell for cell in cells if cell in left], data_dir)
+        check_data_unchanged(finished, left, data_dir)
+    with GridProgress(len(left), sum(left.values()), console) as progress:
+        _write_table(grid, cells, runs, changes, folder)
+        for event in run_cells(list(left), backend, address, data_dir, folder) if left else ():
+            if isinstance(event, int):
+                progress.running(event)
+                continue
+            cell, work = event.cell, left[event.cell]
+            if event.error is not None:
+                failed.append(event)
+                failure = _read_failure(cell)
+                progress.failed(str(cell), work, event.error, failure is not None and failure.status == "diverged")
+                if failure is not None:
+                    runs[cell] = failure
+            else:
+                cell.finished()  # raises where the user's code was changed meanwhile
+                runs[cell] = finished[cell] = run = _read(grid, cell)
+                progress.done(str(cell), work, f"best {percent(run.best / 100)}, {duration(run.seconds)}")
+                check_same_data(finished)
+            _write_table(grid, cells, runs, changes, folder)
+    table = _write_table(grid, cells, runs, changes, folder)
+    table.show(console)
+    if grid.figures:
+        from rayfl.grid.drawing import draw
+
+        draw(grid, table, runs, folder, console)
+    console.print(Text.assemble("table and runs: ", (str(folder), "bold")), soft_wrap=True)
+    return GridResult(grid, folder, failed, table)
+
+
+def _read(grid: Grid, cell: Cell) -> FinishedRun:
+    row, column, seed, task = cell.place
+    return FinishedRun.read(row, column, seed, cell.folder, task, grid.figures)
+
+
+def _read_failure(cell: Cell) -> FailedRun | None:
+    row, column, seed, task = cell.place
+    return FailedRun.read(row, column, seed, cell.folder, task)
+
+
+def _chosen(
+    grid: Grid, cells: Sequence[Cell], only: Sequence[str], seeds: Collection[int], tasks: Collection[int]
+) -> list[Cell]:
+    number = grid.tasks or 0
+    if strange := set(seeds) - set(grid.seeds):
+        raise ScenarioError(f"seed {min(strange)} is not among the seeds of this grid: {list(grid.seeds)}")
+    if tasks and not number:
+        raise ScenarioError("this grid has no tasks to choose from; leave the choice out")
+    if strange := set(tasks) - set(range(number)):
+        raise ScenarioError(f"task {min(strange)} is not among the tasks of this grid: 0 to {number - 1}")
+    try:
+        labels = grid.choose(only or ("*/*",), "only")
+    except ValueError as error:
+        raise ScenarioError(str(error)) from None
+    return [
+        cell
+        for cell in cells
+        if (cell.row, cell.column) in labels
+        and (not seeds or cell.place.seed in seeds)
+        and (not tasks or cell.place.task in tasks)
+    ]
+
+
+def _changes(overrides: Sequence[tuple[str, Any]]) -> list[str]:
+    """What of the overrides changes the figures, as text."""
+    return [f"{key}={value}" for key, value in overrides if re.split("[.]", key)[0].strip() not in CHANGES_NO_RESULT]
+
+
+def _write_table(
+    grid: Grid, cells: Sequence[Cell], runs: Mapping[Cell, CellRun], changes: Sequence[str], folder: Path
+) -> GridTable:
+    """Writes the table, after every run, so that a grid that is interrupted has one too."""
+    table = GridTable(grid, [runs[cell] for cell in cells if cell in runs], changes)
+    table.write(folder)
+    return table
+
+
+def _announce(console: Console, grid: Grid, cells: Sequence[Cell], finished: int, folder: Path) -> None:
+    skipped = len(grid.choose(grid.skip, "skip"))
+    each = f"{len(grid.seeds)} seeds" if grid.tasks is None else f"{grid.tasks} tasks and {len(grid.seeds)} seeds"
+    lines = [
+        f"{grid.title or grid.name} (grid {grid.name})",
+        f"cells    {len(grid.rows)} rows × {len(grid.columns)} columns{f', {skipped} not run' if skipped else ''}",
+        f"runs     {len(cells)}, one for each of {each}; {finished} are finished already",
+        f"records  {folder}",
+    ]
+    for number, line in enumerate(lines):
+        console.print(line, style="" if number else "bold", highlight=False, markup=False, soft_wrap=True)

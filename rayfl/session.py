@@ -1,0 +1,115 @@
+"""`rayfl.Session`: runs that follow each other, and what one leaves to the next. Loads no PyTorch before it must."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from rich.console import Console
+
+from rayfl.config.loading import Overrides, load_scenario
+from rayfl.config.scenario import Scenario
+from rayfl.data.folders import cache_folder, data_folder
+from rayfl.errors import ScenarioError
+from rayfl.report.folder import check_writable
+
+if TYPE_CHECKING:
+    from rayfl.callbacks.callback import Given
+    from rayfl.centralised import Centralise
+    from rayfl.cluster.kept_cluster import KeptCluster
+    from rayfl.result import Result
+
+Backend = Literal["ray", "inline"]
+
+
+class Session:
+    """Runs scenarios one after another, without starting Ray and the hosts anew for each; a context manager.
+
+    Hosts stay as long as the next run needs the same: as many of them, with the same [resources] and [numerics], and
+    with the same code of your own. Else they are replaced, as they are after a run that failed or was stopped early.
+    Results have the bits of `rayfl.run`. Use it from one thread.
+
+    Args:
+        backend: As for `rayfl.run`, like all of the others.
+        address: See there.
+        out: See there.
+        data_dir: See there.
+        starts: See there.
+        console: See there.
+
+    Raises:
+        ScenarioError: There is no such backend.
+
+    Example:
+        >>> with rayfl.Session() as session:
+        ...     for lr in (0.1, 0.03, 0.01):
+        ...         session.run("femnist_fedavg", overrides={"phases.federated.local.lr": lr})
+    """
+
+    def __init__(
+        self,
+        *,
+        backend: Backend = "ray",
+        address: str | None = None,
+        out: str | Path = "runs",
+        data_dir: str | Path | None = None,
+        starts: str | Path | None = None,
+        console: Console | None = None,
+    ) -> None:
+        if backend not in ("ray", "inline"):
+            raise ScenarioError(f"backend: '{backend}' is neither 'ray' nor 'inline'")
+        self._backend, self._address, self._console = backend, address, console
+        # absolute paths, since a connection to Ray may change the working directory
+        self._out, self._data_dir = Path(out).absolute(), data_dir
+        self._starts = Path(starts).absolute() if starts else None
+        self._stack = ExitStack()
+        self._kept: KeptCluster | None = None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._kept = None
+        self._stack.__exit__(kind, error, trace)
+
+    def close(self) -> None:
+        """Ends the hosts, and the connection to Ray if the session has made it. A later run begins anew."""
+        self.__exit__(None, None, None)
+
+    def run(
+        self,
+        scenario: str | Path | dict[str, Any] | Scenario,
+        *,
+        overrides: Overrides = (),
+        quick: bool = False,
+        folder: str | Path | None = None,
+        callbacks: Given = (),
+        centralise: Centralise = False,
+    ) -> Result:
+        """Runs a scenario; arguments, result and errors are those of `rayfl.run`."""
+        own = Path(folder).absolute() if folder else None
+        check_writable(own or self._out)
+        data, starts = data_folder(self._data_dir).absolute(), self._starts or cache_folder() / "starts"
+        loaded = load_scenario(scenario, overrides, quick)
+        kept = self._cluster()
+        if kept and loaded.start is None:  # a scenario that is run first may wait for other programs
+            kept.connect_early(self._address, loaded.resources.dashboard)
+        # PyTorch, which takes as long to load as Ray does to start beside it
+        from rayfl.lifecycle.launch import Launch, carry_out
+
+        given = tuple(callbacks) if isinstance(callbacks, list | tuple) else callbacks
+        launch = Launch(data, self._out, own, self._backend, self._address, given, starts, centralise, kept=kept)
+        return carry_out(loaded, launch, self._console or Console())
+
+    def _cluster(self) -> KeptCluster | None:
+        if self._backend == "inline":
+            return None
+        if self._kept is None:
+            from rayfl.cluster.kept_cluster import KeptCluster, cluster_of_trials  # `inline` works without Ray
+
+            self._kept = cluster_of_trials() or self._stack.enter_context(KeptCluster())
+        return self._kept

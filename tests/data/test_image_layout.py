@@ -1,0 +1,105 @@
+"""Inputs that look like images in another layout are recognised by what refuses them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import nn
+
+from rayfl.config.scenario import Scenario
+from rayfl.data.image_layout import how_to_make_images
+from rayfl.data.inputs import Ragged
+from rayfl.errors import ScenarioError
+from rayfl.preparation import prepare
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (20, 32, 30, 3), np.uint8)
+FIRST = PIXELS.transpose(0, 3, 1, 2)
+SCALED = (PIXELS / 255).astype(np.float32)
+
+HALVES = {"mean": [0.5] * 3, "std": [0.5] * 3}
+GIVEN: dict[str, Any] = {}
+
+
+def images() -> Any:
+    x, y = GIVEN["x"], np.arange(20) % 2
+    return x, y, x[:4], y[:4]
+
+
+class OwnNetwork(nn.Module):
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, num_classes)
+        )
+
+    def forward(self, x: Any) -> Any:
+        return self.layers(x)
+
+
+class Broken(OwnNetwork):
+    def forward(self, x: Any) -> Any:
+        return super().forward(x)[0]["oops"]
+
+
+def prepared(x: np.ndarray, folder: Path, model: str = "lenet5", **data: Any) -> None:
+    GIVEN["x"] = x
+    phases = [{"name": "p", "rounds": 1, "cohort": 1}]
+    tables = {"data": {"name": f"{__name__}:images", "clients": 2} | data, "model": model, "phases": phases}
+    prepare(Scenario.from_tables(tables), folder)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [FIRST, SCALED, SCALED.transpose(0, 3, 1, 2), PIXELS.astype(np.float64), FIRST.astype(np.int64)],
+    ids=["uint8 first", "float last", "float first", "0 to 255", "int64 first"],
+)
+def test_what_is_to_be_written_makes_the_images(x: np.ndarray) -> None:
+    said = how_to_make_images(x)
+    assert said.startswith("; these look like images [n, ")
+    made = eval(said.partition("write x = ")[2], {"x": x})
+    assert made.dtype == np.uint8
+    assert np.array_equal(made, PIXELS)
+
+
+@pytest.mark.parametrize(
+    "x", [PIXELS, SCALED[:, 0], np.zeros((5, 3, 8, 3)), np.zeros((5, 8, 8, 8)), Ragged.of([SCALED[0], SCALED[1, :5]])]
+)
+def test_images_and_what_may_be_anything_have_no_remedy(x: Any) -> None:
+    assert how_to_make_images(x) == ""
+
+
+def test_values_that_were_normalized_are_to_be_scaled_back() -> None:
+    assert how_to_make_images(SCALED - 0.5).endswith("after undoing their normalization")
+
+
+FLOATS = r"write x = \(255 \* x\)\.round\(\)\.astype\('uint8'\)"
+FLOATS_FIRST = rf"images \[n, channels, height, width\]: {FLOATS}\.transpose\(0, 2, 3, 1\)"
+
+
+@pytest.mark.parametrize(
+    ("x", "data", "message"),
+    [
+        (SCALED.transpose(0, 3, 1, 2), {"augment": ["flip"]}, rf"data\.augment\.0: 'flip' .*{FLOATS_FIRST}"),
+        (SCALED, {"normalize": HALVES}, rf"data\.normalize is for images, .* are \(.*images \[n, height, .*{FLOATS}$"),
+        (FIRST, {"normalize": HALVES}, r"3 values, but inputs have 30 channels; .*x\.transpose\(0, 2, 3, 1\)"),
+        (SCALED.transpose(0, 3, 1, 2), {}, rf"model 'lenet5': takes images .*{FLOATS_FIRST}"),
+        (SCALED, {}, rf"a batch of inputs \[2, 32, 30, 3\] raised RuntimeError: .*{FLOATS}\n"),
+        (FIRST, {"model": f"{__name__}:OwnNetwork"}, r"raised RuntimeError: .*write x = x\.transpose\(0, 2, 3, 1\)\n"),
+    ],
+)
+def test_every_error_that_refuses_them_says_what_to_write(
+    x: np.ndarray, data: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ScenarioError, match=message):
+        prepared(x, tmp_path, **data)
+
+
+def test_a_network_that_takes_them_as_they_are_does_and_its_own_errors_are_its_own(tmp_path: Path) -> None:
+    channels_first = SCALED.transpose(0, 3, 1, 2)
+    prepared(channels_first, tmp_path, f"{__name__}:OwnNetwork")
+    with pytest.raises(ScenarioError, match=r"raised IndexError") as caught:
+        prepared(channels_first, tmp_path, f"{__name__}:Broken")
+    assert "look like images" not in str(caught.value)

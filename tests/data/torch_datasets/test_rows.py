@@ -1,0 +1,189 @@
+"""Items of a Dataset are read when a batch needs them, and give what the same arrays give from memory."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from rayfl.config.scenario import Scenario
+from rayfl.data.batches import BatchSource
+from rayfl.data.sample_reader import SampleReader
+from rayfl.data.torch_datasets.rows import TorchPieces, TorchRows
+from rayfl.errors import DataError, ScenarioError
+from rayfl.preparation import prepare
+from tests.data.torch_datasets.scene import (
+    HERE,
+    LABELS,
+    PIXELS,
+    RETURNED,
+    TEST,
+    TEXTS,
+    VECTORS,
+    Items,
+    N,
+    WithTargets,
+    store,
+    vector,
+)
+from tests.engine.scenes import run_on_hosts
+
+CPU = torch.device("cpu")
+
+
+def image(row: int) -> Any:
+    return Image.fromarray(PIXELS[row]), int(LABELS[row])
+
+
+def tensor_of_pixels(row: int) -> Any:
+    return torch.from_numpy(PIXELS[row]).permute(2, 0, 1), torch.tensor(LABELS[row])
+
+
+def grey(row: int) -> Any:
+    return Image.fromarray(PIXELS[row, :, :, 0]), LABELS[row]
+
+
+def number(row: int) -> Any:
+    return float(VECTORS[row, 0]), LABELS[row]
+
+
+def by_name(row: int) -> Any:
+    return {"pixels": PIXELS[row].astype(np.float32), "age": row}, LABELS[row]
+
+
+def both(item: Callable[[int], Any]) -> dict[str, Any]:
+    return {"train": Items(item), "test": Items(item, TEST.stop)}
+
+
+@pytest.mark.parametrize(
+    ("item", "plain"),
+    [
+        (image, PIXELS),
+        (tensor_of_pixels, PIXELS),
+        (grey, PIXELS[..., :1]),
+        (vector, VECTORS),
+        (number, VECTORS[:, 0].astype(np.float64)),
+        (by_name, {"pixels": PIXELS.astype(np.float32), "age": np.arange(N)}),
+    ],
+)
+def test_batches_are_those_of_the_same_arrays(item: Callable[[int], Any], plain: Any, tmp_path: Path) -> None:
+    def cut(x: Any) -> Any:
+        return {name: values[TEST] for name, values in x.items()} if isinstance(x, dict) else x[TEST]
+
+    arrays = plain, LABELS, cut(plain), LABELS[TEST]
+    data = {"clients": 3, "validation_share": 0.2, "partition": "shards"}
+    stores = [store(given, tmp_path, **data) for given in (both(item), arrays)]
+    order = np.array([7, 3, 20, 0])
+    for name in ("train", "test", "validation"):
+        (x, y), (plain_x, plain_y) = (BatchSource(one, CPU).batch(name, order % 6) for one in stores)
+        assert torch.equal(y, plain_y)
+        named = (x, plain_x) if isinstance(x, dict) else ({"": x}, {"": plain_x})
+        assert all(torch.equal(named[0][key], named[1][key]) for key in named[1])
+    assert stores[0].num_classes == 3
+
+
+def test_only_items_on_trial_are_read_before_a_batch_needs_them(tmp_path: Path) -> None:
+    sets = {"train": WithTargets(vector), "test": WithTargets(vector, TEST.stop)}
+    found = store(sets, tmp_path, clients=4)
+    assert isinstance(found.train.x, TorchRows)
+    assert len(sets["train"].reads) == 16
+    sets["train"].reads.clear()
+    rows = np.array([5, 1, 30])
+    source = BatchSource(found, CPU)
+    list(source.training_batches(rows, 3, None))
+    assert dict(sets["train"].reads) == {int(row): 1 for row in found.train.x.rows[rows]}
+
+
+def test_inputs_by_name_are_read_once_for_all_names(tmp_path: Path) -> None:
+    sets = both(by_name)
+    found = store(sets, tmp_path, clients=4)
+    sets["train"].reads.clear()
+    reader = SampleReader(found.train, CPU)
+    reader.fetch(np.array([3, 9]))
+    assert sets["train"].reads == {3: 1, 9: 1}
+
+
+def test_inputs_that_differ_in_length_are_collated_as_those_of_arrays_are(tmp_path: Path) -> None:
+    def text(row: int) -> Any:
+        return torch.from_numpy(TEXTS[row]), LABELS[row]
+
+    data = {"clients": 3, "collate": "pad"}
+    arrays = TEXTS, LABELS, TEXTS[TEST], LABELS[TEST]
+    lazy, plain = (BatchSource(store(given, tmp_path, **data), CPU) for given in (both(text), arrays))
+    assert isinstance(store(both(text), tmp_path, **data).train.x, TorchPieces)
+    for x, expected in zip(lazy.batch("train", np.arange(9)), plain.batch("train", np.arange(9)), strict=True):
+        assert torch.equal(x, expected)
+
+
+def test_float_images_of_a_dataset_are_recognised(tmp_path: Path) -> None:
+    def scaled(row: int) -> Any:
+        return torch.from_numpy(PIXELS[row]).permute(2, 0, 1) / 255, LABELS[row]
+
+    with pytest.raises(ScenarioError, match=r"images \[n, channels, height, width\]: give uint8 .* without ToTensor\)"):
+        store(both(scaled), tmp_path, clients=3, augment=["flip"])
+
+
+def test_a_host_is_sent_the_call_and_makes_the_datasets_itself(tmp_path: Path) -> None:
+    found = store({"train": Items(vector), "test": Items(vector, TEST.stop)}, tmp_path, clients=4)
+    sent = pickle.dumps(found.train.x)  # the items are closures' and could not be pickled
+    assert len(sent) < found.train.x.rows.nbytes + 1500
+    assert "reads" not in repr(sent)
+    received = pickle.loads(sent)  # noqa: S301 - as Ray does between its own processes
+    np.testing.assert_array_equal(received[:], VECTORS)
+    RETURNED["it"] = {"train": Items(vector, 7), "test": Items(vector, TEST.stop)}
+    with pytest.raises(DataError, match="train has 7 items here, and 40 where the run began; let it read the same"):
+        pickle.loads(sent)[:1]  # noqa: S301
+
+
+def run_tables(**data: Any) -> dict[str, Any]:
+    phases = [{"name": "p", "rounds": 2, "cohort": 3, "local": {"lr": 0.1, "batch_size": 4}}]
+    tables = {"name": f"{HERE}:source", "clients": 3} | data
+    return {"data": tables, "model": {"name": "mlp", "hidden": [6]}, "phases": phases}
+
+
+def test_a_run_has_the_bits_of_the_same_arrays_on_any_number_of_hosts(tmp_path: Path) -> None:
+    vectors = []
+    arrays = (PIXELS, LABELS, PIXELS[TEST], LABELS[TEST])
+    for given, hosts in ((arrays, 1), (both(image), 1), (both(image), 3)):
+        RETURNED["it"] = given
+        job, _ = prepare(Scenario.from_tables(run_tables(augment=["flip"])), tmp_path)
+        vectors.append(run_on_hosts(job, hosts)[0])
+    assert np.array_equal(vectors[0], vectors[1])
+    assert np.array_equal(vectors[0], vectors[2])
+
+
+def test_an_item_unlike_the_first_is_named_when_it_is_read(tmp_path: Path) -> None:
+    def odd(row: int) -> Any:
+        return (VECTORS[row, :2] if row == 1 else VECTORS[row]), LABELS[row]
+
+    def named(row: int) -> Any:
+        return {"a": VECTORS[row], "b": row}, LABELS[row]
+
+    def nameless(row: int) -> Any:
+        return ({"a": VECTORS[row]} if row == 1 else named(row)[0]), LABELS[row]
+
+    rows = store({**both(vector), "train": Items(odd)}, tmp_path, clients=3).train.x
+    with pytest.raises(
+        DataError, match=r"train: the input of item 1 is \[2\] float32, that of the first \[3\] .*data\.collate"
+    ):
+        rows[:2]
+    fields = store({**both(named), "train": Items(nameless)}, tmp_path, clients=3).train.x
+    with pytest.raises(DataError, match=r"train: item 1 has inputs a, but not 'b', which the first one has"):
+        fields.arrays["b"][:2]
+
+
+def test_what_a_dataset_raises_is_one_line_and_the_traceback_of_its_code(tmp_path: Path) -> None:
+    def broken(row: int) -> Any:
+        return vector(row) if row < 5 else dict[int, Any]()[row]
+
+    with pytest.raises(DataError) as caught:
+        store(both(broken), tmp_path, clients=3)
+    first, *rest = str(caught.value).splitlines()
+    assert first == f"data.name: '{HERE}:source': train: item 5 raised KeyError: 5"
+    assert "in broken" in "".join(rest)

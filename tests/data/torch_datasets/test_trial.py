@@ -1,0 +1,98 @@
+"""What of a Dataset is tried before anything starts, and how its data is recognised again."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rayfl.errors import DataError
+from tests.data.torch_datasets.scene import LABELS, TEST, VECTORS, Items, N, store, vector
+
+
+def both(item: Any) -> dict[str, Any]:
+    return {"train": Items(item), "test": Items(item, TEST.stop)}
+
+
+def rolls(row: int) -> Any:
+    """Draws only where it has to choose, and gives the same whatever it draws."""
+    return VECTORS[row] + 0 * random.random(), LABELS[row]
+
+
+def noisy(row: int) -> Any:
+    return torch.from_numpy(VECTORS[row]) + torch.randn(3), LABELS[row]
+
+
+def noisy_now_and_then(row: int) -> Any:
+    """From a generator of its own, and not for every item."""
+    return VECTORS[row] + (np.random.default_rng().normal() if row == N - 1 else 0), LABELS[row]
+
+
+def numpys(row: int) -> Any:
+    return VECTORS[row] + np.random.rand(), LABELS[row]  # noqa: NPY002 - as users write
+
+
+@pytest.mark.parametrize("item", [rolls, noisy, noisy_now_and_then, numpys])
+def test_items_that_are_drawn_at_random_are_refused(item: Any, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"train: items are drawn at random, .*name them in data\.augment") as caught:
+        store(both(item), tmp_path, clients=2)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_item_that_now_and_then_looks_at_a_generator_is_not(tmp_path: Path) -> None:
+    """Another thread may train meanwhile."""
+
+    def item(row: int) -> Any:
+        if row == 0:
+            torch.randn(1)
+        return vector(row)
+
+    assert len(store(both(item), tmp_path, clients=2).train) == N
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        (lambda row: VECTORS[row], r"train: item 0 is of type ndarray; let __getitem__ return a pair \(x, y\)"),
+        (lambda row: (VECTORS[row], row, row), "train: item 0 is a tuple of 3; let __getitem__ return a pair"),
+        (lambda row: {"x": VECTORS[row], "y": row}, r"item 0 is of type dict; .* x is a dictionary where inputs have"),
+        (lambda row: ("text", 0), "train: the input of item 0 is of type str; give a tensor, an array of numbers, an"),
+        (lambda row: ({"a": None}, 0), "train: input 'a' of item 0 is of type NoneType; give a tensor"),
+        (lambda row: (VECTORS[row, : 1 + row % 2], 0), r"that of the first \[1\] .*, or name what .*data\.collate"),
+        (lambda row: ({}, 0), "inputs by name: there are none"),
+        (
+            lambda row: (VECTORS[row], "cat"),
+            r"<U3\[40\]; number the classes: .*numpy\.unique\(train_y, return_inverse=True\)",
+        ),
+        (lambda row: (VECTORS[row], np.zeros(1 + row % 2)), r"train: labels differ in shape \(\[1\] and \[2\]\)"),
+    ],
+)
+def test_items_that_no_network_can_be_given_are_told_in_one_line(item: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        store(both(item), tmp_path, clients=2)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_digest_follows_items_labels_and_clients(tmp_path: Path) -> None:
+    def moved(row: int) -> Any:
+        return VECTORS[row] + np.float32(row == N - 1), int(LABELS[row])
+
+    def relabelled(row: int) -> Any:
+        return VECTORS[row], int(LABELS[row]) if row != 1 else 2
+
+    clients = [[0, 1], [2]]
+    given = [
+        both(vector),
+        both(moved),
+        both(relabelled),
+        both(vector) | {"train": (Items(vector), clients)},
+        both(vector) | {"train": (Items(vector), clients[::-1])},
+        both(vector) | {"far": Items(vector)},
+    ]
+    digests = [store(one, tmp_path, clients=2).provenance.digest for one in given]
+    assert len(set(digests)) == len(given)
+    assert store(both(vector), tmp_path, clients=2).provenance.digest == digests[0]

@@ -1,0 +1,85 @@
+"""What notebooks show, in a kernel of Jupyter's."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+import rayfl
+from tests.callbacks.scene import PLAIN, tables
+
+FOUR_ROUNDS = tables(phases=[PLAIN], resources={})
+
+
+def executed(cells: list[str], folder: Path) -> list[dict[str, Any]]:
+    """The outputs of all cells but the first, which makes this checkout importable."""
+    nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
+    pytest.importorskip("ipykernel", reason="ipykernel is not installed")
+    nbformat = pytest.importorskip("nbformat")
+    notebook = nbformat.v4.new_notebook()
+    found = f"sys.path.insert(0, {str(Path(rayfl.__file__).parents[1])!r})"
+    first = f"import sys, warnings; {found}; warnings.simplefilter('error')"
+    notebook.cells = [nbformat.v4.new_code_cell(cell) for cell in (first, *cells)]
+    nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(folder)}}).execute()
+    outputs: list[dict[str, Any]] = [output for cell in notebook.cells[1:] for output in cell.outputs]
+    return outputs
+
+
+@pytest.fixture
+def _this_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel is this very interpreter, whatever kernels the machine knows."""
+    kernel = tmp_path / "jupyter" / "kernels" / "python3"
+    kernel.mkdir(parents=True)
+    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    (kernel / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": "rayfl", "language": "python"}))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
+    assert os.environ["JUPYTER_PATH"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_this_python")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # nbclient's own
+def test_a_live_table_is_updated_in_place_and_the_result_is_a_table_and_its_curves(tmp_path: Path) -> None:
+    outputs = executed(
+        [
+            "import rayfl\nfrom rich.console import Console",
+            f"scenario = {FOUR_ROUNDS!r} | {{'callbacks': ['live_table']}}",
+            "result = rayfl.run(scenario, backend='inline', console=Console(quiet=True))",
+            "result",
+        ],
+        tmp_path,
+    )
+    assert [output["output_type"] for output in outputs] == ["display_data", "execute_result"], outputs
+    live, shown = (output["data"]["text/html"] for output in outputs)
+    assert live.count("<tr>") - 1 == 4, "one table, as the last update left it"
+    assert "scene: round 4 of 4, finished" in live
+    assert "scene: 4 rounds, best test accuracy" in shown
+    assert shown.count("<tr>") - 1 == 4
+    assert re.search(r"<td><b>[0-9.]+ %</b></td>", shown)
+    assert 'src="data:image/png;base64,iVBOR' in shown
+    assert "http" not in shown
+    assert outputs[1]["data"]["text/plain"].startswith("<Result scene: 4 rounds, best test accuracy ")
+
+
+def test_a_result_is_short_in_words_and_survives_the_loss_of_its_folder(tmp_path: Path) -> None:
+    result = rayfl.run(FOUR_ROUNDS, backend="inline", out=tmp_path, console=Console(quiet=True))
+    best = max(result.metrics["test_accuracy"].to_pylist())
+    assert f"<Result scene: 4 rounds, best test accuracy {100 * best:.2f} % in round " in repr(result)
+    assert repr(result).endswith(f", in {result.directory}>")
+    assert len(repr(result)) < 200 + len(str(result.directory))
+    result.directory.rename(tmp_path / "elsewhere")
+    assert repr(result) == f"<Result scene: 4 rounds, in {result.directory}>"
+    assert "<img" not in result._repr_html_()
+    assert "<table>" in result._repr_html_()
+    result.directory.mkdir()
+    (result.directory / "environment.json").write_text('{"headline": ')
+    assert repr(result) == f"<Result scene: 4 rounds, in {result.directory}>"
