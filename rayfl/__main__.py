@@ -17,6 +17,7 @@ examples:
   rayfl list
   rayfl run femnist_cyclic --quick
   rayfl run femnist_cyclic --help
+  rayfl resume runs/femnist_cyclic-20260101-120000
   rayfl grid cyclicfl_table_2 --out /shared/runs
   rayfl analyse gains runs/femnist_cyclic-20260101-120000
   rayfl submit femnist_cyclic --name cyclic && rayfl attach cyclic
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     # these parse their own options, since argparse mixes options and overrides in a parser of their own only
     commands.add_parser("run", help="run a scenario", add_help=False)
+    commands.add_parser("resume", help="go on with a run that was interrupted, killed or lost", add_help=False)
     commands.add_parser("grid", help="run every cell of a grid, and make its table", add_help=False)
     commands.add_parser("data", help="print and draw how a scenario's data is split among its clients", add_help=False)
     commands.add_parser("analyse", help="analyse finished runs: gains, landscapes, kernels, curves", add_help=False)
@@ -52,6 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from rayfl.scenario import main as run_scenario
 
         return run_scenario(rest, prog="rayfl run")
+    if chosen.command == "resume":
+        from rayfl.scenario import main as run_scenario
+
+        return run_scenario(["--resume", *rest], prog="rayfl resume")
     if chosen.command == "grid":
         from rayfl.grid.__main__ import main as run_grid
 
@@ -75,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if not (chosen.list or chosen.command == "list"):
-        parser.error("which command? run, grid, data, analyse, submit, attach, status, stop, examples or list")
+        parser.error("which command? run, resume, grid, data, analyse, submit, attach, status, stop, examples or list")
     return exit_status(_list)
 
 

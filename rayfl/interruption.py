@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 
 class Terminated(KeyboardInterrupt):
@@ -31,11 +31,31 @@ class Interrupts:
 
     def __init__(self) -> None:
         self._last: signal.Signals | None = None
+        self._raised = False
+        self._at_first: Callable[[], None] | None = None
 
     def check(self) -> None:
-        """Raises again what has arrived before: a library that was at work then may have swallowed the exception."""
+        """Raises again what was raised before: a library that was at work then may have swallowed the exception."""
+        if self._raised:
+            self.raise_last()
+
+    def raise_last(self) -> None:
+        """Raises the last signal that arrived, if one did, whether or not it was raised then."""
         if self._last is not None:
             raise EXCEPTIONS[self._last]
+
+    @contextmanager
+    def second_raises(self, at_first: Callable[[], None]) -> Iterator[None]:
+        """Within the block, the first signal is not raised, but the second one is.
+
+        Args:
+            at_first: Called at the first signal, in a thread of its own: the main thread may be anywhere.
+        """
+        self._at_first = at_first
+        try:
+            yield
+        finally:
+            self._at_first = None
 
     def cause_of(self, error: BaseException) -> BaseException:
         """What an error comes from: Ray replaces what a signal's handler raises by a plain KeyboardInterrupt."""
@@ -43,8 +63,12 @@ class Interrupts:
             return error
         return EXCEPTIONS[self._last]()
 
-    def _raise(self, number: int, frame: FrameType | None) -> NoReturn:
-        self._last = signal.Signals(number)
+    def _raise(self, number: int, frame: FrameType | None) -> None:
+        first, self._last = self._last is None, signal.Signals(number)
+        if first and self._at_first is not None:
+            threading.Thread(target=self._at_first, daemon=True).start()
+            return
+        self._raised = True
         raise EXCEPTIONS[self._last]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 
@@ -20,6 +21,7 @@ examples:
   {prog} my/own.toml --backend inline
   {prog} femnist_cyclic --show
   {prog} femnist_cyclic --centralised
+  {prog} --resume runs/femnist_cyclic-20260101-120000
   ray job submit --working-dir . -- python -m rayfl.scenario femnist_cyclic --out /shared/runs
 """
 
@@ -27,12 +29,22 @@ examples:
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.scenario") -> int:
     """The command; `exit_status` explains what it returns. Wrong options exit with 2."""
     parser = command_parser(prog, "Run a federated-learning scenario on Ray.", EXAMPLES)
+    parser.add_argument(
+        "--resume",
+        type=Path,
+        metavar="RUN",
+        help="go on with the run in this folder from its last checkpoint; its own scenario need not be named again",
+    )
     parser.add_argument("--show", action="store_true", help="check the scenario and print it with every default")
     add_centralised(parser)
     add_shared_options(parser, "scenario")
     options = parser.parse_intermixed_args(arguments)
-    if not (options.list or options.name):
+    if options.resume and options.name and "=" in options.name:
+        options.overrides, options.name = [options.name, *options.overrides], None
+    if not (options.list or options.name or options.resume):
         parser.error("name a scenario, or use --list")
+    if options.resume and (options.show or options.list):
+        parser.error("--resume: has no effect with --show and --list; leave it out")
     if options.show and options.centralised:
         parser.error("--show loads no data, which --centralised needs to count the passes; leave one of them out")
     check_centralised(parser, options)
@@ -63,6 +75,7 @@ def _carry_out(options: argparse.Namespace) -> int:
             out=options.out,
             data_dir=options.data_dir,
             centralise="keep_momentum" if options.keep_momentum else options.centralised,
+            resume=options.resume,
             console=Console(),
         )
     return 0

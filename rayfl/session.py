@@ -13,7 +13,7 @@ from rayfl.config.loading import Overrides, load_scenario
 from rayfl.config.scenario import Scenario
 from rayfl.data.folders import cache_folder, data_folder
 from rayfl.errors import ScenarioError
-from rayfl.report.folder import check_writable
+from rayfl.report.folder import check_writable, scenario_of
 
 if TYPE_CHECKING:
     from rayfl.callbacks.callback import Given
@@ -82,16 +82,24 @@ class Session:
 
     def run(
         self,
-        scenario: str | Path | dict[str, Any] | Scenario,
+        scenario: str | Path | dict[str, Any] | Scenario | None = None,
         *,
         overrides: Overrides = (),
         quick: bool = False,
         folder: str | Path | None = None,
         callbacks: Given = (),
         centralise: Centralise = False,
+        resume: str | Path | None = None,
     ) -> Result:
         """Runs a scenario; arguments, result and errors are those of `rayfl.run`."""
-        own = Path(folder).absolute() if folder else None
+        if resume and folder:
+            raise ScenarioError("folder: a run that is resumed goes on in its own; leave it out")
+        chosen = resume or folder
+        own = Path(chosen).absolute() if chosen else None
+        if scenario is None:
+            if not (own and resume):
+                raise ScenarioError("scenario: name one, or a run to resume")
+            scenario = scenario_of(own)
         check_writable(own or self._out)
         data, starts = data_folder(self._data_dir).absolute(), self._starts or cache_folder() / "starts"
         loaded = load_scenario(scenario, overrides, quick)
@@ -102,7 +110,18 @@ class Session:
         from rayfl.lifecycle.launch import Launch, carry_out
 
         given = tuple(callbacks) if isinstance(callbacks, list | tuple) else callbacks
-        launch = Launch(data, self._out, own, self._backend, self._address, given, starts, centralise, kept=kept)
+        launch = Launch(
+            data,
+            self._out,
+            own,
+            self._backend,
+            self._address,
+            given,
+            starts,
+            centralise,
+            kept=kept,
+            resumes=resume is not None,
+        )
         return carry_out(loaded, launch, self._console or Console())
 
     def _cluster(self) -> KeptCluster | None:

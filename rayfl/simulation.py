@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    scenario: str | Path | dict[str, Any] | Scenario,
+    scenario: str | Path | dict[str, Any] | Scenario | None = None,
     *,
     overrides: Overrides = (),
     quick: bool = False,
@@ -30,6 +30,7 @@ def run(
     callbacks: Given = (),
     starts: str | Path | None = None,
     centralise: Centralise = False,
+    resume: str | Path | None = None,
     console: Console | None = None,
 ) -> Result:
     """Runs a scenario.
@@ -38,7 +39,7 @@ def run(
     round; `status.json` in its folder says what happened and which round the model is from.
 
     Args:
-        scenario: A name, a path to a TOML file, a table, or a Scenario.
+        scenario: A name, a path to a TOML file, a table, or a Scenario; None for that of the run to resume.
         overrides: `{"phases.0.rounds": 10}` or `["phases.0.rounds=10"]`.
         quick: Applies the scenario's [quick] table before the overrides.
         backend: `ray`, or `inline`: everything in this process, for debugging. Both give the same bits. Runs
@@ -53,6 +54,9 @@ def run(
             ~/.cache/rayfl.
         centralise: Run the scenario's centralised counterpart instead, which may "keep_momentum" from pass to pass;
             see `rayfl.centralised`.
+        resume: The folder of a run that was interrupted, killed or lost: it goes on there from its last checkpoint,
+            on any hosts, to the bits of an undisturbed run, or begins again where it has none. With more rounds than
+            before it goes on beyond its end. Only rounds ahead, resources, checkpoint and callbacks may have changed.
         console: Where progress is printed; `Console(quiet=True)` prints nothing.
 
     Returns:
@@ -71,5 +75,11 @@ def run(
         backend=backend, address=address, out=out, data_dir=data_dir, starts=starts, console=console
     ) as session:
         return session.run(
-            scenario, overrides=overrides, quick=quick, folder=folder, callbacks=callbacks, centralise=centralise
+            scenario,
+            overrides=overrides,
+            quick=quick,
+            folder=folder,
+            callbacks=callbacks,
+            centralise=centralise,
+            resume=resume,
         )

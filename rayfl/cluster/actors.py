@@ -15,7 +15,7 @@ from rayfl.cluster.given_run import GivenRun, Models
 from rayfl.cluster.host_actor import HostActor
 from rayfl.cluster.placement import reserved
 from rayfl.cluster.repeating import repeatable, resources_of
-from rayfl.cluster.scheduler_actor import SchedulerActor
+from rayfl.cluster.scheduler_actor import BESIDE, SchedulerActor
 from rayfl.cluster.server_actor import ServerActor
 from rayfl.cluster.workers import ActorWorker, RayBackend
 from rayfl.config.scenario import Scenario
@@ -46,7 +46,7 @@ class Actors:
             for index, place in enumerate(places)
         ]
         self._backend = RayBackend(self.hosts, self.server)
-        scheduler = _beside_driver(SchedulerActor).remote(run, self._backend, job.populations, job.settles)
+        scheduler = _beside_driver(SchedulerActor, [BESIDE]).remote(run, self._backend, job.populations, job.settles)
         self.scheduler = ActorWorker(scheduler, "the scheduler")
 
     @property
@@ -135,13 +135,15 @@ def _served(job: Job) -> Any:
     return resources_of(scenario), scenario.numerics, repeatable(scenario)
 
 
-def _beside_driver(actor: type, **options: Any) -> Any:
+def _beside_driver(actor: type, groups: Sequence[str] = (), **options: Any) -> Any:
     """An actor on the driver's node, whose loss ends the run anyway: the server's state must not die with another.
 
     The server and the scheduler mostly wait for the hosts, so they take no CPU from them.
     """
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    return ray.remote(actor).options(num_cpus=0, scheduling_strategy=here, **options)
+    remote: Any = ray.remote  # its overloads do not know all of its options
+    made = remote(concurrency_groups=dict.fromkeys(groups, 1))(actor) if groups else remote(actor)
+    return made.options(num_cpus=0, scheduling_strategy=here, **options)
 
 
 def _host_options(scenario: Scenario, place: PlacementGroupSchedulingStrategy) -> Any:

@@ -89,8 +89,11 @@ class HostActor:
     def commit(self, round_index: RoundIndex, clients: Sequence[int]) -> None:
         self._opened.commit(round_index, clients)
 
-    def snapshot(self, round_index: RoundIndex, store: StateStore) -> list[StoredState]:
-        return self._opened.snapshot(round_index, store)
+    def snapshot(self, round_index: RoundIndex, store: StateStore) -> None:
+        self._opened.snapshot(round_index, store)
+
+    def written(self, round_index: RoundIndex, wait: bool) -> list[StoredState] | None:
+        return self._opened.written(round_index, wait)
 
     def restore(self, round_index: RoundIndex, states: Sequence[StoredState], store: StateStore) -> None:
         self._opened.restore(round_index, states, store)

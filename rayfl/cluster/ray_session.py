@@ -68,10 +68,12 @@ class RaySession:
         self._stopped = True
         self._get(self._scheduler.call("stop"))
 
-    def snapshot(self, store: StateStore) -> RunSnapshot:
-        # between two calls of `run`, since the scheduler's actor does one thing at a time
-        snapshot: RunSnapshot = self._get(self._scheduler.call("snapshot", store))
-        return snapshot
+    def checkpoint_to(self, store: StateStore) -> None:
+        self._get(self._scheduler.call("checkpoint_to", store))
+
+    def interrupt(self) -> None:
+        self._stopped = True
+        self._get(self._scheduler.call("interrupt"))
 
     def restore(self, snapshot: RunSnapshot, store: StateStore) -> None:
         self._get(self._scheduler.call("restore", snapshot, store))

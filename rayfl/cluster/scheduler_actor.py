@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import ray
 from ray.util.metrics import Counter, Gauge
 
 from rayfl.cluster.deferred_failure import Started
@@ -14,6 +15,9 @@ from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.state_store import StateStore
 from rayfl.planning.events import Evaluated, Event, RoundDone, RoundSettled, Traffic
 from rayfl.planning.workload import Population
+
+BESIDE = "beside"
+"""The concurrency group of what is called while `run` is under way; everything else waits for it."""
 
 
 class SchedulerActor:
@@ -47,8 +51,12 @@ class SchedulerActor:
     def stop(self) -> None:
         self._scheduler.get().stop()
 
-    def snapshot(self, store: StateStore) -> RunSnapshot:
-        return self._scheduler.get().snapshot(store)
+    def checkpoint_to(self, store: StateStore) -> None:
+        self._scheduler.get().checkpoint_to(store)
+
+    @ray.method(concurrency_group=BESIDE)
+    def interrupt(self) -> None:
+        self._scheduler.get().interrupt()
 
     def restore(self, snapshot: RunSnapshot, store: StateStore) -> None:
         self._scheduler.get().restore(snapshot, store)

@@ -64,14 +64,14 @@ class ServerActor:
     def model_for(self, phase: int) -> np.ndarray:
         return self._server.get().model_for(phase)
 
-    def snapshot(self, store: StateStore) -> ServerSnapshot:
-        return self._server.get().snapshot(store)
+    def snapshot(self, round_index: RoundIndex, store: StateStore, *models: np.ndarray) -> None:
+        self._server.get().snapshot(round_index, store, *models)
+
+    def written(self, round_index: RoundIndex, wait: bool) -> ServerSnapshot | None:
+        return self._server.get().written(round_index, wait)
 
     def restore(self, snapshot: ServerSnapshot, store: StateStore) -> None:
         self._server.get().restore(snapshot, store)
-
-    def store_model(self, store: StateStore, model: np.ndarray) -> Stored:
-        return self._server.get().store_model(store, model)
 
     def stored_model(self, store: StateStore, stored: Stored) -> np.ndarray:
         return self._server.get().stored_model(store, stored)

@@ -122,6 +122,11 @@ class Rates(Section):
         check_idle(self, {"final": self.name == "constant"}, "with name = 'constant'")
         return self
 
+    @property
+    def depends_on_length(self) -> bool:
+        """Whether the rate of a step depends on how many follow."""
+        return self.name != "constant" or bool(self.warmup and isinstance(self.warmup, float))
+
 
 class Local(Section):
     """Local training: mini-batch training with a fresh optimizer in every client update.

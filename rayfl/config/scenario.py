@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import tomli_w
 from pydantic import Field, NonNegativeInt, ValidationError, field_validator
 
+from rayfl.config.checkpoint import Checkpoint
 from rayfl.config.data import Data
 from rayfl.config.execution import Evaluation, Numerics, Resources
 from rayfl.config.phase import Phase, with_default_name
@@ -16,7 +17,7 @@ from rayfl.config.user_modules import make_importable
 from rayfl.config.validation import explain
 from rayfl.errors import ScenarioError
 
-CHANGES_NO_RESULT = frozenset({"name", "title", "resources", "module_folders"})
+CHANGES_NO_RESULT = frozenset({"name", "title", "resources", "checkpoint", "module_folders"})
 """Keys that change no result, apart from the kind of device that `resources` asks for."""
 
 LONGEST_NAME = 200
@@ -53,6 +54,7 @@ class Scenario(Section):
     callbacks: tuple[Named, ...] = ()
     numerics: Numerics = Numerics()
     resources: Resources = Resources()
+    checkpoint: Checkpoint = Checkpoint()
     module_folders: tuple[str, ...] = ()
 
     @classmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import torch
 
@@ -110,22 +110,30 @@ class ClientStates:
         for round in [round for round in self._staged if round <= round_index.round]:
             del self._staged[round]
 
-    def snapshot(self, phase: int, store: StateStore) -> list[StoredState]:
-        """Writes the states that clients keep in a phase to a store.
-
-        A state that is there already, from an earlier snapshot, is not written again.
+    def snapshot(self, phase: int, store: StateStore) -> Callable[[], list[StoredState]]:
+        """Captures the states that clients keep in a phase.
 
         Returns:
-            What was written where, by client and scope.
+            Writes them to the store, and returns what is where, by client and scope; may be called in another thread,
+            whatever is committed meanwhile. A state that is there already, from an earlier snapshot, is not written
+            again.
         """
-        before, self._written = self._written, {}
-        for client, scope, round in self._rounds.items(phase):
-            entry = before.get((client, scope))
-            if entry is None or entry.round != round or not store.holds(entry.stored):
-                arrays = {name: tensor.numpy() for name, tensor in self._kept[scope][client].items()}
-                entry = StoredState(client, round, scope, store.write(arrays))
-            self._written[client, scope] = entry
-        return list(self._written.values())
+        # a later round replaces what is captured, and never changes it
+        captured = [
+            (client, scope, round, self._kept[scope][client]) for client, scope, round in self._rounds.items(phase)
+        ]
+
+        def write() -> list[StoredState]:
+            before, self._written = self._written, {}
+            for client, scope, round, state in captured:
+                entry = before.get((client, scope))
+                if entry is None or entry.round != round or not store.holds(entry.stored):
+                    arrays = {name: tensor.numpy() for name, tensor in state.items()}
+                    entry = StoredState(client, round, scope, store.write(arrays))
+                self._written[client, scope] = entry
+            return list(self._written.values())
+
+        return write
 
     def restore(self, states: Sequence[StoredState], phase: int, store: StateStore) -> None:
         """Replaces everything by a snapshot's states.

@@ -22,6 +22,7 @@ from rayfl.engine.platform_facts import platform_facts, processor_name
 from rayfl.engine.reduction import HostAnswers, Reduction
 from rayfl.engine.resident import Resident
 from rayfl.engine.scoring import Score
+from rayfl.engine.snapshot_writer import SnapshotWriter
 from rayfl.engine.state_store import StateStore, StoredState
 from rayfl.engine.threads import use_threads
 from rayfl.errors import RayflError
@@ -68,6 +69,7 @@ class Host:
             resident.message_sizes(plan) for resident, plan in zip(self._residents, self._plans, strict=True)
         ]
         self._states = ClientStates()
+        self._writer: SnapshotWriter[list[StoredState]] = SnapshotWriter()
         self._evaluation = HostEvaluation(index, scenario, self._plans, self._residents, self._states, self._device)
 
     def describe(self) -> dict[str, str]:
@@ -205,9 +207,21 @@ class Host:
         """Keeps the states that these clients' updates left, now that the round is over."""
         self._states.commit(round_index, clients, self._plans[round_index.phase].client_state)
 
-    def snapshot(self, round_index: RoundIndex, store: StateStore) -> list[StoredState]:
-        """Writes the states of this host's clients, after a committed round, to a store; returns where they are."""
-        return self._states.snapshot(round_index.phase, store)
+    def snapshot(self, round_index: RoundIndex, store: StateStore) -> None:
+        """Begins to write the states of this host's clients, after a committed round, to a store."""
+        self._writer.begin(round_index.round, self._states.snapshot(round_index.phase, store))
+
+    def written(self, round_index: RoundIndex, wait: bool) -> list[StoredState] | None:
+        """Where the states of a snapshot are, None as long as they are being written.
+
+        Args:
+            round_index: The round that it is of.
+            wait: Whether to wait until they are written.
+
+        Raises:
+            RayflError: They could not be written.
+        """
+        return self._writer.written(round_index.round, wait)
 
     def restore(self, round_index: RoundIndex, states: Sequence[StoredState], store: StateStore) -> None:
         """Continues after a committed round with the states of this host's clients, read from a store."""

@@ -92,9 +92,13 @@ class InlineSession:
         """Makes the round that was just settled the last one."""
         self._scheduler.stop()
 
-    def snapshot(self, store: StateStore) -> RunSnapshot:
-        """Returns the state after the last committed round."""
-        return self._scheduler.snapshot(store)
+    def checkpoint_to(self, store: StateStore) -> None:
+        """Has snapshots taken, with their states in a store."""
+        self._scheduler.checkpoint_to(store)
+
+    def interrupt(self) -> None:
+        """Ends the events after the round under way, with a snapshot of it."""
+        self._scheduler.interrupt()
 
     def restore(self, snapshot: RunSnapshot, store: StateStore) -> None:
         """Goes on after the round of a snapshot."""

@@ -154,20 +154,20 @@ class Session(Protocol):
     def stop(self) -> None:
         """Makes the last committed round the last one; to be called while its `RoundSettled` is handled."""
 
-    def snapshot(self, store: StateStore) -> RunSnapshot:
-        """The state after the last committed round, for `restore` of another session of the same job.
-
-        The scheduler must not be at work: to be called while a `RoundSettled` is handled (`Job.settles`), or after the
-        last event.
+    def checkpoint_to(self, store: StateStore) -> None:
+        """Has a `SnapshotTaken` among the events whenever [checkpoint] asks for one; to be called before `events`.
 
         Args:
-            store: As for `Scheduler.snapshot`.
+            store: Where hosts and server write their states.
         """
+
+    def interrupt(self) -> None:
+        """Ends the events after the round under way, with a snapshot of it; to be called while an event is handled."""
 
     def restore(self, snapshot: RunSnapshot, store: StateStore) -> None:
         """Goes on after the round of a snapshot, on any number of hosts; to be called before `events`.
 
         Args:
-            snapshot: Of a session of the same job.
+            snapshot: Of a session of the same job, from a `SnapshotTaken`.
             store: As for `Scheduler.restore`.
         """

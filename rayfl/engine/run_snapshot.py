@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from rayfl.engine.privacy_budget import BudgetSnapshot
 from rayfl.engine.server import ServerSnapshot
-from rayfl.engine.state_store import Stored, StoredState
+from rayfl.engine.state_store import StoredState
 from rayfl.local.spending import Mechanism
 from rayfl.planning.events import Traffic
 from rayfl.planning.round_index import RoundIndex
@@ -26,21 +26,21 @@ class RunSnapshot:
         index: The last committed round.
         sampling: What later cohorts depend on.
         traffic: Since the start of the run.
-        server: The server's part.
-        clients: The manifest of what clients keep.
-        evaluations: Rounds whose evaluation has yet to be reported, and where their models are.
+        evaluations: Rounds whose evaluation has yet to be reported; the server has their models.
         privacy: What was spent of clients' privacy.
         in_flight: What the phase's schedule has submitted and not committed.
+        server: The server's part.
+        clients: The manifest of what clients keep.
     """
 
     index: RoundIndex
     sampling: SamplingSnapshot
     traffic: Traffic
+    evaluations: Sequence[RoundIndex]
+    privacy: BudgetSnapshot
+    in_flight: Mapping[str, Any]
     server: ServerSnapshot
     clients: Sequence[StoredState]
-    evaluations: Sequence[tuple[RoundIndex, Stored]]
-    privacy: BudgetSnapshot = field(default_factory=BudgetSnapshot)
-    in_flight: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """The snapshot as JSON."""
@@ -64,7 +64,9 @@ class RunSnapshot:
             client: {Mechanism(noise, rate, part): times for noise, rate, part, times in spending}
             for client, spending in privacy["spent"]
         }
-        return replace(_SCHEMA.validate_python(plain), privacy=BudgetSnapshot(spent, tuple(privacy["left_out"])))
+        return replace(
+            _SCHEMA.validate_python(plain | {"privacy": {}}), privacy=BudgetSnapshot(spent, tuple(privacy["left_out"]))
+        )
 
 
 _SCHEMA: TypeAdapter[RunSnapshot] = TypeAdapter(RunSnapshot)

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rayfl.config.scenario import Scenario
@@ -22,6 +23,7 @@ from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.engine.schedules.building import schedule_of
 from rayfl.engine.schedules.schedule import Schedule, ScheduleContext, SubmittedRound
 from rayfl.engine.server import BEFORE
+from rayfl.engine.snapshotting import Snapshotting
 from rayfl.engine.state_store import StateStore
 from rayfl.engine.submitting import NobodyLeftError, StoppedError, submitted
 from rayfl.errors import RayflError, ResourceError
@@ -73,7 +75,8 @@ class Scheduler:
         self._client_rounds = CommittedRounds()
         self._in_flight: dict[str, Any] = {}
         self._start = 0.0
-        self._settles, self._stopped = settles, False
+        self._settles, self._stopped, self._interrupted = settles, False, False
+        self._snapshots: Snapshotting | None = None
 
     def run(self) -> Iterator[Event]:
         """Runs the scenario from its last committed round to its end.
@@ -89,7 +92,10 @@ class Scheduler:
         for number in range(self._committed.phase, len(self._plans)):
             if not self._stopped:
                 yield from self._phase(number)
-        yield from self._evaluations.collect(left=0)
+        if not self._interrupted:
+            yield from self._evaluations.collect(left=0)
+        if self._snapshots is not None:
+            yield from self._snapshots.finish()
 
     def stop(self) -> None:
         """Makes the round whose `RoundSettled` was the latest event the last one; later ones are discarded.
@@ -98,39 +104,48 @@ class Scheduler:
         """
         self._stopped = True
 
-    def snapshot(self, store: StateStore) -> RunSnapshot:
-        """Returns the state after the last round that was reported as done.
+    def checkpoint_to(self, store: StateStore) -> None:
+        """Has snapshots taken whenever the scenario's [checkpoint] asks for one, with their states in a store."""
+        self._snapshots = Snapshotting(self._scenario, self._backend, store, self._committed.round)
 
-        Args:
-            store: Where hosts and server write their states.
+    def interrupt(self) -> None:
+        """Makes the round under way the last one for now: a snapshot of it is taken, and the run ends unfinished.
 
-        Raises:
-            RayflError: A state could not be written.
+        May be called in another thread.
         """
+        self._interrupted = True
+
+    def _snapshot(self, snapshots: Snapshotting) -> None:
+        """Begins a snapshot of the state after the last round that was reported as done."""
         try:
             check_plain(self._in_flight)
         except ValueError as error:
             name = self._committed.config(self._scenario).schedule
             raise RayflError(f"schedule '{name}': what it has in flight is no plain data: {error}") from None
-        server = self._backend.server.call("snapshot", store)
-        states = [host.call("snapshot", self._committed, store) for host in self._backend.hosts]
-        evaluations = [
-            (index, self._backend.server.call("store_model", store, model))
-            for index, model in self._evaluations.outstanding(self._committed)
-        ]
-        return RunSnapshot(
-            index=self._committed,
-            sampling=self._sampling.snapshot(),
-            traffic=self._traffic,
-            server=self._backend.get(server),
-            clients=sorted(
-                (state for part in states for state in self._backend.get(part)),
-                key=lambda state: (state.client, state.scope),
-            ),
-            evaluations=[(index, self._backend.get(stored)) for index, stored in evaluations],
-            privacy=self._budget.snapshot(),
-            in_flight=deepcopy(self._in_flight),
+        outstanding = self._evaluations.outstanding(self._committed)
+        complete = partial(
+            RunSnapshot,
+            self._committed,
+            self._sampling.snapshot(),
+            self._traffic,
+            [index for index, _ in outstanding],
+            self._budget.snapshot(),
+            deepcopy(self._in_flight),
         )
+        snapshots.begin(self._committed, complete, [model for _, model in outstanding])
+
+    def _checkpoint(self) -> Generator[Event, None, None]:
+        """Takes a snapshot where one is due, and reports one that was written meanwhile."""
+        snapshots = self._snapshots
+        if snapshots is None:
+            return
+        yield from snapshots.collect()
+        if self._interrupted or snapshots.due(self._committed):
+            yield from snapshots.finish()
+            self._snapshot(snapshots)
+        if self._interrupted:
+            self._stopped = True
+            yield from snapshots.finish()
 
     def restore(self, snapshot: RunSnapshot, store: StateStore) -> None:
         """Makes new hosts and a new server go on after the round of a snapshot.
@@ -155,7 +170,7 @@ class Scheduler:
             refs.append(host.call("restore", snapshot.index, own, store))
         for ref in refs:
             self._backend.get(ref)
-        for index, stored in snapshot.evaluations:
+        for index, stored in zip(snapshot.evaluations, snapshot.server.models, strict=True):
             self._evaluate(index, self._backend.server.call("stored_model", store, stored))
 
     def _phase(self, number: int) -> Generator[Event, None, None]:
@@ -225,6 +240,7 @@ class Scheduler:
                 yield from self._settle(done)
             else:
                 yield from self._evaluations.collect(self._evaluations_ahead(done.index))
+            yield from self._checkpoint()
 
     def _settle(self, done: SubmittedRound) -> Generator[Event, None, None]:
         """Reports all that is left of a committed round, before anything of a later one is looked at."""

@@ -12,6 +12,7 @@ from rayfl.algorithms.server_state import ServerState
 from rayfl.config.scenario import Scenario
 from rayfl.engine.reduction import HostAnswers
 from rayfl.engine.server_round import ServerRound
+from rayfl.engine.snapshot_writer import SnapshotWriter
 from rayfl.engine.state_store import StateStore, Stored
 from rayfl.planning.phase_plan import Protection, has_fresh_head, plan_phases
 from rayfl.planning.round_index import RoundIndex
@@ -41,10 +42,12 @@ class ServerSnapshot:
     Attributes:
         latest: What the round left.
         open: From what rounds began whose exchange clients still answer, by the round's number.
+        models: Those that have yet to be evaluated, in order.
     """
 
     latest: StoredServerState
     open: dict[int, StoredServerState]
+    models: Sequence[Stored] = ()
 
 
 class Server:
@@ -76,6 +79,7 @@ class Server:
         self._waiting: dict[int, tuple[RoundIndex, ServerState]] = {}
         self._rounds: dict[int, ServerRound] = {}
         self._began_from: dict[int, tuple[RoundIndex, ServerState]] = {}
+        self._writer: SnapshotWriter[ServerSnapshot] = SnapshotWriter()
 
     def begin(self, round_index: RoundIndex, cohort: Sequence[int]) -> Exchange:
         """Starts a round of exchanges, or one that is still open again, from the same state.
@@ -175,24 +179,35 @@ class Server:
         before, latest = self._latest()
         return self._taken_over(latest.evaluated(), before.phase, phase)
 
-    def snapshot(self, store: StateStore) -> ServerSnapshot:
-        """Writes the state after the last committed round to a store."""
-        began = {number: origin for number, origin in self._began_from.items() if number <= self._kept[0].round}
-        return ServerSnapshot(
-            _stored(store, *self._kept), {number: _stored(store, *origin) for number, origin in began.items()}
-        )
+    def snapshot(self, round_index: RoundIndex, store: StateStore, *models: np.ndarray) -> None:
+        """Begins to write the state after the last committed round to a store.
+
+        Args:
+            round_index: That round.
+            store: Where to.
+            models: float32 [length of the model] each: those that have yet to be evaluated.
+        """
+        kept = self._kept  # later rounds replace states, and never change them
+        began = {number: origin for number, origin in self._began_from.items() if number <= kept[0].round}
+        assert kept[0] == round_index
+
+        def write() -> ServerSnapshot:
+            latest, open = _stored(store, *kept), {number: _stored(store, *origin) for number, origin in began.items()}
+            return ServerSnapshot(latest, open, [store.write({"model": model}) for model in models])
+
+        self._writer.begin(round_index.round, write)
+
+    def written(self, round_index: RoundIndex, wait: bool) -> ServerSnapshot | None:
+        """Where the states of a snapshot are; as `Host.written`."""
+        return self._writer.written(round_index.round, wait)
 
     def restore(self, snapshot: ServerSnapshot, store: StateStore) -> None:
         """Continues after the round of a snapshot."""
         self._kept, self._waiting, self._rounds = self._read(snapshot.latest, store), {}, {}
         self._began_from = {number: self._read(origin, store) for number, origin in snapshot.open.items()}
 
-    def store_model(self, store: StateStore, model: np.ndarray) -> Stored:
-        """Writes a model that is to be evaluated to a store."""
-        return store.write({"model": model})
-
     def stored_model(self, store: StateStore, stored: Stored) -> np.ndarray:
-        """Reads what `store_model` wrote."""
+        """Reads a model that has yet to be evaluated."""
         return store.read(stored)["model"]
 
     def _read(self, entry: StoredServerState, store: StateStore) -> tuple[RoundIndex, ServerState]:

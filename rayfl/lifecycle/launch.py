@@ -17,10 +17,12 @@ from rayfl.callbacks.building import build_callbacks, checked
 from rayfl.callbacks.callback import Callback, Given
 from rayfl.callbacks.private_decisions import check_decisions
 from rayfl.centralised import Centralise, centralised
+from rayfl.checkpoint.checkpoints import Checkpoints
 from rayfl.config.scenario import Scenario
 from rayfl.engine.job import Job, Session
 from rayfl.errors import ScenarioError
 from rayfl.lifecycle.ending import draw
+from rayfl.lifecycle.reopening import reopen
 from rayfl.lifecycle.run import Run
 from rayfl.models.flat import FlatModel
 from rayfl.preparation import prepare
@@ -52,6 +54,7 @@ class Launch:
             cluster has no room for the hosts (without it the run fails if there is none), and after each event of a
             scenario that is run first.
         kept: What runs on Ray leave to each other; None if this is the only one.
+        resumes: Whether `folder` has a run that goes on.
     """
 
     data_dir: Path
@@ -65,6 +68,7 @@ class Launch:
     for_itself: bool = True
     check_asked: Callable[[], None] | None = None
     kept: KeptCluster | None = None
+    resumes: bool = False
 
 
 def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
@@ -99,13 +103,18 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
 
     with ExitStack() as stack:
         announce(console, job, model)
-        records = stack.enter_context(
-            Records.within(launch.folder)
-            if launch.folder
-            else Records.create(launch.out, job.scenario.name, datetime.now())
-        )
-        run = stack.enter_context(Run(job, model, records, callbacks, console))
-        run.connect(_session(job, launch, records.folder, run.status), launch.backend)
+        reopened = reopen(launch.folder, job, console) if launch.folder and launch.resumes else None
+        if reopened:
+            records = stack.enter_context(reopened.records)
+        elif launch.folder:
+            records = stack.enter_context(Records.within(launch.folder))
+        else:
+            records = stack.enter_context(Records.create(launch.out, job.scenario.name, datetime.now()))
+        checkpoints = Checkpoints(records.folder, job.scenario.checkpoint.keep)
+        state = reopened.state if reopened else None
+        run = stack.enter_context(Run(job, model, records, callbacks, console, state, checkpoints))
+        opened = _session(job, launch, records.folder, run.status)
+        run.connect(opened, launch.backend, reopened.restore if reopened else None)
         for _ in run.follow(check):
             pass
         metrics, state = run.finish()
@@ -127,7 +136,11 @@ def _started(job: Job, model: FlatModel, launch: Launch, console: Console) -> Jo
         console.print(Text(f"start    scenario {before.name} is run first", style="bold"), soft_wrap=True)
         folders = dict.fromkeys((*before.module_folders, *job.scenario.module_folders))  # its overrides are from ours
         before = before.model_copy(update={"module_folders": tuple(folders)})
-        carry_out(before, replace(launch, folder=kept, callbacks=(), centralise=False, for_itself=False), console)
+        carry_out(
+            before,
+            replace(launch, folder=kept, callbacks=(), centralise=False, for_itself=False, resumes=False),
+            console,
+        )
 
     source = find_source(start, first, launch.starts, lambda before: prepare(before, launch.data_dir), run_first)
     job, taken = start_from(job, first, source)

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.text import Text
 
 from rayfl.callbacks.callback import Callback
 from rayfl.callbacks.follower import Follower
-from rayfl.durable import write_json
+from rayfl.checkpoint.checkpoints import Checkpoint, Checkpoints
 from rayfl.engine.job import Job, Session
+from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.errors import ResourceError
 from rayfl.interruption import interruptible, is_interrupt
 from rayfl.lifecycle.committed_models import CommittedModels
 from rayfl.lifecycle.ending import end_callbacks, end_early
 from rayfl.models.flat import FlatModel
-from rayfl.planning.events import BudgetSpent, Evaluated, Event, EventConsumer, RoundDone, RoundSettled
+from rayfl.planning.events import (
+    BudgetSpent,
+    Evaluated,
+    Event,
+    EventConsumer,
+    RoundDone,
+    RoundSettled,
+    SnapshotFailed,
+    SnapshotTaken,
+)
 from rayfl.report.announcement import announce_hosts
 from rayfl.report.environment import describe_environment
 from rayfl.report.privacy import PrivacyRecords
@@ -34,25 +43,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import torch
 
-    from rayfl.engine.run_snapshot import RunSnapshot
-    from rayfl.engine.state_store import StateStore
-
-STATE_FILE = "state.json"
-"""What a run needs to be reopened, beside its records and a snapshot of its session."""
-
-
-def read_state(folder: Path) -> dict[str, Any]:
-    """What `Run.save` wrote to a run's folder.
-
-    Raises:
-        ResourceError: There is none, or it cannot be read.
-    """
-    try:
-        state: dict[str, Any] = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ResourceError(f"'{folder / STATE_FILE}': the run cannot be reopened without it: {error}") from error
-    return state
-
 
 class Run:
     """A run that is followed on any backend; a context manager:
@@ -63,10 +53,10 @@ class Run:
                 ...
             metrics, state_dict = run.finish()
 
-    Between two rounds it is plain data: what `session.snapshot` and `state` return while a `RoundSettled` is handled.
-    A run that is made with `state`, on records that were opened again, and connected with the snapshot goes on as if
-    nothing had happened. The state may also be of a later round than the snapshot: events of rounds that it has seen
-    are dropped.
+    Between two rounds it is plain data: a snapshot of its session, and what `state` returns, which both go to a
+    checkpoint. A run that is made with `state`, on records that were opened again, and connected with the snapshot goes
+    on as if nothing had happened. The state may also be of a later round than the snapshot: events of rounds that it
+    has seen are dropped.
 
     Args:
         job: What runs.
@@ -75,6 +65,7 @@ class Run:
         callbacks: In the order in which they are called. They want `job.settles`.
         console: Where progress is printed.
         state: Of the run that is reopened.
+        checkpoints: Where it keeps what it can be reopened from; None if nowhere.
 
     Attributes:
         status: What status.json says.
@@ -93,7 +84,9 @@ class Run:
         callbacks: Sequence[Callback],
         console: Console,
         state: Mapping[str, Any] | None = None,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
+        self._checkpoints = checkpoints
         self._job, self._records, self._console = job, records, console
         self._models = CommittedModels(job, model)
         self.stopped: Stop | None = None
@@ -151,22 +144,22 @@ class Run:
         self,
         session: AbstractContextManager[Session],
         backend: str,
-        snapshot: tuple[RunSnapshot, StateStore] | None = None,
+        restore: Callable[[Session], None] | None = None,
     ) -> Session:
         """Opens a session, which the run closes, and calls the callbacks' `on_start`.
 
         Args:
             session: Of the run's job.
             backend: Its name, for the records.
-            snapshot: From which a run that is reopened goes on, and the store that has its states.
+            restore: Called with the session once it is open; restores a snapshot, where the run is reopened.
 
         Raises:
             ResourceError: The hosts cannot start, or the snapshot is of a later round than the run's state.
         """
         self.status.running()
         opened = self._session = self._stack.enter_context(session)
-        if snapshot is not None:
-            opened.restore(*snapshot)
+        if restore is not None:
+            restore(opened)
             self._check_joins(opened)
         self._goes_on = True
         self.status.running()
@@ -187,7 +180,16 @@ class Run:
         """
         assert self._session is not None
         self._showing.enter_context(self._progress)
-        for event in self._session.events():
+        if self._checkpoints is not None:
+            self._session.checkpoint_to(self._checkpoints.store)
+        ends_with_checkpoint = self._checkpoints is not None and self._job.scenario.checkpoint.ends
+        with self._interrupts.second_raises(self._end_with_round) if ends_with_checkpoint else nullcontext():
+            yield from self._followed(self._session, check)
+        self._interrupts.raise_last()
+        self._showing.close()
+
+    def _followed(self, session: Session, check: Callable[[], None]) -> Iterator[RoundSettled]:
+        for event in session.events():
             self._interrupts.check()
             check()
             if self._has_seen(event):
@@ -200,9 +202,12 @@ class Run:
                 if (stop := self._follower.stop) and stop.round < self.status.rounds:
                     self.stopped = stop
                     self.status.stop(stop)
-                    self._session.stop()
+                    session.stop()
                 yield event
-        self._showing.close()
+            elif isinstance(event, SnapshotTaken):
+                self._keep(RunSnapshot.from_json(event.snapshot))
+            elif isinstance(event, SnapshotFailed):
+                self._not_kept(event.reason)
 
     def state(self) -> dict[str, Any]:
         """What a run needs to be reopened after the latest event: text, finite numbers, lists and tables.
@@ -219,20 +224,6 @@ class Run:
             "seconds": self._seconds,
             "consumers": {name: consumer.state() for name, consumer in self._consumers.items()},
         }
-
-    def save(self) -> None:
-        """Writes the state to state.json in the run's folder, for `read_state`.
-
-        Raises:
-            RayflError: A callback's state is no plain data.
-            ResourceError: It cannot be written.
-        """
-        path = self._records.folder / STATE_FILE
-        state = self.state()
-        try:
-            write_json(path, state)
-        except OSError as error:
-            raise ResourceError(f"cannot write '{path}': {error.strerror or error}") from error
 
     def finish(self) -> tuple[pa.Table, dict[str, torch.Tensor]]:
         """Completes the records of a run that came to its end, then calls the callbacks' `on_end`.
@@ -266,6 +257,26 @@ class Run:
                 f"the run would go on after round {after}, but the state of its records ends with round {self._done}: "
                 "reopen it from a snapshot of that round or of an earlier one"
             )
+
+    def _end_with_round(self) -> None:
+        """Passes an interruption on: the session ends once it has a snapshot of the round under way."""
+        assert self._session is not None
+        said = "interrupted: the run ends with the round under way, and a checkpoint; interrupt it again to end it now"
+        self._console.print(Text(said, style="yellow"), soft_wrap=True)
+        self._session.interrupt()
+
+    def _keep(self, snapshot: RunSnapshot) -> None:
+        assert self._checkpoints is not None
+        try:
+            self._checkpoints.add(Checkpoint(snapshot, self.state()))
+        except ResourceError as error:
+            self._not_kept(str(error))
+
+    def _not_kept(self, reason: str) -> None:
+        if self._job.scenario.checkpoint.on_failure == "stop":
+            raise ResourceError(f"{reason}; with checkpoint.on_failure = 'continue' the run would go on")
+        said = f"warning: no checkpoint was written, and the run goes on: {reason}"
+        self._console.print(Text(said, style="yellow"), soft_wrap=True)
 
     def _has_seen(self, event: Event) -> bool:
         match event:

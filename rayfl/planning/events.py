@@ -183,7 +183,37 @@ class BudgetSpent:
     left_out: tuple[int, ...] = ()
 
 
-Event = RoundDone | Evaluated | Waiting | RoundSettled | BudgetSpent
+@dataclass(frozen=True)
+class SnapshotTaken:
+    """All that the run needs to go on after a round has been written; later rounds may have been reported since.
+
+    Attributes:
+        phase: Name of the phase.
+        round: The last committed round, counted through the whole scenario.
+        snapshot: As `RunSnapshot.to_json` writes it.
+    """
+
+    phase: str
+    round: int
+    snapshot: str
+
+
+@dataclass(frozen=True)
+class SnapshotFailed:
+    """A snapshot could not be written; the run goes on.
+
+    Attributes:
+        phase: Name of the phase.
+        round: The last committed round then.
+        reason: Why.
+    """
+
+    phase: str
+    round: int
+    reason: str
+
+
+Event = RoundDone | Evaluated | Waiting | RoundSettled | BudgetSpent | SnapshotTaken | SnapshotFailed
 
 
 class EventConsumer(Protocol):

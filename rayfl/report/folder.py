@@ -38,6 +38,18 @@ def check_holds_no_run(folder: Path) -> None:
         raise ResourceError(f"'{folder}' holds a run's records already: remove them, or name another folder")
 
 
+def scenario_of(folder: Path) -> Path:
+    """The file with the resolved scenario of the run in a folder.
+
+    Raises:
+        ResourceError: No run has begun there.
+    """
+    path = folder / "scenario.toml"
+    if not path.is_file():
+        raise ResourceError(f"'{folder}' holds no run that could be resumed: it has no {path.name}")
+    return path
+
+
 def new_folder(out: Path, name: str, now: datetime) -> Path:
     """Makes a new folder `<out>/<name>-<time>`; a second one of the same second ends in -2, and so on.
 

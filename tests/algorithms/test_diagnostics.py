@@ -14,7 +14,7 @@ from rayfl.errors import RayflError, ScenarioError
 from rayfl.planning.events import RoundDone
 from tests.algorithms.reference import mean, rounds, sizes
 from tests.algorithms.scene import PLAIN, RATE, Setting, prepared
-from tests.engine.scenes import cast, kept_by_clients, run_on_hosts
+from tests.engine.scenes import cast, kept_by_clients, run_on_hosts, snapshot_of
 
 
 def scalars(algorithm: Any, *report: str, hosts: int = 2, setting: Setting = PLAIN, **phase: Any) -> list[Any]:
@@ -57,7 +57,7 @@ def test_norms_are_those_of_what_clients_and_server_keep(name: str, kept: str, t
         store = MemoryStore()
         states = {
             client: torch.from_numpy(state[f"phase/{kept}"]).double()
-            for client, state in kept_by_clients(scheduler.snapshot(store), store).items()
+            for client, state in kept_by_clients(snapshot_of(scheduler, store), store).items()
         }
         cohort = PLAIN.cohorts[event.round - 1]
         assert event.scalars[own] == pytest.approx(np.mean([float(states[c].norm()) for c in cohort]), rel=1e-5)

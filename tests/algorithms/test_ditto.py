@@ -14,7 +14,7 @@ from rayfl.planning.events import RoundDone
 from rayfl.streams import client_stream
 from tests.algorithms.reference import PlainUpdate, Vector, assert_equal, distance, linear, mean, rounds, sizes
 from tests.algorithms.scene import EVERYTHING, PLAIN, SEED, Setting, prepared
-from tests.engine.scenes import cast, kept_by_clients, run_on_hosts
+from tests.engine.scenes import cast, kept_by_clients, run_on_hosts, snapshot_of
 
 MU = 0.4
 
@@ -25,7 +25,7 @@ def personal_models(setting: Setting, hosts: int = 2, **options: Any) -> dict[in
     scheduler, _ = cast(job, hosts)
     list(scheduler.run())
     store = MemoryStore()
-    states = kept_by_clients(scheduler.snapshot(store), store)
+    states = kept_by_clients(snapshot_of(scheduler, store), store)
     kept = {client: state["phase/personal"] for client, state in states.items()}
     return {
         client: torch.cat([part.flatten() for part in model.state_dict(torch.from_numpy(vector)).values()]).double()

@@ -15,7 +15,7 @@ from rayfl.planning.events import RoundDone
 from tests.algorithms.reference import PlainUpdate
 from tests.algorithms.scene import PLAIN, Setting, prepared
 from tests.algorithms.test_buffers import LOCAL, NormNet, _network
-from tests.engine.scenes import cast, kept_by_clients, run_on_hosts
+from tests.engine.scenes import cast, kept_by_clients, run_on_hosts, snapshot_of
 
 COHORTS = ((0, 4, 9), (4, 9, 11), (0, 4, 11))
 SETTING = Setting(COHORTS, 3, LOCAL)
@@ -61,7 +61,7 @@ def test_batch_norm_stays_with_the_clients_and_everything_else_is_averaged() -> 
     scheduler, server = cast(job, 2)
     list(scheduler.run())
     store = MemoryStore()
-    clients = kept_by_clients(scheduler.snapshot(store), store)
+    clients = kept_by_clients(snapshot_of(scheduler, store), store)
     assert clients.keys() == {0, 4, 9, 11}
     expected, own = plain_fedbn()
     ours = model.state_dict(torch.from_numpy(server.committed()[1]))

@@ -24,7 +24,7 @@ from tests.algorithms.reference import (
     rounds,
 )
 from tests.algorithms.scene import FULL, LOUD, PLAIN, SEED, Setting, heeded, prepared, trained
-from tests.engine.scenes import cast, run_on_hosts
+from tests.engine.scenes import cast, run_on_hosts, snapshot_of
 
 META_LR = 0.6
 SETTINGS = {"partial": PLAIN, "full": FULL, "loud": LOUD}
@@ -110,7 +110,7 @@ def test_the_servers_rates_are_learned_by_their_exact_gradient(order: str) -> No
     scheduler, _ = cast(job, 2)
     list(scheduler.run())
     store = MemoryStore()
-    kept = store.read(scheduler.snapshot(store).server.latest.stored)["state/rates"]
+    kept = store.read(snapshot_of(scheduler, store).server.latest.stored)["state/rates"]
     assert kept.dtype == np.float64
     assert len(kept) == len(model.vector), "there are no buffers"
     state = model.state_dict(torch.from_numpy(kept.astype(np.float32)))

@@ -15,7 +15,7 @@ from rayfl.errors import ScenarioError
 from rayfl.planning.events import RoundDone
 from tests.algorithms.reference import MODULE_OF, PlainUpdate, Vector, assert_equal, distance, mean, rounds, sizes
 from tests.algorithms.scene import EVERYTHING, PLAIN, Setting, prepared
-from tests.engine.scenes import cast, kept_by_clients, run_on_hosts
+from tests.engine.scenes import cast, kept_by_clients, run_on_hosts, snapshot_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 HEAD = torch.from_numpy(MODULE_OF == 2)
@@ -66,7 +66,7 @@ def test_heads_stay_with_clients_and_the_body_is_averaged(algorithm: Any, update
     scheduler, server = cast(job, 2)
     list(scheduler.run())
     store = MemoryStore()
-    kept = kept_by_clients(scheduler.snapshot(store), store)
+    kept = kept_by_clients(snapshot_of(scheduler, store), store)
     state = model.state_dict(torch.from_numpy(server.committed()[1]))
     ours = torch.cat([part.flatten() for part in state.values()]).double()
     w, heads = plain(setting, update)

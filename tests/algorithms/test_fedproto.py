@@ -13,7 +13,7 @@ from rayfl.errors import RayflError, ScenarioError
 from rayfl.planning.events import RoundDone
 from tests.algorithms.reference import PlainUpdate, Vector, assert_equal, cross_entropy, distance, forward, rounds
 from tests.algorithms.scene import CLASSES, EVERYTHING, PLAIN, SECOND, Setting, prepared
-from tests.engine.scenes import cast, kept_by_clients, run_on_hosts
+from tests.engine.scenes import cast, kept_by_clients, run_on_hosts, snapshot_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WEIGHT = 0.8
@@ -56,7 +56,7 @@ def test_clients_train_towards_the_prototypes_of_the_round_before(setting: Setti
     scheduler, server = cast(job, 2)
     list(scheduler.run())
     store = MemoryStore()
-    kept = kept_by_clients(scheduler.snapshot(store), store)
+    kept = kept_by_clients(snapshot_of(scheduler, store), store)
     models, prototypes = plain(setting)
     assert kept.keys() == models.keys()
     for client, expected in models.items():
@@ -84,7 +84,7 @@ def test_what_the_server_keeps_in_a_shape_of_its_own_survives_a_snapshot() -> No
     events = first.run()
     while not (isinstance(event := next(events), RoundDone) and event.round == 2):
         pass
-    snapshot = first.snapshot(store)
+    snapshot = snapshot_of(first, store)
     second, server = cast(job, 3)
     second.restore(snapshot, store)
     list(second.run())

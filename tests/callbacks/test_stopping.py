@@ -14,7 +14,7 @@ from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.state_store import MemoryStore
 from rayfl.planning.events import Evaluated, Event, RoundDone, RoundSettled
 from tests.callbacks.scene import PLAIN, RELAY, STATEFUL, StopAt, figures, model_of, run, same, tables
-from tests.engine.scenes import cast, prepared, without_clock
+from tests.engine.scenes import cast, prepared, snapshot_of, without_clock
 
 
 @pytest.mark.parametrize("once_evaluated", [False, True])
@@ -77,14 +77,14 @@ def stopped_snapshot(phases: list[dict[str, Any]], hosts: int, stop_at: int) -> 
     job = prepared(**tables(phases=phases))
     scheduler, _ = cast(job, hosts, settles=True)
     events = driven(scheduler, stop_at)
-    return scheduler.snapshot(MemoryStore()), events
+    return snapshot_of(scheduler, MemoryStore()), events
 
 
 @pytest.mark.parametrize("hosts", [1, 3])
 def test_client_states_and_the_servers_are_those_of_the_last_round(hosts: int) -> None:
     scheduler, _ = cast(prepared(**tables(phases=[STATEFUL | {"rounds": 3}])), 1)
     list(scheduler.run())
-    expected = scheduler.snapshot(MemoryStore())
+    expected = snapshot_of(scheduler, MemoryStore())
     found, _ = stopped_snapshot([STATEFUL], hosts, stop_at=3)
     assert found.clients
     assert (found.index, found.server, found.clients) == (expected.index, expected.server, expected.clients)

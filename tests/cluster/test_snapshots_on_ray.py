@@ -19,7 +19,7 @@ from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.state_store import FolderStore, MemoryStore
 from rayfl.errors import RayflError
 from rayfl.planning.events import RoundDone
-from tests.engine.scenes import prepared, run_on_hosts
+from tests.engine.scenes import prepared, run_on_hosts, snapshot_of
 from tests.engine.test_fedbuff import PHASE as BUFFERED
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
@@ -51,9 +51,9 @@ def test_a_run_goes_on_on_other_hosts_with_the_bits_of_one_process(round: int, t
     whole, _ = run_on_hosts(job, 1)
     with scheduler_on(hosts=2) as scheduler:
         next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == round)
-        snapshot = scheduler.snapshot(FolderStore(tmp_path)).to_json()
+        snapshot = snapshot_of(scheduler, FolderStore(tmp_path)).to_json()
         with pytest.raises(RayflError, match="give hosts in other processes a FolderStore"):
-            scheduler.snapshot(MemoryStore())
+            snapshot_of(scheduler, MemoryStore())
     with scheduler_on(hosts=1) as scheduler:
         scheduler.restore(RunSnapshot.from_json(snapshot), FolderStore(tmp_path))
         list(scheduler.run())

@@ -15,8 +15,9 @@ from rayfl.engine.job import Job
 from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
+from rayfl.engine.snapshotting import Snapshotting
 from rayfl.engine.state_store import StateStore
-from rayfl.planning.events import Event
+from rayfl.planning.events import Event, SnapshotTaken
 from rayfl.preparation import prepare
 
 PRETRAIN = {"name": "cyclic", "schedule": "relay", "rounds": 3, "cohort": 4, "local": {"steps": 3, "batch_size": 8}}
@@ -56,6 +57,15 @@ def cast(job: Job, hosts: int, settles: bool = False) -> tuple[Scheduler, Server
     workers: Sequence[Host] = [Host(index, job.scenario, job.workloads, job.protection) for index in range(hosts)]
     backend = InlineBackend(workers, server)
     return Scheduler(job.scenario, backend, job.populations, settles), server
+
+
+def snapshot_of(scheduler: Scheduler, store: StateStore) -> RunSnapshot:
+    """The state after the last round that was reported as done, through JSON and back; written at once."""
+    snapshots = Snapshotting(scheduler._scenario, scheduler._backend, store)
+    scheduler._snapshot(snapshots)
+    (taken,) = snapshots.finish()
+    assert isinstance(taken, SnapshotTaken), taken
+    return RunSnapshot.from_json(taken.snapshot)
 
 
 def run_on_hosts(job: Job, hosts: int) -> tuple[np.ndarray, list[Event]]:

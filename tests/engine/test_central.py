@@ -23,7 +23,7 @@ from rayfl.planning.events import RoundDone
 from rayfl.preparation import prepare
 from rayfl.streams import client_stream
 from tests.algorithms.scene import CLASSES, TanhNet
-from tests.engine.scenes import cast, run_on_hosts
+from tests.engine.scenes import cast, run_on_hosts, snapshot_of
 
 LOCAL: dict[str, Any] = {"batch_size": 16, "lr": 0.2, "momentum": 0.5, "weight_decay": 0.01}
 CENTRAL: dict[str, Any] = {"name": "central", "schedule": "central", "rounds": 3, "local": LOCAL}
@@ -162,7 +162,7 @@ def test_kept_momentum_survives_a_snapshot_and_the_counterpart_may_keep_it_too()
     scheduler, _ = cast(job, 2)
     next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == 2)
     store = MemoryStore()
-    snapshot = scheduler.snapshot(store)
+    snapshot = snapshot_of(scheduler, store)
     scheduler, server = cast(job, 1)
     scheduler.restore(snapshot, store)
     list(scheduler.run())

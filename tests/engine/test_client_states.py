@@ -129,8 +129,8 @@ def test_a_snapshot_has_nothing_of_an_earlier_phase() -> None:
     states, store = ClientStates(), MemoryStore()
     states.stage(3, 1, {"previous": torch.ones(2), "account": torch.ones(1)})
     states.commit(FIRST, [3], {"previous": "phase", "account": "run"})
-    assert {(entry.scope, entry.round) for entry in states.snapshot(0, store)} == {("phase", 1), ("run", 1)}
-    (entry,) = states.snapshot(1, store)
+    assert {(entry.scope, entry.round) for entry in states.snapshot(0, store)()} == {("phase", 1), ("run", 1)}
+    (entry,) = states.snapshot(1, store)()
     assert (entry.client, entry.scope) == (3, "run")
     assert store.read(entry.stored).keys() == {"account"}
 
@@ -149,7 +149,7 @@ def test_what_is_kept_through_the_run_is_of_the_round_that_last_carried_it_on() 
 
 def test_states_that_were_restored_are_of_their_rounds() -> None:
     store = MemoryStore()
-    manifest = after(FIRST, SECOND).snapshot(0, store)
+    manifest = after(FIRST, SECOND).snapshot(0, store)()
     states = ClientStates()
     states.restore(manifest, 0, store)
     assert torch.equal(states.open(3, THIRD, 0, {3: 2}, CPU)["drift"], torch.full((2,), 2.0))

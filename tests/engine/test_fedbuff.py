@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from rayfl.engine.job import Job
-from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import ScenarioError
 from rayfl.models.flat import FlatModel
@@ -20,7 +19,7 @@ from rayfl.planning.round_index import RoundIndex
 from rayfl.streams import stream
 from tests.algorithms.reference import PlainUpdate
 from tests.algorithms.scene import PLAIN, SEED, SIZES, prepared
-from tests.engine.scenes import cast, run_on_hosts, without_clock
+from tests.engine.scenes import cast, run_on_hosts, snapshot_of, without_clock
 
 ROUNDS, CONCURRENCY, BUFFER = 7, 5, 2
 PHASE: dict[str, Any] = {
@@ -106,7 +105,7 @@ def test_a_run_goes_on_with_updates_in_flight(round: int, ahead: int) -> None:
     scheduler, _ = cast(job, 3)
     scheduler._backend.rounds_ahead = ahead  # type: ignore[misc]
     next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == round)
-    snapshot = RunSnapshot.from_json(scheduler.snapshot(store).to_json())
+    snapshot = snapshot_of(scheduler, store)
     began = {update[2] for update in snapshot.in_flight["updates"]}
     assert len(snapshot.in_flight["updates"]) == CONCURRENCY - 1
     assert snapshot.server.open.keys() == (began if round < ROUNDS else set())

@@ -13,7 +13,7 @@ from rayfl.errors import ScenarioError
 from rayfl.planning.events import Evaluated, RoundDone
 from tests.algorithms.reference import Vector, assert_equal, cross_entropy, fedavg, rounds
 from tests.algorithms.scene import EVERYTHING, PLAIN, SIZES, Setting, people, prepared
-from tests.engine.scenes import cast, kept_by_clients, run_on_hosts
+from tests.engine.scenes import cast, kept_by_clients, run_on_hosts, snapshot_of
 
 LOCAL = {"schedule": "local"}
 OWN = {"evaluation": {"every": 1}}
@@ -39,7 +39,7 @@ def ours(setting: Setting, hosts: int, algorithm: Any = "fedavg", **changes: Any
         state = model.state_dict(torch.as_tensor(vector))
         return torch.cat([part.flatten() for part in state.values()]).double()
 
-    kept = kept_by_clients(scheduler.snapshot(store), store)
+    kept = kept_by_clients(snapshot_of(scheduler, store), store)
     return {client: values(state["phase/own model"]) for client, state in kept.items()}, values(server.committed()[1])
 
 

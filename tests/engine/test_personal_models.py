@@ -23,7 +23,7 @@ from rayfl.models.flat import FlatModel
 from rayfl.planning.events import Evaluated, RoundDone
 from tests.algorithms.scene import CLASSES, PLAIN, SIZES, TanhNet, people, prepared
 from tests.algorithms.test_buffers import NormNet
-from tests.engine.scenes import cast, kept_by_clients, run_on_hosts, without_clock
+from tests.engine.scenes import cast, kept_by_clients, run_on_hosts, snapshot_of, without_clock
 
 PERSONAL: dict[str, Any] = {"evaluation": {"every": 1, "client_model": "personal", "batch_size": 3}}
 FULL_BATCH = PLAIN.with_local(batch_size="full")
@@ -46,7 +46,7 @@ def finished(job: Job, hosts: int, ahead: int = 0) -> tuple[list[Any], np.ndarra
     scheduler = Scheduler(job.scenario, backend, job.populations)
     events = list(scheduler.run())
     store = MemoryStore()
-    return events, server.committed()[1], kept_by_clients(scheduler.snapshot(store), store)
+    return events, server.committed()[1], kept_by_clients(snapshot_of(scheduler, store), store)
 
 
 def own_vector(name: str, model: FlatModel, vector: np.ndarray, kept: dict[str, np.ndarray]) -> np.ndarray:
@@ -108,7 +108,7 @@ def test_a_run_that_goes_on_from_a_snapshot_gives_the_same_scores(round: int) ->
     scheduler, _ = cast(job, 3)
     next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == round)
     store = MemoryStore()
-    snapshot = scheduler.snapshot(store)
+    snapshot = snapshot_of(scheduler, store)
     scheduler, _ = cast(job, 2)
     scheduler.restore(snapshot, store)
     later = without_clock(list(scheduler.run()))

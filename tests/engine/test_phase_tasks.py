@@ -29,7 +29,7 @@ from rayfl.preparation import prepare
 from rayfl.resolution import resolve
 from tests.callbacks.scene import StopAt
 from tests.engine.phase_tasks import FINETUNE, HERE, PRETRAIN, tables
-from tests.engine.scenes import cast, run_on_hosts, without_clock
+from tests.engine.scenes import cast, run_on_hosts, snapshot_of, without_clock
 
 pytestmark = pytest.mark.usefixtures("no_picture")
 
@@ -122,7 +122,7 @@ def test_it_goes_on_from_a_snapshot_on_either_side_of_the_border(algorithm: Any,
     for event in scheduler.run():
         if getattr(event, "round_in_phase", None) and event.round == stop:
             store = MemoryStore()
-            snapshot = scheduler.snapshot(store)
+            snapshot = snapshot_of(scheduler, store)
             break
     scheduler, server = cast(job, 3)
     scheduler.restore(snapshot, store)

@@ -27,7 +27,7 @@ from rayfl.privacy.samples.accesses import with_noise
 from rayfl.privacy.samples.accounting import Accountant
 from rayfl.privacy.samples.planned_updates import PlannedUpdates
 from rayfl.streams import stream
-from tests.engine.scenes import cast, run_on_hosts, without_clock
+from tests.engine.scenes import cast, run_on_hosts, snapshot_of, without_clock
 from tests.privacy.samples.scene import dp, job, phase, spent_in
 
 BUDGET = 25.0
@@ -191,7 +191,7 @@ def test_a_run_that_goes_on_from_a_snapshot_spends_and_leaves_out_as_if_never_in
     scheduler, _ = cast(leaving_out, 2)
     next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == round)
     store = MemoryStore()
-    snapshot = scheduler.snapshot(store)
+    snapshot = snapshot_of(scheduler, store)
     before = spent_in([event for event in rounds(events) if event.round <= round])
     assert {client: dict(spent) for client, spent in snapshot.privacy.spent.items()} == before
     earlier = (event.left_out for event in rounds(events) if event.round <= round)
@@ -217,7 +217,7 @@ def test_clients_that_keep_state_go_on_after_a_phase_that_ended_early(hosts: int
     next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == ended.round - 1)
     resumed, server = cast(given, 2)
     store = MemoryStore()
-    resumed.restore(scheduler.snapshot(store), store)
+    resumed.restore(snapshot_of(scheduler, store), store)
     list(resumed.run())
     assert np.array_equal(server.committed()[1], model)
 
@@ -283,6 +283,6 @@ def test_an_update_that_a_host_repeats_is_booked_once() -> None:
         backend = InlineBackend([RepeatingHost(host) if repeats else host], server)  # type: ignore[list-item]
         scheduler = Scheduler(given.scenario, backend, given.populations)
         list(scheduler.run())
-        return scheduler.snapshot(MemoryStore()).privacy.spent
+        return snapshot_of(scheduler, MemoryStore()).privacy.spent
 
     assert spent(repeats=True) == spent(repeats=False) != {}

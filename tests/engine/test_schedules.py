@@ -15,7 +15,7 @@ from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.planning.events import RoundDone
 from rayfl.schedules import BasePhase, Cohort, Event, Participant, RoundIndex, Schedule, SubmittedRound
-from tests.engine.scenes import FEDERATED, PRETRAIN, cast, prepared, run_on_hosts, without_clock
+from tests.engine.scenes import FEDERATED, PRETRAIN, cast, prepared, run_on_hosts, snapshot_of, without_clock
 
 HERE = __name__
 
@@ -127,4 +127,4 @@ def test_a_schedule_may_draw_once_and_must_have_plain_data_in_flight() -> None:
     done = [event for event in scheduler.run() if isinstance(event, RoundDone)]
     assert [event.client_updates for event in done] == [5, 5, 5]
     with pytest.raises(RayflError, match="what it has in flight is no plain data: option 'model' must be text"):
-        scheduler.snapshot(MemoryStore())
+        snapshot_of(scheduler, MemoryStore())

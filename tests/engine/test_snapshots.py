@@ -15,7 +15,7 @@ from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.engine.state_store import FolderStore, MemoryStore, StateStore
 from rayfl.errors import RayflError
 from rayfl.planning.events import Event, RoundDone
-from tests.engine.scenes import cast, kept_by_clients, prepared, run_on_hosts, without_clock
+from tests.engine.scenes import cast, kept_by_clients, prepared, run_on_hosts, snapshot_of, without_clock
 
 LOCAL = {"epochs": 2, "batch_size": 4, "lr": 0.1, "momentum": 0.5, "lr_decay": 0.9}
 PHASES: list[dict[str, Any]] = [
@@ -69,7 +69,7 @@ def snapshot_after(round: int, hosts: int, store: StateStore) -> RunSnapshot:
     """As a file has it: through JSON and back."""
     scheduler, _ = cast(JOB, hosts)
     next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == round)
-    return RunSnapshot.from_json(scheduler.snapshot(store).to_json())
+    return snapshot_of(scheduler, store)
 
 
 @pytest.mark.parametrize("round", range(1, ROUNDS + 1))
@@ -96,7 +96,7 @@ def test_a_second_phase_of_the_same_algorithm_does_not_inherit_clients_states() 
     scheduler, _ = cast(job, 3)
     next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == 3)
     store = MemoryStore()
-    snapshot = scheduler.snapshot(store)
+    snapshot = snapshot_of(scheduler, store)
     assert [(entry.client, entry.round, entry.scope) for entry in snapshot.clients] == [(0, 3, "phase")]
     scheduler, server = cast(job, 2)
     scheduler.restore(snapshot, store)
@@ -110,7 +110,7 @@ def test_a_snapshot_is_not_changed_by_what_comes_after_it() -> None:
     events = scheduler.run()
     next(event for event in events if isinstance(event, RoundDone) and event.round == 4)
     store = MemoryStore()
-    snapshot = scheduler.snapshot(store)
+    snapshot = snapshot_of(scheduler, store)
     before = described(snapshot)
     list(events)
     assert described(snapshot) == before
@@ -162,7 +162,7 @@ def test_a_later_snapshot_writes_only_what_changed_since(tmp_path: Path) -> None
         if isinstance(event, RoundDone):
             for file in tmp_path.rglob("*.safetensors"):
                 os.utime(file, (0, 0))
-            manifest = scheduler.snapshot(FolderStore(tmp_path)).clients
+            manifest = snapshot_of(scheduler, FolderStore(tmp_path)).clients
             found = {file for file in tmp_path.rglob("*.safetensors") if file.stat().st_mtime > 0}
             written.append(found & {tmp_path / entry.stored.place for entry in manifest})
             left_by = {entry.client: entry.round for entry in manifest}

@@ -27,7 +27,7 @@ from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, Clien
 from rayfl.local.requests import Affine, ClientUpdate, LocalTraining, LossTerm
 from rayfl.models.flat import FlatModel
 from rayfl.planning.events import RoundDone
-from tests.engine.scenes import cast, prepared, run_on_hosts
+from tests.engine.scenes import cast, prepared, run_on_hosts, snapshot_of
 from tests.engine.unequal_images import COHORT
 from tests.local.bench import Bench
 
@@ -111,7 +111,7 @@ def test_a_round_from_states_that_others_left_is_that_of_one_by_one(
         if isinstance(event, RoundDone) and event.round == 3:
             break
     store = MemoryStore()
-    snapshot = scheduler.snapshot(store)
+    snapshot = snapshot_of(scheduler, store)
     results = []
     for made in (one_by_one, job(3, model, rounds=4, algorithm=algorithm)):
         goes_on, server = cast(made, 1)

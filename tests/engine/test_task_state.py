@@ -14,7 +14,6 @@ from torch.nn.functional import cross_entropy
 
 from rayfl.engine.initial_model import flat_model
 from rayfl.engine.job import Job
-from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import ScenarioError
 from rayfl.local.context import ClientContext
@@ -24,7 +23,7 @@ from rayfl.models.flat import FlatModel
 from rayfl.planning.events import RoundDone
 from rayfl.tasks.classification import Classification
 from tests.algorithms.scene import TanhNet
-from tests.engine.scenes import cast, prepared, run_on_hosts
+from tests.engine.scenes import cast, prepared, run_on_hosts, snapshot_of
 
 SEEN: list[tuple[int, int, list[float]]] = []
 """(round, client, the queue that a batch found)."""
@@ -115,7 +114,7 @@ def test_a_run_goes_on_in_the_middle_with_its_queues(schedule: str) -> None:
     scheduler, _ = cast(job("Queued", schedule), 1)
     next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == 2)
     store = MemoryStore()
-    snapshot = RunSnapshot.from_json(scheduler.snapshot(store).to_json())
+    snapshot = snapshot_of(scheduler, store)
     for hosts in (1, 3):
         scheduler, server = cast(job("Queued", schedule), hosts)
         scheduler.restore(snapshot, store)

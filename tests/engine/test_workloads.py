@@ -18,7 +18,7 @@ from rayfl.errors import ScenarioError
 from rayfl.models.flat import FlatModel
 from rayfl.planning.events import Evaluated
 from rayfl.preparation import prepare
-from tests.engine.scenes import FEDERATED, PRETRAIN, cast, prepared, tables
+from tests.engine.scenes import FEDERATED, PRETRAIN, cast, prepared, snapshot_of, tables
 
 OTHER = {"name": "handwriting", "clients": 5, "source": "generated"}
 
@@ -115,7 +115,7 @@ def test_it_goes_on_from_a_snapshot_on_other_hosts(stop: int) -> None:
     for event in scheduler.run():
         if getattr(event, "round_in_phase", None) and event.round == stop:
             store = MemoryStore()
-            snapshot = scheduler.snapshot(store)
+            snapshot = snapshot_of(scheduler, store)
             break
     scheduler, server = cast(job, 3)
     scheduler.restore(snapshot, store)

@@ -19,6 +19,8 @@ from rayfl.callbacks.best_model import BestModel
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.callbacks.early_stopping import EarlyStopping
 from rayfl.config.scenario import Scenario
+from rayfl.durable import write_json
+from rayfl.engine.inline import InlineSession
 from rayfl.engine.job import Job, Session
 from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.engine.state_store import MemoryStore, StateStore
@@ -28,6 +30,7 @@ from rayfl.planning.events import RoundSettled
 from rayfl.preparation import prepare
 from rayfl.report.records import Records, read_rows
 from tests.callbacks.scene import tables
+from tests.engine.scenes import snapshot_of
 
 NOISE = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "accountant": "rdp"}
 LOCAL = {"lr": 0.1, "batch_size": 4, "epochs": 2, "dp": NOISE}
@@ -41,6 +44,7 @@ SCENE: dict[str, Any] = {
 }
 """Nine rounds: relays, states of clients and of the server, samples' privacy, clients' scores."""
 ROUNDS = 9
+STATE = "state.json"
 
 Open = Callable[[Job], AbstractContextManager[Session]]
 
@@ -135,7 +139,9 @@ def followed(
         Records.within(folder) if state is None else Records(folder, reopened=True) as records,
         Run(job, model, records, callbacks, Console(quiet=True), state) as run,
     ):
-        session = run.connect(open(job), "inline", snapshot)
+        session = run.connect(
+            open(job), "inline", None if snapshot is None else lambda opened: opened.restore(*snapshot)
+        )
         for settled in run.follow():
             each(run, session, settled)
         run.finish()
@@ -144,6 +150,12 @@ def followed(
 
 class LeftError(Exception):
     """The run was left on purpose."""
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """The state that `Leaving` took, as a file has it."""
+    state: dict[str, Any] = json.loads((folder / STATE).read_text())
+    return state
 
 
 @dataclass
@@ -165,8 +177,9 @@ class Leaving:
 
     def __call__(self, run: Run, session: Session, settled: RoundSettled) -> None:
         if settled.round == self.snapshot_after:
-            self.snapshot = RunSnapshot.from_json(session.snapshot(self.store).to_json()), self.store
+            assert isinstance(session, InlineSession)
+            self.snapshot = snapshot_of(session._scheduler, self.store), self.store
         if settled.round == self.state_after:
-            run.save()
+            write_json(run._records.folder / STATE, run.state())
         if settled.round == self.leave_after:
             raise LeftError

@@ -16,13 +16,13 @@ from rayfl.engine.inline import inline_session
 from rayfl.engine.job import Job, Session
 from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import RayflError, ResourceError
-from rayfl.lifecycle.run import Run, read_state
+from rayfl.lifecycle.run import Run
 from rayfl.local.spending import Mechanism
 from rayfl.models.flat import FlatModel
 from rayfl.planning.events import ClientScalars, RoundDone, RoundSettled, Traffic
 from rayfl.report.plain_events import plain_round, round_from
 from rayfl.report.records import Records
-from tests.lifecycle.scene import ROUNDS, Followed, Leaving, LeftError, followed, prepared
+from tests.lifecycle.scene import ROUNDS, Followed, Leaving, LeftError, followed, prepared, read_state
 
 
 @pytest.fixture(scope="module")

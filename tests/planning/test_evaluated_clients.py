@@ -15,7 +15,7 @@ from rayfl.planning.events import Evaluated, RoundDone
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.slices import Slice, slices_of_round
 from tests.algorithms.scene import PLAIN, SIZES, prepared
-from tests.engine.scenes import cast, run_on_hosts, without_clock
+from tests.engine.scenes import cast, run_on_hosts, snapshot_of, without_clock
 
 
 def evaluations(hosts: int, **evaluation: Any) -> list[Evaluated]:
@@ -67,7 +67,7 @@ def test_hosts_and_snapshots_do_not_change_who_is_drawn() -> None:
     scheduler, _ = cast(job, 2)
     next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == 2)
     store = MemoryStore()
-    snapshot = scheduler.snapshot(store)
+    snapshot = snapshot_of(scheduler, store)
     scheduler, _ = cast(job, 3)
     scheduler.restore(snapshot, store)
     later = without_clock(list(scheduler.run()))

@@ -27,7 +27,7 @@ from rayfl.local.requests import ClientUpdate
 from rayfl.planning.events import RoundDone
 from tests.algorithms.reference import PlainUpdate
 from tests.algorithms.scene import PLAIN, SIZES, Setting, prepared
-from tests.engine.scenes import cast, run_on_hosts, without_clock
+from tests.engine.scenes import cast, run_on_hosts, snapshot_of, without_clock
 
 SEEN: list[dict[str, Any]] = []
 """What `Watching` saw, round by round, as plain values."""
@@ -129,7 +129,7 @@ def test_a_snapshot_holds_what_later_cohorts_depend_on(sampler: str, round: int)
     scheduler, _ = cast(job(sampler), 2)
     next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == round)
     store = MemoryStore()
-    snapshot = scheduler.snapshot(store)
+    snapshot = snapshot_of(scheduler, store)
     scheduler, server = cast(job(sampler), 3)
     scheduler.restore(snapshot, store)
     later = list(scheduler.run())
@@ -146,7 +146,7 @@ def test_power_of_choice_takes_the_candidates_with_the_highest_losses() -> None:
         if isinstance(event, RoundDone) and 3 <= event.round < 6:
             known = {
                 client: values["train_loss"]
-                for client, values in scheduler.snapshot(MemoryStore()).sampling.scalars.items()
+                for client, values in snapshot_of(scheduler, MemoryStore()).sampling.scalars.items()
             }
             assert set(COHORTS[event.round]) == set(sorted(known, key=lambda client: -known[client])[:4])
 

@@ -27,7 +27,7 @@ from rayfl.planning.events import RoundDone
 from rayfl.privacy.clients.answers import hide_answer
 from rayfl.privacy.clients.noised_sums import lattice_of, noised
 from rayfl.streams import stream
-from tests.engine.scenes import cast, run_on_hosts, without_clock
+from tests.engine.scenes import cast, run_on_hosts, snapshot_of, without_clock
 from tests.privacy.clients.scenes import UNIFORM, central, job, local, phase, target
 
 STREAMS = ClientStreams(1, 0, 1, 0, 5)
@@ -330,7 +330,7 @@ def test_a_run_goes_on_from_a_snapshot_with_the_same_bits() -> None:
     for event in scheduler.run():
         if isinstance(event, RoundDone) and event.round == 3:
             store = MemoryStore()
-            kept = scheduler.snapshot(store)
+            kept = snapshot_of(scheduler, store)
             break
     going_on, going_server = cast(hidden, 3)
     going_on.restore(kept, store)

@@ -1,0 +1,94 @@
+"""Whether a run may go on with a scenario that is not quite the one it began with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rayfl.config.loading import load_scenario
+from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario
+from rayfl.engine.job import Job
+from rayfl.errors import ScenarioError
+from rayfl.fingerprint.recorded import changed_code, recorded
+from rayfl.planning.round_index import RoundIndex
+from rayfl.resolution import resolve
+
+MAY_CHANGE = CHANGES_NO_RESULT | {"callbacks"}
+"""Keys that a run may go on with whatever they were."""
+
+SHOWN = 8
+"""Differences that a message names."""
+
+
+def check_same_run(folder: Path, job: Job, after: RoundIndex) -> list[str]:
+    """Checks that a run may go on as another job, after a round.
+
+    Args:
+        folder: The run's own.
+        job: What is to go on, resolved.
+        after: The round of the checkpoint.
+
+    Returns:
+        What may make results differ all the same, a sentence each.
+
+    Raises:
+        ScenarioError: The scenario, or its data, is another one.
+    """
+    before = resolve(load_scenario(folder / "scenario.toml"))
+    differences = [*_differences(before, job.scenario), *_rounds(before, job.scenario, after)]
+    if differences:
+        more = f"\n  and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
+        listed = "".join(f"\n  {difference}" for difference in differences[:SHOWN])
+        raise ScenarioError(
+            f"'{folder}' cannot go on with a scenario that is not its own; only resources, checkpoint, callbacks and "
+            f"the rounds ahead may differ:{listed}{more}"
+        )
+    was = recorded(folder)
+    if was.data and was.data[0] != job.result.store.provenance.digest:
+        raise ScenarioError(f"data: '{folder}' was begun with other data: the digest of its files has changed since")
+    changed = changed_code(was.code or {}, job.code)
+    return [f"your code has changed since the run began: {', '.join(changed)}"] if changed else []
+
+
+def _differences(before: Scenario, now: Scenario) -> Iterator[str]:
+    one, other = (dict(_flat(_comparable(scenario))) for scenario in (before, now))
+    for key in dict.fromkeys((*one, *other)):
+        if one.get(key) != other.get(key):
+            yield f"{key}: {_shown(one, key)}, now {_shown(other, key)}"
+
+
+def _comparable(scenario: Scenario) -> dict[str, Any]:
+    tables = scenario.model_dump(mode="json", exclude=set(MAY_CHANGE), exclude_none=True)
+    return tables | {
+        "phases": {phase["name"]: {key: value for key, value in phase.items() if key != "rounds"} | {"position": number}
+                   for number, phase in enumerate(tables["phases"])}
+    }  # fmt: skip
+
+
+def _rounds(before: Scenario, now: Scenario, after: RoundIndex) -> Iterator[str]:
+    for number, (old, new) in enumerate(zip(before.phases, now.phases, strict=False)):
+        if old.rounds == new.rounds:
+            continue
+        said = f"phases.{new.name}.rounds: {old.rounds}, now {new.rounds}"
+        targets = [dp for phase in now.phases for dp in (phase.local.dp, phase.settings.dp) if dp is not None]
+        if number < after.phase:
+            yield f"{said}, and the phase is over"
+        elif number == after.phase and new.rounds < after.round_in_phase:
+            yield f"{said}, and {after.round_in_phase} of them are over"
+        elif number == after.phase and old.local.round_schedule.depends_on_length:
+            yield f"{said}, and the learning rate of its rounds so far (local.round_schedule) depends on them"
+        elif any(dp.target_epsilon is not None for dp in targets):
+            yield f"{said}, and the noise of a target_epsilon depends on them"
+
+
+def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _flat(inner, f"{key}.{name}" if key else name)
+    else:
+        yield key, value
+
+
+def _shown(values: Mapping[str, Any], key: str) -> str:
+    return repr(values[key]) if key in values else "not set"

@@ -1,0 +1,121 @@
+"""Snapshots of a run while it goes on: captured after a committed round, written beside those that follow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+from rayfl.config.scenario import Scenario
+from rayfl.engine.backend import Backend, Ref
+from rayfl.engine.calls import Call, wait_for
+from rayfl.engine.run_snapshot import RunSnapshot
+from rayfl.engine.server import ServerSnapshot
+from rayfl.engine.state_store import StateStore, StoredState
+from rayfl.errors import RayflError
+from rayfl.planning.events import Event, SnapshotFailed, SnapshotTaken
+from rayfl.planning.round_index import RoundIndex
+
+Complete = Callable[[ServerSnapshot, Sequence[StoredState]], RunSnapshot]
+
+LASTS_S = 60.0
+"""A run that has not lasted so long is quickly run again: the ends of its phases are no reason for a snapshot."""
+
+
+class Snapshotting:
+    """Decides when a snapshot is due, and has hosts and server write it; one at a time.
+
+    Args:
+        scenario: What runs.
+        backend: Hosts and server.
+        store: Where they write.
+        after: The last round that was committed before.
+        clock: Returns seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        backend: Backend,
+        store: StateStore,
+        after: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._scenario, self._backend, self._store, self._clock = scenario, backend, store, clock
+        self._settings = scenario.checkpoint
+        self._started = self._latest = clock()
+        self._latest_round = after
+        self._under_way: tuple[RoundIndex, Complete] | None = None
+        self._asked: list[Ref] = []
+
+    def due(self, index: RoundIndex) -> bool:
+        """Whether one is to be begun after a committed round; in the middle of a phase not while one is written."""
+        settings, now = self._settings, self._clock()
+        ends = settings.ends and index.round_in_phase == index.config(self._scenario).rounds
+        if ends and now - self._started >= LASTS_S:
+            return True
+        if self._under_way is not None:
+            return False
+        late = settings.minutes and now - self._latest >= 60 * settings.minutes
+        return bool(late or (settings.rounds and index.round - self._latest_round >= settings.rounds))
+
+    def begin(self, index: RoundIndex, complete: Complete, models: Sequence[Ref]) -> None:
+        """Begins to write one; `finish` the one before first.
+
+        Args:
+            index: The last committed round.
+            complete: Makes the snapshot of what the server and the clients keep.
+            models: Those that have yet to be evaluated.
+        """
+        self._under_way, self._latest, self._latest_round = (index, complete), self._clock(), index.round
+        self._asked = []
+        self._backend.server.call("snapshot", index, self._store, *models)
+        for host in self._backend.hosts:
+            host.call("snapshot", index, self._store)
+
+    def collect(self) -> Generator[Event, None, None]:
+        """Reports the snapshot that is being written, if it is written by now."""
+        if self._under_way is None:
+            return
+        asked = self._asked = self._asked or self._ask(wait=False)
+        if len(self._backend.wait(asked, 0)) < len(asked):
+            return
+        self._asked = []
+        try:
+            parts = [self._backend.get(ref) for ref in asked]
+        except RayflError as error:
+            yield self._failed(error)
+            return
+        if all(part is not None for part in parts):
+            yield self._done(parts)
+
+    def finish(self) -> Generator[Event, None, None]:
+        """Waits for the snapshot that is being written, and reports it."""
+        if self._under_way is None:
+            return
+        index, _ = self._under_way
+        phase, watchdog_s = index.config(self._scenario).name, self._scenario.resources.watchdog_s
+        calls = [Call(ref, "a snapshot to be written") for ref in self._ask(wait=True)]
+        try:
+            parts = yield from wait_for(self._backend, calls, watchdog_s, phase, index.round)
+        except RayflError as error:
+            yield self._failed(error)
+            return
+        yield self._done(parts)
+
+    def _ask(self, wait: bool) -> list[Ref]:
+        assert self._under_way is not None
+        index, _ = self._under_way
+        return [worker.call("written", index, wait) for worker in (self._backend.server, *self._backend.hosts)]
+
+    def _done(self, parts: Sequence[Any]) -> Event:
+        assert self._under_way is not None
+        (index, complete), self._under_way = self._under_way, None
+        server, *hosts = parts
+        clients = sorted((state for part in hosts for state in part), key=lambda state: (state.client, state.scope))
+        return SnapshotTaken(index.config(self._scenario).name, index.round, complete(server, clients).to_json())
+
+    def _failed(self, error: RayflError) -> Event:
+        assert self._under_way is not None
+        (index, _), self._under_way = self._under_way, None
+        return SnapshotFailed(index.config(self._scenario).name, index.round, str(error))

@@ -1,0 +1,103 @@
+"""A run's folder is opened again, to go on from its last checkpoint that is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from rayfl.checkpoint.changes import check_same_run
+from rayfl.checkpoint.checkpoints import Checkpoint, Checkpoints
+from rayfl.engine.job import Job, Session
+from rayfl.errors import RayflError, ResourceError
+from rayfl.report.folder import METRICS_FILE
+from rayfl.report.records import CLIENTS_FILE, Records
+from rayfl.report.status import UNDER_WAY, read_status
+
+
+@dataclass
+class Reopened:
+    """A run that goes on.
+
+    Attributes:
+        folder: The run's own.
+        checkpoints: Those that can be read, the last one first; none where the run begins again.
+        console: Where it is said from which round the run goes on, and what is wrong with others.
+    """
+
+    folder: Path
+    store: Checkpoints
+    checkpoints: Sequence[Checkpoint]
+    console: Console
+    records: Records = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.checkpoints:
+            self.records = Records(self.folder, reopened=True)
+            return
+        for name in (METRICS_FILE, CLIENTS_FILE):
+            (self.folder / name).unlink(missing_ok=True)
+        self.records = Records.within(self.folder)
+
+    @property
+    def state(self) -> Mapping[str, Any] | None:
+        """What the run's records go on from: of the last checkpoint, even where its snapshot is damaged."""
+        return self.checkpoints[0].records if self.checkpoints else None
+
+    def restore(self, session: Session) -> None:
+        """Restores the last snapshot that is whole.
+
+        Raises:
+            ResourceError: None is.
+        """
+        for checkpoint in self.checkpoints:
+            try:
+                session.restore(checkpoint.snapshot, self.store.store)
+            except RayflError as error:
+                self._say(f"warning: the checkpoint of round {checkpoint.round} cannot be used: {error}")
+                continue
+            self._say(f"the run goes on after round {checkpoint.round}")
+            return
+        if self.checkpoints:
+            raise ResourceError(f"no checkpoint in '{self.folder}' is whole; run the scenario again in another folder")
+
+    def _say(self, text: str) -> None:
+        self.console.print(Text(text, style="yellow" if text.startswith("warning") else ""), soft_wrap=True)
+
+
+def reopen(folder: Path, job: Job, console: Console) -> Reopened:
+    """Opens the records of a run that has ended, and finds its checkpoints.
+
+    Args:
+        folder: The run's own.
+        job: What is to go on.
+        console: Where it is said what is wrong with a checkpoint.
+
+    Raises:
+        ScenarioError: The job is not that of the run.
+        ResourceError: The run is under way, or all of its checkpoints are damaged.
+    """
+    status = read_status(folder)
+    if status is not None and status["status"] in UNDER_WAY:
+        raise ResourceError(f"the run in '{folder}' is under way: it cannot be resumed before it has ended")
+    found = Checkpoints(folder, job.scenario.checkpoint.keep)
+    readable: list[Checkpoint] = []
+    damaged: list[ResourceError] = []
+    for checkpoint in found.newest_first():
+        if isinstance(checkpoint, Checkpoint):
+            readable.append(checkpoint)
+        else:
+            damaged.append(checkpoint)
+            console.print(Text(f"warning: {checkpoint}", style="yellow"), soft_wrap=True)
+    if damaged and not readable:
+        raise ResourceError(f"no checkpoint in '{folder}' is whole: {damaged[0]}")
+    if readable:
+        for warning in check_same_run(folder, job, readable[0].snapshot.index):
+            console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
+    else:
+        console.print(Text(f"'{folder}' has no checkpoint: the run begins again"), soft_wrap=True)
+    return Reopened(folder, found, readable, console)
