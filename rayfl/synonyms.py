@@ -31,7 +31,7 @@ _OTHER_NAMES = {
     "precision": "amp mixed_precision dtype",
     "rounds": "num_rounds n_rounds comm_rounds communication_rounds comm_round global_rounds total_rounds",
     "seed": "random_seed rng_seed",
-    "start": "pretrained checkpoint init initialization initialisation weights_from",
+    "start": "pretrained init initialization initialisation weights_from",
     "steps": "local_steps num_steps n_steps max_steps iterations local_iterations",
     "weight_decay": "wd l2 decay weightdecay",
 }

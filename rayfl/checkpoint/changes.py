@@ -11,7 +11,6 @@ from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario
 from rayfl.engine.job import Job
 from rayfl.errors import ScenarioError
 from rayfl.fingerprint.recorded import changed_code, recorded
-from rayfl.planning.round_index import RoundIndex
 from rayfl.resolution import resolve
 
 MAY_CHANGE = CHANGES_NO_RESULT | {"callbacks"}
@@ -21,13 +20,13 @@ SHOWN = 8
 """Differences that a message names."""
 
 
-def check_same_run(folder: Path, job: Job, after: RoundIndex) -> list[str]:
-    """Checks that a run may go on as another job, after a round.
+def check_same_run(folder: Path, job: Job, done: int) -> list[str]:
+    """Checks that a run may go on as another job.
 
     Args:
         folder: The run's own.
         job: What is to go on, resolved.
-        after: The round of the checkpoint.
+        done: The last round of which there are records.
 
     Returns:
         What may make results differ all the same, a sentence each.
@@ -36,7 +35,7 @@ def check_same_run(folder: Path, job: Job, after: RoundIndex) -> list[str]:
         ScenarioError: The scenario, or its data, is another one.
     """
     before = resolve(load_scenario(folder / "scenario.toml"))
-    differences = [*_differences(before, job.scenario), *_rounds(before, job.scenario, after)]
+    differences = [*_differences(before, job.scenario), *_rounds(before, job.scenario, done)]
     if differences:
         more = f"\n  and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
         listed = "".join(f"\n  {difference}" for difference in differences[:SHOWN])
@@ -66,17 +65,19 @@ def _comparable(scenario: Scenario) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _rounds(before: Scenario, now: Scenario, after: RoundIndex) -> Iterator[str]:
-    for number, (old, new) in enumerate(zip(before.phases, now.phases, strict=False)):
+def _rounds(before: Scenario, now: Scenario, done: int) -> Iterator[str]:
+    first = 0
+    for old, new in zip(before.phases, now.phases, strict=False):
+        own, first = done - first, first + old.rounds
         if old.rounds == new.rounds:
             continue
         said = f"phases.{new.name}.rounds: {old.rounds}, now {new.rounds}"
         targets = [dp for phase in now.phases for dp in (phase.local.dp, phase.settings.dp) if dp is not None]
-        if number < after.phase:
+        if own > old.rounds:
             yield f"{said}, and the phase is over"
-        elif number == after.phase and new.rounds < after.round_in_phase:
-            yield f"{said}, and {after.round_in_phase} of them are over"
-        elif number == after.phase and old.local.round_schedule.depends_on_length:
+        elif new.rounds < own:
+            yield f"{said}, and {own} of them are over"
+        elif own > 0 and old.local.round_schedule.depends_on_length:
             yield f"{said}, and the learning rate of its rounds so far (local.round_schedule) depends on them"
         elif any(dp.target_epsilon is not None for dp in targets):
             yield f"{said}, and the noise of a target_epsilon depends on them"

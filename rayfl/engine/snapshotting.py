@@ -77,11 +77,11 @@ class Snapshotting:
         """Reports the snapshot that is being written, if it is written by now."""
         if self._under_way is None:
             return
-        asked = self._asked = self._asked or self._ask(wait=False)
-        if len(self._backend.wait(asked, 0)) < len(asked):
-            return
-        self._asked = []
         try:
+            asked = self._asked = self._asked or self._ask(wait=False)
+            if len(self._backend.wait(asked, 0)) < len(asked):
+                return
+            self._asked = []
             parts = [self._backend.get(ref) for ref in asked]
         except RayflError as error:
             yield self._failed(error)
@@ -95,8 +95,8 @@ class Snapshotting:
             return
         index, _ = self._under_way
         phase, watchdog_s = index.config(self._scenario).name, self._scenario.resources.watchdog_s
-        calls = [Call(ref, "a snapshot to be written") for ref in self._ask(wait=True)]
         try:
+            calls = [Call(ref, "a snapshot to be written") for ref in self._ask(wait=True)]
             parts = yield from wait_for(self._backend, calls, watchdog_s, phase, index.round)
         except RayflError as error:
             yield self._failed(error)

@@ -96,7 +96,7 @@ def reopen(folder: Path, job: Job, console: Console) -> Reopened:
     if damaged and not readable:
         raise ResourceError(f"no checkpoint in '{folder}' is whole: {damaged[0]}")
     if readable:
-        for warning in check_same_run(folder, job, readable[0].snapshot.index):
+        for warning in check_same_run(folder, job, readable[0].records["done"]):
             console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
     else:
         console.print(Text(f"'{folder}' has no checkpoint: the run begins again"), soft_wrap=True)

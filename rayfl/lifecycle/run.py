@@ -274,7 +274,7 @@ class Run:
 
     def _not_kept(self, reason: str) -> None:
         if self._job.scenario.checkpoint.on_failure == "stop":
-            raise ResourceError(f"{reason}; with checkpoint.on_failure = 'continue' the run would go on")
+            raise ResourceError(f"{reason}; with checkpoint.on_failure = 'continue' the run would have gone on")
         said = f"warning: no checkpoint was written, and the run goes on: {reason}"
         self._console.print(Text(said, style="yellow"), soft_wrap=True)
 
