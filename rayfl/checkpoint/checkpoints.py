@@ -83,6 +83,10 @@ class Checkpoints:
             except ResourceError as error:
                 yield error
 
+    def any(self) -> bool:
+        """Whether there is one."""
+        return bool(self._manifests())
+
     def _manifests(self) -> list[Path]:
         return sorted(self._folder.glob("round-*.json"))
 

@@ -14,7 +14,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 from rayfl.cluster.given_run import GivenRun, Models
 from rayfl.cluster.host_actor import HostActor
 from rayfl.cluster.placement import reserved
-from rayfl.cluster.repeating import repeatable, resources_of
+from rayfl.cluster.repeating import resources_of
 from rayfl.cluster.scheduler_actor import BESIDE, SchedulerActor
 from rayfl.cluster.server_actor import ServerActor
 from rayfl.cluster.workers import ActorWorker, RayBackend
@@ -132,7 +132,7 @@ class KeptActors:
 def _served(job: Job) -> Any:
     """What hosts are made for; runs of which it is the same can share them."""
     scenario = job.scenario
-    return resources_of(scenario), scenario.numerics, repeatable(scenario)
+    return resources_of(scenario), scenario.numerics, scenario.repeatable
 
 
 def _beside_driver(actor: type, groups: Sequence[str] = (), **options: Any) -> Any:
@@ -154,7 +154,7 @@ def _host_options(scenario: Scenario, place: PlacementGroupSchedulingStrategy) -
         max_restarts=resources.restarts,
         # Unbounded, as Ray spends retries on a node that it has yet to declare dead. What goes wrong again and again
         # ends with the restarts.
-        max_task_retries=-1 if repeatable(scenario) else 0,
+        max_task_retries=-1 if scenario.repeatable else 0,
         allow_out_of_order_execution=True,  # an evaluation need not wait behind a relay's hop that waits for its model
         scheduling_strategy=place,
     )

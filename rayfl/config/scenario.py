@@ -131,6 +131,12 @@ class Scenario(Section):
         return _unpickled, (_Folders(self.module_folders), type(self), self.__getstate__())
 
     @property
+    def repeatable(self) -> bool:
+        """Whether a repeated client update has the same bits; with `secure` it would release its samples once more."""
+        private = [dp for phase in self.phases for dp in (phase.settings.dp, phase.local.dp) if dp is not None]
+        return not any(dp.secure for dp in private)
+
+    @property
     def data_seed(self) -> int:
         """The seed of everything that is drawn about the data."""
         return self.seed if self.data.seed is None else self.data.seed

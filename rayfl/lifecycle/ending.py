@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +39,7 @@ def end_early(
     console: Console,
     privacy: PrivacyRecords | None = None,
     reopened_after: int = 0,
+    resumable: bool = False,
 ) -> None:
     """Saves what a failed or interrupted run leaves. Whatever goes wrong here is reported, never raised.
 
@@ -50,6 +52,7 @@ def end_early(
         console: Where warnings are printed.
         privacy: What the run has spent.
         reopened_after: The last round before a run was reopened that has not gone on from there; 0 for all others.
+        resumable: Whether it has a checkpoint to go on from.
     """
     saved, missing, said = None, None, "no round was committed, so there is no model"
     if reopened_after:
@@ -77,7 +80,8 @@ def end_early(
         status.ended_early(error, saved, missing)
     except Exception as failure:
         _warn(console, f"status.json could not be written: {one_line(failure)}")
-    _warn(console, f"the run ended early; {said}; records: {records.folder}")
+    resumed = f"; `rayfl resume {shlex.quote(str(records.folder))}` goes on" if resumable else ""
+    _warn(console, f"the run ended early; {said}; records: {records.folder}{resumed}")
 
 
 def draw(metrics: pa.Table, job: Job, path: Path, console: Console) -> None:

@@ -110,7 +110,8 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
             records = stack.enter_context(Records.within(launch.folder))
         else:
             records = stack.enter_context(Records.create(launch.out, job.scenario.name, datetime.now()))
-        checkpoints = Checkpoints(records.folder, job.scenario.checkpoint.keep)
+        # of a run that cannot be resumed none is written
+        checkpoints = Checkpoints(records.folder, job.scenario.checkpoint.keep) if job.scenario.repeatable else None
         state = reopened.state if reopened else None
         run = stack.enter_context(Run(job, model, records, callbacks, console, state, checkpoints))
         opened = _session(job, launch, records.folder, run.status)

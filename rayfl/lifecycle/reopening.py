@@ -13,7 +13,7 @@ from rich.text import Text
 from rayfl.checkpoint.changes import check_same_run
 from rayfl.checkpoint.checkpoints import Checkpoint, Checkpoints
 from rayfl.engine.job import Job, Session
-from rayfl.errors import RayflError, ResourceError
+from rayfl.errors import RayflError, ResourceError, ScenarioError
 from rayfl.report.folder import METRICS_FILE
 from rayfl.report.records import CLIENTS_FILE, Records
 from rayfl.report.status import UNDER_WAY, read_status
@@ -81,6 +81,11 @@ def reopen(folder: Path, job: Job, console: Console) -> Reopened:
         ScenarioError: The job is not that of the run.
         ResourceError: The run is under way, or all of its checkpoints are damaged.
     """
+    if not job.scenario.repeatable:
+        raise ScenarioError(
+            "a run with `secure` noise cannot be resumed: the updates since its checkpoint would be released again, "
+            "and no account counts them"
+        )
     status = read_status(folder)
     if status is not None and status["status"] in UNDER_WAY:
         raise ResourceError(f"the run in '{folder}' is under way: it cannot be resumed before it has ended")

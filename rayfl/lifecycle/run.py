@@ -136,7 +136,7 @@ class Run:
             cause = self._interrupts.cause_of(error)
             end_early(
                 cause, self._session, self._models, self._records, self.status, self._console, self._privacy,
-                0 if self._goes_on else self._done,
+                0 if self._goes_on else self._done, self._checkpoints is not None and self._checkpoints.any(),
             )  # fmt: skip
             end_callbacks(self._follower, "interrupted" if is_interrupt(error) else "failed", self._console)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rayfl.cluster.repeating import repeatable, resources_of
+from rayfl.cluster.repeating import resources_of
 from rayfl.config.scenario import Scenario
 from tests.engine.scenes import FEDERATED, PRETRAIN, tables
 
@@ -27,5 +27,5 @@ CLIENTS = {"level": "central", "noise_multiplier": 1.0, "clip_norm": 1.0, "delta
 )
 def test_one_phase_with_secure_noise_is_enough_to_forbid_restarts(changes: dict[str, Any], restarts: int) -> None:
     scenario = Scenario.from_tables(tables(phases=[PRETRAIN, FEDERATED | changes], resources={"restarts": 2}))
-    assert repeatable(scenario) == (restarts > 0)
+    assert scenario.repeatable == (restarts > 0)
     assert resources_of(scenario) == scenario.resources.model_copy(update={"restarts": restarts})

@@ -75,6 +75,16 @@ def test_a_run_that_failed_after_any_round_goes_on_from_its_last_checkpoint(
     assert_same(run(tmp_path, resume=True), undisturbed)
 
 
+def test_how_to_go_on_is_said_where_a_run_ends_early(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ends = EndsAfter(name="ends", round=4)
+    with pytest.raises(rayfl.RayflError, match="left on purpose"):
+        rayfl.run(
+            tables(**SCENE) | {"checkpoint": {"rounds": 1}}, backend="inline", folder=tmp_path, callbacks=[ends],
+            console=Console(width=1000),
+        )  # fmt: skip
+    assert f"`rayfl resume {tmp_path}` goes on" in capsys.readouterr().out
+
+
 def test_its_scenario_need_not_be_named_again(undisturbed: rayfl.Result, tmp_path: Path) -> None:
     with pytest.raises(rayfl.RayflError, match="left on purpose"):
         run(tmp_path, EndsAfter(name="ends", round=4))
@@ -240,3 +250,18 @@ def test_a_wrong_key_is_named(wrong: dict[str, Any], complaint: str, tmp_path: P
 def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(ResourceError, match=r"holds no run that could be resumed: it has no scenario.toml"):
         rayfl.run(resume=tmp_path, backend="inline")
+
+
+def test_a_run_with_secure_noise_writes_no_checkpoint_and_is_not_resumed(tmp_path: Path) -> None:
+    secure = {
+        "noise_multiplier": 1.0,
+        "max_grad_norm": 1.0,
+        "accountant": "rdp",
+        "secure": True,
+        "physical_batch_size": 1,
+    }
+    phases = [{"name": "p", "rounds": 2, "cohort": 3, "local": {"lr": 0.1, "batch_size": 4, "dp": secure}}]
+    run(tmp_path, phases=phases)
+    assert not (tmp_path / "checkpoints").exists()
+    with pytest.raises(ScenarioError, match="`secure` noise cannot be resumed"):
+        run(tmp_path, resume=True, phases=phases)
