@@ -49,7 +49,8 @@ class Interrupts:
         """Within the block, the first signal is not raised, but the second one is.
 
         Args:
-            at_first: Called at the first signal, in a thread of its own: the main thread may be anywhere.
+            at_first: Called at the first signal; the main thread may be anywhere, so it should hardly do more than take
+                a note.
         """
         self._at_first = at_first
         try:
@@ -66,7 +67,7 @@ class Interrupts:
     def _raise(self, number: int, frame: FrameType | None) -> None:
         first, self._last = self._last is None, signal.Signals(number)
         if first and self._at_first is not None:
-            threading.Thread(target=self._at_first, daemon=True).start()
+            self._at_first()
             return
         self._raised = True
         raise EXCEPTIONS[self._last]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,8 @@ class RaySession:
 
     def interrupt(self) -> None:
         self._stopped = True
-        self._get(self._scheduler.call("interrupt"))
+        # beside this thread, which a signal may have interrupted in the middle of a call of Ray's
+        Thread(target=self._scheduler.call, args=["interrupt"]).start()
 
     def restore(self, snapshot: RunSnapshot, store: StateStore) -> None:
         self._get(self._scheduler.call("restore", snapshot, store))

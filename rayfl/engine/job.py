@@ -162,7 +162,7 @@ class Session(Protocol):
         """
 
     def interrupt(self) -> None:
-        """Ends the events after the round under way, with a snapshot of it; to be called while an event is handled."""
+        """Ends the events after the round under way, with a snapshot of it; may be called by a signal's handler."""
 
     def restore(self, snapshot: RunSnapshot, store: StateStore) -> None:
         """Goes on after the round of a snapshot, on any number of hosts; to be called before `events`.

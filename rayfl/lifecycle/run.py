@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
+from threading import Thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -262,8 +263,9 @@ class Run:
         """Passes an interruption on: the session ends once it has a snapshot of the round under way."""
         assert self._session is not None
         said = "interrupted: the run ends with the round under way, and a checkpoint; interrupt it again to end it now"
-        self._console.print(Text(said, style="yellow"), soft_wrap=True)
         self._session.interrupt()
+        # beside this thread, which may be printing at the moment
+        Thread(target=self._console.print, args=[Text(said, style="yellow")], kwargs={"soft_wrap": True}).start()
 
     def _keep(self, snapshot: RunSnapshot) -> None:
         assert self._checkpoints is not None
