@@ -96,10 +96,11 @@ class Session:
             raise ScenarioError("folder: a run that is resumed goes on in its own; leave it out")
         chosen = resume or folder
         own = Path(chosen).absolute() if chosen else None
+        if resume and own:
+            begun = scenario_of(own)
+            scenario = begun if scenario is None else scenario
         if scenario is None:
-            if not (own and resume):
-                raise ScenarioError("scenario: name one, or a run to resume")
-            scenario = scenario_of(own)
+            raise ScenarioError("scenario: name one, or a run to resume")
         check_writable(own or self._out)
         data, starts = data_folder(self._data_dir).absolute(), self._starts or cache_folder() / "starts"
         loaded = load_scenario(scenario, overrides, quick)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -147,16 +146,14 @@ def follow(handle: Handle, console: Console) -> int:
 
 
 def _print_to_the_end(handle: Handle, console: Console, bar: Progress | None) -> None:
-    task, place, over = bar.add_task(handle.name, total=None, doing="") if bar else None, 0, False
+    task, place, over, wait_s = bar.add_task(handle.name, total=None, doing="") if bar else None, 0, False, 0.0
     while not over:
-        over = handle.over()  # before what is left to print is read
+        over, wait_s = handle.over(wait_s), ASKS_EVERY_S  # before what is left to print is read
         text, place = handle.printed(place)
         if text:
             console.print(Text.from_ansi(text.rstrip("\n")), soft_wrap=True)
         if bar is not None and task is not None:
             bar.update(task, visible=not over, **({} if over else _shown(handle.status())))
-        if not over:
-            time.sleep(ASKS_EVERY_S)
 
 
 def _shown(told: dict[str, Any]) -> dict[str, Any]:

@@ -51,10 +51,10 @@ class Handle:
             told = self._recorded()
         return told or {"status": "preparing"}
 
-    def over(self) -> bool:
-        """Whether the run has ended, well or not."""
+    def over(self, timeout_s: float = 0.0) -> bool:
+        """Whether the run has ended, well or not; waits for that, at most so long."""
         try:
-            return bool(ray.get(self._actor.ended.remote(0.0)))
+            return bool(ray.get(self._actor.ended.remote(timeout_s)))
         except ActorUnavailableError:  # for a moment only
             return False
         except RayActorError:

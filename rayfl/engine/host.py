@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,6 +12,7 @@ from rayfl.algorithms.exchange import MORE_IF_SUMMED, Answer, Exchange, Part
 from rayfl.config.scenario import Scenario
 from rayfl.data.device_copy import to_tensor
 from rayfl.data.pools import Pool, pool_number
+from rayfl.engine.client_answer import answer_of
 from rayfl.engine.client_states import ClientStates
 from rayfl.engine.device import choose_device
 from rayfl.engine.exchange_updates import ExchangeUpdates
@@ -36,8 +36,6 @@ from rayfl.planning.slices import Slice
 from rayfl.planning.update_report import ReportBuilder, UpdateReport
 from rayfl.planning.workload import Workload
 from rayfl.privacy.clients.answers import hidden_model, hide_answer
-
-T = TypeVar("T")
 
 
 class Host:
@@ -115,7 +113,7 @@ class Host:
 
         def update(client: ClientContext) -> ClientUpdate[Answer]:
             client.clip_norm, client.sent = exchange.clip_norm, tuple(send)
-            answer = yield from _answer(exchange, client, send, shared)
+            answer = yield from answer_of(exchange, client, send, shared)
             check_lengths(answer, plan.algorithm.sent_vectors, model)
             add_diagnostics(plan, client, answer, send, not exchange.each)
             if exchange.up_if_summed is not None:
@@ -152,7 +150,7 @@ class Host:
 
         def update(client: ClientContext) -> ClientUpdate[None]:
             client.sent = tuple(send)
-            reduction.add(client.id, (yield from _answer(exchange, client, send)))
+            reduction.add(client.id, (yield from answer_of(exchange, client, send)))
             if client.scalars:
                 raise RayflError("it reports scalars of a client, and there is none; put them into its Answer")
             report.charge(client)
@@ -277,34 +275,3 @@ class Host:
             round_index.lr(self._scenario, self._plans[round_index.phase].local(exchange)),
             resident, self._states, self._index, sizes.num_params, first_model, committed,
         )  # fmt: skip
-
-
-def _answer(
-    exchange: Exchange, client: ClientContext, send: Sequence[torch.Tensor], shared: torch.Tensor | None = None
-) -> ClientUpdate[Answer]:
-    """An exchange's update of one client, which must leave alone what all clients share."""
-    begun = exchange.update(client, *send)
-    received = send if shared is None else (*send, shared)
-    answer = begun if isinstance(begun, Answer) else (yield from _leaving_alone(received, begun))
-    _check_unchanged(received)
-    if not isinstance(answer, Answer):
-        raise RayflError(f"its client update must return an Answer, not a {type(answer).__name__}")
-    return answer
-
-
-def _leaving_alone(received: Sequence[torch.Tensor], update: ClientUpdate[T]) -> ClientUpdate[T]:
-    """An update that is checked before every request: later, another client of its group might be taken for it."""
-    result: Any = None
-    while True:
-        try:
-            request = update.send(result)
-        except StopIteration as end:
-            answer: T = end.value
-            return answer
-        _check_unchanged(received)
-        result = yield request
-
-
-def _check_unchanged(received: Sequence[torch.Tensor]) -> None:
-    if any(vector._version for vector in received):
-        raise RayflError("its update changed a vector that was sent to all clients; work on a copy")

@@ -17,6 +17,10 @@ from rayfl.errors import RayflError
 from rayfl.local.state import Scope
 
 
+class DamagedStateError(RayflError):
+    """A state is missing, or not what was written."""
+
+
 @dataclass(frozen=True)
 class Stored:
     """Arrays in a store.
@@ -69,11 +73,13 @@ class StateStore(ABC):
         """Returns arrays that were kept, by name; they are the caller's own.
 
         Raises:
-            RayflError: They are missing, or not what was written.
+            DamagedStateError: They are missing, or not what was written.
         """
         content = self._take(stored.place)
         if hashlib.sha256(content).hexdigest() != stored.digest:
-            raise RayflError(f"{self.name(stored.place)} is damaged: its digest is not that of the state that was kept")
+            raise DamagedStateError(
+                f"{self.name(stored.place)} is damaged: its digest is not that of the state that was kept"
+            )
         return {name: np.array(array) for name, array in safetensors.numpy.load(content).items()}
 
     @abstractmethod
@@ -110,7 +116,7 @@ class MemoryStore(StateStore):
 
     def _take(self, place: str) -> bytes:
         if place not in self._contents:
-            raise RayflError(f"{self.name(place)} is missing from this store")
+            raise DamagedStateError(f"{self.name(place)} is missing from this store")
         return self._contents[place]
 
     def __reduce__(self) -> Any:
@@ -149,4 +155,6 @@ class FolderStore(StateStore):
         try:
             return path.read_bytes()
         except OSError as error:
-            raise RayflError(f"cannot read the state {path}: {error}; was the snapshot moved without it?") from None
+            raise DamagedStateError(
+                f"cannot read the state {path}: {error}; was the snapshot moved without it?"
+            ) from None

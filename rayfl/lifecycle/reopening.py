@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,35 +13,30 @@ from rich.text import Text
 from rayfl.checkpoint.changes import check_same_run
 from rayfl.checkpoint.checkpoints import Checkpoint, Checkpoints
 from rayfl.engine.job import Job, Session
-from rayfl.errors import RayflError, ResourceError, ScenarioError
+from rayfl.engine.state_store import DamagedStateError, StateStore
+from rayfl.errors import ResourceError, ScenarioError
 from rayfl.report.folder import METRICS_FILE
 from rayfl.report.records import CLIENTS_FILE, Records
 from rayfl.report.status import UNDER_WAY, read_status
 
 
-@dataclass
+@dataclass(frozen=True)
 class Reopened:
     """A run that goes on.
 
     Attributes:
         folder: The run's own.
+        records: In it.
+        store: Where the states of its checkpoints are.
         checkpoints: Those that can be read, the last one first; none where the run begins again.
         console: Where it is said from which round the run goes on, and what is wrong with others.
     """
 
     folder: Path
-    store: Checkpoints
+    records: Records
+    store: StateStore
     checkpoints: Sequence[Checkpoint]
     console: Console
-    records: Records = field(init=False)
-
-    def __post_init__(self) -> None:
-        if self.checkpoints:
-            self.records = Records(self.folder, reopened=True)
-            return
-        for name in (METRICS_FILE, CLIENTS_FILE):
-            (self.folder / name).unlink(missing_ok=True)
-        self.records = Records.within(self.folder)
 
     @property
     def state(self) -> Mapping[str, Any] | None:
@@ -56,8 +51,8 @@ class Reopened:
         """
         for checkpoint in self.checkpoints:
             try:
-                session.restore(checkpoint.snapshot, self.store.store)
-            except RayflError as error:
+                session.restore(checkpoint.snapshot, self.store)
+            except DamagedStateError as error:
                 self._say(f"warning: the checkpoint of round {checkpoint.round} cannot be used: {error}")
                 continue
             self._say(f"the run goes on after round {checkpoint.round}")
@@ -100,9 +95,12 @@ def reopen(folder: Path, job: Job, console: Console) -> Reopened:
             console.print(Text(f"warning: {checkpoint}", style="yellow"), soft_wrap=True)
     if damaged and not readable:
         raise ResourceError(f"no checkpoint in '{folder}' is whole: {damaged[0]}")
-    if readable:
-        for warning in check_same_run(folder, job, readable[0].records["done"]):
-            console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
-    else:
+    done = readable[0].records["done"] if readable else 0
+    for warning in check_same_run(folder, job, done):
+        console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
+    if not readable:
         console.print(Text(f"'{folder}' has no checkpoint: the run begins again"), soft_wrap=True)
-    return Reopened(folder, found, readable, console)
+        for name in (METRICS_FILE, CLIENTS_FILE):
+            (folder / name).unlink(missing_ok=True)
+    records = Records(folder, reopened=True) if readable else Records.within(folder)
+    return Reopened(folder, records, found.store, readable, console)

@@ -265,3 +265,11 @@ def test_a_run_with_secure_noise_writes_no_checkpoint_and_is_not_resumed(tmp_pat
     assert not (tmp_path / "checkpoints").exists()
     with pytest.raises(ScenarioError, match="`secure` noise cannot be resumed"):
         run(tmp_path, resume=True, phases=phases)
+
+
+def test_another_scenario_does_not_wipe_out_a_run_that_has_no_checkpoint(tmp_path: Path) -> None:
+    whole = run(tmp_path, checkpoint={})
+    before = rows(tmp_path)
+    with pytest.raises(ScenarioError, match=r"seed: \d+, now 1"):
+        rayfl.run(resume=tmp_path, backend="inline", overrides={"seed": 1}, console=Console(quiet=True))
+    assert rows(whole.directory) == before
