@@ -19,6 +19,10 @@ class ResourceError(RayflError):
     """Resources (CPUs, GPUs, a Ray cluster, a writable folder) that are not there."""
 
 
+class LostError(ResourceError):
+    """Something that a run had in memory died or does not answer; the run can go on from what it has written."""
+
+
 class DivergenceError(RayflError):
     """Training diverged: a loss, a parameter or an update is not finite, or too large for any sound training."""
 

@@ -85,7 +85,9 @@ class KeptActors:
     ) -> None:
         self.discard()
 
-    def take(self, job: Job, waiting: Callable[[str], None] | None = None) -> tuple[Actors, bool]:
+    def take(
+        self, job: Job, waiting: Callable[[str], None] | None = None, as_many_as_fit: bool = False
+    ) -> tuple[Actors, bool]:
         """The actors for a run: those of the run before, where they are what this one needs.
 
         They are as many as it would start, with the same resources, and none of the user's modules that they may have
@@ -94,6 +96,7 @@ class KeptActors:
         Args:
             job: What to run.
             waiting: See `reserved`.
+            as_many_as_fit: Start fewer hosts than asked for where the cluster has no room for all of them any more.
 
         Returns:
             The actors, and whether they have served before.
@@ -110,7 +113,10 @@ class KeptActors:
             return self._actors, True
         self.discard()
         try:
-            places = self._stack.enter_context(reserved(job.scenario.resources, most, waiting))
+            resources = job.scenario.resources
+            if as_many_as_fit and resources.hosts != "auto":
+                most, resources = resources.hosts, resources.model_copy(update={"hosts": "auto"})
+            places = self._stack.enter_context(reserved(resources, most, waiting))
             self._actors, self._serve, self._most, self._imported = Actors(job, places), serve, most, code
             self._stack.callback(self._actors.end)
         except BaseException:

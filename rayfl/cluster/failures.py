@@ -16,9 +16,8 @@ from ray.exceptions import (
 )
 
 from rayfl.cluster.ray_log import NAME
-from rayfl.errors import RayflError, ResourceError
+from rayfl.errors import LostError, RayflError, ResourceError
 
-RESTARTS = "resources.restarts; with dp.secure never, since an update repeated with new noise is in no account"
 ENDED = "its process was killed (by the system when memory ran out?), crashed in native code, or called os._exit"
 
 
@@ -56,28 +55,28 @@ def _told(cause: BaseException, names: Mapping[str, str]) -> RayflError:
         case RayTaskError():
             return RayflError(f"a remote call raised\n{cause}")
         case OutOfMemoryError():
-            return ResourceError(
+            return LostError(
                 "a node ran out of memory, and Ray ended a worker there: start fewer hosts (resources.hosts), or use a "
                 f"smaller batch or data set; see {NAME}"
             )
         case ObjectLostError():
-            return ResourceError(
+            return LostError(
                 f"a node was lost, and with it a result that only it held and that cannot be computed again; see {NAME}"
             )
         case ActorUnavailableError() | RayActorError():
-            return ResourceError(_of_actor(cause, names.get(cause.actor_id or "", "an actor")))
+            return _of_actor(cause, names.get(cause.actor_id or "", "an actor"))
         case WorkerCrashedError():
-            return ResourceError(f"a worker died: {ENDED}; see {NAME}")
+            return LostError(f"a worker died: {ENDED}; see {NAME}")
         case _:
             return RayflError(f"{type(cause).__name__}: {_last_line(cause)}; see {NAME}")
 
 
-def _of_actor(cause: RayActorError, name: str) -> str:
+def _of_actor(cause: RayActorError, name: str) -> ResourceError:
     if isinstance(cause, ActorDiedError) and cause.actor_init_failed:
-        return f"{name} could not start: {_last_line(cause)}; see {NAME}"
+        return ResourceError(f"{name} could not start: {_last_line(cause)}; see {NAME}")
     if "node has died" in str(cause) or "node was terminated" in str(cause):
-        return f"{name} died with its node, and may not be started again elsewhere ({RESTARTS}); see {NAME}"
-    return f"{name} died, and may not be started again ({RESTARTS}): {ENDED}; see {NAME}"
+        return LostError(f"{name} died with its node; see {NAME}")
+    return LostError(f"{name} died: {ENDED}; see {NAME}")
 
 
 def _last_line(cause: BaseException) -> str:

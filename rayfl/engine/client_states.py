@@ -9,7 +9,7 @@ import torch
 
 from rayfl.engine.committed_rounds import KEPT, CommittedRounds
 from rayfl.engine.state_store import StateStore, StoredState
-from rayfl.errors import RayflError
+from rayfl.errors import LostError, RayflError
 from rayfl.local.state import Scope
 from rayfl.planning.round_index import RoundIndex
 
@@ -51,7 +51,8 @@ class ClientStates:
             device: Where the copy goes.
 
         Raises:
-            RayflError: The state is lost, or of another round.
+            LostError: The state is lost.
+            RayflError: It is of a later round.
         """
         self._enter(round_index.phase)
         if committed is None:
@@ -69,7 +70,8 @@ class ClientStates:
         """Returns a copy of what a client keeps between two rounds, on a device; arguments as for `open`.
 
         Raises:
-            RayflError: The state is lost, or of another round.
+            LostError: The state is lost.
+            RayflError: It is of a later round.
         """
         self._enter(phase)
         if committed is not None:
@@ -91,7 +93,7 @@ class ClientStates:
             scopes: The scope of every name that the phase declares; state of scope `round` is dropped.
 
         Raises:
-            RayflError: One of them has staged nothing, so this host was restarted.
+            LostError: One of them has staged nothing, so this host was restarted.
         """
         self._enter(round_index.phase)
         staged = self._staged[round_index.round]
@@ -168,7 +170,7 @@ class ClientStates:
         if held is None:
             raise _lost(client, f"round {committed}")
         if committed is not None and held < committed:
-            raise RayflError(
+            raise LostError(
                 f"the state of client {client} is lost: its host has that of round {held}, and round {committed} left "
                 "another; run the scenario again"
             )
@@ -183,8 +185,8 @@ def _copy(state: Mapping[str, torch.Tensor], device: torch.device) -> State:
     return {name: tensor.detach().to(device, copy=True) for name, tensor in state.items()}
 
 
-def _lost(client: int, left_by: str) -> RayflError:
-    return RayflError(
+def _lost(client: int, left_by: str) -> LostError:
+    return LostError(
         f"the state of client {client} is lost: {left_by} left one, and its host, which was restarted, has none; run "
         "the scenario again"
     )

@@ -8,7 +8,8 @@ from collections.abc import Generator, Mapping, Sequence
 from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import home
 from rayfl.engine.backend import Backend, Ref
-from rayfl.engine.calls import Call, wait_for
+from rayfl.engine.calls import Call
+from rayfl.engine.watchdog import Watchdog
 from rayfl.planning.events import Event
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.slices import Slice
@@ -20,10 +21,11 @@ class PendingEvaluations:
     Args:
         scenario: What runs.
         backend: Hosts and server.
+        watchdog: Waits for them.
     """
 
-    def __init__(self, scenario: Scenario, backend: Backend) -> None:
-        self._scenario, self._backend = scenario, backend
+    def __init__(self, scenario: Scenario, backend: Backend, watchdog: Watchdog) -> None:
+        self._scenario, self._backend, self._watchdog = scenario, backend, watchdog
         self._under_way: deque[tuple[RoundIndex, Ref, Call]] = deque()
 
     def wanted(self, index: RoundIndex) -> bool:
@@ -84,6 +86,5 @@ class PendingEvaluations:
     def _collect_oldest(self) -> Generator[Event, None, None]:
         index, _, summary = self._under_way.popleft()
         phase = index.config(self._scenario).name
-        watchdog_s = self._scenario.resources.watchdog_s
-        (evaluated,) = yield from wait_for(self._backend, [summary], watchdog_s, phase, index.round)
+        (evaluated,) = yield from self._watchdog.wait([summary], phase, index.round)
         yield evaluated

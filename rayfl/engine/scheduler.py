@@ -14,7 +14,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.config.section import check_plain
 from rayfl.engine.assignment import BUCKETS, home
 from rayfl.engine.backend import Backend, Ref
-from rayfl.engine.calls import Call, wait_for
+from rayfl.engine.calls import Call
 from rayfl.engine.committed_rounds import CommittedRounds
 from rayfl.engine.pending_evaluations import PendingEvaluations
 from rayfl.engine.privacy_budget import Admission, PrivacyBudget
@@ -26,6 +26,7 @@ from rayfl.engine.server import BEFORE
 from rayfl.engine.snapshotting import Snapshotting
 from rayfl.engine.state_store import StateStore
 from rayfl.engine.submitting import NobodyLeftError, StoppedError, submitted
+from rayfl.engine.watchdog import Watchdog
 from rayfl.errors import RayflError, ResourceError
 from rayfl.local.spending import SpendingByClient
 from rayfl.planning.events import BudgetSpent, Event, RoundSettled, Traffic
@@ -68,7 +69,8 @@ class Scheduler:
                 f"{len(backend.hosts)} hosts are too many where clients keep state, which at most {BUCKETS} divide "
                 f"among them; give {BUCKETS}"
             )
-        self._evaluations = PendingEvaluations(scenario, backend)
+        self._watchdog = Watchdog(scenario, backend)
+        self._evaluations = PendingEvaluations(scenario, backend, self._watchdog)
         self._committed, self._traffic = BEFORE, Traffic()
         self._sampling = Sampling(scenario, self._plans, populations)
         self._budget = PrivacyBudget(scenario.seed, self._plans, populations)
@@ -106,7 +108,7 @@ class Scheduler:
 
     def checkpoint_to(self, store: StateStore) -> None:
         """Has snapshots taken whenever the scenario's [checkpoint] asks for one, with their states in a store."""
-        self._snapshots = Snapshotting(self._scenario, self._backend, store, self._committed.round)
+        self._snapshots = Snapshotting(self._scenario, self._backend, self._watchdog, store, self._committed.round)
 
     def interrupt(self) -> None:
         """Makes the round under way the last one for now: a snapshot of it is taken, and the run ends unfinished.
@@ -218,7 +220,7 @@ class Scheduler:
                 raise StoppedError
 
         sizes = self._populations[plan.number].sizes
-        context = ScheduleContext(plan, self._scenario, self._backend, sizes, draw, committed, settled)
+        context = ScheduleContext(plan, self._scenario, self._backend, self._watchdog, sizes, draw, committed, settled)
         return schedule_of(plan.phase)(context)
 
     def _finish(self, under_way: deque[_UnderWay], left: int) -> Generator[Event, None, None]:
@@ -306,5 +308,4 @@ class Scheduler:
         return self._budget.commit(done.index, reports)
 
     def _wait(self, calls: Sequence[Call], index: RoundIndex) -> Generator[Event, None, list[Any]]:
-        phase, watchdog_s = index.config(self._scenario).name, self._scenario.resources.watchdog_s
-        return (yield from wait_for(self._backend, calls, watchdog_s, phase, index.round))
+        return (yield from self._watchdog.wait(calls, index.config(self._scenario).name, index.round))

@@ -8,10 +8,11 @@ from typing import Any
 
 from rayfl.config.scenario import Scenario
 from rayfl.engine.backend import Backend, Ref
-from rayfl.engine.calls import Call, wait_for
+from rayfl.engine.calls import Call
 from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.engine.server import ServerSnapshot
 from rayfl.engine.state_store import StateStore, StoredState
+from rayfl.engine.watchdog import Watchdog
 from rayfl.errors import RayflError
 from rayfl.planning.events import Event, SnapshotFailed, SnapshotTaken
 from rayfl.planning.round_index import RoundIndex
@@ -28,6 +29,7 @@ class Snapshotting:
     Args:
         scenario: What runs.
         backend: Hosts and server.
+        watchdog: Waits for them.
         store: Where they write.
         after: The last round that was committed before.
         clock: Returns seconds that only grow.
@@ -37,11 +39,13 @@ class Snapshotting:
         self,
         scenario: Scenario,
         backend: Backend,
+        watchdog: Watchdog,
         store: StateStore,
         after: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._scenario, self._backend, self._store, self._clock = scenario, backend, store, clock
+        self._scenario, self._backend, self._watchdog = scenario, backend, watchdog
+        self._store, self._clock = store, clock
         self._settings = scenario.checkpoint
         self._started = self._latest = clock()
         self._latest_round = after
@@ -94,10 +98,9 @@ class Snapshotting:
         if self._under_way is None:
             return
         index, _ = self._under_way
-        phase, watchdog_s = index.config(self._scenario).name, self._scenario.resources.watchdog_s
         try:
             calls = [Call(ref, "a snapshot to be written") for ref in self._ask(wait=True)]
-            parts = yield from wait_for(self._backend, calls, watchdog_s, phase, index.round)
+            parts = yield from self._watchdog.wait(calls, index.config(self._scenario).name, index.round)
         except RayflError as error:
             yield self._failed(error)
             return

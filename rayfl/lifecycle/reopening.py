@@ -95,7 +95,7 @@ def reopen(folder: Path, job: Job, console: Console) -> Reopened:
             console.print(Text(f"warning: {checkpoint}", style="yellow"), soft_wrap=True)
     if damaged and not readable:
         raise ResourceError(f"no checkpoint in '{folder}' is whole: {damaged[0]}")
-    done = readable[0].records["done"] if readable else 0
+    done = readable[0].records["seen"]["done"] if readable else 0
     for warning in check_same_run(folder, job, done):
         console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
     if not readable:

@@ -21,17 +21,9 @@ from rayfl.errors import ResourceError
 from rayfl.interruption import interruptible, is_interrupt
 from rayfl.lifecycle.committed_models import CommittedModels
 from rayfl.lifecycle.ending import end_callbacks, end_early
+from rayfl.lifecycle.seen import Seen
 from rayfl.models.flat import FlatModel
-from rayfl.planning.events import (
-    BudgetSpent,
-    Evaluated,
-    Event,
-    EventConsumer,
-    RoundDone,
-    RoundSettled,
-    SnapshotFailed,
-    SnapshotTaken,
-)
+from rayfl.planning.events import EventConsumer, RoundDone, RoundSettled, SnapshotFailed, SnapshotTaken
 from rayfl.report.announcement import announce_hosts
 from rayfl.report.environment import describe_environment
 from rayfl.report.privacy import PrivacyRecords
@@ -93,9 +85,8 @@ class Run:
         self.stopped: Stop | None = None
         self.status = Status(records.folder, sum(phase.rounds for phase in job.scenario.phases))
         self._session: Session | None = None
-        self._before = state or {}
-        self._done, self._evaluated = self._before.get("done", 0), self._before.get("evaluated", 0)
-        self._seconds: float = self._before.get("seconds", 0.0)
+        self._seen = Seen(state["seen"] if state else None)
+        self._seconds = self._seconds_before = float(state["seconds"]) if state else 0.0
         self._goes_on = self._ended = False
         self._stack, self._showing = ExitStack(), ExitStack()
         if names := job.result.store.client_names:
@@ -137,7 +128,7 @@ class Run:
             cause = self._interrupts.cause_of(error)
             end_early(
                 cause, self._session, self._models, self._records, self.status, self._console, self._privacy,
-                0 if self._goes_on else self._done, self._checkpoints is not None and self._checkpoints.any(),
+                0 if self._goes_on else self._seen.done, self._checkpoints is not None and self._checkpoints.any(),
             )  # fmt: skip
             end_callbacks(self._follower, "interrupted" if is_interrupt(error) else "failed", self._console)
 
@@ -193,12 +184,14 @@ class Run:
         for event in session.events():
             self._interrupts.check()
             check()
-            if self._has_seen(event):
+            if self._seen.has(event):
                 continue
-            event = self._since_the_beginning(event)
+            if isinstance(event, RoundDone):
+                event = replace(event, seconds=self._seconds_before + event.seconds)
+                self._seconds = event.seconds
             for consumer in self._consumers.values():
                 event = consumer.add(event) or event
-            self._remember(event)
+            self._seen.add(event)
             if isinstance(event, RoundSettled):
                 if (stop := self._follower.stop) and stop.round < self.status.rounds:
                     self.stopped = stop
@@ -220,8 +213,7 @@ class Run:
             ResourceError: The records cannot be written.
         """
         return {
-            "done": self._done,
-            "evaluated": self._evaluated,
+            "seen": self._seen.state(),
             "seconds": self._seconds,
             "consumers": {name: consumer.state() for name, consumer in self._consumers.items()},
         }
@@ -253,10 +245,10 @@ class Run:
 
     def _check_joins(self, session: Session) -> None:
         """Refuses a snapshot of a later round than the state: no record of the rounds between would ever be written."""
-        if (after := session.committed()[0]) > self._done:
+        if (after := session.committed()[0]) > self._seen.done:
             raise ResourceError(
-                f"the run would go on after round {after}, but the state of its records ends with round {self._done}: "
-                "reopen it from a snapshot of that round or of an earlier one"
+                f"the run would go on after round {after}, but the state of its records ends with round "
+                f"{self._seen.done}: reopen it from a snapshot of that round or of an earlier one"
             )
 
     def _end_with_round(self) -> None:
@@ -279,22 +271,3 @@ class Run:
             raise ResourceError(f"{reason}; with checkpoint.on_failure = 'continue' the run would have gone on")
         said = f"warning: no checkpoint was written, and the run goes on: {reason}"
         self._console.print(Text(said, style="yellow"), soft_wrap=True)
-
-    def _has_seen(self, event: Event) -> bool:
-        match event:
-            case RoundDone() | RoundSettled() | BudgetSpent():
-                return event.round <= int(self._before.get("done", 0))
-            case Evaluated():
-                return event.round <= int(self._before.get("evaluated", 0))
-        return False
-
-    def _since_the_beginning(self, event: Event) -> Event:
-        if isinstance(event, RoundDone):
-            return replace(event, seconds=self._before.get("seconds", 0.0) + event.seconds)
-        return event
-
-    def _remember(self, event: Event) -> None:
-        if isinstance(event, RoundDone):
-            self._done, self._seconds = event.round, event.seconds
-        elif isinstance(event, Evaluated):
-            self._evaluated = event.round

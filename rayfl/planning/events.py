@@ -213,7 +213,28 @@ class SnapshotFailed:
     reason: str
 
 
-Event = RoundDone | Evaluated | Waiting | RoundSettled | BudgetSpent | SnapshotTaken | SnapshotFailed
+@dataclass(frozen=True)
+class Recovering:
+    """Something of the run died or does not answer; the run goes on, and the rounds since come again.
+
+    Attributes:
+        phase: Name of the phase.
+        round: The round after which it goes on, counted through the whole scenario.
+        reason: What happened.
+        attempt: Tries since a round was committed for the first time, this one included.
+        most: So many of them, and the run ends.
+        pause_s: How long it waits first.
+    """
+
+    phase: str
+    round: int
+    reason: str
+    attempt: int
+    most: int
+    pause_s: float
+
+
+Event = RoundDone | Evaluated | Waiting | RoundSettled | BudgetSpent | SnapshotTaken | SnapshotFailed | Recovering
 
 
 class EventConsumer(Protocol):

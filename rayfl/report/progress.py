@@ -16,7 +16,7 @@ from rich.progress import Progress as Bar
 from rich.progress import TextColumn
 from rich.text import Text
 
-from rayfl.planning.events import BudgetSpent, Evaluated, Event, RoundDone, Waiting
+from rayfl.planning.events import BudgetSpent, Evaluated, Event, Recovering, RoundDone, Waiting
 from rayfl.planning.headline import Headline
 from rayfl.report.bar import bar_on
 from rayfl.report.formatting import duration
@@ -140,6 +140,16 @@ class Progress:
                     self._console.print(Text(f"round {event.round}: {remark}", style="yellow"), soft_wrap=True)
             case Waiting():
                 self._warn(event)
+            case Recovering():
+                after = f"after round {event.round}" if event.round else "from the beginning"
+                self._console.print(
+                    Text(
+                        f"warning: {event.reason}; in {duration(event.pause_s)} the run goes on {after} (attempt "
+                        f"{event.attempt} of {event.most})",
+                        style="yellow",
+                    ),
+                    soft_wrap=True,
+                )
             case BudgetSpent():
                 ends = "the run ends" if event.ends_run else f"phase {event.phase} ends"
                 self._console.print(

@@ -13,7 +13,7 @@ from typing import Any
 from rayfl.durable import write_json
 from rayfl.errors import DivergenceError
 from rayfl.interruption import is_interrupt
-from rayfl.planning.events import BudgetSpent, Event, RoundDone
+from rayfl.planning.events import BudgetSpent, Event, Recovering, RoundDone
 from rayfl.report.liveness import Heartbeat, is_gone, this_process
 from rayfl.report.reason import one_line
 
@@ -55,6 +55,7 @@ class Status:
     - `phase`: the phase of the last round, null before the first;
     - `rounds`, `committed_rounds`: of the whole scenario; a round that was reported as done may be lost if the run ends
       before the server has committed it;
+    - `recoveries`: how often the run went on after something of it had died;
     - `model`: the file with the model and the round that it is of, null where there is none;
     - `model_missing`: why the model of the last committed round could not be saved, else null.
 
@@ -68,7 +69,7 @@ class Status:
         self._path = folder / STATUS
         self.rounds = rounds
         self._started = _now()
-        self._committed = 0
+        self._committed = self._recoveries = 0
         self._phase: str | None = None
         self._clock, self._written = clock, clock()
         self._stopped: dict[str, Any] | None = None
@@ -80,17 +81,24 @@ class Status:
             self._committed, self._phase = event.round, event.phase
             if self._clock() - self._written >= WRITTEN_EVERY_S:
                 self._write("running")
+        if isinstance(event, Recovering):
+            self._recoveries += 1
         if isinstance(event, BudgetSpent) and event.ends_run:
             self.stop(Stop("local.dp.max_epsilon", event.reason, self._committed))
 
     def state(self) -> dict[str, Any]:
         """See `EventConsumer`."""
-        return {"started": self._started, "committed": self._committed, "phase": self._phase}
+        return {
+            "started": self._started,
+            "committed": self._committed,
+            "phase": self._phase,
+            "recoveries": self._recoveries,
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """See `EventConsumer`."""
         self._started, self._committed = state["started"], state["committed"]
-        self._phase = state.get("phase")
+        self._phase, self._recoveries = state["phase"], state["recoveries"]
 
     def running(self) -> None:
         """Says that the run has begun."""
@@ -149,6 +157,7 @@ class Status:
                 "phase": self._phase,
                 "rounds": self.rounds,
                 "committed_rounds": self._committed if model_round is None else model_round,
+                "recoveries": self._recoveries,
                 "model": None if model_round is None else {"file": MODEL, "round": model_round},
                 "model_missing": model_missing,
             },

@@ -91,7 +91,7 @@ def test_an_update_with_secure_noise_is_never_repeated(schedule: str, secure: An
     killed = {"name": "tests.cluster.broken:Killed", "mark": str(tmp_path / "killed")}
     killed |= {"weighting": "uniform"} if schedule == "parallel" else {}
     phase = {"name": "p", "schedule": schedule, "rounds": 2, "cohort": 1.0, "algorithm": killed} | secure()
-    with pytest.raises(ResourceError, match=r"host \d died, .*with dp.secure never, since an update repeated"):
+    with pytest.raises(ResourceError, match=r"host \d died: .*noise is `secure`: an update that is repeated"):
         run_on_ray(phases=[phase], **with_resources(hosts=2, restarts=3))
     assert (tmp_path / "killed").exists()
 
@@ -105,10 +105,9 @@ def test_a_host_that_dies_too_often_ends_the_run_and_is_named_and_rays_text_is_i
     with pytest.raises(ResourceError) as caught:
         run_on_ray(log, phases=[phase], **with_resources(hosts=1, restarts=0))
     assert str(caught.value) == (
-        "while waiting for host 0: clients 5, phase 'p', round 1: host 0 died, and may not be started again "
-        "(resources.restarts; with dp.secure never, since an update repeated with new noise is in no account): its "
-        "process was killed (by the system when memory ran out?), crashed in native code, or called os._exit; see "
-        "ray.log"
+        "while waiting for host 0: clients 5, phase 'p', round 1: host 0 died: its process was killed (by the system "
+        "when memory ran out?), crashed in native code, or called os._exit; see ray.log; nothing is started again "
+        "(resources.restarts is 0, or noise is `secure`: an update that is repeated with new noise is in no account)"
     )
     assert "The actor died unexpectedly before finishing this task" in log.read_text()
     assert capfd.readouterr() == ("", "")

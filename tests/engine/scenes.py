@@ -61,7 +61,7 @@ def cast(job: Job, hosts: int, settles: bool = False) -> tuple[Scheduler, Server
 
 def snapshot_of(scheduler: Scheduler, store: StateStore) -> RunSnapshot:
     """The state after the last round that was reported as done, through JSON and back; written at once."""
-    snapshots = Snapshotting(scheduler._scenario, scheduler._backend, store)
+    snapshots = Snapshotting(scheduler._scenario, scheduler._backend, scheduler._watchdog, store)
     scheduler._snapshot(snapshots)
     (taken,) = snapshots.finish()
     assert isinstance(taken, SnapshotTaken), taken

@@ -12,7 +12,8 @@ import numpy as np
 from rayfl.config.phase import BasePhase
 from rayfl.config.scenario import Scenario
 from rayfl.engine.backend import Backend, Ref
-from rayfl.engine.calls import Call, client_names, wait_for
+from rayfl.engine.calls import Call, client_names
+from rayfl.engine.watchdog import Watchdog
 from rayfl.planning.events import Event
 from rayfl.planning.participation import Everybody, Participant, Participation
 from rayfl.planning.phase_plan import PhasePlan
@@ -53,6 +54,7 @@ class ScheduleContext:
         plan: The phase.
         scenario: What runs.
         backend: Hosts and server.
+        watchdog: Waits for them.
         sizes: [clients] training samples of each client.
         draw: Draws the cohort of a round, without those whose privacy budget is spent, which may leave nobody; once a
             round, in order.
@@ -63,6 +65,7 @@ class ScheduleContext:
     plan: PhasePlan
     scenario: Scenario
     backend: Backend
+    watchdog: Watchdog
     sizes: np.ndarray
     draw: Callable[[RoundIndex], Sequence[int]]
     committed: Callable[[Sequence[int]], Mapping[int, int]]
@@ -164,5 +167,4 @@ class Schedule(ABC):
     def wait(self, calls: Sequence[Call], index: RoundIndex) -> Generator[Event, None, list[Any]]:
         """Waits for calls within a round, under the watchdog; returns their values."""
         yield from self._context.settled()
-        watchdog_s = self.scenario.resources.watchdog_s
-        return (yield from wait_for(self.backend, calls, watchdog_s, self.plan.phase.name, index.round))
+        return (yield from self._context.watchdog.wait(calls, self.plan.phase.name, index.round))

@@ -1,0 +1,90 @@
+"""Waits for calls: says what is outstanding when nothing comes back, and at last that it will not come any more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+from rayfl.config.scenario import Scenario
+from rayfl.engine.backend import Backend, Ref
+from rayfl.engine.calls import Call
+from rayfl.errors import LostError, ResourceError
+from rayfl.planning.events import Event, Waiting
+
+PATIENCE = 20.0
+"""A silence so many times longer than the longest one of the phase that an answer ended is taken for the last one."""
+
+WARNINGS = 5.0
+"""The watchdog speaks so often first, at least."""
+
+WARNINGS_AT_FIRST = 30.0
+"""The same before the first answer of a phase, which says how long answers take."""
+
+
+class Watchdog:
+    """Keeps watch over the calls of a run.
+
+    Args:
+        scenario: What runs.
+        backend: Hosts and server.
+        clock: Returns seconds that only grow.
+    """
+
+    def __init__(self, scenario: Scenario, backend: Backend, clock: Callable[[], float] = time.monotonic) -> None:
+        self._backend, self._clock = backend, clock
+        self._every_s = scenario.resources.watchdog_s
+        self._gives_up = scenario.resources.restarts > 0 and scenario.repeatable
+        self._longest_s: dict[str, float] = {}
+
+    def wait(self, calls: Sequence[Call], phase: str, round: int) -> Generator[Event, None, list[Any]]:
+        """Waits for some calls; yields a `Waiting` event whenever nothing came back for `resources.watchdog_s`.
+
+        Args:
+            calls: They return one value each.
+            phase: Name of the phase.
+            round: The round, counted through the whole scenario.
+
+        Returns:
+            Their values, in order.
+
+        Raises:
+            RayflError: What the first call that failed raised, whatever else is under way.
+            LostError: Nothing came back for so long that nothing will.
+        """
+        values: dict[Ref, Any] = {}
+        pending = {call.ref: call.what for call in calls}
+        since = self._clock()
+        while pending:
+            done = self._backend.wait(list(pending), self._every_s)
+            for ref in done:
+                try:
+                    values[ref] = self._backend.get(ref)
+                except ResourceError as error:
+                    error.args = (f"while waiting for {pending[ref]}, phase '{phase}', round {round}: {error}",)
+                    raise
+                del pending[ref]
+            now = self._clock()
+            silence = now - since
+            if done:
+                self._longest_s[phase] = max(silence, self._longest_s.get(phase, 0.0))
+                since = now
+                continue
+            yield Waiting(phase, round, silence, tuple(pending.values()))
+            if self._gives_up and silence >= (limit := self._limit_s(phase)):
+                outstanding = ", ".join(pending.values())
+                raise LostError(
+                    f"no answer for {silence:.0f} s, where the limit is {limit:.0f} s ({self._why(phase)}), phase "
+                    f"'{phase}', round {round}: {outstanding}"
+                )
+        return [values[call.ref] for call in calls]
+
+    def _limit_s(self, phase: str) -> float:
+        longest = self._longest_s.get(phase)
+        if longest is None:
+            return WARNINGS_AT_FIRST * self._every_s
+        return max(WARNINGS * self._every_s, PATIENCE * longest)
+
+    def _why(self, phase: str) -> str:
+        longest = self._longest_s.get(phase)
+        return "no answer came before" if longest is None else f"the longest wait so far was {longest:.1f} s"

@@ -1,0 +1,45 @@
+"""How far the events of a run have been seen, so that those that come again are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rayfl.planning.events import BudgetSpent, Evaluated, Event, RoundDone, RoundSettled
+
+_KINDS: dict[type[Event], str] = {
+    RoundDone: "done",
+    Evaluated: "evaluated",
+    RoundSettled: "settled",
+    BudgetSpent: "ended",
+}
+
+
+class Seen:
+    """By kind of event, the last round of which one was seen.
+
+    Args:
+        state: What `state` returned, where the run goes on.
+    """
+
+    def __init__(self, state: Mapping[str, Any] | None = None) -> None:
+        self._rounds: dict[str, int] = dict.fromkeys(_KINDS.values(), 0) | dict(state or {})
+
+    @property
+    def done(self) -> int:
+        """The last round that was committed."""
+        return self._rounds["done"]
+
+    def has(self, event: Event) -> bool:
+        """Whether an event comes again, as it does in rounds that are repeated after a death or a stop."""
+        kind = _KINDS.get(type(event))
+        return kind is not None and event.round <= self._rounds[kind]
+
+    def add(self, event: Event) -> None:
+        """Takes in an event."""
+        if kind := _KINDS.get(type(event)):
+            self._rounds[kind] = event.round
+
+    def state(self) -> dict[str, int]:
+        """As plain data."""
+        return dict(self._rounds)

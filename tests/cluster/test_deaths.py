@@ -1,0 +1,156 @@
+"""Actors die in the middle of a run, and the run ends with the bits of an undisturbed one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ray._private.state import actors
+from rich.console import Console
+
+import rayfl
+from rayfl.callbacks.callback import Callback, RunSoFar
+from rayfl.cluster.ray_log import RayLog
+from rayfl.cluster.ray_session import ray_session
+from rayfl.engine.state_store import FolderStore
+from rayfl.errors import LostError
+from rayfl.planning.events import Event, Recovering, RoundDone
+from tests.callbacks.scene import figures, tables
+from tests.engine.scenes import prepared, run_on_hosts
+from tests.lifecycle.scene import ROUNDS, SCENE, Memory
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
+
+LOCAL = {"epochs": 1, "batch_size": 4, "lr": 0.1}
+STATEFUL: dict[str, Any] = {
+    "data": {"name": "tests.algorithms.scene:people"},
+    "model": "tests.algorithms.scene:TanhNet",
+    "phases": [
+        {"name": "cyclic", "schedule": "relay", "rounds": 2, "cohort": 3, "local": LOCAL},
+        {"name": "scaffold", "rounds": 5, "cohort": 5, "algorithm": "scaffold", "local": LOCAL},
+    ],
+    "evaluation": {"every": 2},
+}
+CLASSES = {"host": "HostActor", "server": "ServerActor", "scheduler": "SchedulerActor"}
+
+
+def living(kind: str) -> Any:
+    """What Ray knows of one living actor of a kind."""
+    known = actors().values()
+    return next(told for told in known if told["State"] == "ALIVE" and told["ActorClassName"] == CLASSES[kind])
+
+
+def kill(kind: str) -> None:
+    os.kill(living(kind)["Pid"], signal.SIGKILL)
+
+
+def followed(session: Any, victim: str, after: int) -> Iterator[Event]:
+    for event in session.events():
+        yield event
+        if isinstance(event, RoundDone) and event.round == after and victim:
+            kill(victim)
+            victim = ""
+
+
+@pytest.mark.parametrize("snapshots", [True, False], ids=["from a snapshot", "from the beginning"])
+@pytest.mark.parametrize("victim", CLASSES)
+def test_a_stateful_run_goes_on_when_an_actor_dies(victim: str, snapshots: bool, tmp_path: Path) -> None:
+    job = prepared(**STATEFUL, checkpoint={"rounds": 1}, resources={"hosts": 2})
+    expected, _ = run_on_hosts(prepared(**STATEFUL), 1)
+    with ray_session(job, None, RayLog(tmp_path / "ray.log")) as session:
+        if snapshots:
+            session.checkpoint_to(FolderStore(tmp_path / "states"))
+        events = list(followed(session, victim, after=5))
+        round, model = session.committed()
+    assert round == 7
+    assert np.array_equal(model, expected)
+    (recovering,) = [event for event in events if isinstance(event, Recovering)]
+    assert "died" in recovering.reason or "lost" in recovering.reason
+    assert (recovering.round > 0) == snapshots
+    seconds = [event.seconds for event in events if isinstance(event, RoundDone)]
+    assert seconds == sorted(seconds)
+
+
+class Kills(Callback):
+    """Kills one actor of a kind after each of some rounds."""
+
+    victims: dict[int, str]
+
+    def on_round(self, run: RunSoFar) -> None:
+        assert run.round is not None
+        if victim := self.victims.get(run.round.round):
+            kill(victim)
+
+
+def test_whoever_follows_a_run_sees_every_round_once(tmp_path: Path) -> None:
+    """The server dies after the last round: its model is computed again for whoever asks for it."""
+    scene: dict[str, Any] = tables(**SCENE) | {"checkpoint": {"rounds": 2}}
+    quiet, remembers = Console(quiet=True), [Memory(name="memory")]
+    undisturbed = rayfl.run(
+        scene, backend="inline", folder=tmp_path / "undisturbed", callbacks=remembers, console=quiet
+    )
+    victims = {3: "server", 4: "host", 7: "scheduler", ROUNDS: "server"}
+    kills, memory = Kills(name="kills", victims=victims), Memory(name="memory")
+    result = rayfl.run(scene, folder=tmp_path / "run", callbacks=[memory, kills], console=quiet)
+    assert all(torch.equal(result.state_dict[name], value) for name, value in undisturbed.state_dict.items())
+    assert figures(result) == figures(undisturbed)
+    assert [entry[1] for entry in memory.seen() if entry[0] == "round"] == list(range(1, ROUNDS + 1))
+    status = json.loads((result.directory / "status.json").read_text())
+    assert (status["status"], status["recoveries"]) == ("finished", len(victims))
+
+
+def test_a_run_that_a_callback_stops_ends_there_even_if_something_dies_just_then(tmp_path: Path) -> None:
+    class Both(Kills):
+        def on_round(self, run: RunSoFar) -> None:
+            super().on_round(run)
+            assert run.round is not None
+            if run.round.round == 4:
+                run.stop("enough")
+
+    scene: dict[str, Any] = tables(**SCENE) | {"checkpoint": {"rounds": 1}}
+    both = Both(name="both", victims={4: "scheduler"})
+    result = rayfl.run(scene, folder=tmp_path, callbacks=[both], console=Console(quiet=True))
+    assert result.metrics["round"].to_pylist()[-1] == 4
+
+
+def test_a_run_that_gets_no_further_ends_with_the_model_of_its_last_snapshot(tmp_path: Path) -> None:
+    scene: dict[str, Any] = tables(**SCENE) | {"checkpoint": {"rounds": 1}, "resources": {"hosts": 1, "restarts": 0}}
+    kills = Kills(name="kills", victims={4: "server"})
+    with pytest.raises(LostError, match=r"the server died: .*nothing is started again \(resources.restarts is 0"):
+        rayfl.run(scene, folder=tmp_path, callbacks=[kills], console=Console(quiet=True))
+    status = json.loads((tmp_path / "status.json").read_text())
+    assert status["status"] == "failed"
+    assert 0 < status["model"]["round"] < 4
+    resumed = rayfl.run(resume=tmp_path, backend="inline", console=Console(quiet=True))
+    undisturbed = rayfl.run(scene, backend="inline", folder=tmp_path / "undisturbed", console=Console(quiet=True))
+    assert all(torch.equal(resumed.state_dict[name], value) for name, value in undisturbed.state_dict.items())
+
+
+def test_a_host_that_answers_no_more_is_replaced(tmp_path: Path) -> None:
+    """It is stopped, not killed: only its silence tells."""
+
+    class Stops(Kills):
+        def on_round(self, run: RunSoFar) -> None:
+            assert run.round is not None
+            if run.round.round == 4:
+                os.kill(living("host")["Pid"], signal.SIGSTOP)
+
+    resources = {"hosts": 2, "watchdog_s": 3}
+    scene: dict[str, Any] = tables(**SCENE) | {"checkpoint": {"rounds": 1}, "resources": resources}
+    undisturbed = rayfl.run(scene, backend="inline", folder=tmp_path / "undisturbed", console=Console(quiet=True))
+    with (tmp_path / "output").open("w") as output:
+        stops = Stops(name="stops", victims={})
+        result = rayfl.run(scene, folder=tmp_path / "run", callbacks=[stops], console=Console(file=output, width=1000))
+    assert all(torch.equal(result.state_dict[name], value) for name, value in undisturbed.state_dict.items())
+    said = (tmp_path / "output").read_text()
+    assert re.search(r"warning: no answer for \d+ s in stateful \d/4; still waiting for host", said)
+    assert re.search(r"no answer for \d+ s, where the limit is \d+ s .*host \d.*the run goes on after round", said)
+    assert json.loads((result.directory / "status.json").read_text())["recoveries"] == 1

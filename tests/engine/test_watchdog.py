@@ -1,0 +1,78 @@
+"""Silence is reported, and ends where measured times say that nothing will come any more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from rayfl.config.scenario import Scenario
+from rayfl.engine.backend import Ref
+from rayfl.engine.calls import Call
+from rayfl.engine.inline import InlineBackend
+from rayfl.engine.watchdog import PATIENCE, WARNINGS, WARNINGS_AT_FIRST, Watchdog
+from rayfl.errors import LostError
+from rayfl.planning.events import Waiting
+from tests.engine.scenes import tables
+
+
+class Clockwork(InlineBackend):
+    """Every call is answered at a certain time of its own clock; its reference is that time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def wait(self, refs: Sequence[Ref], timeout_s: float) -> Sequence[Ref]:
+        self.now = min(max(self.now, min(refs)), self.now + timeout_s)
+        return [ref for ref in refs if ref <= self.now]
+
+    def get(self, ref: Ref) -> Any:
+        return ref
+
+
+def watched(backend: Clockwork, **resources: Any) -> Watchdog:
+    scenario = Scenario.from_tables(tables(resources={"watchdog_s": 10} | resources))
+    return Watchdog(scenario, backend, lambda: backend.now)
+
+
+def silences(watchdog: Watchdog, *ends: float) -> list[float]:
+    """How long nothing had come back at each warning."""
+    calls = [Call(end, f"host {number}") for number, end in enumerate(ends)]
+    return [event.seconds for event in watchdog.wait(calls, "p", 1) if isinstance(event, Waiting)]
+
+
+def test_the_values_come_in_the_order_of_the_calls_and_silence_is_reported() -> None:
+    waiting = watched(Clockwork()).wait([Call(30, "host 0"), Call(5, "host 1")], "p", 3)
+    first = next(waiting)
+    assert first == Waiting("p", 3, 10.0, ("host 0",))
+    assert next(waiting) == Waiting("p", 3, 20.0, ("host 0",))
+    with pytest.raises(StopIteration) as ended:
+        next(waiting)
+    assert ended.value.value == [30, 5]
+
+
+@pytest.mark.parametrize("longest", [1.0, 7.0], ids=["a multiple of the watchdog's", "a multiple of the longest"])
+def test_a_silence_far_longer_than_any_before_is_the_last(longest: float) -> None:
+    backend = Clockwork()
+    watchdog = watched(backend)
+    silences(watchdog, longest)
+    limit = max(WARNINGS * 10, PATIENCE * longest)
+    assert len(silences(watchdog, backend.now + limit - 1)) == limit // 10 - 1  # late, but in time
+    backend = Clockwork()
+    watchdog = watched(backend)
+    silences(watchdog, longest)
+    with pytest.raises(LostError, match=rf"limit is {limit:.0f} s \(the longest wait so far was {longest} s\).*host 0"):
+        silences(watchdog, 1e9)
+    assert backend.now == pytest.approx(longest + limit)
+
+
+def test_before_the_first_answer_it_waits_for_longer() -> None:
+    backend = Clockwork()
+    with pytest.raises(LostError, match=r"\(no answer came before\), phase 'p', round 1: host 0, host 1"):
+        silences(watched(backend), 1e9, 2e9)
+    assert backend.now == WARNINGS_AT_FIRST * 10
+
+
+def test_without_restarts_it_waits_for_ever() -> None:
+    assert len(silences(watched(Clockwork(), restarts=0), 1e4)) == 999
