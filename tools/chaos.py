@@ -1,0 +1,273 @@
+"""python -m tools.chaos: kills hosts, servers, schedulers, nodes and drivers of runs, and compares what they end with.
+
+A scenario with relays, client states, a stateful server and private samples runs on a cluster of two nodes of its own,
+again and again, while processes of it are killed by a seeded plan. A driver that was killed is resumed. Every run must
+end with the bits of an undisturbed one and leave no process behind. Outcomes are added to a file, a line for each run;
+started again, the command goes on where it ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+from ray._private.state import actors
+from ray.cluster_utils import Cluster
+from rich.console import Console
+
+import rayfl
+from rayfl.cluster.ray_log import RayLog, ray_text_in
+from rayfl.config.scenario import Scenario
+from rayfl.report.records import read_rows
+
+HEAD = "127.0.0.2"
+CLASSES = {"host": "HostActor", "server": "ServerActor", "scheduler": "SchedulerActor"}
+KINDS = (*CLASSES, "node", "driver")
+MOST_KILLS = 8
+"""In one run."""
+PATIENCE_S = 120.0
+"""For what is to happen at last: actors that start, or that end with their driver."""
+
+_DP = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "accountant": "rdp"}
+_LOCAL = {"steps": 2, "batch_size": 8, "lr": 0.05, "dp": _DP}
+_RELAY = {"name": "cyclic", "schedule": "relay", "cohort": 4, "local": _LOCAL}
+_STATEFUL = {"name": "stateful", "cohort": 6, "algorithm": "scaffold", "local": _LOCAL}
+_ADAPTIVE = {"name": "adaptive", "cohort": 6, "algorithm": "fedadam", "local": _LOCAL}
+
+
+def scenario(rounds: int) -> Scenario:
+    """What runs, with so many rounds in each of its three phases."""
+    return Scenario.from_tables(
+        {
+            "name": "chaos",
+            "data": {"name": "handwriting", "clients": 12},
+            "model": {"name": "lenet5"},
+            "phases": [phase | {"rounds": rounds} for phase in (_RELAY, _STATEFUL, _ADAPTIVE)],
+            "evaluation": {"every": 5},
+            "checkpoint": {"rounds": 5},
+            "resources": {"hosts": 2, "relay": "spread", "restarts": 10},
+        }
+    )
+
+
+def main() -> int:
+    """Runs the check from the command line.
+
+    Returns:
+        Exit status 0 if every run ended with the same bits and left nothing behind, else 1.
+    """
+    parser = argparse.ArgumentParser(prog="python -m tools.chaos", description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=20, help="in all runs together (default: 20)")
+    parser.add_argument("--rounds", type=int, default=60, help="of each of the three phases (default: 60)")
+    parser.add_argument("--seed", type=int, default=0, help="of the plan of kills (default: 0)")
+    parser.add_argument("--records", type=Path, help="a file for the outcomes, to which another call adds")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="rayfl-chaos-") as folder:
+        records = options.records or Path(folder) / "chaos.jsonl"
+        return 0 if chaos(Path(folder), options.kills, options.rounds, options.seed, records) else 1
+
+
+def chaos(folder: Path, kills: int, rounds: int, seed: int, records: Path) -> bool:
+    """Runs the scenario until so many processes were killed, and prints the outcome.
+
+    Args:
+        folder: For the runs.
+        kills: In all runs together, those that are on record already included.
+        rounds: Of each phase.
+        seed: Of the plan of kills.
+        records: A JSON line for each run: what was killed and when, and how it ended.
+
+    Returns:
+        Whether every run on record ended with the bits of an undisturbed one and left nothing behind.
+    """
+    file = folder / "chaos.toml"
+    file.write_text(scenario(rounds).to_toml())
+    undisturbed = rayfl.run(file, backend="inline", folder=folder / "undisturbed", console=Console(quiet=True))
+    expected = _left(undisturbed.directory)
+    outcomes = [json.loads(line) for line in records.read_text().splitlines()] if records.exists() else []
+    with _cluster() as cluster:
+        while (done := sum(len(outcome["kills"]) for outcome in outcomes)) < kills:
+            number = len(outcomes)
+            plan = np.random.default_rng([seed, number])
+            outcome = _Run(cluster, file, folder / f"run-{number}", plan, kills - done).outcome(expected)
+            outcomes.append({"run": number, "seed": seed, "rounds": rounds} | outcome)
+            with records.open("a") as lines:
+                lines.write(json.dumps(outcomes[-1]) + "\n")
+            print(json.dumps(outcomes[-1]), flush=True)
+    killed = Counter(kill["victim"] for outcome in outcomes for kill in outcome["kills"])
+    bad = [outcome["run"] for outcome in outcomes if outcome["problem"]]
+    print(f"{len(outcomes)} runs, {killed.total()} kills: {', '.join(f'{n} {kind}s' for kind, n in killed.items())}")
+    print(f"runs that did not end as an undisturbed one: {bad or 'none'}")
+    return not bad
+
+
+class _Run:
+    """One run, of which processes are killed."""
+
+    def __init__(
+        self, cluster: _TwoNodes, file: Path, folder: Path, plan: np.random.Generator, most_kills: int
+    ) -> None:
+        self._cluster, self._folder, self._plan = cluster, folder, plan
+        self._planned = min(most_kills, int(plan.integers(1, MOST_KILLS, endpoint=True)))
+        self._kills: list[dict[str, Any]] = []
+        self._log = folder.with_suffix(".log")
+        self._started = time.monotonic()
+        self._driver = self._start(str(file), "--out", str(folder))
+
+    def outcome(self, expected: Any) -> dict[str, Any]:
+        """Kills what is planned, waits for the end, and says how it was."""
+        problem = ""
+        while self._driver.poll() is None and not problem:
+            try:
+                self._driver.wait(1.0 + self._plan.exponential(5.0))
+            except subprocess.TimeoutExpired:
+                problem = self._kill() if len(self._kills) < self._planned else ""
+            if time.monotonic() - self._started > 30 * 60:
+                problem = "it has not ended after half an hour"
+        if problem:
+            self._driver.kill()
+        elif self._driver.returncode:
+            problem = f"its driver ended with {self._driver.returncode}"
+        elif _left(self._run_folder()) != expected:
+            problem = "its records or its model are not those of an undisturbed run"
+        problem = problem or self._left_behind()
+        if problem:
+            print(self._log.read_text(), file=sys.stderr)
+        status = json.loads((self._run_folder() / "status.json").read_text()) if not problem else {}
+        seconds = round(time.monotonic() - self._started, 1)
+        recoveries = status.get("recoveries")
+        return {"kills": self._kills, "recoveries": recoveries, "seconds": seconds, "problem": problem}
+
+    def _kill(self) -> str:
+        victim = str(self._plan.choice(KINDS))
+        if victim == "driver":
+            if not list(self._folder.glob("*/scenario.toml")):
+                return ""  # it has hardly begun
+            self._driver.kill()
+            self._driver.wait()
+            self._note(victim)
+            if problem := self._left_behind():
+                return problem
+            self._driver = self._start("--resume", str(self._run_folder()))
+        elif victim == "node":
+            self._cluster.replace_node(first=bool(self._plan.integers(2)))
+            self._note(victim)
+        else:
+            known = sorted(told["Pid"] for told in _living() if told["ActorClassName"] == CLASSES[victim])
+            if known:
+                os.kill(int(self._plan.choice(known)), signal.SIGKILL)
+                self._note(victim)
+        return ""
+
+    def _note(self, victim: str) -> None:
+        self._kills.append({"victim": victim, "after_s": round(time.monotonic() - self._started, 1)})
+
+    def _start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "rayfl.scenario", *arguments, "--address", self._cluster.address]
+        with self._log.open("ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+
+    def _run_folder(self) -> Path:
+        (folder,) = self._folder.iterdir()
+        return folder
+
+    def _left_behind(self) -> str:
+        if not _waited(lambda: not _living()):
+            return f"actors stayed behind: {[told['ActorClassName'] for told in _living()]}"
+        pids = {told["Pid"] for told in actors().values()} - {0}
+        if not _waited(lambda: not any(_is_actor(pid) for pid in pids)):
+            return f"processes stayed behind: {sorted(pid for pid in pids if _is_actor(pid))}"
+        groups = ray.util.placement_group_table()
+        if kept := [group for group in groups.values() if group["state"] != "REMOVED"]:
+            return f"placement groups stayed behind: {kept}"
+        return ""
+
+
+class _TwoNodes:
+    """The driver's node and another one, a CPU each."""
+
+    def __init__(self) -> None:
+        self._cluster = Cluster(initialize_head=True, head_node_args=_node(HEAD) | {"include_dashboard": False})
+        self.address: str = self._cluster.address
+        self._added = 0
+        self._other = self._add()
+
+    def _add(self) -> Any:
+        self._added += 1
+        return self._cluster.add_node(**_node(f"127.0.1.{self._added % 250 + 1}"))
+
+    def replace_node(self, first: bool) -> None:
+        """Kills the other node; another one joins, before or after that."""
+        lost = self._other
+        if first:
+            self._other = self._add()
+        self._cluster.remove_node(lost, allow_graceful=False)
+        if not first:
+            self._other = self._add()
+
+    def end(self) -> None:
+        self._cluster.shutdown()
+
+
+@contextmanager
+def _cluster() -> Iterator[_TwoNodes]:
+    # a dead node is noticed after about 3 s instead of 20
+    settings = {"RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshold": "3"}
+    os.environ.update(settings | {"RAY_USAGE_STATS_ENABLED": "0"})
+    cluster = _TwoNodes()
+    try:
+        with ray_text_in(RayLog()):
+            ray.init(address=cluster.address, _node_ip_address=HEAD, log_to_driver=False)
+            yield cluster
+    finally:
+        ray.shutdown()
+        cluster.end()
+
+
+def _node(address: str) -> dict[str, Any]:
+    return {"num_cpus": 1, "num_gpus": 0, "node_ip_address": address, "object_store_memory": 100 * 2**20}
+
+
+def _living() -> Sequence[dict[str, Any]]:
+    ours = CLASSES.values()
+    return [told for told in actors().values() if told["State"] != "DEAD" and told["ActorClassName"] in ours]
+
+
+def _is_actor(pid: int) -> bool:
+    try:
+        return "Actor" in Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return False
+
+
+def _waited(true: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + PATIENCE_S
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
+    return True
+
+
+def _left(folder: Path) -> Any:
+    """The digest of a run's model, and its metrics but for the clock."""
+    rows = [{key: value for key, value in row.items() if key != "seconds"} for row in read_rows(folder)]
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest(), rows
+
+
+if __name__ == "__main__":
+    sys.exit(main())
