@@ -167,7 +167,7 @@ class _Run:
             self._cluster.replace_node(first=bool(self._plan.integers(2)))
             self._note(victim)
         else:
-            known = sorted(told["Pid"] for told in _living() if told["ActorClassName"] == CLASSES[victim])
+            known = sorted(_pids(CLASSES[victim]))
             if known:
                 os.kill(int(self._plan.choice(known)), signal.SIGKILL)
                 self._note(victim)
@@ -245,6 +245,12 @@ def _node(address: str) -> dict[str, Any]:
 def _living() -> Sequence[dict[str, Any]]:
     ours = CLASSES.values()
     return [told for told in actors().values() if told["State"] != "DEAD" and told["ActorClassName"] in ours]
+
+
+def _pids(kind: str) -> set[int]:
+    """Of actors of a class that have a process."""
+    alive = [told for told in actors().values() if told["State"] == "ALIVE" and told["ActorClassName"] == kind]
+    return {told["Pid"] for told in alive} - {0}  # to kill process 0 would be to kill this one's whole group
 
 
 def _is_actor(pid: int) -> bool:

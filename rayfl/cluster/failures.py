@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
+import ray
 from ray.exceptions import (
     ActorDiedError,
     ActorUnavailableError,
     ObjectLostError,
+    ObjectStoreFullError,
+    OutOfDiskError,
     OutOfMemoryError,
     RayActorError,
     RayError,
@@ -55,10 +59,9 @@ def _told(cause: BaseException, names: Mapping[str, str]) -> RayflError:
         case RayTaskError():
             return RayflError(f"a remote call raised\n{cause}")
         case OutOfMemoryError():
-            return LostError(
-                "a node ran out of memory, and Ray ended a worker there: start fewer hosts (resources.hosts), or use a "
-                f"smaller batch or data set; see {NAME}"
-            )
+            return LostError(f"a worker was ended: {_out_of_memory(cause)}; see {NAME}")
+        case ObjectStoreFullError() | OutOfDiskError():
+            return ResourceError(f"{_full_store(cause)}; see {NAME}")
         case ObjectLostError():
             return LostError(
                 f"a node was lost, and with it a result that only it held and that cannot be computed again; see {NAME}"
@@ -76,7 +79,35 @@ def _of_actor(cause: RayActorError, name: str) -> ResourceError:
         return ResourceError(f"{name} could not start: {_last_line(cause)}; see {NAME}")
     if "node has died" in str(cause) or "node was terminated" in str(cause):
         return LostError(f"{name} died with its node; see {NAME}")
+    if "running low on memory" in str(cause):
+        return LostError(f"{name} was ended: {_out_of_memory(cause)}; see {NAME}")
     return LostError(f"{name} died: {ENDED}; see {NAME}")
+
+
+def _out_of_memory(cause: BaseException) -> str:
+    found = re.search(
+        r"Memory on the node \(IP: ([^,]+),.*?was ([\d.]+\w*B)(?: used)? / ([\d.]+\w*B)", str(cause), re.S
+    )
+    where = (
+        f"node {found[1]} ran out of memory ({found[2]} of {found[3]} in use)"
+        if found
+        else "its node ran out of memory"
+    )
+    return f"{where}; start fewer hosts (resources.hosts), or use a smaller batch (local.batch_size) or data set"
+
+
+def _full_store(cause: BaseException) -> str:
+    """Where objects cannot even be moved to disk, both are full."""
+    stores = ", ".join(
+        f"{node['Resources'].get('object_store_memory', 0) / 2**30:.3g} GiB on {node['NodeManagerAddress']}"
+        for node in ray.nodes()
+        if node["Alive"]
+    )
+    disk = ", and so is the disk that it moves objects to" if isinstance(cause, OutOfDiskError) else ""
+    return (
+        f"Ray's object store ({stores}) is full{disk}: give it more (`ray start --object-store-memory`), "
+        "free disk space, or run fewer hosts (resources.hosts)"
+    )
 
 
 def _last_line(cause: BaseException) -> str:

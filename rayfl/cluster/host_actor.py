@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import ray
 
+from rayfl.cluster.deadly_clients import SEEN, verdict
 from rayfl.cluster.deferred_failure import Started
 from rayfl.engine.memory import keep_freed_memory
+from rayfl.errors import ResourceError
 
 if TYPE_CHECKING:
     from rayfl.algorithms.exchange import Exchange
@@ -35,8 +37,22 @@ class HostActor:
 
     def __init__(self, index: int, server: str) -> None:
         keep_freed_memory()
-        self._index, self._server = index, server
+        self._index, self._server, self._watched = index, server, False
         self.open()
+        if ray.get_runtime_context().was_current_actor_reconstructed:
+            self.watch()
+            ray.get(self._keeper().died.remote(index))
+
+    def watch(self) -> None:
+        """Has the server know from now on whom this host is about to train."""
+        self._watched = True
+
+    def _begins(self, clients: Sequence[int]) -> None:
+        if self._watched and ray.get(self._keeper().begins.remote(self._index, clients)) >= SEEN:
+            raise ResourceError(verdict(clients))
+
+    def _keeper(self) -> Any:
+        return ray.get_actor(self._server)
 
     def open(self, told: None = None) -> None:
         """Begins the run that the server has been told of, with nothing left of the one before.
@@ -44,18 +60,18 @@ class HostActor:
         Args:
             told: What the server's `open` returned, before which this must not begin.
         """
+        self._watched = False
         self._host: Started[Host] | None = None  # the memory of the one before is free before the next takes some
         self._host = Started(f"host {self._index}", self._make)
 
     def _make(self) -> Host:
         from rayfl.engine.host import Host
 
-        keeper: Any = ray.get_actor(self._server)
-        given: tuple[GivenRun, WorkloadsBox] = ray.get(keeper.given.remote())
+        given: tuple[GivenRun, WorkloadsBox] = ray.get(self._keeper().given.remote())
         run, box = given
         run.make_importable()
         workloads, protection = ray.get(box[0])
-        return Host(self._index, run.scenario, workloads, protection)
+        return Host(self._index, run.scenario, workloads, protection, self._begins)
 
     @property
     def _opened(self) -> Host:

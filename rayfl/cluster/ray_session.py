@@ -15,6 +15,7 @@ import ray
 from ray.exceptions import RayError
 
 from rayfl.cluster.actors import Actors, KeptActors
+from rayfl.cluster.deaths import Deaths
 from rayfl.cluster.failures import as_rayfl_error, take_ray_text
 from rayfl.cluster.kept_cluster import KeptCluster
 from rayfl.cluster.ray_log import RayLog
@@ -61,6 +62,7 @@ class RaySession:
     def __init__(self, job: Job, actors: KeptActors, log: RayLog, waiting: Callable[[str], None] | None = None) -> None:
         self._job, self._kept, self._log, self._waiting = job, actors, log, waiting
         self._actors: Actors | None = None
+        self._deaths: Deaths | None = None
         self.hosts: list[dict[str, str]] = []
         self.is_over, self._given_up = False, False
         self._recoveries = Recoveries(resources_of(job.scenario).restarts)
@@ -105,6 +107,8 @@ class RaySession:
                 yield from self._recover(error)
                 continue
             yield event
+            if isinstance(event, RoundDone) and self._deaths is not None:
+                yield from self._deaths.since(event)
         self.is_over = self._stopped_after is None and not self._interrupted
 
     def stop(self) -> None:
@@ -193,10 +197,14 @@ class RaySession:
                 error = again
 
     def _begin_again(self) -> None:
-        self._actors, self._stream, self._latest = None, None, None
+        suspects = self._deaths.in_updates() if self._deaths else {}
+        self._actors, self._deaths, self._stream, self._latest = None, None, None, None
         self._kept.discard()
         self._actors, _ = self._kept.take(self._job, self._waiting, as_many_as_fit=True)
         self._wait_for_hosts(self._actors)
+        self._get(self._actors.server.call("suspect", suspects))
+        for host in self._actors.hosts:
+            self._get(host.call("watch"))
         self._restore_latest()
         if self._takes_snapshots:
             self._of_scheduler("checkpoint_to", self._store)
@@ -240,6 +248,7 @@ class RaySession:
         answers = [host.call("describe") for host in actors.hosts]
         ray.wait(answers, num_returns=len(answers))
         self.hosts = [self._get(ref) for ref in answers]
+        self._deaths = Deaths(actors)
 
     def _of_scheduler(self, method: str, *arguments: Any) -> Any:
         return self._get(self._running.scheduler.call(method, *arguments))

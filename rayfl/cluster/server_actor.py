@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import ray
 
+from rayfl.cluster.deadly_clients import DeadlyClients
 from rayfl.cluster.deferred_failure import Started
 from rayfl.cluster.given_run import GivenRun, Models
 from rayfl.engine.server import Server, ServerSnapshot
@@ -31,6 +32,18 @@ class ServerActor:
     def __init__(self, run: GivenRun, models: Models) -> None:
         self.open(run, models)
 
+    def begins(self, host: int, clients: Sequence[int]) -> int:
+        return self._deadly.begins(host, clients)
+
+    def died(self, host: int) -> None:
+        self._deadly.died(host)
+
+    def deaths(self) -> dict[int, int]:
+        return self._deadly.deaths()
+
+    def suspect(self, deaths: Mapping[int, int]) -> None:
+        self._deadly.add(deaths)
+
     def open(self, run: GivenRun, models: Models) -> None:
         """Begins a run, with nothing left of the one before."""
 
@@ -38,7 +51,7 @@ class ServerActor:
             run.make_importable()
             return Server(run.scenario, models.initial, models.num_clients, models.protection)
 
-        self._given = run, models.workloads
+        self._given, self._deadly = (run, models.workloads), DeadlyClients()
         self._server = Started("the server", make)
 
     def begin(self, round_index: RoundIndex, cohort: Sequence[int]) -> Exchange:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -46,6 +46,7 @@ class Host:
         scenario: What runs.
         workloads: What each phase trains.
         protection: How samples and clients are protected; None if they are not.
+        begins: Called with the clients that are about to train at once; what it raises ends the run.
     """
 
     def __init__(
@@ -54,9 +55,10 @@ class Host:
         scenario: Scenario,
         workloads: Sequence[Workload],
         protection: Protection | None = None,
+        begins: Callable[[Sequence[int]], None] = lambda clients: None,
     ) -> None:
         use_threads(scenario.numerics.threads)
-        self._index, self._scenario = index, scenario
+        self._index, self._scenario, self._begins = index, scenario, begins
         self._device = choose_device(scenario.resources, scenario.numerics)
         distinct = {id(workload): workload for workload in workloads}
         number = len(distinct)
@@ -128,6 +130,7 @@ class Host:
 
         updates = self._updates(round_index, exchange.number, shared, committed)
         for group in groups:
+            self._begins(group)
             updates.run(group, update)
         return reduction.result(), report.result()
 
@@ -198,6 +201,7 @@ class Host:
         vector = to_tensor(model, slice(None), self._device)
         updates = self._updates(round_index, committed=committed)
         for client in clients:
+            self._begins([client])
             (vector,) = updates.run([client], update)
         return vector.cpu().numpy(), report.result()
 

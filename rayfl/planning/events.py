@@ -234,7 +234,34 @@ class Recovering:
     pause_s: float
 
 
-Event = RoundDone | Evaluated | Waiting | RoundSettled | BudgetSpent | SnapshotTaken | SnapshotFailed | Recovering
+@dataclass(frozen=True)
+class HostRestarted:
+    """A host died, was started again, and repeats its client updates.
+
+    Attributes:
+        phase: Name of the phase.
+        round: The last committed round then, counted through the whole scenario.
+        host: Its number.
+        times: How often that has happened to it.
+    """
+
+    phase: str
+    round: int
+    host: int
+    times: int
+
+
+Event = (
+    RoundDone
+    | Evaluated
+    | Waiting
+    | RoundSettled
+    | BudgetSpent
+    | SnapshotTaken
+    | SnapshotFailed
+    | Recovering
+    | HostRestarted
+)
 
 
 class EventConsumer(Protocol):

@@ -16,7 +16,7 @@ from rich.progress import Progress as Bar
 from rich.progress import TextColumn
 from rich.text import Text
 
-from rayfl.planning.events import BudgetSpent, Evaluated, Event, Recovering, RoundDone, Waiting
+from rayfl.planning.events import BudgetSpent, Evaluated, Event, HostRestarted, Recovering, RoundDone, Waiting
 from rayfl.planning.headline import Headline
 from rayfl.report.bar import bar_on
 from rayfl.report.formatting import duration
@@ -150,6 +150,9 @@ class Progress:
                     ),
                     soft_wrap=True,
                 )
+            case HostRestarted():
+                text = f"warning: host {event.host} died and was started again; its client updates are repeated"
+                self._console.print(Text(text, style="yellow"), soft_wrap=True)
             case BudgetSpent():
                 ends = "the run ends" if event.ends_run else f"phase {event.phase} ends"
                 self._console.print(

@@ -13,7 +13,7 @@ from typing import Any
 from rayfl.durable import write_json
 from rayfl.errors import DivergenceError
 from rayfl.interruption import is_interrupt
-from rayfl.planning.events import BudgetSpent, Event, Recovering, RoundDone
+from rayfl.planning.events import BudgetSpent, Event, HostRestarted, Recovering, RoundDone
 from rayfl.report.liveness import Heartbeat, is_gone, this_process
 from rayfl.report.reason import one_line
 
@@ -81,7 +81,7 @@ class Status:
             self._committed, self._phase = event.round, event.phase
             if self._clock() - self._written >= WRITTEN_EVERY_S:
                 self._write("running")
-        if isinstance(event, Recovering):
+        if isinstance(event, Recovering | HostRestarted):
             self._recoveries += 1
         if isinstance(event, BudgetSpent) and event.ends_run:
             self.stop(Stop("local.dp.max_epsilon", event.reason, self._committed))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rayfl.algorithms.fedavg import FedAvg
+from rayfl.algorithms.scaffold import SCAFFOLD
 from rayfl.local.requests import LocalTraining
 
 if TYPE_CHECKING:
@@ -72,4 +73,13 @@ class Slow(FedAvg):
     def train(self, client: ClientContext, model: torch.Tensor, *terms: Any, **named: Any) -> Training:
         if client.id == 5:
             time.sleep(2)
+        return (yield from super().train(client, model, *terms, **named))
+
+
+class ExitingStateful(SCAFFOLD):
+    """The same, where clients keep state."""
+
+    def train(self, client: ClientContext, model: torch.Tensor, *terms: Any, **named: Any) -> Training:
+        if client.id == 5:
+            os._exit(1)
         return (yield from super().train(client, model, *terms, **named))

@@ -21,7 +21,7 @@ from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.cluster.ray_log import RayLog
 from rayfl.cluster.ray_session import ray_session
 from rayfl.engine.state_store import FolderStore
-from rayfl.errors import LostError
+from rayfl.errors import LostError, ResourceError
 from rayfl.planning.events import Event, Recovering, RoundDone
 from tests.callbacks.scene import figures, tables
 from tests.engine.scenes import prepared, run_on_hosts
@@ -153,4 +153,26 @@ def test_a_host_that_answers_no_more_is_replaced(tmp_path: Path) -> None:
     said = (tmp_path / "output").read_text()
     assert re.search(r"warning: no answer for \d+ s in stateful \d/4; still waiting for host", said)
     assert re.search(r"no answer for \d+ s, where the limit is \d+ s .*host \d.*the run goes on after round", said)
+    assert json.loads((result.directory / "status.json").read_text())["recoveries"] == 1
+
+
+@pytest.mark.parametrize("algorithm", ["Exiting", "ExitingStateful"])
+def test_a_client_that_kills_its_host_every_time_is_named(algorithm: str, tmp_path: Path) -> None:
+    phase = {"name": "p", "rounds": 3, "cohort": {"explicit": [[1, 2], [3, 5], [4, 6]]}, "local": LOCAL}
+    phase |= {"algorithm": f"tests.cluster.broken:{algorithm}"}
+    job = prepared(**STATEFUL | {"phases": [phase]}, checkpoint={"rounds": 1}, resources={"hosts": 1})
+    with ray_session(job, None, RayLog(tmp_path / "ray.log")) as session:
+        session.checkpoint_to(FolderStore(tmp_path / "states"))
+        with pytest.raises(ResourceError, match=r"client 5 killed its host 3 times in a row, .*lower local.batch_size"):
+            list(session.events())
+
+
+def test_a_host_that_is_started_again_is_counted(tmp_path: Path) -> None:
+    """Where hosts keep nothing, Ray repeats their updates, and nobody else need do anything."""
+    scene: dict[str, Any] = tables(phases=[{"name": "plain", "rounds": 400, "cohort": 5, "local": LOCAL}])
+    kills = Kills(name="kills", victims={3: "host"})
+    with (tmp_path / "output").open("w") as output:
+        console = Console(file=output, width=1000)
+        result = rayfl.run(scene, folder=tmp_path / "run", callbacks=[kills], console=console)
+    assert re.search(r"warning: host \d died and was started again", (tmp_path / "output").read_text())
     assert json.loads((result.directory / "status.json").read_text())["recoveries"] == 1

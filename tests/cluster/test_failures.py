@@ -1,0 +1,35 @@
+"""Ray's errors in our words, with Ray's numbers."""
+
+from __future__ import annotations
+
+import pytest
+from ray.exceptions import ObjectStoreFullError, OutOfDiskError, OutOfMemoryError
+
+from rayfl.cluster.failures import as_rayfl_error, take_ray_text
+from rayfl.errors import LostError, ResourceError
+
+KILLED = (
+    "1 worker(s) were killed due to the node running low on memory. Memory on the node (IP: 10.0.0.7, ID: 637eb0bc) "
+    "was 22.50GB used / 23.54GB limit (0.955000)\nOOM kill reason: Memory usage exceeded threshold"
+)
+OF_EARLIER_RAY = (
+    "Memory on the node (IP: 10.0.0.7, ID: 637eb0bc) where the task was running was 22.50GB / 23.54GB (0.95)"
+)
+
+
+@pytest.mark.parametrize("text", [KILLED, OF_EARLIER_RAY])
+def test_a_node_without_memory_is_named_with_how_much_it_has(text: str) -> None:
+    told = as_rayfl_error(OutOfMemoryError(text), {})
+    assert isinstance(told, LostError)  # somewhere else, or later, there may be room
+    assert "node 10.0.0.7 ran out of memory (22.50GB of 23.54GB in use); start fewer hosts" in str(told)
+    assert take_ray_text(told) == text
+
+
+@pytest.mark.parametrize(("error", "also"), [(ObjectStoreFullError, False), (OutOfDiskError, True)])
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_full_object_store_is_named_with_its_size(error: type[Exception], also: bool) -> None:
+    told = as_rayfl_error(error("full"), {})  # type: ignore[arg-type]
+    assert isinstance(told, ResourceError)
+    assert "Ray's object store (0.0977 GiB on 127.0.0.2) is full" in str(told)
+    assert ("and so is the disk" in str(told)) == also
