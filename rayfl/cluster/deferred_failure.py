@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import ray
+from ray.exceptions import RayError
 
+from rayfl.cluster.failures import as_rayfl_error
 from rayfl.errors import RayflError, ResourceError
 
 T = TypeVar("T")
@@ -33,6 +35,9 @@ class Started(Generic[T]):
             self._made = make()
         except RayflError as error:
             self._error = type(error)(f"{where}: {error}")
+        except RayError as error:  # whom it asked, while it started, died
+            told = as_rayfl_error(error, {})
+            self._error = type(told)(f"{where}: {told}")
         except (Exception, SystemExit):  # a user's module may raise anything when it is imported
             self._error = ResourceError(f"{where}:\n{traceback.format_exc()}")
 

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from threading import Thread
-from typing import Any
 
 import numpy as np
-import ray
-from ray.exceptions import RayError
 
-from rayfl.cluster.actors import Actors, KeptActors
-from rayfl.cluster.deaths import Deaths
-from rayfl.cluster.failures import as_rayfl_error, take_ray_text
+from rayfl.cluster import growth
+from rayfl.cluster.actors import KeptActors
+from rayfl.cluster.attempt import Attempt
 from rayfl.cluster.kept_cluster import KeptCluster
 from rayfl.cluster.ray_log import RayLog
-from rayfl.cluster.recovery import Recoveries
+from rayfl.cluster.recovery import Chance, Recoveries
 from rayfl.cluster.repeating import resources_of
-from rayfl.cluster.workers import names_of
+from rayfl.engine.assignment import most_hosts
 from rayfl.engine.job import Job, Session
 from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.engine.server import BEFORE
@@ -31,11 +27,13 @@ from rayfl.planning.events import (
     BudgetSpent,
     Evaluated,
     Event,
+    HostsAdded,
     Recovering,
     RoundDone,
     RoundSettled,
     SnapshotTaken,
 )
+from rayfl.planning.phase_plan import plan_phases
 
 
 class RaySession:
@@ -43,7 +41,7 @@ class RaySession:
 
     When an actor or its node dies, or does not answer any more, the run goes on by itself, on new actors, after the
     last snapshot or from its beginning. The events of rounds since then come again; nothing in them differs but the
-    seconds.
+    seconds. When the cluster has room for more of the hosts that the scenario asks for, the run goes on with them.
 
     Args:
         job: What to run.
@@ -52,54 +50,45 @@ class RaySession:
         waiting: See `reserved`.
 
     Attributes:
-        hosts: What each host says of itself, once the session has started.
         dashboard: The address of Ray's dashboard, where the session has started one.
         is_over: Whether all that was begun has come to its end.
+
+    Raises:
+        ResourceError: See `Attempt`.
     """
 
     dashboard: str | None = None
 
     def __init__(self, job: Job, actors: KeptActors, log: RayLog, waiting: Callable[[str], None] | None = None) -> None:
         self._job, self._kept, self._log, self._waiting = job, actors, log, waiting
-        self._actors: Actors | None = None
-        self._deaths: Deaths | None = None
-        self.hosts: list[dict[str, str]] = []
         self.is_over, self._given_up = False, False
         self._recoveries = Recoveries(resources_of(job.scenario).restarts)
         self._snapshots: deque[RunSnapshot] = deque(maxlen=job.scenario.checkpoint.keep)
         self._store: StateStore | None = None
-        self._takes_snapshots, self._interrupted = False, False
+        self._takes_snapshots, self._interrupted, self._grows = False, False, False
         self._stopped_after: int | None = None
         self._last_reported = 0
-        self._stream: Iterator[Any] | None = None
         self._latest: Event | None = None
         self._unreported: list[Event] = []
         self._final: tuple[int, np.ndarray] | None = None
-        self._began = self._began_again = time.monotonic()
+        self._began = self._began_again = self._asked = time.monotonic()
+        self._attempt = self._first_attempt()
 
-    def start(self) -> None:
-        """Waits for the hosts.
-
-        Raises:
-            ResourceError: One of them cannot start.
-        """
-        while True:
-            self._actors, served = self._kept.take(self._job, self._waiting)
-            try:
-                self._wait_for_hosts(self._actors)
-                return
-            except ResourceError:
-                if not served:
-                    raise
-                self._kept.discard()  # one of them died since
+    @property
+    def hosts(self) -> Sequence[dict[str, str]]:
+        """What each host says of itself."""
+        return self._attempt.hosts
 
     def events(self) -> Iterator[Event]:
-        self._began = self._began_again = time.monotonic()
+        self._began = self._began_again = self._asked = time.monotonic()
         while True:
             yield from self._unreported
             self._unreported.clear()
             try:
                 event = self._next()
+                if event is None and self._grows:
+                    yield from self._grow()
+                    continue
                 if event is None:
                     self._final = self._committed()
                     break
@@ -107,8 +96,9 @@ class RaySession:
                 yield from self._recover(error)
                 continue
             yield event
-            if isinstance(event, RoundDone) and self._deaths is not None:
-                yield from self._deaths.since(event)
+            if isinstance(event, RoundDone):
+                yield from self._attempt.deaths.since(event)
+                self._look_for_room()
         self.is_over = self._stopped_after is None and not self._interrupted
 
     def stop(self) -> None:
@@ -118,19 +108,27 @@ class RaySession:
 
     def checkpoint_to(self, store: StateStore) -> None:
         self._store, self._takes_snapshots = store, True
-        self._of_scheduler("checkpoint_to", store)
+        try:
+            self._attempt.tell("checkpoint_to", store)
+        except LostError as error:
+            self._unreported += self._recover(error)
 
     def interrupt(self) -> None:
         self._interrupted = True
-        if self._actors is not None:
-            # beside this thread, which a signal may have interrupted in the middle of a call of Ray's
-            Thread(target=self._actors.scheduler.call, args=["interrupt"]).start()
+        self._attempt.interrupt()
 
     def restore(self, snapshot: RunSnapshot, store: StateStore) -> None:
-        self._of_scheduler("restore", snapshot, store)
-        self._store, self._last_reported = store, snapshot.index.round
-        self._snapshots.append(snapshot)
+        self._store = store
         self._recoveries.reached(snapshot.index.round)
+        try:
+            self._attempt.tell("restore", snapshot, store)
+            self._snapshots.append(snapshot)
+            self._last_reported = snapshot.index.round
+        except LostError as error:
+            self._snapshots.append(snapshot)
+            self._unreported += self._recover(error)
+            if not self._snapshots:
+                raise DamagedStateError(f"a state of the snapshot of round {snapshot.index.round} is damaged") from None
 
     def committed(self) -> tuple[int, np.ndarray]:
         """See `Session.committed`; where the server died for good, that of the last snapshot."""
@@ -138,98 +136,122 @@ class RaySession:
             try:
                 return self._committed()
             except LostError as error:
-                if self._given_up or self._stream is None:
+                if self._given_up or not self._attempt.has_begun:
                     return self._of_last_snapshot(error)
                 self._catch_up(error)
         return self._final
 
-    def _committed(self) -> tuple[int, np.ndarray]:
-        last = self._last_reported if self._job.settles else None
-        round, model = self._get(self._running.server.call("committed", last))
-        return round, np.array(model)  # Ray's is a view of shared memory that lives no longer than the session
+    def _first_attempt(self) -> Attempt:
+        while True:
+            try:
+                return Attempt(self._job, self._kept, self._log, self._waiting)
+            except LostError as error:
+                chance = self._recoveries.next(error)
+                self._unreported.append(self._chance(chance, error))
+                self._kept.discard()
+                time.sleep(chance.pause_s)
 
-    @property
-    def _running(self) -> Actors:
-        if self._actors is None:
-            raise LostError("the run's actors are gone")
-        return self._actors
+    def _committed(self) -> tuple[int, np.ndarray]:
+        return self._attempt.committed(self._last_reported if self._job.settles else None)
 
     def _next(self) -> Event | None:
-        """The next event; None at the end."""
-        while True:
-            if self._stream is None:
-                self._stream, self._latest = self._running.scheduler.call("run", returns="streaming"), None
-            ref = next(self._stream, None)
-            if ref is not None:
-                break
-            if not isinstance(self._latest, RoundSettled):
-                return None
-            self._stream = None  # it went up to what was settled, and could be stopped there
-        event: Event = self._get(ref)
+        """The next event, wherever it comes from; None at the end."""
+        event = self._attempt.next()
         match event:
+            case None:
+                return None
             case RoundDone():
                 self._last_reported = event.round
                 self._recoveries.reached(event.round)
                 event = replace(event, seconds=event.seconds + self._began_again - self._began)
             case SnapshotTaken():
                 self._snapshots.append(RunSnapshot.from_json(event.snapshot))
+            case RoundSettled() if event.round == self._stopped_after:
+                self._stop_where_asked()
         self._latest = event
-        if isinstance(event, RoundSettled) and event.round == self._stopped_after:
-            self._stop_where_asked()
         return event
+
+    def _stop_where_asked(self) -> None:
+        try:
+            self._attempt.tell("stop")
+        except LostError:
+            return  # whoever takes the next event learns of it, and stops the next attempt at the same round
 
     def _recover(self, error: ResourceError) -> Iterator[Recovering]:
         """Goes on with new actors, once or until the policy gives up."""
         while True:
             try:
-                attempt = self._recoveries.next(error)
+                chance = self._recoveries.next(error)
             except ResourceError:
                 self._given_up = True
                 raise
-            after = self._snapshots[-1].index if self._snapshots else BEFORE
-            phase = after.config(self._job.scenario).name
-            yield Recovering(phase, after.round, str(error), attempt.number, attempt.most, attempt.pause_s)
-            time.sleep(attempt.pause_s)
+            yield self._chance(chance, error)
+            time.sleep(chance.pause_s)
             try:
-                self._begin_again()
+                self._begin_again(self._attempt.deaths.in_updates())
                 return
             except ResourceError as again:
                 error = again
 
-    def _begin_again(self) -> None:
-        suspects = self._deaths.in_updates() if self._deaths else {}
-        self._actors, self._deaths, self._stream, self._latest = None, None, None, None
-        self._kept.discard()
-        self._actors, _ = self._kept.take(self._job, self._waiting, as_many_as_fit=True)
-        self._wait_for_hosts(self._actors)
-        self._get(self._actors.server.call("suspect", suspects))
-        for host in self._actors.hosts:
-            self._get(host.call("watch"))
-        self._restore_latest()
-        if self._takes_snapshots:
-            self._of_scheduler("checkpoint_to", self._store)
-        if self._interrupted:
-            self._of_scheduler("interrupt")
-        self._began_again = time.monotonic()
+    def _chance(self, chance: Chance, error: ResourceError) -> Recovering:
+        phase, after = self._goes_on_after()
+        return Recovering(phase, after, str(error), chance.number, chance.most, chance.pause_s)
 
-    def _restore_latest(self) -> None:
+    def _look_for_room(self) -> None:
+        """Ends the attempt with a snapshot, once the cluster has room for more hosts."""
+        if time.monotonic() - self._asked < growth.ASKS_EVERY_S or not self._takes_snapshots or self._grows:
+            return
+        self._asked, hosts = time.monotonic(), len(self.hosts)
+        most = most_hosts(plan_phases(self._job.scenario), max(self._job.num_clients))
+        if growth.hosts_with_room(self._job.scenario.resources, most, hosts) > hosts:
+            self._grows = True
+            self._attempt.interrupt()
+
+    def _grow(self) -> Iterator[HostsAdded]:
+        self._grows, before = False, len(self.hosts)
+        self._begin_again()
+        if self._interrupted:
+            return
+        phase, after = self._goes_on_after()
+        yield HostsAdded(phase, after, before, len(self.hosts))
+
+    def _begin_again(self, suspects: Mapping[int, int] | None = None) -> None:
+        """Begins another attempt after the last snapshot that is whole, or from the beginning."""
+        self._grows = False
+        self._kept.discard()
+        self._attempt = attempt = Attempt(self._job, self._kept, self._log, self._waiting, as_many_as_fit=True)
+        if suspects is not None:
+            attempt.suspect(suspects)
         while self._snapshots:
             try:
-                self._of_scheduler("restore", self._snapshots[-1], self._store)
+                attempt.tell("restore", self._snapshots[-1], self._store)
+                break
             except DamagedStateError as error:
                 self._log.write(f"the snapshot of round {self._snapshots[-1].index.round} cannot be used: {error}")
                 self._snapshots.pop()
-                continue
-            break
-        self._last_reported = self._snapshots[-1].index.round if self._snapshots else 0
+        _, self._last_reported = self._goes_on_after()
+        if self._takes_snapshots:
+            attempt.tell("checkpoint_to", self._store)
+        if self._interrupted:
+            attempt.tell("interrupt")
+        self._began_again = self._asked = time.monotonic()
+
+    def _goes_on_after(self) -> tuple[str, int]:
+        """The phase and the number of the round after which another attempt begins."""
+        after = self._snapshots[-1].index if self._snapshots else BEFORE
+        return after.config(self._job.scenario).name, after.round
 
     def _catch_up(self, error: LostError) -> None:
         """Goes on with new actors to where the events have come to."""
         place = None if self._latest is None else _place(self._latest)
-        self._unreported += self._recover(error)
-        while (event := self._next()) is not None:
-            if _place(event) == place is not None:
+        while True:
+            self._unreported += self._recover(error)
+            try:
+                while (event := self._next()) is not None and (place is None or _place(event) != place):
+                    pass
                 return
+            except LostError as again:
+                error = again
 
     def _of_last_snapshot(self, error: LostError) -> tuple[int, np.ndarray]:
         if not self._snapshots or self._store is None:
@@ -237,29 +259,6 @@ class RaySession:
         snapshot = self._snapshots[-1]
         arrays = self._store.read(snapshot.server.latest.stored)
         return snapshot.index.round, arrays.get("eval_model", arrays["model"])
-
-    def _stop_where_asked(self) -> None:
-        try:
-            self._of_scheduler("stop")
-        except LostError:
-            return  # whoever takes the next event learns of it, and stops the next scheduler at the same round
-
-    def _wait_for_hosts(self, actors: Actors) -> None:
-        answers = [host.call("describe") for host in actors.hosts]
-        ray.wait(answers, num_returns=len(answers))
-        self.hosts = [self._get(ref) for ref in answers]
-        self._deaths = Deaths(actors)
-
-    def _of_scheduler(self, method: str, *arguments: Any) -> Any:
-        return self._get(self._running.scheduler.call(method, *arguments))
-
-    def _get(self, ref: Any) -> Any:
-        try:
-            return ray.get(ref)
-        except RayError as error:
-            told = as_rayfl_error(error, names_of(self._actors.all) if self._actors else {})
-            self._log.write(take_ray_text(told))
-            raise told from None
 
 
 @contextmanager
@@ -289,12 +288,6 @@ def ray_session(
         kept.log_to(log.path)
         try:
             session = RaySession(job, kept.actors, log, waiting)
-            try:
-                session.start()
-            except RayError as error:
-                told = as_rayfl_error(error, {})
-                log.write(take_ray_text(told))
-                raise told from None
             session.dashboard = url
             yield session
         except BaseException:

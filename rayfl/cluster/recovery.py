@@ -11,8 +11,8 @@ LONGEST_PAUSE_S = 60.0
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """One more try to go on.
+class Chance:
+    """One more to go on.
 
     Attributes:
         number: Tries since a round was last committed that had not been before, this one included.
@@ -40,7 +40,7 @@ class Recoveries:
         if round > self._furthest:
             self._furthest, self._in_row = round, 0
 
-    def next(self, error: ResourceError) -> Attempt:
+    def next(self, error: ResourceError) -> Chance:
         """The next attempt to go on.
 
         Args:
@@ -53,7 +53,7 @@ class Recoveries:
             error.args = (f"{error}; {self._gives_up()}",)
             raise error
         self._in_row += 1
-        return Attempt(self._in_row, self._most, min(FIRST_PAUSE_S * 2 ** (self._in_row - 1), LONGEST_PAUSE_S))
+        return Chance(self._in_row, self._most, min(FIRST_PAUSE_S * 2 ** (self._in_row - 1), LONGEST_PAUSE_S))
 
     def _gives_up(self) -> str:
         if not self._most:

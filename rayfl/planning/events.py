@@ -251,6 +251,23 @@ class HostRestarted:
     times: int
 
 
+@dataclass(frozen=True)
+class HostsAdded:
+    """The cluster has room for more hosts, and the run goes on with them.
+
+    Attributes:
+        phase: Name of the phase.
+        round: The round after which it does, counted through the whole scenario.
+        before: How many hosts there were.
+        hosts: How many there are.
+    """
+
+    phase: str
+    round: int
+    before: int
+    hosts: int
+
+
 Event = (
     RoundDone
     | Evaluated
@@ -261,6 +278,7 @@ Event = (
     | SnapshotFailed
     | Recovering
     | HostRestarted
+    | HostsAdded
 )
 
 

@@ -16,7 +16,16 @@ from rich.progress import Progress as Bar
 from rich.progress import TextColumn
 from rich.text import Text
 
-from rayfl.planning.events import BudgetSpent, Evaluated, Event, HostRestarted, Recovering, RoundDone, Waiting
+from rayfl.planning.events import (
+    BudgetSpent,
+    Evaluated,
+    Event,
+    HostRestarted,
+    HostsAdded,
+    Recovering,
+    RoundDone,
+    Waiting,
+)
 from rayfl.planning.headline import Headline
 from rayfl.report.bar import bar_on
 from rayfl.report.formatting import duration
@@ -153,6 +162,9 @@ class Progress:
             case HostRestarted():
                 text = f"warning: host {event.host} died and was started again; its client updates are repeated"
                 self._console.print(Text(text, style="yellow"), soft_wrap=True)
+            case HostsAdded():
+                text = f"the cluster has grown: {event.hosts} hosts after round {event.round}, {event.before} before"
+                self._console.print(Text(text), soft_wrap=True)
             case BudgetSpent():
                 ends = "the run ends" if event.ends_run else f"phase {event.phase} ends"
                 self._console.print(

@@ -1,4 +1,4 @@
-"""A node that dies in the middle of a run."""
+"""Nodes that die and join in the middle of a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from ray.cluster_utils import Cluster
 
 from rayfl.cluster.ray_log import RayLog
 from rayfl.cluster.ray_session import ray_session
+from rayfl.engine.state_store import FolderStore
 from rayfl.errors import ResourceError
+from rayfl.planning.events import HostsAdded, Recovering, RoundDone
 from tests.engine.scenes import prepared, run_on_hosts
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
@@ -77,3 +79,31 @@ def test_without_restarts_the_loss_of_a_node_ends_the_run_and_is_named(tmp_path:
     ):
         for _ in session.events():
             pass
+
+
+def test_a_stateful_run_goes_on_with_more_hosts_when_a_node_joins_and_with_fewer_when_it_dies(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rayfl.cluster.growth.ASKS_EVERY_S", 1.0)
+    local = {"epochs": 1, "batch_size": 16}
+    phase = {"name": "p", "rounds": 300, "cohort": 5, "algorithm": "scaffold", "local": local}
+    scene: dict[str, Any] = {"phases": [phase], "evaluation": {"every": 100}, "checkpoint": {"rounds": 5}}
+    scene |= {"data": {"name": "tests.algorithms.scene:people"}, "model": "tests.algorithms.scene:TanhNet"}
+    changes: list[type] = []
+    node: Any = None
+    with ray_session(prepared(**scene), None, RayLog(tmp_path / "ray.log")) as session:
+        assert len(session.hosts) == 2
+        session.checkpoint_to(FolderStore(tmp_path / "states"))
+        for event in session.events():
+            if isinstance(event, HostsAdded | Recovering):
+                changes.append(type(event))
+            if isinstance(event, RoundDone) and event.round == 20:
+                node = cluster.add_node(num_cpus=1, node_ip_address=LOST, **COMMON)
+            if isinstance(event, HostsAdded):
+                assert len(session.hosts) == 3
+                cluster.remove_node(node, allow_graceful=False)
+        model = session.committed()[1]
+        assert len(session.hosts) == 2
+    assert changes[:2] == [HostsAdded, Recovering]
+    expected, _ = run_on_hosts(prepared(**scene), 1)
+    assert np.array_equal(model, expected)

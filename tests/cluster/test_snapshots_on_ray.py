@@ -41,7 +41,7 @@ def scheduler_on(hosts: int) -> Iterator[Scheduler]:
     """A scheduler in this process, with hosts and server on Ray."""
     job = prepared(**SCENARIO, resources={"hosts": hosts})
     with ray_session(job, None, RayLog(Path(os.devnull))) as session:
-        actors = session._running  # type: ignore[attr-defined]
+        actors = session._attempt.actors  # type: ignore[attr-defined]
         backend = RayBackend(actors.hosts, actors.server)
         yield Scheduler(job.scenario, backend, job.populations)
 
