@@ -172,11 +172,15 @@ def test_the_commands_of_a_shell_submit_follow_show_and_stop_runs(
     shell("stop", "waiting")
     assert follow(waiting, Console(quiet=True)) == 130
 
-    def interrupted(seconds: float) -> None:
-        raise KeyboardInterrupt
+    over = Handle.over
+
+    def interrupted(handle: Handle, wait_s: float) -> bool:
+        if wait_s:
+            raise KeyboardInterrupt
+        return over(handle, wait_s)
 
     with monkeypatch.context() as patch:
-        patch.setattr("rayfl.cluster.commands.time.sleep", interrupted)
+        patch.setattr(Handle, "over", interrupted)
         status, out, _ = shell("attach", "shell")
     assert status == 0
     assert "plain: 100000 rounds, parallel, fedavg" in out
