@@ -171,8 +171,10 @@ class Resources(Section):
             as uint8), so that they are copied once and batches are made there; refused on the CPU.
         relay: `packed` runs a relay on one host, while the others evaluate; `spread` sends the model to each
             client's own host. Clients that keep state always train on their own host.
-        restarts: How often a host that died is started again; its client updates are repeated. With `secure` noise,
-            which a repetition would draw anew, no host is, and the run ends.
+        restarts: How often the run goes on, without a further round in between, after a host, the server or the
+            scheduler died or fell silent. Hosts that keep nothing start again and repeat their client updates; for
+            anything else all of them start anew after the last checkpoint and repeat the rounds since. The bits stay
+            the same. With `secure` noise, which a repetition would draw anew, the run ends instead.
         watchdog_s: After so many seconds without an answer the outstanding client updates are named.
         dashboard: Starts Ray's dashboard with the cluster that a run starts on this machine, and prints its address, on
             loopback; refused where there is a cluster already, or none.
