@@ -39,6 +39,7 @@ CLASSES = {"host": "HostActor", "server": "ServerActor", "scheduler": "Scheduler
 KINDS = (*CLASSES, "node", "driver")
 MOST_KILLS = 8
 """In one run."""
+NODE_TRIES = 3
 PATIENCE_S = 120.0
 """For what is to happen at last: actors that start, or that end with their driver."""
 
@@ -207,6 +208,15 @@ class _TwoNodes:
         self._other = self._add()
 
     def _add(self) -> Any:
+        """Adds a node; on a busy machine one may take longer to start than Ray waits, and another one is tried."""
+        for _ in range(NODE_TRIES - 1):
+            try:
+                return self._start()
+            except Exception as error:  # Ray raises a plain one
+                print(f"another node is tried: {error}", file=sys.stderr)
+        return self._start()
+
+    def _start(self) -> Any:
         self._added += 1
         return self._cluster.add_node(**_node(f"127.0.1.{self._added % 250 + 1}"))
 
