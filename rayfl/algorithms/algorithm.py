@@ -14,8 +14,8 @@ from rayfl.algorithms.message_hooks import MessageHooks
 from rayfl.algorithms.personal_models import PersonalModels
 from rayfl.algorithms.privacy_hooks import PrivacyHooks
 from rayfl.algorithms.server_state import RoundContext, ServerState
+from rayfl.config.base_phase import EvalModel
 from rayfl.config.local import Local, Train
-from rayfl.config.phase import EvalModel
 from rayfl.local.requests import ClientUpdate, LocalTraining
 from rayfl.local.state import Declaration
 

@@ -21,7 +21,7 @@ from rayfl.algorithms.local_training import LocalTrainingAlgorithm
 from rayfl.algorithms.sample_request import SampleRequest
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.support_query import SupportQuery
-from rayfl.config.phase import EvalModel
+from rayfl.config.base_phase import EvalModel
 from rayfl.config.section import check_idle
 from rayfl.errors import ScenarioError
 from rayfl.local.data_view import DataView

@@ -16,7 +16,7 @@ from rayfl.algorithms.exchange import Answer, Exchange, Released
 from rayfl.algorithms.fedavg import check_uniform
 from rayfl.algorithms.local_training import LocalTrainingAlgorithm
 from rayfl.algorithms.server_state import RoundContext, ServerState
-from rayfl.config.phase import EvalModel
+from rayfl.config.base_phase import EvalModel
 from rayfl.config.section import check_idle
 
 if TYPE_CHECKING:

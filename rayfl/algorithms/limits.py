@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from rayfl.config.base_phase import EvalModel
 from rayfl.config.local import RATE_KEYS
-from rayfl.config.phase import EvalModel
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import NonNegativeFloat, PositiveInt
 
-from rayfl.config.phase import EvalModel
+from rayfl.config.base_phase import EvalModel
 from rayfl.config.scenario import Scenario
 from rayfl.engine.backend import Ref
 from rayfl.errors import ScenarioError

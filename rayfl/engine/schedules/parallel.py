@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from rayfl.config.phase import BasePhase, ParallelPhase
+from rayfl.config.base_phase import BasePhase
+from rayfl.config.phase import ParallelPhase
 from rayfl.engine.assignment import Group, at_home, grouped, longest_first
 from rayfl.engine.calls import Call
 from rayfl.engine.schedules.schedule import Schedule, SubmittedRound

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import ClassVar
 
-from rayfl.config.phase import BasePhase, RelayPhase
+from rayfl.config.base_phase import BasePhase
+from rayfl.config.phase import RelayPhase
 from rayfl.engine.assignment import segments
 from rayfl.engine.backend import LONGEST_CHAIN, Ref
 from rayfl.engine.calls import Call

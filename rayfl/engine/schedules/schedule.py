@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rayfl.config.phase import BasePhase
+from rayfl.config.base_phase import BasePhase
 from rayfl.config.scenario import Scenario
 from rayfl.engine.backend import Backend, Ref
 from rayfl.engine.calls import Call, client_names

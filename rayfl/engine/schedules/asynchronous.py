@@ -1,0 +1,233 @@
+"""Asynchronous training: clients begin and answer at their own times, and the server steps as their answers come in."""
+
+from __future__ import annotations
+
+import heapq
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rayfl.algorithms.fedavg import FedAvg
+from rayfl.config.asynchronous import AsynchronousPhase
+from rayfl.config.scenario import Scenario
+from rayfl.engine.assignment import grouped, longest_first
+from rayfl.engine.backend import Ref
+from rayfl.engine.calls import Call
+from rayfl.engine.schedules.schedule import Schedule, ScheduleContext, SubmittedRound
+from rayfl.errors import ScenarioError
+from rayfl.local.draws import typical
+from rayfl.local.steps import update_steps
+from rayfl.planning.arrivals import Arrivals, Update
+from rayfl.planning.events import Event
+from rayfl.planning.participation import Participant
+from rayfl.planning.phase_plan import PhasePlan
+from rayfl.planning.round_index import RoundIndex
+
+
+@dataclass(frozen=True)
+class Began:
+    """A round from whose model clients still train.
+
+    Attributes:
+        index: The round.
+        started: Who began in it.
+        exchange: Reference to what the server sent them.
+    """
+
+    index: RoundIndex
+    started: Sequence[int]
+    exchange: Ref
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """Updates that began in the same round, on a host.
+
+    Attributes:
+        round: Number of the round in which they began.
+        host: Where they are.
+        clients: Whose they are.
+        part: Reference to their answers.
+        report: The call that reports on them.
+    """
+
+    round: int
+    host: int
+    clients: Sequence[int]
+    part: Ref
+    report: Call
+
+
+class Asynchronous(Schedule):
+    """What asynchronous schedules share; how the server steps is theirs.
+
+    A round ends with a step of the server. An update that began in an earlier round draws from that round's streams,
+    with its learning rate, whenever its answer is taken in; which updates a step takes in follows from the virtual
+    clock alone. Hosts run them ahead, in the order in which the server will need them, so that none waits for a step.
+    """
+
+    buffer: int
+
+    def __init__(self, context: ScheduleContext) -> None:
+        super().__init__(context)
+        self.phase = phase_of(self.plan)
+        self._arrivals = Arrivals(self.phase.concurrency, self.buffer)
+        self._began: dict[int, Began] = {}
+        self._ahead: dict[int, Submitted] = {}
+
+    @classmethod
+    def check(cls, plan: PhasePlan, scenario: Scenario) -> None:
+        """See `Schedule.check`."""
+        name, algorithm = plan.phase.algorithm.name, plan.algorithm
+        if plan.asked != ("cohort",):
+            raise ScenarioError(
+                f"algorithm: '{name}' has {len(plan.asked)} exchanges a round, and clients that answer at their own "
+                "times have one; use an algorithm with one, such as 'fedavg', or a parallel phase"
+            )
+        if plan.client_state:
+            kept = ", ".join(sorted(plan.client_state))
+            raise ScenarioError(
+                f"algorithm: clients of '{name}' keep a state ({kept}), and updates that overlap would not find it as "
+                "the round before left it; use an algorithm without, or a parallel phase"
+            )
+        if algorithm.no_stale_answers:
+            raise ScenarioError(f"algorithm: '{name}' cannot be asynchronous: {algorithm.no_stale_answers}")
+        if isinstance(algorithm, FedAvg) and algorithm.aggregation.each:
+            raise ScenarioError(
+                f"algorithm.aggregation: '{algorithm.aggregation.name}' compares updates, and these began from "
+                "different models; use 'mean'"
+            )
+        if plan.phase.local.dp:
+            raise ScenarioError(
+                "local.dp: accounts count an update in the round in which it begins, and here it ends in another; "
+                "leave it out, or use a parallel phase"
+            )
+        if plan.evaluated.reads_trained:
+            raise ScenarioError(
+                f"eval_model: '{plan.evaluated.rule}' is a mean of what clients returned, and these began from "
+                "different models; use 'global', 'average' or 'ema'"
+            )
+
+    @classmethod
+    def check_cohort(cls, plan: PhasePlan, smallest: int, largest: int) -> None:
+        """See `Schedule.check_cohort`."""
+        phase = phase_of(plan)
+        for key, number in (("concurrency", phase.concurrency), ("buffer", getattr(phase, "buffer", 1))):
+            if number > smallest:
+                raise ScenarioError(
+                    f"{key}: {number} clients, and a round may have {smallest} candidates; draw more (cohort), or "
+                    "lower it"
+                )
+
+    @abstractmethod
+    def step(self, index: RoundIndex, answered: Sequence[Submitted]) -> Ref:
+        """Has the server step by some answers.
+
+        Args:
+            index: The round.
+            answered: All that it takes in.
+
+        Returns:
+            Reference to the scalars that the server reports.
+        """
+
+    def discount(self, index: RoundIndex, began: int) -> float:
+        """s(tau) of answers that a round takes in, and whose clients began in a round of this number."""
+        return self.phase.staleness.discount(index.round - began)
+
+    def submit(self, index: RoundIndex) -> Generator[Event, None, SubmittedRound]:
+        """See `Schedule.submit`."""
+        candidates = self._context.draw(index)
+        step = self._arrivals.step(index.round, candidates, lambda client, _: self._participant(index, client))
+        scalars = {"simulated_seconds": self._arrivals.clock}
+        yield from ()
+        if not step.taken:
+            return replace(self.idle(index), scalars=scalars)
+        exchange = self.backend.server.call("begin", index, step.started)
+        self._began[index.round] = Began(index, step.started, exchange)
+        answered = self._answered(step.taken)
+        told = Call(self.step(index, answered), "server: aggregation")
+        still = {update.round for update in self._arrivals.in_flight}
+        self._began = {round: began for round, began in self._began.items() if round in still}
+        self._run_ahead(index)
+        staleness = [index.round - update.round for update in step.taken]
+        return SubmittedRound(
+            index,
+            [(each.host, each.clients) for each in answered],
+            [each.report for each in answered],
+            [told],
+            open_rounds=sorted(still),
+            scalars=scalars | {"mean_staleness": sum(staleness) / len(staleness), "max_staleness": max(staleness)},
+        )
+
+    def snapshot(self) -> dict[str, Any]:
+        """See `Schedule.snapshot`."""
+        flying = sorted(self._arrivals.in_flight)
+        return {
+            "clock": self._arrivals.clock,
+            "updates": [[update.ends, update.client, update.round, update.answers] for update in flying],
+            "rounds": [
+                [began.index.phase, began.index.round, began.index.round_in_phase, list(began.started)]
+                for began in self._began.values()
+            ],
+        }
+
+    def restore(self, in_flight: Mapping[str, Any]) -> None:
+        """See `Schedule.restore`."""
+        updates = [Update(*update) for update in in_flight["updates"]]
+        self._arrivals = Arrivals(self.phase.concurrency, self.buffer, in_flight["clock"], updates)
+        for *numbers, started in in_flight["rounds"]:
+            index = RoundIndex(*numbers)
+            self._began[index.round] = Began(index, started, self.backend.server.call("begin", index, started))
+
+    def _participant(self, index: RoundIndex, client: int) -> Participant:
+        (participant,) = self.participation.of(index, [client])
+        return participant
+
+    def _answered(self, updates: Sequence[Update]) -> list[Submitted]:
+        """What hosts run of these updates already, and the rest, submitted now."""
+        answered = [self._ahead.pop(update.client) for update in updates if update.client in self._ahead]
+        known = {(each.round, client) for each in answered for client in each.clients}
+        for round in sorted({update.round for update in updates}):
+            clients = sorted(each.client for each in updates if each.round == round)
+            rest = [client for client in clients if (round, client) not in known]
+            for host, groups in enumerate(self._spread(rest)):
+                if groups:
+                    answered.append(self._submit(round, host, groups))
+        return answered
+
+    def _spread(self, clients: Sequence[int]) -> list[list[list[int]]]:
+        local, sizes = typical(self.plan.phase.local), self.plan.algorithm.training_sizes(self.sizes)
+        steps = {client: update_steps(local, int(sizes[client])) for client in clients}
+        groups = grouped(clients, list(steps.values()), self.scenario.numerics.clients_at_once)
+        costs = [sum(steps[client] for client in group) for group in groups]
+        return longest_first(groups, costs, len(self.backend.hosts))
+
+    def _submit(self, round: int, host: int, groups: Sequence[Sequence[int]]) -> Submitted:
+        began = self._began[round]
+        part, report = self.answer(host, began.index, groups, began.exchange)
+        return Submitted(round, host, [client for group in groups for client in group], part, report)
+
+    def _run_ahead(self, index: RoundIndex) -> None:
+        """Keeps hosts busy with the updates that the server will need first."""
+        hosts = len(self.backend.hosts)
+        to_come = (self.plan.phase.rounds - index.round_in_phase) * self.buffer
+        most = min(to_come, hosts * self.backend.rounds_ahead)
+        if self.scenario.numerics.clients_at_once > 1:
+            return  # who trains with whom would depend on what was submitted before
+        answering = (update for update in self._arrivals.in_flight if update.answers)
+        for update in heapq.nsmallest(most, answering):
+            if len(self._ahead) >= most:
+                return
+            if update.client not in self._ahead:
+                load = Counter(each.host for each in self._ahead.values())
+                host = min(range(hosts), key=lambda number: (load[number], number))
+                self._ahead[update.client] = self._submit(update.round, host, [[update.client]])
+
+
+def phase_of(plan: PhasePlan) -> AsynchronousPhase:
+    """The keys of an asynchronous phase."""
+    assert isinstance(plan.phase, AsynchronousPhase)
+    return plan.phase
