@@ -13,6 +13,8 @@ from rayfl.config.execution import Evaluation
 from rayfl.config.section import Named
 from rayfl.models.slot import Slot
 from rayfl.models.tensor_names import followed, taken_over
+from rayfl.planning.device_profiles import DeviceProfiles
+from rayfl.planning.events import Traffic
 from rayfl.planning.slices import Slice, cut
 
 if TYPE_CHECKING:
@@ -120,10 +122,14 @@ class Population:
     Attributes:
         sizes: [clients] training samples of each client.
         slices: Of the test samples.
+        devices: What they are simulated on; None without [participation].
+        messages: What each exchange of the phase that the cohort answers moves for one client, where it is timed.
     """
 
     sizes: np.ndarray
     slices: Sequence[Slice]
+    devices: DeviceProfiles | None = None
+    messages: Sequence[Traffic] = ()
 
 
 @dataclass(frozen=True)
