@@ -48,6 +48,7 @@ class FedExP(LocalTrainingAlgorithm):
     """
 
     default_eval_model: ClassVar[EvalModel] = "average"
+    no_stale_answers: ClassVar[str] = "it compares the norms of changes from one model"
 
     form: Literal["paper", "code", "feddecorr", "fedbug"] = "paper"
     epsilon: NonNegativeFloat = 1e-3

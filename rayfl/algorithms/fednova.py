@@ -37,6 +37,7 @@ class FedNova(FedAvg):
     With `local.dp` training is noised; tau_i follows from the number of samples, which is public, and is free.
     """
 
+    no_stale_answers: ClassVar[str] = "it averages changes apart from steps, and would discount an answer twice"
     sent_vectors: ClassVar[tuple[str, ...]] = ("change",)
 
     @model_validator(mode="after")

@@ -68,6 +68,11 @@ class AsynchronousPhase(BasePhase):
     ema_decay: Annotated[float, Field(gt=0, lt=1)] = 0.99
     transforms: tuple[Named, ...] = ()
 
+    @property
+    def answers_per_step(self) -> int:
+        """How many answers the server takes in before it steps."""
+        return 1
+
     @model_validator(mode="after")
     def _no_idle_decay(self) -> AsynchronousPhase:
         check_idle(self, {"ema_decay": self.eval_model != "ema"}, "without eval_model = 'ema'")
@@ -84,6 +89,11 @@ class BufferedPhase(AsynchronousPhase):
     schedule: Literal["buffered"]
     buffer: PositiveInt
     staleness: Staleness = Staleness(name="polynomial")
+
+    @property
+    def answers_per_step(self) -> int:
+        """See `AsynchronousPhase.answers_per_step`."""
+        return self.buffer
 
 
 class FullyAsynchronousPhase(AsynchronousPhase):

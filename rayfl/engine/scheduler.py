@@ -182,7 +182,7 @@ class Scheduler:
         one_by_one = plan.keeps_client_state or (plan.sampler is not None and plan.sampler.reads_scalars)
         under_way = deque[_UnderWay]()
         schedule = self._schedule(plan, under_way)
-        if done_before:
+        if 0 < done_before < plan.phase.rounds:
             schedule.restore(deepcopy(self._in_flight))
         for round_in_phase in range(done_before + 1, plan.phase.rounds + 1):
             if self._stopped:
@@ -290,7 +290,9 @@ class Scheduler:
         self, done: SubmittedRound, reports: Sequence[UpdateReport]
     ) -> Generator[Event, None, SpendingByClient]:
         plan = self._plans[done.index.phase]
-        open_rounds = list(done.open_rounds) if done.index.round_in_phase < plan.phase.rounds else []
+        # nobody goes on with the rounds of a phase that is over, unless the run is given more of them later
+        over = done.index.round_in_phase == plan.phase.rounds and plan is not self._plans[-1]
+        open_rounds = [] if over else list(done.open_rounds)
         calls = [Call(self._backend.server.call("commit", done.index, open_rounds), "server: commit")]
         if plan.keeps_client_state:
             by_host: dict[int, list[int]] = {}

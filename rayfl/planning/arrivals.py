@@ -6,7 +6,11 @@ import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from rayfl.planning.events import Traffic
 from rayfl.planning.participation import Participant
+from rayfl.planning.round_index import RoundIndex
+from rayfl.planning.round_times import RoundTimes
+from rayfl.planning.virtual_clock import Simulated, VirtualClock
 
 
 @dataclass(frozen=True, order=True)
@@ -64,38 +68,69 @@ class Arrivals:
         self.clock, self.in_flight = clock, list(in_flight)
         heapq.heapify(self.in_flight)
 
-    def step(self, round: int, candidates: Sequence[int], begin: Callable[[int, float], Participant]) -> Step:
+    def step(self, round: int, candidates: Sequence[int], begin: Callable[[int, float], Participant | None]) -> Step:
         """Goes on to the next step of the server.
 
         Args:
             round: The round's number.
             candidates: Clients in the order in which they take free places.
-            begin: Of a client that begins at a time, how long it takes and whether it answers.
+            begin: What becomes of a client's update that begins at a time; None where the client is not available.
 
         Returns:
             The step, of fewer answers than a whole buffer, down to none, only where nobody is left to wait for.
         """
         waiting = dict.fromkeys(candidates)
-        busy = {update.client for update in self.in_flight}
         started: list[int] = []
         taken: list[Update] = []
         lost: list[Update] = []
         while len(taken) < self._buffer:
             if not self.in_flight or self.in_flight[0].ends > self.clock:
-                while len(busy) < self._concurrency:
-                    client = next((client for client in waiting if client not in busy), None)
-                    if client is None:
-                        break
-                    del waiting[client]
-                    busy.add(client)
-                    started.append(client)
-                    told = begin(client, self.clock)
-                    ends = self.clock + told.begins + told.ends
-                    heapq.heappush(self.in_flight, Update(ends, client, round, told.answers))
+                started += self._fill(round, waiting, begin)
                 if not self.in_flight:
                     break
             ended = heapq.heappop(self.in_flight)
-            busy.remove(ended.client)
             self.clock = ended.ends
             (taken if ended.answers else lost).append(ended)
         return Step(started, taken, lost)
+
+    def _fill(
+        self, round: int, waiting: dict[int, None], begin: Callable[[int, float], Participant | None]
+    ) -> list[int]:
+        """Gives free places to clients that wait for one; takes them out of those, and returns them."""
+        busy = {update.client for update in self.in_flight}
+        started: list[int] = []
+        for client in waiting:
+            if len(self.in_flight) == self._concurrency:
+                break
+            if client not in busy and (told := begin(client, self.clock)) is not None:
+                ends = self.clock + told.begins + told.ends
+                heapq.heappush(self.in_flight, Update(ends, client, round, told.answers))
+                started.append(client)
+        for client in started:
+            del waiting[client]
+        return started
+
+
+def step_times(clock: VirtualClock, index: RoundIndex, step: Step, until: float) -> RoundTimes:
+    """How a round goes that ends with a step of the server.
+
+    What updates move and use counts in the round in which they end.
+
+    Args:
+        clock: The run's, at the end of the round before.
+        index: The round.
+        step: What happens in it.
+        until: When it ends, in virtual seconds since the start of the run.
+    """
+    (message,) = clock.messages(index)
+    joules = 0.0
+    for update in (*step.taken, *step.lost):
+        since = index.round - update.round
+        began = RoundIndex(index.phase, update.round, index.round_in_phase - since)
+        (time,) = clock.exchanges(began, update.client)
+        joules += clock.joules(update.client, time)
+    unanswered: dict[int, Traffic] = {}
+    for update in step.lost:
+        unanswered[update.client] = unanswered.get(update.client, Traffic()) + message.down
+    simulated = Simulated(until - clock.now, joules, dropped=len(step.lost))
+    return RoundTimes([update.client for update in step.taken], simulated, unanswered)

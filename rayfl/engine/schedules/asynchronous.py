@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import heapq
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.config.asynchronous import AsynchronousPhase
 from rayfl.config.scenario import Scenario
-from rayfl.engine.assignment import grouped, longest_first
+from rayfl.engine.assignment import BASE_STEPS, grouped, longest_first
 from rayfl.engine.backend import Ref
 from rayfl.engine.calls import Call
 from rayfl.engine.schedules.schedule import Schedule, ScheduleContext, SubmittedRound
 from rayfl.errors import ScenarioError
 from rayfl.local.draws import typical
 from rayfl.local.steps import update_steps
-from rayfl.planning.arrivals import Arrivals, Update
+from rayfl.planning.arrivals import Arrivals, Update, step_times
 from rayfl.planning.events import Event
 from rayfl.planning.participation import Participant
 from rayfl.planning.phase_plan import PhasePlan
 from rayfl.planning.round_index import RoundIndex
+
+PER_HOST = 2
+"""Updates that wait or run on a host at a time: one is there when the other is done."""
 
 
 @dataclass(frozen=True)
@@ -68,19 +71,28 @@ class Asynchronous(Schedule):
     clock alone. Hosts run them ahead, in the order in which the server will need them, so that none waits for a step.
     """
 
-    buffer: int
+    keeps_time = True
 
     def __init__(self, context: ScheduleContext) -> None:
         super().__init__(context)
         self.phase = phase_of(self.plan)
-        self._arrivals = Arrivals(self.phase.concurrency, self.buffer)
+        assert self.clock is not None  # `check` refuses a phase without one
+        self._clock = self.clock
+        self._arrivals = self._arrivals_from(self._clock.now)
         self._began: dict[int, Began] = {}
         self._ahead: dict[int, Submitted] = {}
+        self._given = [0.0] * len(self.backend.hosts)
+        self._at_once = self.scenario.numerics.clients_at_once
 
     @classmethod
     def check(cls, plan: PhasePlan, scenario: Scenario) -> None:
         """See `Schedule.check`."""
         name, algorithm = plan.phase.algorithm.name, plan.algorithm
+        if scenario.participation is None or not scenario.participation.has_clock:
+            raise ScenarioError(
+                f"schedule: '{plan.phase.schedule}' needs a virtual clock, which says whose answer comes first; give "
+                "clients speeds in [participation] (steps_per_s, say), or use schedule = 'parallel'"
+            )
         if plan.asked != ("cohort",):
             raise ScenarioError(
                 f"algorithm: '{name}' has {len(plan.asked)} exchanges a round, and clients that answer at their own "
@@ -114,11 +126,11 @@ class Asynchronous(Schedule):
     def check_cohort(cls, plan: PhasePlan, smallest: int, largest: int) -> None:
         """See `Schedule.check_cohort`."""
         phase = phase_of(plan)
-        for key, number in (("concurrency", phase.concurrency), ("buffer", getattr(phase, "buffer", 1))):
+        for key, number in (("concurrency", phase.concurrency), ("buffer", phase.answers_per_step)):
             if number > smallest:
                 raise ScenarioError(
-                    f"{key}: {number} clients, and a round may have {smallest} candidates; draw more (cohort), or "
-                    "lower it"
+                    f"{key}: {number} is more than the candidates of a round, which may be {smallest}; let cohort draw "
+                    f"more of them, or lower {key}"
                 )
 
     @abstractmethod
@@ -139,12 +151,11 @@ class Asynchronous(Schedule):
 
     def submit(self, index: RoundIndex) -> Generator[Event, None, SubmittedRound]:
         """See `Schedule.submit`."""
-        candidates = self._context.draw(index)
-        step = self._arrivals.step(index.round, candidates, lambda client, _: self._participant(index, client))
-        scalars = {"simulated_seconds": self._arrivals.clock}
+        step = self._arrivals.step(index.round, self._context.draw(index), partial(self._update, index))
+        times = step_times(self._clock, index, step, self._arrivals.clock)
         yield from ()
         if not step.taken:
-            return replace(self.idle(index), scalars=scalars)
+            return self.timed(self.idle(index), times)
         exchange = self.backend.server.call("begin", index, step.started)
         self._began[index.round] = Began(index, step.started, exchange)
         answered = self._answered(step.taken)
@@ -153,14 +164,15 @@ class Asynchronous(Schedule):
         self._began = {round: began for round, began in self._began.items() if round in still}
         self._run_ahead(index)
         staleness = [index.round - update.round for update in step.taken]
-        return SubmittedRound(
+        round = SubmittedRound(
             index,
             [(each.host, each.clients) for each in answered],
             [each.report for each in answered],
             [told],
             open_rounds=sorted(still),
-            scalars=scalars | {"mean_staleness": sum(staleness) / len(staleness), "max_staleness": max(staleness)},
+            scalars={"mean_staleness": sum(staleness) / len(staleness), "max_staleness": float(max(staleness))},
         )
+        return self.timed(round, times)
 
     def snapshot(self) -> dict[str, Any]:
         """See `Schedule.snapshot`."""
@@ -176,15 +188,17 @@ class Asynchronous(Schedule):
 
     def restore(self, in_flight: Mapping[str, Any]) -> None:
         """See `Schedule.restore`."""
-        updates = [Update(*update) for update in in_flight["updates"]]
-        self._arrivals = Arrivals(self.phase.concurrency, self.buffer, in_flight["clock"], updates)
+        self._arrivals = self._arrivals_from(in_flight["clock"], [Update(*update) for update in in_flight["updates"]])
         for *numbers, started in in_flight["rounds"]:
             index = RoundIndex(*numbers)
             self._began[index.round] = Began(index, started, self.backend.server.call("begin", index, started))
 
-    def _participant(self, index: RoundIndex, client: int) -> Participant:
-        (participant,) = self.participation.of(index, [client])
-        return participant
+    def _arrivals_from(self, clock: float, in_flight: Sequence[Update] = ()) -> Arrivals:
+        return Arrivals(self.phase.concurrency, self.phase.answers_per_step, clock, in_flight)
+
+    def _update(self, index: RoundIndex, client: int, at: float) -> Participant | None:
+        """What becomes of an update that begins in a round; None where the client is not available."""
+        return self._clock.update(index, client, at) if self._clock.is_available(index, client, at) else None
 
     def _answered(self, updates: Sequence[Update]) -> list[Submitted]:
         """What hosts run of these updates already, and the rest, submitted now."""
@@ -199,11 +213,13 @@ class Asynchronous(Schedule):
         return answered
 
     def _spread(self, clients: Sequence[int]) -> list[list[list[int]]]:
-        local, sizes = typical(self.plan.phase.local), self.plan.algorithm.training_sizes(self.sizes)
-        steps = {client: update_steps(local, int(sizes[client])) for client in clients}
-        groups = grouped(clients, list(steps.values()), self.scenario.numerics.clients_at_once)
-        costs = [sum(steps[client] for client in group) for group in groups]
-        return longest_first(groups, costs, len(self.backend.hosts))
+        steps = [self._steps(client) for client in clients]
+        groups, steps_of = grouped(clients, steps, self._at_once), dict(zip(clients, steps, strict=True))
+        return longest_first(groups, [sum(steps_of[client] for client in group) for group in groups], len(self._given))
+
+    def _steps(self, client: int) -> int:
+        (size,) = self.plan.algorithm.training_sizes(self.sizes[[client]])
+        return update_steps(typical(self.plan.phase.local), int(size))
 
     def _submit(self, round: int, host: int, groups: Sequence[Sequence[int]]) -> Submitted:
         began = self._began[round]
@@ -211,19 +227,17 @@ class Asynchronous(Schedule):
         return Submitted(round, host, [client for group in groups for client in group], part, report)
 
     def _run_ahead(self, index: RoundIndex) -> None:
-        """Keeps hosts busy with the updates that the server will need first."""
-        hosts = len(self.backend.hosts)
-        to_come = (self.plan.phase.rounds - index.round_in_phase) * self.buffer
-        most = min(to_come, hosts * self.backend.rounds_ahead)
-        if self.scenario.numerics.clients_at_once > 1:
+        """Submits the updates that the server will need first, as far as its next steps leave hosts without work."""
+        if self._at_once > 1:
             return  # who trains with whom would depend on what was submitted before
+        answers, hosts = self.phase.answers_per_step, len(self._given)
+        to_come = (self.plan.phase.rounds - index.round_in_phase) * answers
+        most = min(to_come, self.backend.rounds_ahead * max(0, PER_HOST * hosts - answers))
         answering = (update for update in self._arrivals.in_flight if update.answers)
         for update in heapq.nsmallest(most, answering):
-            if len(self._ahead) >= most:
-                return
-            if update.client not in self._ahead:
-                load = Counter(each.host for each in self._ahead.values())
-                host = min(range(hosts), key=lambda number: (load[number], number))
+            if update.client not in self._ahead and len(self._ahead) < most:
+                host = min(range(hosts), key=self._given.__getitem__)
+                self._given[host] += self._steps(update.client) + BASE_STEPS
                 self._ahead[update.client] = self._submit(update.round, host, [[update.client]])
 
 
