@@ -35,6 +35,9 @@ class PhaseSettings:
         report: See `ParallelPhase`.
         server_training: See `ParallelPhase`.
         dp: Privacy of whole clients.
+        deadline_s: See `ParallelPhase`.
+        over_selection: See `ParallelPhase`.
+        quorum: See `ParallelPhase`.
     """
 
     cohort: Cohort | Pooled = 1.0
@@ -45,6 +48,9 @@ class PhaseSettings:
     report: tuple[str, ...] = ()
     server_training: Local | None = None
     dp: ClientDP | None = None
+    deadline_s: float | None = None
+    over_selection: float = 1.0
+    quorum: int = 1
 
 
 class BasePhase(Section):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator, SerializeAsAny, field_validator, model_validator
+from pydantic import Field, PlainValidator, PositiveFloat, PositiveInt, SerializeAsAny, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from rayfl.config.asynchronous import BufferedPhase, FullyAsynchronousPhase
@@ -41,6 +41,12 @@ class ParallelPhase(BasePhase):
             (`data.server_share`), with the keys of `local`, whatever the algorithm: `{ steps = 5, lr = 0.01 }`. Without
             `epochs`, `steps` are taken however few samples there are. Its rate decays by its own keys.
         dp: Privacy of whole clients; see `ClientDP`.
+        deadline_s: With [participation], after so many virtual seconds the server goes on without the answers that are
+            not in; from the beginning of every exchange, of which most algorithms have one a round.
+        over_selection: With [participation], so many times the clients of `cohort` are drawn (a number of clients, a
+            share, or `by_size`), rounded up. The round goes on as soon as as many as `cohort` says have answered, and
+            the others are cut: the first answers by virtual time count.
+        quorum: With [participation], a round with fewer answers than this is given up, and the model stays as it was.
     """
 
     schedule: Literal["parallel"] = "parallel"
@@ -51,6 +57,9 @@ class ParallelPhase(BasePhase):
     report: tuple[str, ...] = ()
     server_training: ServerTraining | None = None
     dp: ClientDP | None = None
+    deadline_s: PositiveFloat | None = None
+    over_selection: Annotated[float, Field(ge=1)] = 1.0
+    quorum: PositiveInt = 1
 
     @field_validator("report")
     @classmethod

@@ -10,40 +10,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rayfl.errors import RayflError
+from rayfl.planning.events import Simulated, Traffic
+from rayfl.planning.message import Message
 from rayfl.planning.participation import Participant
 from rayfl.planning.phase_plan import PhasePlan
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.update_work import UpdateWork
 from rayfl.planning.workload import Population
 from rayfl.streams import client_stream
-
-
-@dataclass(frozen=True)
-class Simulated:
-    """What a run has simulated since its start.
-
-    Attributes:
-        seconds: Virtual seconds.
-        joules: What clients' devices used.
-        unavailable: Clients that were drawn and not available.
-        dropped: Client updates whose answer never arrived.
-        late: Client updates that were cut: at a deadline, or since enough others had answered.
-    """
-
-    seconds: float = 0.0
-    joules: float = 0.0
-    unavailable: int = 0
-    dropped: int = 0
-    late: int = 0
-
-    def __add__(self, other: Simulated) -> Simulated:
-        return Simulated(
-            self.seconds + other.seconds,
-            self.joules + other.joules,
-            self.unavailable + other.unavailable,
-            self.dropped + other.dropped,
-            self.late + other.late,
-        )
 
 
 @dataclass(frozen=True)
@@ -82,11 +57,13 @@ class VirtualClock:
         devices = populations[0].devices
         assert devices is not None
         self._seed, self._devices = seed, devices
+        self._phases = [plan.phase for plan in plans]
         self._messages = [population.messages for population in populations]
         self._work = [
             UpdateWork(plan, population.sizes, seed) for plan, population in zip(plans, populations, strict=True)
         ]
-        self.simulated = Simulated()
+        has_power = not devices.quantities.keys().isdisjoint(("compute_watts", "transmit_watts"))
+        self.simulated = Simulated(joules=0.0 if has_power else None)
         self._unavailable = 0
 
     @property
@@ -117,12 +94,16 @@ class VirtualClock:
         It drops out with the client's probability for the round, or where its session ends before its answer is in.
         """
         seconds = sum(time.seconds for time in self.exchanges(index, client))
-        risk = self._devices.of("dropout", client)
-        lost = bool(risk) and self._draw(index, "dropout", client) < risk
+        risk = self._devices.of("dropout", client) or 0.0
+        lost = risk > 0 and self._draw(index, "dropout", client) < risk
         if self._devices.sessions is not None:
             until = self._devices.sessions.until(client, at)
             lost = lost or until is None or until < at + seconds
         return Participant(client, 0.0, seconds, not lost)
+
+    def messages(self, index: RoundIndex) -> Sequence[Message]:
+        """Of each exchange of a round that the cohort answers, or of a relay's hop."""
+        return self._messages[index.phase]
 
     def exchanges(self, index: RoundIndex, client: int) -> list[ExchangeTime]:
         """How long a client's part of each exchange that the cohort answers takes."""
@@ -133,9 +114,9 @@ class VirtualClock:
             steps, samples = of("steps_per_s", client), of("samples_per_s", client)
             times.append(
                 ExchangeTime(
-                    message.down_bytes / down if down else 0.0,
+                    message.down.down_bytes / down if down else 0.0,
                     computed.steps / steps if steps else computed.samples / samples if samples else 0.0,
-                    message.up_bytes / up if up else 0.0,
+                    message.up.up_bytes / up if up else 0.0,
                 )
             )
         return times
@@ -147,6 +128,29 @@ class VirtualClock:
         up = min(time.up, max(until - time.down - time.compute, 0.0))
         transmit = self._devices.of("transmit_watts", client) or 0.0
         return (down + up) * transmit + compute * (self._devices.of("compute_watts", client) or 0.0)
+
+    def check(self, index: RoundIndex, answers: int, moved: Traffic) -> None:
+        """Checks that a round moved what was planned, whatever the algorithm.
+
+        Args:
+            index: The round.
+            answers: How many client updates it had.
+            moved: What the hosts counted for them.
+
+        Raises:
+            RayflError: It moved something else.
+        """
+        for way, planned, found in (
+            ("down", sum(message.down.down_bytes for message in self.messages(index)), moved.down_bytes),
+            ("up", sum(message.up.up_bytes for message in self.messages(index)), moved.up_bytes),
+        ):
+            if found != answers * planned:
+                phase = self._phases[index.phase]
+                raise RayflError(
+                    f"phases.{phase.name}: round {index.round} moved {found} bytes {way} for {answers} client updates, "
+                    f"and the virtual clock of [participation] was planned with {planned} for each; let messages() of "
+                    f"'{phase.algorithm.name}' say what its exchanges move, and planned() of its transforms"
+                )
 
     def pass_round(self, round: Simulated) -> Simulated:
         """Moves the clock by a round that is submitted; adds those that `present` found unavailable.

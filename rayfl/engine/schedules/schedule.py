@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,11 +14,12 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.backend import Backend, Ref
 from rayfl.engine.calls import Call, client_names
 from rayfl.engine.watchdog import Watchdog
-from rayfl.planning.events import Event, Traffic
+from rayfl.planning.events import Event, Simulated, Traffic
 from rayfl.planning.participation import Everybody, Participant, Participation
 from rayfl.planning.phase_plan import PhasePlan
 from rayfl.planning.round_index import RoundIndex
-from rayfl.planning.virtual_clock import Simulated, VirtualClock
+from rayfl.planning.round_times import RoundTimes
+from rayfl.planning.virtual_clock import VirtualClock
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class ScheduleContext:
             round, in order.
         committed: For those of some clients that keep a state, the last committed round that left it.
         settled: Where rounds settle one by one, waits for the earlier ones; to be called before any waiting.
-        clock: The run's virtual clock; None without [participation].
+        clock: The run's virtual clock; None without [participation], and where pooled samples train.
     """
 
     plan: PhasePlan
@@ -160,6 +161,12 @@ class Schedule(ABC):
     def idle(self, index: RoundIndex) -> SubmittedRound:
         """Submits a round in which nobody takes part, and which leaves the server's model and state as they are."""
         return SubmittedRound(index, [], [], [Call(self.backend.server.call("keep", index), "server: idle round")])
+
+    def timed(self, round: SubmittedRound, times: RoundTimes | None) -> SubmittedRound:
+        """Moves the virtual clock by a round, and says so; the round as it is where there is no clock."""
+        if self.clock is None or times is None:
+            return round
+        return replace(round, simulated=self.clock.pass_round(times.simulated), unanswered=times.unanswered)
 
     def answer(self, host: int, index: RoundIndex, groups: Sequence[Sequence[int]], exchange: Ref) -> tuple[Ref, Call]:
         """Submits the answers of groups of clients to an exchange; returns their sum, and the call that reports."""
