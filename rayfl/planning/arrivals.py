@@ -6,11 +6,11 @@ import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from rayfl.planning.events import Traffic
+from rayfl.planning.events import Simulated, Traffic
 from rayfl.planning.participation import Participant
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.round_times import RoundTimes
-from rayfl.planning.virtual_clock import Simulated, VirtualClock
+from rayfl.planning.virtual_clock import VirtualClock
 
 
 @dataclass(frozen=True, order=True)

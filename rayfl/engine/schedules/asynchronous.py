@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import heapq
 from abc import abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from rayfl.algorithms.fedavg import FedAvg
 from rayfl.config.asynchronous import AsynchronousPhase
 from rayfl.config.scenario import Scenario
-from rayfl.engine.assignment import BASE_STEPS, grouped, longest_first
+from rayfl.engine.assignment import Group
 from rayfl.engine.backend import Ref
 from rayfl.engine.calls import Call
 from rayfl.engine.schedules.schedule import Schedule, ScheduleContext, SubmittedRound
+from rayfl.engine.schedules.stale_answers import check_takes_stale_answers
+from rayfl.engine.updates_on_hosts import Submitted, UpdatesOnHosts
 from rayfl.errors import ScenarioError
 from rayfl.local.draws import typical
 from rayfl.local.steps import update_steps
@@ -24,9 +24,6 @@ from rayfl.planning.events import Event
 from rayfl.planning.participation import Participant
 from rayfl.planning.phase_plan import PhasePlan
 from rayfl.planning.round_index import RoundIndex
-
-PER_HOST = 2
-"""Updates that wait or run on a host at a time: one is there when the other is done."""
 
 
 @dataclass(frozen=True)
@@ -42,25 +39,6 @@ class Began:
     index: RoundIndex
     started: Sequence[int]
     exchange: Ref
-
-
-@dataclass(frozen=True)
-class Submitted:
-    """Updates that began in the same round, on a host.
-
-    Attributes:
-        round: Number of the round in which they began.
-        host: Where they are.
-        clients: Whose they are.
-        part: Reference to their answers.
-        report: The call that reports on them.
-    """
-
-    round: int
-    host: int
-    clients: Sequence[int]
-    part: Ref
-    report: Call
 
 
 class Asynchronous(Schedule):
@@ -80,47 +58,14 @@ class Asynchronous(Schedule):
         self._clock = self.clock
         self._arrivals = self._arrivals_from(self._clock.now)
         self._began: dict[int, Began] = {}
-        self._ahead: dict[int, Submitted] = {}
-        self._given = [0.0] * len(self.backend.hosts)
-        self._at_once = self.scenario.numerics.clients_at_once
+        self._local = typical(self.plan.phase.local)
+        at_once = self.scenario.numerics.clients_at_once
+        self._updates = UpdatesOnHosts(len(self.backend.hosts), at_once, self._steps, self._submit)
 
     @classmethod
     def check(cls, plan: PhasePlan, scenario: Scenario) -> None:
         """See `Schedule.check`."""
-        name, algorithm = plan.phase.algorithm.name, plan.algorithm
-        if scenario.participation is None or not scenario.participation.has_clock:
-            raise ScenarioError(
-                f"schedule: '{plan.phase.schedule}' needs a virtual clock, which says whose answer comes first; give "
-                "clients speeds in [participation] (steps_per_s, say), or use schedule = 'parallel'"
-            )
-        if plan.asked != ("cohort",):
-            raise ScenarioError(
-                f"algorithm: '{name}' has {len(plan.asked)} exchanges a round, and clients that answer at their own "
-                "times have one; use an algorithm with one, such as 'fedavg', or a parallel phase"
-            )
-        if plan.client_state:
-            kept = ", ".join(sorted(plan.client_state))
-            raise ScenarioError(
-                f"algorithm: clients of '{name}' keep a state ({kept}), and updates that overlap would not find it as "
-                "the round before left it; use an algorithm without, or a parallel phase"
-            )
-        if algorithm.no_stale_answers:
-            raise ScenarioError(f"algorithm: '{name}' cannot be asynchronous: {algorithm.no_stale_answers}")
-        if isinstance(algorithm, FedAvg) and algorithm.aggregation.each:
-            raise ScenarioError(
-                f"algorithm.aggregation: '{algorithm.aggregation.name}' compares updates, and these began from "
-                "different models; use 'mean'"
-            )
-        if plan.phase.local.dp:
-            raise ScenarioError(
-                "local.dp: accounts count an update in the round in which it begins, and here it ends in another; "
-                "leave it out, or use a parallel phase"
-            )
-        if plan.evaluated.reads_trained:
-            raise ScenarioError(
-                f"eval_model: '{plan.evaluated.rule}' is a mean of what clients returned, and these began from "
-                "different models; use 'global', 'average' or 'ema'"
-            )
+        check_takes_stale_answers(plan, scenario)
 
     @classmethod
     def check_cohort(cls, plan: PhasePlan, smallest: int, largest: int) -> None:
@@ -158,7 +103,7 @@ class Asynchronous(Schedule):
             return self.timed(self.idle(index), times)
         exchange = self.backend.server.call("begin", index, step.started)
         self._began[index.round] = Began(index, step.started, exchange)
-        answered = self._answered(step.taken)
+        answered = self._updates.answers_of(step.taken)
         told = Call(self.step(index, answered), "server: aggregation")
         still = {update.round for update in self._arrivals.in_flight}
         self._began = {round: began for round, began in self._began.items() if round in still}
@@ -200,45 +145,20 @@ class Asynchronous(Schedule):
         """What becomes of an update that begins in a round; None where the client is not available."""
         return self._clock.update(index, client, at) if self._clock.is_available(index, client, at) else None
 
-    def _answered(self, updates: Sequence[Update]) -> list[Submitted]:
-        """What hosts run of these updates already, and the rest, submitted now."""
-        answered = [self._ahead.pop(update.client) for update in updates if update.client in self._ahead]
-        known = {(each.round, client) for each in answered for client in each.clients}
-        for round in sorted({update.round for update in updates}):
-            clients = sorted(each.client for each in updates if each.round == round)
-            rest = [client for client in clients if (round, client) not in known]
-            for host, groups in enumerate(self._spread(rest)):
-                if groups:
-                    answered.append(self._submit(round, host, groups))
-        return answered
-
-    def _spread(self, clients: Sequence[int]) -> list[list[list[int]]]:
-        steps = [self._steps(client) for client in clients]
-        groups, steps_of = grouped(clients, steps, self._at_once), dict(zip(clients, steps, strict=True))
-        return longest_first(groups, [sum(steps_of[client] for client in group) for group in groups], len(self._given))
+    def _run_ahead(self, index: RoundIndex) -> None:
+        needed = self.phase.answers_per_step
+        to_come = (self.plan.phase.rounds - index.round_in_phase) * needed
+        if self.backend.rounds_ahead:
+            self._updates.run_ahead(self._arrivals.in_flight, needed, to_come)
 
     def _steps(self, client: int) -> int:
         (size,) = self.plan.algorithm.training_sizes(self.sizes[[client]])
-        return update_steps(typical(self.plan.phase.local), int(size))
+        return update_steps(self._local, int(size))
 
-    def _submit(self, round: int, host: int, groups: Sequence[Sequence[int]]) -> Submitted:
+    def _submit(self, round: int, host: int, groups: Sequence[Group]) -> Submitted:
         began = self._began[round]
         part, report = self.answer(host, began.index, groups, began.exchange)
         return Submitted(round, host, [client for group in groups for client in group], part, report)
-
-    def _run_ahead(self, index: RoundIndex) -> None:
-        """Submits the updates that the server will need first, as far as its next steps leave hosts without work."""
-        if self._at_once > 1:
-            return  # who trains with whom would depend on what was submitted before
-        answers, hosts = self.phase.answers_per_step, len(self._given)
-        to_come = (self.plan.phase.rounds - index.round_in_phase) * answers
-        most = min(to_come, self.backend.rounds_ahead * max(0, PER_HOST * hosts - answers))
-        answering = (update for update in self._arrivals.in_flight if update.answers)
-        for update in heapq.nsmallest(most, answering):
-            if update.client not in self._ahead and len(self._ahead) < most:
-                host = min(range(hosts), key=self._given.__getitem__)
-                self._given[host] += self._steps(update.client) + BASE_STEPS
-                self._ahead[update.client] = self._submit(update.round, host, [[update.client]])
 
 
 def phase_of(plan: PhasePlan) -> AsynchronousPhase:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from rayfl.config.asynchronous import BufferedPhase
 from rayfl.engine.backend import Ref
-from rayfl.engine.schedules.asynchronous import Asynchronous, Submitted
+from rayfl.engine.schedules.asynchronous import Asynchronous
+from rayfl.engine.updates_on_hosts import Submitted
 from rayfl.planning.round_index import RoundIndex
 
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from rayfl.config.asynchronous import FullyAsynchronousPhase
 from rayfl.config.scenario import Scenario
 from rayfl.engine.backend import Ref
-from rayfl.engine.schedules.asynchronous import Asynchronous, Submitted
+from rayfl.engine.schedules.asynchronous import Asynchronous
+from rayfl.engine.updates_on_hosts import Submitted
 from rayfl.errors import ScenarioError
 from rayfl.planning.phase_plan import PhasePlan
 from rayfl.planning.round_index import RoundIndex
