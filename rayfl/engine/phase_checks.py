@@ -10,6 +10,7 @@ from rayfl.algorithms.power_of_choice import PowerOfChoice
 from rayfl.config.local import RATE_KEYS, Local
 from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import BUCKETS
+from rayfl.engine.participation_checks import check_participation
 from rayfl.engine.schedules.building import schedule_of
 from rayfl.engine.view_checks import check_views
 from rayfl.errors import ScenarioError
@@ -46,6 +47,7 @@ def check_scenario(scenario: Scenario) -> None:
             f"fedbn, fedper, or buffers = 'keep'), and {names} has none"
         )
     _check_clients_at_once(scenario, plans)
+    check_participation(scenario)
     for plan in plans:
         where = f"phases.{plan.phase.name}"
         schedule = schedule_of(plan.phase)
