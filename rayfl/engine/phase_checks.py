@@ -11,6 +11,7 @@ from rayfl.config.asynchronous import FullyAsynchronousPhase
 from rayfl.config.local import RATE_KEYS, Local
 from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import BUCKETS
+from rayfl.engine.participation_checks import check_participation
 from rayfl.engine.schedules.building import schedule_of
 from rayfl.engine.view_checks import check_views
 from rayfl.errors import ScenarioError
@@ -47,6 +48,7 @@ def check_scenario(scenario: Scenario) -> None:
             f"fedbn, fedper, or buffers = 'keep'), and {names} has none"
         )
     _check_clients_at_once(scenario, plans)
+    check_participation(scenario)
     for plan in plans:
         where = f"phases.{plan.phase.name}"
         schedule = schedule_of(plan.phase)

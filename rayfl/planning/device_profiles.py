@@ -29,6 +29,21 @@ class DeviceProfiles:
     sessions: SessionTable | None = None
     files: Sequence[tuple[str, str]] = field(default=())
 
+    @property
+    def digests(self) -> list[str]:
+        """Of the traces that were read."""
+        return [digest for _, digest in self.files]
+
+    def summary(self) -> str:
+        """What clients' devices can do, in a line."""
+        words = []
+        for key, values in self.quantities.items():
+            least, median, most = np.quantile(values, (0, 0.5, 1))
+            if (key == "dropout" and most == 0) or (key == "availability" and least == 1):
+                continue
+            words.append(f"{key} {median:.4g}" if least == most else f"{key} {least:.4g} to {most:.4g}")
+        return ", ".join([*words, *(["sessions of availability"] if self.sessions else [])])
+
     def of(self, key: str, client: int) -> float | None:
         """A client's quantity; None where there is none."""
         values = self.quantities.get(key)

@@ -80,7 +80,7 @@ class Traces:
         Raises:
             DataError: As `build_profiles`.
         """
-        schema = self._schema(path)
+        schema = self._schema(path, key)
         by_client = "client" in schema.names
         table = self._table(path, key, {"client": pa.int64()} if by_client else {}, [column])
         values = table[column].to_numpy().astype(np.float64)
@@ -135,32 +135,32 @@ class Traces:
     def _drawn_rows(self, table: pa.Table) -> np.ndarray:
         return stream(self._seed, "device row").integers(len(table), size=self._num_clients)
 
-    def _schema(self, path: Path) -> pa.Schema:
+    def _schema(self, path: Path, key: str) -> pa.Schema:
         """What the file says of its columns; empty where it cannot be read, which `read_table` tells."""
         try:
-            return pq.read_schema(io.BytesIO(self._bytes(path)))
+            return pq.read_schema(io.BytesIO(self._bytes(path, key)))
         except (pa.ArrowException, OSError):
             return pa.schema([])
 
     def _table(self, path: Path, key: str, fixed: Mapping[str, pa.DataType], numbers: Sequence[str]) -> pa.Table:
         """The columns of these types, and those of any numbers."""
-        found = self._schema(path)
+        found = self._schema(path, key)
         expected = {name: pa.float64() for name in numbers}
         for name in (name for name in numbers if name in found.names):
             kind = found.field(name).type
             if pa.types.is_integer(kind) or pa.types.is_floating(kind):
                 expected[name] = kind
         try:
-            return read_table(path, pa.schema({**fixed, **expected}), self._bytes(path))
+            return read_table(path, pa.schema({**fixed, **expected}), self._bytes(path, key))
         except DataError as error:
             raise DataError(f"{key}: {error}") from None
 
-    def _bytes(self, path: Path) -> bytes:
+    def _bytes(self, path: Path, key: str) -> bytes:
         if path not in self._content:
             try:
                 self._content[path] = path.read_bytes()
             except OSError as error:
-                raise DataError(f"[participation]: {path}: cannot be read ({error.strerror or error})") from None
+                raise DataError(f"{key}: {path}: cannot be read ({error.strerror or error})") from None
             self.files.append((str(path), hashlib.sha256(self._content[path]).hexdigest()))
         return self._content[path]
 
