@@ -15,6 +15,7 @@ from rayfl.engine.client_statistics import check_client_statistics
 from rayfl.engine.initial_model import build_checked
 from rayfl.engine.job import Job
 from rayfl.engine.phase_checks import check_scenario
+from rayfl.engine.planned_messages import planned_messages
 from rayfl.engine.requirements import check_bank_is_read, check_metrics, check_requirements
 from rayfl.errors import DataError
 from rayfl.fingerprint.users_code import code_digests
@@ -22,6 +23,7 @@ from rayfl.models.feature_layer import head_of
 from rayfl.models.flat import FlatModel
 from rayfl.models.network import Network
 from rayfl.planning.cohort import check_cohort
+from rayfl.planning.device_profiles import build_profiles
 from rayfl.planning.headline import metrics_key
 from rayfl.planning.phase_plan import plan_phases
 from rayfl.planning.slices import cut, draw_bank, draw_test_samples
@@ -59,13 +61,17 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
     workloads, models = _built(scenario, store)
     check_requirements(scenario, [model.module for model in models], workloads)
     checked: set[Checked] = set()
-    for plan, model, workload in zip(plan_phases(scenario), models, workloads, strict=True):
+    plans = plan_phases(scenario)
+    for plan, model, workload in zip(plans, models, workloads, strict=True):
         check_network(plan, model, workload, checked)
+    simulated = scenario.participation
     job = Job(
         scenario,
         workloads,
         sample_plan=plan_sample_privacy(scenario, [workload.population for workload in workloads]),
         client_plan=plan_client_privacy(scenario, models, store.train_shards.sizes),
+        devices=build_profiles(simulated, scenario.seed, store.num_clients) if simulated else None,
+        messages=[planned_messages(*parts) for parts in zip(plans, models, strict=True)] if simulated else (),
         code=code_digests(with_starts(scenario)),
     )
     for phase, workload, model in zip(scenario.phases, workloads, models, strict=True):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from rayfl.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from rayfl.config.base_phase import BasePhase
     from rayfl.config.cohort import Cohort
-    from rayfl.config.phase import BasePhase
     from rayfl.engine.assignment import at_home, longest_first, segments
     from rayfl.engine.calls import Call
     from rayfl.engine.schedules.schedule import Schedule, ScheduleContext, SubmittedRound
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "BasePhase": "rayfl.config.phase",
+    "BasePhase": "rayfl.config.base_phase",
     "Call": "rayfl.engine.calls",
     "Cohort": "rayfl.config.cohort",
     "Event": "rayfl.planning.events",

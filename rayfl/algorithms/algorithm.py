@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from rayfl.algorithms.exchange import Answers, Asked, Exchange
+from rayfl.algorithms.exchange import Answers, Asked, Exchange, Messages
 from rayfl.algorithms.limits import Limits
 from rayfl.algorithms.message_hooks import MessageHooks
 from rayfl.algorithms.personal_models import PersonalModels
 from rayfl.algorithms.privacy_hooks import PrivacyHooks
 from rayfl.algorithms.server_state import RoundContext, ServerState
+from rayfl.config.base_phase import EvalModel
 from rayfl.config.local import Local, Train
-from rayfl.config.phase import EvalModel
 from rayfl.local.requests import ClientUpdate, LocalTraining
 from rayfl.local.state import Declaration
 
@@ -72,6 +72,17 @@ class Algorithm(Limits, MessageHooks, PersonalModels, PrivacyHooks, BaseModel, A
         """Returns who answers each of a round's exchanges: the cohort, unless an `Exchange` says otherwise."""
         asked: tuple[Asked, ...] = ("cohort",)
         return asked * self.exchanges
+
+    def messages(self) -> Messages:
+        """Returns what the server sends to a client and gets back, for each exchange that the cohort answers.
+
+        That is `down` and `up` of the `Exchange`, in every round, by default the model both times. The virtual clock of
+        [participation] is planned with it; a round that moves anything else ends the run.
+
+        Raises:
+            ScenarioError: It cannot be said beforehand; says why.
+        """
+        return [(("model",), ("model",))] * self.asks().count("cohort")
 
     def relay(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[torch.Tensor]:
         """Runs one client's part of a relay.

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import SkipValidation
 
 from rayfl.algorithms.algorithm import Algorithm, Round
-from rayfl.algorithms.exchange import Answer, Exchange
+from rayfl.algorithms.exchange import Answer, Exchange, Messages
 from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.sample_request import SampleRequest
 from rayfl.algorithms.server_state import RoundContext, ServerState
@@ -33,6 +33,9 @@ class Alone(Algorithm):
 
     def round(self, server: ServerState, context: RoundContext) -> Round:
         yield Exchange(self.client_update, server.model, down=(), up=())
+
+    def messages(self) -> Messages:
+        return [((), ())]
 
     def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
         """Goes on with the client's own model; its first one is that with which the phase begins."""

@@ -15,13 +15,13 @@ from pydantic import Field, NonNegativeFloat, model_validator
 
 from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.diagnostics import norm
-from rayfl.algorithms.exchange import Answer, Answers, Asked, Exchange, Released
+from rayfl.algorithms.exchange import Answer, Answers, Asked, Exchange, Messages, Released
 from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.local_training import LocalTrainingAlgorithm
 from rayfl.algorithms.sample_request import SampleRequest
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.support_query import SupportQuery
-from rayfl.config.phase import EvalModel
+from rayfl.config.base_phase import EvalModel
 from rayfl.config.section import check_idle
 from rayfl.errors import ScenarioError
 from rayfl.local.data_view import DataView
@@ -120,6 +120,10 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
         change = mean[: server.num_params] if META in context.reports else None
         self.meta_update(server, answers, float(centre[0]), change)
 
+    def messages(self) -> Messages:
+        support: Messages = [(("model",), ("model",))]
+        return support if self.queries == "server" else [*support, (("model",), ("params", 1))]
+
     def support_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
         """Trains on the client's support; answers with the weighted change."""
         support = client.data if self.queries == "server" else self.support_and_query(client)[0]
@@ -190,7 +194,7 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
         if self.queries == "server":
             return (SampleRequest(),)
         support, query = self.parts
-        return SampleRequest(part=support), SampleRequest("query", query, results=2)
+        return SampleRequest(part=support), SampleRequest("query", query, results=2, exchange=1)
 
     def training_sizes(self, sizes: np.ndarray) -> np.ndarray:
         return sizes if self.queries == "server" else self.support_sizes(sizes)

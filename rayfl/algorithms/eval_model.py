@@ -9,7 +9,7 @@ import numpy as np
 
 from rayfl.algorithms.exchange import Answer, Answers
 from rayfl.algorithms.server_state import ServerState
-from rayfl.config.phase import EvalModel
+from rayfl.config.base_phase import EvalModel
 from rayfl.errors import RayflError
 from rayfl.local.state import Declaration
 

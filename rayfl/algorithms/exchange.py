@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -22,6 +22,9 @@ Part = Literal["model", "params"] | int
 Modules that a phase never trains are in nobody's message; padding of the flat vector is never counted.
 """
 
+
+Messages = Sequence[tuple[tuple[Part, ...], tuple[Part, ...]]]
+"""What the server sends to a client and what it gets back (`Exchange.down` and `up`), exchange by exchange."""
 
 MORE_IF_SUMMED = "bytes more if summed"
 """Under which diagnostic hosts tell the server; see `Exchange.up_if_summed`."""

@@ -14,7 +14,7 @@ from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.exchange import Answer, Exchange, Released
 from rayfl.algorithms.local_training import LocalTrainingAlgorithm
 from rayfl.algorithms.server_state import RoundContext, ServerState
-from rayfl.config.phase import EvalModel
+from rayfl.config.base_phase import EvalModel
 from rayfl.errors import ScenarioError
 from rayfl.local.requests import Affine
 from rayfl.local.state import Declaration, merged

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import PositiveFloat
 
 from rayfl.algorithms.algorithm import Round
-from rayfl.algorithms.exchange import Answer, Exchange, Part, Released
+from rayfl.algorithms.exchange import Answer, Exchange, Messages, Part, Released
 from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.sample_request import SampleRequest
 from rayfl.algorithms.server_state import RoundContext, ServerState
@@ -60,14 +60,19 @@ class FedMeta(SupportQuery):
     meta_lr: PositiveFloat = 0.01
 
     def round(self, server: ServerState, context: RoundContext) -> Round:
+        down, up = self.messages()[0]
         if self.variant == "maml":
-            answers = yield Exchange(self.meta_gradient, server.model, up=("params",))
+            answers = yield Exchange(self.meta_gradient, server.model, up=up)
         else:
             rates = server.get("rates", context.lr)
             sent = server.model, rates.astype(np.float32)
-            answers = yield Exchange(self.meta_gradient, *sent, down=("model", "params"), up=("params", "params"))
+            answers = yield Exchange(self.meta_gradient, *sent, down=down, up=up)
             server.keep("rates", rates - self.meta_lr * answers.mean("rates_gradient"))
         server.apply_update(-self.meta_lr * answers.mean("gradient"))
+
+    def messages(self) -> Messages:
+        maml = self.variant == "maml"
+        return [(("model",), ("params",))] if maml else [(("model", "params"), ("params", "params"))]
 
     def meta_gradient(
         self, client: ClientContext, model: torch.Tensor, rates: torch.Tensor | None = None

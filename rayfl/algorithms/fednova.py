@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import model_validator
 
 from rayfl.algorithms.algorithm import Round
-from rayfl.algorithms.exchange import Answer, Exchange, Released
+from rayfl.algorithms.exchange import Answer, Exchange, Messages, Released
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.errors import ScenarioError
@@ -37,6 +37,7 @@ class FedNova(FedAvg):
     With `local.dp` training is noised; tau_i follows from the number of samples, which is public, and is free.
     """
 
+    no_stale_answers: ClassVar[str] = "it averages changes apart from steps, and would discount an answer twice"
     sent_vectors: ClassVar[tuple[str, ...]] = ("change",)
 
     @model_validator(mode="after")
@@ -61,6 +62,9 @@ class FedNova(FedAvg):
         answers = yield Exchange(self.client_update, server.model, up=("model", 1))
         rescaled = answers.mean("steps") * answers.mean("change")
         self.apply(server, np.concatenate([rescaled, answers.mean("buffer_change")]))
+
+    def messages(self) -> Messages:
+        return [(("model",), ("model", 1))]
 
     def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
         """Trains from the global model; answers with the change per step and the number of steps."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from rayfl.config.base_phase import EvalModel
 from rayfl.config.local import RATE_KEYS
-from rayfl.config.phase import EvalModel
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +21,8 @@ class Limits:
     Attributes:
         trains: As `Algorithm` says.
         no_relay: Why it cannot run as a relay; empty if it can.
+        no_stale_answers: Why its server cannot take in answers to an older model than its own; empty if it can, where
+            values that clients answer with may be discounted.
         only_eval_models: Those that have a meaning; None for all.
         local_options: Names of the fields that affect local training and so have an effect in a relay; all others must
             keep their defaults there.
@@ -28,6 +30,7 @@ class Limits:
 
     trains: ClassVar[bool]
     no_relay: ClassVar[str] = ""
+    no_stale_answers: ClassVar[str] = ""
     only_eval_models: ClassVar[tuple[EvalModel, ...] | None] = None
     local_options: ClassVar[frozenset[str]] = frozenset()
 

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import PositiveFloat, PositiveInt
 
 from rayfl.algorithms.algorithm import Round
-from rayfl.algorithms.exchange import Answer, Asked, Exchange, Released
+from rayfl.algorithms.exchange import Answer, Asked, Exchange, Messages, Released
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.sinkhorn import sinkhorn
@@ -80,6 +80,9 @@ class Orchestra(FedAvg):
         fit = partial(self.fit_centroids, width=before.shape[1])
         fitted = yield Exchange(fit, before.flatten(), rows, at="host", with_first_model=False)
         before[...] = fitted.mean("centroids").reshape(before.shape)
+
+    def messages(self) -> Messages:
+        raise ScenarioError("'orchestra' moves something else in its first round than later, and clocks plan with all")
 
     def set_up(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
         """Fills the client's memory; sends nothing."""

@@ -18,6 +18,7 @@ class SampleRequest:
         every_step: Whether it is made at every local step, not once in the client update.
         epochs: Of a training request, `LocalTraining.epochs`.
         steps: Likewise `LocalTraining.steps`.
+        exchange: In which of the round's exchanges it is made, from 0, for the virtual clock.
     """
 
     kind: Literal["training", "query"] = "training"
@@ -26,3 +27,4 @@ class SampleRequest:
     every_step: bool = False
     epochs: int | None = None
     steps: int | None = None
+    exchange: int = 0

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import model_validator
 
 from rayfl.algorithms.algorithm import Round
-from rayfl.algorithms.exchange import Answer, Exchange, Part, Released
+from rayfl.algorithms.exchange import Answer, Exchange, Messages, Released
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.sample_request import SampleRequest
@@ -78,14 +78,16 @@ class SCAFFOLD(FedAvg):
 
     def round(self, server: ServerState, context: RoundContext) -> Round:
         control = server.get("control", 0.0)
-        sent = server.model, control.astype(np.float32)
-        parts: tuple[Part, ...] = ("model", "params")
-        answers = yield Exchange(self.controlled_update, *sent, down=parts, up=parts, each=self.aggregation.each)
+        sent, (down, up) = (server.model, control.astype(np.float32)), self.messages()[0]
+        answers = yield Exchange(self.controlled_update, *sent, down=down, up=up, each=self.aggregation.each)
         self.apply(server, self.aggregated(server, answers))
         new = control + answers.sums["control_delta"] / server.num_clients
         server.keep("control", new)
         if "norms" in context.reports:
             server.report(control_norm=np.sqrt(np.square(new).sum()))
+
+    def messages(self) -> Messages:
+        return [(("model", "params"), ("model", "params"))]
 
     def controlled_update(
         self, client: ClientContext, model: torch.Tensor, control: torch.Tensor

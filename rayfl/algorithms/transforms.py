@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from rayfl.component import Component
+from rayfl.errors import ScenarioError
 from rayfl.local.state import Declaration
 from rayfl.registry import Registry
 
@@ -63,6 +64,20 @@ class AnswerTransform(Component, ABC):
     def client_state(self, vectors: Sequence[str]) -> Declaration:
         """What clients keep for the vectors of these names."""
         return {}
+
+    def planned(self, message: Encoded) -> Encoded:
+        """How large what is sent instead of a message is, whatever its values; the virtual clock needs it beforehand.
+
+        Args:
+            message: Without values.
+
+        Raises:
+            ScenarioError: That depends on the values, as it does unless a class says otherwise.
+        """
+        raise ScenarioError(
+            f"'{self.name}' does not say beforehand how much it sends, which the clock of [participation] needs; where "
+            "that is known, define its planned()"
+        )
 
     @abstractmethod
     def transform(self, client: ClientContext, vector: str, message: Encoded) -> Encoded:
@@ -121,15 +136,19 @@ class TopK(BiasedTransform):
     name: str = "top_k"
     share: Annotated[float, Field(gt=0, le=1)] = 0.01
 
+    def planned(self, message: Encoded) -> Encoded:
+        kept = math.ceil(self.share * message.count - 1e-9)
+        return replace(message, count=kept, extra_bits=message.extra_bits + kept * INDEX_BITS)
+
     def encode(self, client: ClientContext, vector: str, message: Encoded) -> Encoded:
         import torch
 
-        kept = math.ceil(self.share * message.count - 1e-9)
+        sent = self.planned(message)
         # a stable sort, since topk may choose differently among equals
-        chosen = torch.argsort(message.values.abs(), descending=True, stable=True)[:kept]
+        chosen = torch.argsort(message.values.abs(), descending=True, stable=True)[: sent.count]
         values = torch.zeros_like(message.values)
         values[chosen] = message.values[chosen]
-        return replace(message, values=values, count=kept, extra_bits=message.extra_bits + kept * INDEX_BITS)
+        return replace(sent, values=values)
 
 
 class Quantize(AnswerTransform):
@@ -146,6 +165,9 @@ class Quantize(AnswerTransform):
     name: str = "quantize"
     bits: Annotated[int, Field(ge=2, le=16)] = 8
 
+    def planned(self, message: Encoded) -> Encoded:
+        return replace(message, value_bits=self.bits, extra_bits=message.extra_bits + FLOAT_BITS)
+
     def transform(self, client: ClientContext, vector: str, message: Encoded) -> Encoded:
         import torch
 
@@ -155,4 +177,4 @@ class Quantize(AnswerTransform):
         scaled = values.abs() / norm * levels
         level = scaled.floor() + (torch.from_numpy(draws).to(values.device) < scaled.frac())
         sent = values.sign() * level * (norm / levels)
-        return replace(message, values=sent, value_bits=self.bits, extra_bits=message.extra_bits + FLOAT_BITS)
+        return replace(self.planned(message), values=sent)

@@ -108,6 +108,7 @@ class NTK(Analysis):
     def _visited(self, run: OpenedRun) -> list[int]:
         """The clients of the chosen rounds in their order, drawn as in the run."""
         folder, scenario = run.folder, run.job.scenario
+        folder.check_drawn()
         clients: list[int] = []
         wanted = self._visited_rounds(folder)
         previous: int | None = None

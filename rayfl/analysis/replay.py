@@ -70,6 +70,7 @@ def replayable_rounds(folder: RunFolder, wanted: Sequence[int] = ()) -> list[int
         rounds = [round for round in range(1, folder.rounds + 1) if folder.index(round).phase in parallel]
     if not rounds:
         raise ScenarioError(f"'{folder.path}': none of its phases is parallel, and only their rounds have local models")
+    folder.check_drawn()
     for number in {folder.index(round).phase for round in rounds}:
         check_replayable(folder.plans[number])
     folder.check_kept([number for round in rounds for number in (round - 1, round)])

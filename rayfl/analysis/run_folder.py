@@ -14,7 +14,7 @@ from rayfl.callbacks.periodic_model import FOLDER
 from rayfl.config.loading import load_scenario
 from rayfl.config.scenario import Scenario
 from rayfl.data.dataset import Provenance
-from rayfl.errors import DataError
+from rayfl.errors import DataError, ScenarioError
 from rayfl.planning.headline import Headline
 from rayfl.planning.phase_plan import PhasePlan, plan_phases
 from rayfl.planning.round_index import RoundIndex
@@ -55,6 +55,18 @@ class RunFolder:
         except (OSError, ValueError) as error:
             raise DataError(f"'{path / 'environment.json'}' cannot be read: {error}; run the scenario again") from None
         return cls(path.absolute(), load_scenario(path / "scenario.toml"), environment)
+
+    def check_drawn(self) -> None:
+        """Checks that the cohorts that are drawn are those that trained.
+
+        Raises:
+            ScenarioError: The run has [participation], which leaves clients out.
+        """
+        if self.scenario.participation:
+            raise ScenarioError(
+                f"'{self.path}': [participation] decides who of a cohort trains, which analyses do not repeat; analyse "
+                "a run without it"
+            )
 
     @property
     def title(self) -> str:

@@ -46,6 +46,8 @@ def check_same_run(folder: Path, job: Job, done: int) -> list[str]:
     was = recorded(folder)
     if was.data and was.data[0] != job.result.store.provenance.digest:
         raise ScenarioError(f"data: '{folder}' was begun with other data: the digest of its files has changed since")
+    if list(was.traces) != (job.devices.digests if job.devices else []):
+        raise ScenarioError(f"participation: '{folder}' was begun with other traces: their files have changed since")
     changed = changed_code(was.code or {}, job.code)
     return [f"your code has changed since the run began: {', '.join(changed)}"] if changed else []
 

@@ -62,8 +62,14 @@ class ServerActor:
     ) -> tuple[Mapping[str, float], Exchange | None]:
         return self._server.get().receive(round_index, discounts, *parts)
 
+    def mix(self, round_index: RoundIndex, began: int, share: float, part: HostAnswers) -> Mapping[str, float]:
+        return self._server.get().mix(round_index, began, share, part)
+
     def adopt(self, round_index: RoundIndex, weights: Sequence[float], *models: np.ndarray) -> None:
         self._server.get().adopt(round_index, weights, *models)
+
+    def keep(self, round_index: RoundIndex) -> None:
+        self._server.get().keep(round_index)
 
     def commit(self, round_index: RoundIndex, open_rounds: Collection[int]) -> None:
         self._server.get().commit(round_index, open_rounds)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rayfl.config.finding import find, is_shipped
+from rayfl.config.participation import Devices
 from rayfl.errors import ScenarioError
 
 PATHS = (
@@ -19,6 +20,8 @@ PATHS = (
     "data.options.tokenizer",
     "model.folder",
     "module_folders",
+    *(f"participation.{key}.file" for key in Devices.model_fields),
+    "participation.availability.sessions",
 )
 """Keys of scenarios that hold paths, beside `start.scenario`, which holds a name or a path."""
 

@@ -3,61 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    Field,
-    NonNegativeInt,
-    PlainValidator,
-    PositiveInt,
-    SerializeAsAny,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, PlainValidator, PositiveFloat, PositiveInt, SerializeAsAny, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from rayfl.config.asynchronous import BufferedPhase, FullyAsynchronousPhase
+from rayfl.config.base_phase import BasePhase, EvalModel
 from rayfl.config.cohort import Cohort, Pooled
-from rayfl.config.local import Local, ServerTraining, Train
+from rayfl.config.local import ServerTraining
 from rayfl.config.privacy import ClientDP
 from rayfl.config.schedules import schedules
-from rayfl.config.section import Named, Section, check_idle
+from rayfl.config.section import Named, check_idle
 from rayfl.errors import ScenarioError
-
-EvalModel = Literal["global", "average", "participants", "all", "ema"]
-"""Which model is evaluated, exported and handed to the next phase.
-
-`global`: the model that clients start from. `average`: the mean of the last two global models (FedExP). `participants`:
-the mean of what the round's participants returned, weighted as the algorithm weights them (FedDyn). `all`: the mean
-over all clients of what each returned last (FedDyn's and FedBug's code plot it); a client that never took part counts
-with the phase's first model. `ema`: an exponential moving average of the global models after each round.
-"""
-
-
-@dataclass(frozen=True)
-class PhaseSettings:
-    """What any part of rayfl may ask of a phase, whether or not its schedule has the key.
-
-    Attributes:
-        cohort: Which clients take part; all of them where the schedule has no such key.
-        order: Of the cohort.
-        eval_model: Which model is evaluated; None for the algorithm's own choice.
-        ema_decay: See `ParallelPhase`.
-        transforms: See `ParallelPhase`.
-        report: See `ParallelPhase`.
-        server_training: See `ParallelPhase`.
-        dp: Privacy of whole clients.
-    """
-
-    cohort: Cohort | Pooled = 1.0
-    order: str = "sampled"
-    eval_model: EvalModel | None = None
-    ema_decay: float = 0.99
-    transforms: tuple[Named, ...] = ()
-    report: tuple[str, ...] = ()
-    server_training: Local | None = None
-    dp: ClientDP | None = None
-
 
 ONLY_PHASE = "training"
 """The name of a scenario's only phase, if it has been given none."""
@@ -67,80 +25,6 @@ def with_default_name(phases: Any) -> Any:
     """The phases as given, where a single one without a name gets one."""
     alone = isinstance(phases, list | tuple) and len(phases) == 1 and isinstance(phases[0], Mapping)
     return [{"name": ONLY_PHASE, **phases[0]}] if alone else phases
-
-
-class BasePhase(Section):
-    """Keys that phases of every schedule share; the keys of a schedule of your own derive from it.
-
-    A schedule supports what it has keys for: one with `eval_model` runs the algorithm's rounds on a server, and others
-    use its local objective alone; what `transforms`, `report`, `server_training` and `dp` ask for is refused without
-    them.
-
-    Attributes:
-        schedule: How its rounds run: a registered schedule or `package.module:object`.
-        name: Unique in the scenario; the only phase of a scenario may go without, and is called `training`.
-        algorithm: A registered algorithm or `package.module:object`, with its options.
-        rounds: Number of rounds; 0 leaves the phase out.
-        until: The phase's last round, counted over the whole scenario; replaces `rounds`, which `Scenario` derives.
-        train: What of the network trains; see `Train`. The rest stays as it is, batch norm's statistics included, and
-            is neither sent nor counted as traffic.
-        local: How clients train.
-        task: What the phase learns, where it is not the scenario's `task`.
-        model: Its network, where it is not the scenario's `model`. A phase begins with the weights of the one before:
-            with every tensor of its network that the other has under the same name in the same shape. The rest is as
-            initialised; the run's output and records say what.
-        metrics: What is reported of the phase beside the loss; the first ranks its rounds, and without any the loss. By
-            default those of its own `task`, else those of `evaluation`.
-        head: `keep` takes the feature layer's weights from the phase before too, `fresh` leaves them as initialised. By
-            default they are fresh where the two phases' tasks have different names. It says nothing of the first phase.
-    """
-
-    schedule: str
-    name: str
-    algorithm: Named = Named(name="fedavg")
-    rounds: NonNegativeInt = 0
-    until: PositiveInt | None = None
-    train: Train = "all"
-    local: Local = Local()
-    task: Named | None = None
-    model: Named | None = None
-    metrics: tuple[Named, ...] | None = None
-    head: Literal["keep", "fresh"] | None = None
-
-    @property
-    def settings(self) -> PhaseSettings:
-        """What was set, and defaults for keys that the schedule does not have."""
-        known = {field.name: getattr(self, field.name) for field in fields(PhaseSettings) if hasattr(self, field.name)}
-        return PhaseSettings(**known)
-
-    @property
-    def has_server(self) -> bool:
-        """Whether the algorithm's rounds run on a server; without one, only its local objective is used."""
-        return "eval_model" in type(self).model_fields
-
-    @property
-    def hides_cohort(self) -> bool:
-        """Whether who takes part stays hidden."""
-        dp = self.settings.dp
-        return dp is not None and dp.level == "central"
-
-    @property
-    def pool(self) -> Literal["clients", "server"] | None:
-        """Whose pooled samples train in place of clients; None where clients train."""
-        cohort = self.settings.cohort
-        return cohort.pool if isinstance(cohort, Pooled) else None
-
-    @field_validator("algorithm", mode="before")
-    @classmethod
-    def _options_of_the_default(cls, value: Any) -> Any:
-        """`phases.0.algorithm.weighting=uniform` where no algorithm was named."""
-        return {"name": "fedavg", **value} if isinstance(value, dict) else value
-
-    @model_validator(mode="after")
-    def _rounds_or_until(self) -> BasePhase:
-        if ("rounds" in self.model_fields_set) == (self.until is not None):
-            raise ValueError("give either rounds, how many, or until, the last round counted through all phases")
-        return self
 
 
 class ParallelPhase(BasePhase):
@@ -157,6 +41,12 @@ class ParallelPhase(BasePhase):
             (`data.server_share`), with the keys of `local`, whatever the algorithm: `{ steps = 5, lr = 0.01 }`. Without
             `epochs`, `steps` are taken however few samples there are. Its rate decays by its own keys.
         dp: Privacy of whole clients; see `ClientDP`.
+        deadline_s: With [participation], after so many virtual seconds the server goes on without the answers that are
+            not in; from the beginning of every exchange, of which most algorithms have one a round.
+        over_selection: With [participation], so many times the clients of `cohort` are drawn (a number of clients, a
+            share, or `by_size`), rounded up. The round goes on as soon as as many as `cohort` says have answered, and
+            the others are cut: the first answers by virtual time count.
+        quorum: With [participation], a round with fewer answers than this is given up, and the model stays as it was.
     """
 
     schedule: Literal["parallel"] = "parallel"
@@ -167,6 +57,9 @@ class ParallelPhase(BasePhase):
     report: tuple[str, ...] = ()
     server_training: ServerTraining | None = None
     dp: ClientDP | None = None
+    deadline_s: PositiveFloat | None = None
+    over_selection: Annotated[float, Field(ge=1)] = 1.0
+    quorum: PositiveInt = 1
 
     @field_validator("report")
     @classmethod
@@ -272,7 +165,7 @@ def _of_its_schedule(value: Any) -> BasePhase:
         return value
     name = value.get("schedule", "parallel") if isinstance(value, Mapping) else None
     if not isinstance(name, str) or (name not in schedules and ":" not in name):
-        shipped = "'parallel', 'relay', 'local' or 'central'"
+        shipped = "'parallel', 'relay', 'buffered', 'asynchronous', 'local' or 'central'"
         raise PydanticCustomError(
             "schedule", "schedule must be {shipped}, or 'package.module:object'", {"shipped": shipped}
         )
@@ -283,6 +176,9 @@ def _of_its_schedule(value: Any) -> BasePhase:
 
 
 Phase = Annotated[
-    SerializeAsAny[ParallelPhase | RelayPhase | LocalPhase | CentralPhase | BasePhase], PlainValidator(_of_its_schedule)
+    SerializeAsAny[
+        ParallelPhase | RelayPhase | BufferedPhase | FullyAsynchronousPhase | LocalPhase | CentralPhase | BasePhase
+    ],
+    PlainValidator(_of_its_schedule),
 ]
 """An ordered part of a scenario, with the keys of its schedule."""

@@ -10,6 +10,7 @@ from pydantic import Field, NonNegativeInt, ValidationError, field_validator
 from rayfl.config.checkpoint import Checkpoint
 from rayfl.config.data import Data
 from rayfl.config.execution import Evaluation, Numerics, Resources
+from rayfl.config.participation import Devices
 from rayfl.config.phase import Phase, with_default_name
 from rayfl.config.section import Named, Section
 from rayfl.config.start import Start
@@ -37,6 +38,7 @@ class Scenario(Section):
         start: What the model of the first phase begins with, instead of random weights.
         task: What is learned: a registered task or `package.module:object`, with its options.
         phases: Once validated, those that have rounds; `until` has become `rounds`.
+        participation: The devices that clients are simulated on; by default none, and nothing takes virtual time.
         callbacks: What follows the run and may end it: registered ones or `package.module:object`, with their options.
         module_folders: Where Python looks for modules of the user's own that it does not know. The folder of a file
             that names a module beside itself is added when the file is loaded.
@@ -50,6 +52,7 @@ class Scenario(Section):
     start: Start | None = None
     task: Named = Named(name="classification")
     phases: Annotated[tuple[Phase, ...], Field(min_length=1)]
+    participation: Devices | None = None
     evaluation: Evaluation = Evaluation()
     callbacks: tuple[Named, ...] = ()
     numerics: Numerics = Numerics()

@@ -9,6 +9,8 @@ schedules = Registry(
     {
         "parallel": "rayfl.engine.schedules.parallel:Parallel",
         "relay": "rayfl.engine.schedules.relay:Relay",
+        "buffered": "rayfl.engine.schedules.buffered:Buffered",
+        "asynchronous": "rayfl.engine.schedules.fully_asynchronous:FullyAsynchronous",
         "local": "rayfl.engine.schedules.alone:Alone",
         "central": "rayfl.engine.schedules.central:Central",
     },

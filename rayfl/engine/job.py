@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,8 +13,10 @@ from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
 from rayfl.models.tensor_names import listed
 from rayfl.planning.client_mechanism import ClientPlan
+from rayfl.planning.device_profiles import DeviceProfiles
 from rayfl.planning.events import Event
 from rayfl.planning.headline import Headline, comparable_phases, headline_label, headline_of, metrics_key
+from rayfl.planning.message import Message
 from rayfl.planning.phase_plan import Protection, has_fresh_head
 from rayfl.planning.workload import Handover, InitialModel, Population, Workload
 from rayfl.privacy.samples.planning import SamplePlan
@@ -38,6 +40,8 @@ class Job:
         origin: Where the initial weights came from, and which were taken, for the records; None for random weights.
         sample_plan: The noise that hides samples (`local.dp`), and what it will cost; empty where no phase has it.
         client_plan: How phases hide their clients (`phases.N.dp`); None where none does.
+        devices: What clients are simulated on; None without [participation].
+        messages: By phase, what its exchanges move for one client; empty without [participation].
         code: Digests of the user's own code behind the scenario, by module.
 
     Raises:
@@ -50,6 +54,8 @@ class Job:
     origin: Mapping[str, Any] | None = None
     sample_plan: SamplePlan = field(default_factory=SamplePlan)
     client_plan: ClientPlan | None = None
+    devices: DeviceProfiles | None = None
+    messages: Sequence[Sequence[Message]] = ()
     code: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -92,7 +98,14 @@ class Job:
     @property
     def populations(self) -> list[Population]:
         """By phase."""
-        return [workload.population for workload in self.workloads]
+        populations = [workload.population for workload in self.workloads]
+        if self.devices is None:
+            return populations
+        noise = self.sample_plan.noise or [None] * len(populations)
+        return [
+            replace(population, devices=self.devices, messages=messages, noise=of_phase)
+            for population, messages, of_phase in zip(populations, self.messages, noise, strict=True)
+        ]
 
     @property
     def protection(self) -> Protection:

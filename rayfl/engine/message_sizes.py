@@ -6,9 +6,10 @@ from collections.abc import Collection, Sequence
 
 from rayfl.algorithms.exchange import Part
 from rayfl.algorithms.transforms import FLOAT_BITS
-from rayfl.local.selection import Selection
+from rayfl.local.selection import Selection, select
 from rayfl.models.flat import FlatModel
 from rayfl.planning.events import Traffic
+from rayfl.planning.phase_plan import PhasePlan
 
 
 class MessageSizes:
@@ -39,6 +40,12 @@ class MessageSizes:
         sent = [slot for slot in changing if slot.name not in local]
         self.num_params = sum(slot.size for slot in sent if slot.is_parameter)
         self.num_buffers = sum(slot.size for slot in sent if not slot.is_parameter) if buffers_are_sent else 0
+
+    @classmethod
+    def of(cls, plan: PhasePlan, model: FlatModel) -> MessageSizes:
+        """The sizes of the messages of a phase that trains a model."""
+        selection, algorithm = select(plan.train, model.module), plan.algorithm
+        return cls(model, selection, algorithm.buffers_are_sent(), algorithm.stays_local(model.module))
 
     def values(self, parts: Sequence[Part]) -> int:
         """Values of a message of these parts."""

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from rayfl.algorithms.algorithm import Algorithm
 from rayfl.algorithms.diagnostics import ALWAYS_KNOWN, DIVERGENCE
 from rayfl.algorithms.power_of_choice import PowerOfChoice
+from rayfl.config.asynchronous import FullyAsynchronousPhase
 from rayfl.config.local import RATE_KEYS, Local
 from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import BUCKETS
+from rayfl.engine.participation_checks import check_participation
 from rayfl.engine.schedules.building import schedule_of
 from rayfl.engine.view_checks import check_views
 from rayfl.errors import ScenarioError
@@ -46,6 +48,7 @@ def check_scenario(scenario: Scenario) -> None:
             f"fedbn, fedper, or buffers = 'keep'), and {names} has none"
         )
     _check_clients_at_once(scenario, plans)
+    check_participation(scenario)
     for plan in plans:
         where = f"phases.{plan.phase.name}"
         schedule = schedule_of(plan.phase)
@@ -82,10 +85,11 @@ def _check_cpu(scenario: Scenario) -> None:
 def _check_clients_at_once(scenario: Scenario, plans: Sequence[PhasePlan]) -> None:
     """Refuses groups of clients where no request of theirs can be stacked, whatever network and algorithm."""
     at_once = scenario.numerics.clients_at_once
-    if at_once > 1 and all(not plan.phase.has_server or plan.phase.local.dp for plan in plans):
+    if at_once > 1 and all(_trains_one_by_one(plan) for plan in plans):
         raise ScenarioError(
             f"numerics.clients_at_once: {at_once} has no effect, since relays, central training and local.dp train "
-            "one client after the other; leave it out"
+            "one client after the other, and schedule = 'asynchronous' takes in one answer after the other; leave it "
+            "out"
         )
     for plan in plans:
         if at_once > 1 and (dp := plan.phase.settings.dp) and dp.secure:
@@ -93,6 +97,11 @@ def _check_clients_at_once(scenario: Scenario, plans: Sequence[PhasePlan]) -> No
                 f"numerics.clients_at_once: the last bits of clients that train at once depend on who else does, which "
                 f"phases.{plan.phase.name}.dp.secure rules out; leave it out"
             )
+
+
+def _trains_one_by_one(plan: PhasePlan) -> bool:
+    phase = plan.phase
+    return not phase.has_server or phase.local.dp is not None or isinstance(phase, FullyAsynchronousPhase)
 
 
 def _check_hosts(scenario: Scenario, plan: PhasePlan, where: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rayfl.data.pools import pool_number
 from rayfl.errors import RayflError
@@ -62,6 +62,7 @@ class PrivacyBudget:
 
     def __init__(self, seed: int, plans: Sequence[PhasePlan], populations: Sequence[Population]) -> None:
         self._seed, self._populations = seed, populations
+        self._noised = [replace(plan, noise=of.noise) for plan, of in zip(plans, populations, strict=True)]
         self._phases = [plan.phase for plan in plans]
         self._planned = [PlannedUpdates(*parts) for parts in zip(plans, populations, strict=True)]
         self._accounts = PrivacyAccounts()
@@ -98,8 +99,16 @@ class PrivacyBudget:
         self._left_out_of[index.round] = left_out
         return Admission(admitted, left_out)
 
-    def commit(self, index: RoundIndex, reports: Iterable[UpdateReport]) -> SpendingByClient:
+    def commit(
+        self, index: RoundIndex, reports: Iterable[UpdateReport], unanswered: Iterable[int] = ()
+    ) -> SpendingByClient:
         """Books what a round spent, now that it is over.
+
+        Args:
+            index: The round.
+            reports: Of its client updates.
+            unanswered: Clients whose updates do not count ([participation]). They are charged as if they did: the
+                update may have reached the server, only too late.
 
         Returns:
             What it spent, by client.
@@ -107,7 +116,7 @@ class PrivacyBudget:
         Raises:
             RayflError: A client spent more than its algorithm had declared, so that no plan and no budget hold.
         """
-        spent = by_client_in_total(report.spent for report in reports)
+        spent = by_client_in_total([*(report.spent for report in reports), self._planned_for(index, unanswered)])
         self._check(index, spent)
         self._accounts.book([spent])
         self._under_way.pop(index.round, None)
@@ -122,6 +131,15 @@ class PrivacyBudget:
         """Remembers who was left out of a round that is not run, and returns them."""
         self._left_out.update(clients)
         return clients
+
+    def _planned_for(self, index: RoundIndex, clients: Iterable[int]) -> SpendingByClient:
+        """What clients that were not trained would have spent."""
+        planned, plan = self._planned[index.phase], self._noised[index.phase]
+        return {
+            client: with_noise(planned.in_round(client, index, self._seed), noise)
+            for client in clients
+            if (noise := plan.noise_multiplier(client)) is not None
+        }
 
     def _anybody_fits(self, filter: RenyiFilter, index: RoundIndex, noise_multiplier: float) -> bool:
         """Whether any client that later rounds may draw can afford an update."""

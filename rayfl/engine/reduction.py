@@ -185,6 +185,27 @@ def reduce_discounted(parts: Sequence[HostAnswers], discounts: Sequence[float], 
     return replace(whole, totals=totals)
 
 
+def counted_from(model: np.ndarray, base: np.ndarray, discount: float, answers: Answers) -> Answers:
+    """The answers of clients that began from one model, with `delta` counted from another one instead.
+
+    What changed the base b by delta changes w by delta + (b - w).
+
+    Args:
+        model: w, float32 [n].
+        base: b, float32 [n].
+        discount: What the answers' values were multiplied by.
+        answers: What `reduce_discounted` returned.
+
+    Raises:
+        RayflError: No client answered with a `delta`.
+    """
+    if "delta" not in answers.totals:
+        raise RayflError(f"models are mixed by their 'delta', and the answers hold {', '.join(answers.totals)}")
+    shift = base.astype(np.float64) - model
+    delta = answers.totals["delta"] + discount * answers.weight * shift
+    return replace(answers, totals={**answers.totals, "delta": delta})
+
+
 def _one_by_one(singles: Sequence[OneAnswer]) -> dict[str, Updates]:
     """All answers by name, in the given order.
 

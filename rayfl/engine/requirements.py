@@ -98,7 +98,7 @@ def _check_phase(plan: PhasePlan, scenario: Scenario, network: nn.Module, worklo
     if plan.algorithm.trains:
         local, pool = smallest(plan.phase.local), "central training" if plan.phase.pool else ""
         check_lone_samples(local, network, frozen, store, sizes, f"phases.{plan.phase.name}.local", pool)
-    _check_cohorts(plan, store)
+    _check_cohorts(plan, store, plan.phase.settings.quorum if scenario.participation else None)
     try:
         plan.algorithm.check_clients(store.train_shards.sizes)
     except ScenarioError as error:
@@ -183,12 +183,19 @@ def _check_features(network: nn.Module, store: ShardStore, where: str) -> None:
         )
 
 
-def _check_cohorts(plan: PhasePlan, store: ShardStore) -> None:
-    sizes = cohort_sizes(plan.phase, store.num_clients)
+def _check_cohorts(plan: PhasePlan, store: ShardStore, quorum: int | None) -> None:
+    """Checks the sizes that cohorts can have; where clients may not answer, down to the quorum."""
+    fewest, most = cohort_sizes(plan.phase, store.num_clients)
+    if quorum is not None and quorum > most:
+        raise ScenarioError(
+            f"phases.{plan.phase.name}.quorum: {quorum} answers, and at most {most} count in a round; use a smaller one"
+        )
+    sizes = fewest if quorum is None else min(fewest, quorum), most
     try:
         plan.algorithm.check_cohort(*sizes)
     except ScenarioError as error:
-        raise ScenarioError(f"phases.{plan.phase.name}.algorithm.{error}") from None
+        fewer = "; with [participation] rounds may have as few answers as phases.N.quorum" if sizes[0] < fewest else ""
+        raise ScenarioError(f"phases.{plan.phase.name}.algorithm.{error}{fewer}") from None
     try:
         schedule_of(plan.phase).check_cohort(plan, *sizes)
     except ScenarioError as error:

@@ -25,7 +25,6 @@ from rayfl.engine.scoring import Score, Scorer
 from rayfl.engine.torch_generators import TorchGenerators
 from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, ClientState, ClientStreams, UpdatePlan
 from rayfl.local.requests import ClientUpdate
-from rayfl.local.selection import select
 from rayfl.models.flat import FlatModel
 from rayfl.planning.headline import headline_label, headline_of
 from rayfl.planning.phase_plan import PhasePlan
@@ -106,10 +105,7 @@ class Resident:
 
     def message_sizes(self, plan: PhasePlan) -> MessageSizes:
         """The sizes of the messages of a phase that trains this workload."""
-        selection, algorithm = select(plan.train, self.model.module), plan.algorithm
-        return MessageSizes(
-            self.model, selection, algorithm.buffers_are_sent(), algorithm.stays_local(self.model.module)
-        )
+        return MessageSizes.of(plan, self.model)
 
     def _random_model(self, seed: int) -> torch.Tensor:
         return FlatModel(self._network(seed), self._device).vector

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from rayfl.engine.schedules.schedule import SubmittedRound
 from rayfl.local.spending import SpendingByClient
-from rayfl.planning.events import ClientScalars, RoundDone, Traffic
+from rayfl.planning.events import ClientScalars, RoundDone, Simulated, Traffic
 from rayfl.planning.sampling import reported_scalars
 from rayfl.planning.update_report import UpdateReport
 
@@ -21,6 +21,7 @@ def round_done(
     seconds: float,
     spent: SpendingByClient,
     left_out: tuple[int, ...] | None,
+    simulated: Simulated | None,
 ) -> RoundDone:
     """Summarizes a round.
 
@@ -33,6 +34,7 @@ def round_done(
         seconds: Since the start of the run.
         spent: What the round spent of clients' privacy.
         left_out: Clients whose budget was spent; None in phases that leave nobody out.
+        simulated: Since the start of the run; None without [participation].
     """
     losses = [loss for report in reports for loss in report.losses.values()]
     steps = sum(number for _, number in losses)
@@ -59,4 +61,5 @@ def round_done(
         client_scalars=tuple(ClientScalars(client, by_client[client]) for client in sorted(by_client)),
         spent=spent,
         left_out=left_out or (),
+        simulated=simulated,
     )

@@ -13,7 +13,7 @@ from rayfl.engine.privacy_budget import BudgetSnapshot
 from rayfl.engine.server import ServerSnapshot
 from rayfl.engine.state_store import StoredState
 from rayfl.local.spending import Mechanism
-from rayfl.planning.events import Traffic
+from rayfl.planning.events import Simulated, Traffic
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.sampling import SamplingSnapshot
 
@@ -31,6 +31,7 @@ class RunSnapshot:
         in_flight: What the phase's schedule has submitted and not committed.
         server: The server's part.
         clients: The manifest of what clients keep.
+        simulated: What the run has simulated; None without [participation].
     """
 
     index: RoundIndex
@@ -41,6 +42,7 @@ class RunSnapshot:
     in_flight: Mapping[str, Any]
     server: ServerSnapshot
     clients: Sequence[StoredState]
+    simulated: Simulated | None = None
 
     def to_json(self) -> str:
         """The snapshot as JSON."""

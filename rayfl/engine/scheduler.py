@@ -35,6 +35,7 @@ from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.sampling import Sampling
 from rayfl.planning.slices import slices_of_round
 from rayfl.planning.update_report import UpdateReport
+from rayfl.planning.virtual_clock import VirtualClock
 from rayfl.planning.workload import Population
 
 
@@ -74,6 +75,8 @@ class Scheduler:
         self._committed, self._traffic = BEFORE, Traffic()
         self._sampling = Sampling(scenario, self._plans, populations)
         self._budget = PrivacyBudget(scenario.seed, self._plans, populations)
+        self._clock = VirtualClock(scenario.seed, self._plans, populations) if populations[0].devices else None
+        self._simulated = self._clock.simulated if self._clock else None
         self._client_rounds = CommittedRounds()
         self._in_flight: dict[str, Any] = {}
         self._start = 0.0
@@ -133,6 +136,7 @@ class Scheduler:
             [index for index, _ in outstanding],
             self._budget.snapshot(),
             deepcopy(self._in_flight),
+            simulated=self._simulated,
         )
         snapshots.begin(self._committed, complete, [model for _, model in outstanding])
 
@@ -162,6 +166,9 @@ class Scheduler:
         self._committed, self._traffic = snapshot.index, snapshot.traffic
         self._sampling.restore(snapshot.sampling)
         self._budget.restore(snapshot.privacy)
+        if self._clock is not None and snapshot.simulated is not None:
+            self._simulated = snapshot.simulated
+            self._clock.restore(snapshot.simulated)
         self._in_flight = deepcopy(dict(snapshot.in_flight))
         kept = [(state.client, state.scope, state.round) for state in snapshot.clients]
         self._client_rounds.restore(snapshot.index.phase, kept)
@@ -182,7 +189,7 @@ class Scheduler:
         one_by_one = plan.keeps_client_state or (plan.sampler is not None and plan.sampler.reads_scalars)
         under_way = deque[_UnderWay]()
         schedule = self._schedule(plan, under_way)
-        if done_before:
+        if 0 < done_before < plan.phase.rounds:
             schedule.restore(deepcopy(self._in_flight))
         for round_in_phase in range(done_before + 1, plan.phase.rounds + 1):
             if self._stopped:
@@ -204,8 +211,11 @@ class Scheduler:
             yield from self._finish(under_way, left=0 if alone else self._backend.rounds_ahead)
 
     def _schedule(self, plan: PhasePlan, under_way: deque[_UnderWay]) -> Schedule:
+        clock = None if plan.phase.pool else self._clock
+
         def draw(index: RoundIndex) -> Sequence[int]:
-            admission = self._budget.admit(index, self._sampling.draw(index))
+            drawn = self._sampling.draw(index)
+            admission = self._budget.admit(index, clock.present(index, drawn) if clock else drawn)
             if admission.ends:
                 raise NobodyLeftError(admission)
             return admission.cohort
@@ -220,8 +230,8 @@ class Scheduler:
                 raise StoppedError
 
         sizes = self._populations[plan.number].sizes
-        context = ScheduleContext(plan, self._scenario, self._backend, self._watchdog, sizes, draw, committed, settled)
-        return schedule_of(plan.phase)(context)
+        parts = plan, self._scenario, self._backend, self._watchdog, sizes, draw, committed, settled, clock
+        return schedule_of(plan.phase)(ScheduleContext(*parts))
 
     def _finish(self, under_way: deque[_UnderWay], left: int) -> Generator[Event, None, None]:
         """Waits for rounds, commits and reports them, oldest first, until at most `left` are under way."""
@@ -230,14 +240,18 @@ class Scheduler:
             done = oldest.round
             values = yield from self._wait([*done.reports, *done.server_calls], done.index)
             reports, server = values[: len(done.reports)], values[len(done.reports) :]
+            if self._clock and done.simulated:
+                moved = sum((report.traffic for report in reports), Traffic())
+                self._clock.check(done.index, sum(len(clients) for _, clients in done.assignments), moved)
             spent = yield from self._commit(done, reports)
             self._in_flight = oldest.in_flight
             if self._at_home(done.index) and self._evaluations.wanted(done.index):
                 self._evaluate(done.index, self._model_of(done))
             self._traffic = sum((report.traffic for report in reports), self._traffic)
+            self._traffic = sum(done.unanswered.values(), self._traffic)
             seconds, left_out = time.monotonic() - self._start, self._budget.left_out_of(done.index)
             phase = done.index.config(self._scenario).name
-            yield round_done(phase, done, reports, server, self._traffic, seconds, spent, left_out)
+            yield round_done(phase, done, reports, server, self._traffic, seconds, spent, left_out, self._simulated)
             if self._settles:
                 yield from self._settle(done)
             else:
@@ -290,7 +304,9 @@ class Scheduler:
         self, done: SubmittedRound, reports: Sequence[UpdateReport]
     ) -> Generator[Event, None, SpendingByClient]:
         plan = self._plans[done.index.phase]
-        open_rounds = list(done.open_rounds) if done.index.round_in_phase < plan.phase.rounds else []
+        # nobody goes on with the rounds of a phase that is over, unless the run is given more of them later
+        over = done.index.round_in_phase == plan.phase.rounds and plan is not self._plans[-1]
+        open_rounds = [] if over else list(done.open_rounds)
         calls = [Call(self._backend.server.call("commit", done.index, open_rounds), "server: commit")]
         if plan.keeps_client_state:
             by_host: dict[int, list[int]] = {}
@@ -303,9 +319,9 @@ class Scheduler:
             updated_clients = [client for _, updated in done.assignments for client in updated]
             self._client_rounds.commit(done.index, updated_clients, set(plan.client_state.values()))
         # elsewhere there is nothing to wait for: the server, which has the round's model, only drops the one before
-        self._committed = done.index
+        self._committed, self._simulated = done.index, done.simulated or self._simulated
         self._sampling.commit(done.index, reports)
-        return self._budget.commit(done.index, reports)
+        return self._budget.commit(done.index, reports, done.unanswered)
 
     def _wait(self, calls: Sequence[Call], index: RoundIndex) -> Generator[Event, None, list[Any]]:
         return (yield from self._watchdog.wait(calls, index.config(self._scenario).name, index.round))

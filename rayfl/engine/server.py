@@ -118,8 +118,37 @@ class Server:
             RayflError: The answers do not match each other or the model, or the algorithm raised.
             DivergenceError: The server's step left values that are not finite.
         """
+        return self._received(round_index, parts, discounts)
+
+    def mix(self, round_index: RoundIndex, began: int, share: float, part: HostAnswers) -> Mapping[str, float]:
+        """Mixes a client's model into the server's: w <- w + step(share (w_i - w)).
+
+        Args:
+            round_index: The round, which is open, and whose algorithm has a single exchange.
+            began: Number of the round in which the client began.
+            share: a of w <- (1 - a) w + a w_i, which this is where the server steps by the whole change.
+            part: The client's answer, whose `delta` is its change of the model that it began from.
+
+        Returns:
+            The scalars that the round has reported.
+
+        Raises:
+            RayflError: As `receive`.
+            DivergenceError: As `receive`.
+        """
+        base = self._staged(round_index, *self._began_from[began]).model
+        scalars, _ = self._received(round_index, [part], [share], base)
+        return scalars
+
+    def _received(
+        self,
+        round_index: RoundIndex,
+        parts: Sequence[HostAnswers],
+        discounts: Sequence[float] | None,
+        base: np.ndarray | None = None,
+    ) -> tuple[Mapping[str, float], Exchange | None]:
         opened = self._rounds[round_index.round]
-        following = opened.receive(parts, discounts)
+        following = opened.receive(parts, discounts, base)
         if following is None:
             self._waiting[round_index.round] = (opened.index, opened.state)
             del self._rounds[round_index.round]

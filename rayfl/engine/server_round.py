@@ -14,7 +14,7 @@ from rayfl.algorithms.exchange import MORE_IF_SUMMED, Answers, Exchange
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.server_training import followed_by_training
 from rayfl.config.scenario import Scenario
-from rayfl.engine.reduction import HostAnswers, reduce_discounted, reduce_hosts
+from rayfl.engine.reduction import HostAnswers, counted_from, reduce_discounted, reduce_hosts
 from rayfl.errors import DivergenceError, RayflError
 from rayfl.planning.phase_plan import PhasePlan
 from rayfl.planning.round_index import RoundIndex
@@ -92,12 +92,19 @@ class ServerRound:
         assert first is not None
         return first
 
-    def receive(self, parts: Sequence[HostAnswers], discounts: Sequence[float] | None = None) -> Exchange | None:
+    def receive(
+        self,
+        parts: Sequence[HostAnswers],
+        discounts: Sequence[float] | None = None,
+        base: np.ndarray | None = None,
+    ) -> Exchange | None:
         """Passes the hosts' answers to the algorithm.
 
         Args:
             parts: The answers to the latest exchange, one part per host.
             discounts: What the values of each part's answers are multiplied by; None for 1.
+            base: float32 [length of the model], what clients began from whose models are to be mixed with the server's;
+                None where their changes are added, whatever they began from.
 
         Returns:
             The next exchange; None at the round's end.
@@ -111,6 +118,10 @@ class ServerRound:
         exact, bits = None, self._scenario.numerics.fraction_bits
         if not nobody:
             exact = reduce_hosts(parts, bits) if discounts is None else reduce_discounted(parts, discounts, bits)
+        if base is not None:
+            assert exact is not None
+            assert discounts is not None
+            exact = counted_from(self.state.model, base, discounts[0], exact)
         if self._hiding and plan.phase.hides_cohort and asked == "cohort":
             noise = stream(self._scenario.seed, "dp noise", self.index.phase, self.index.round)
             answers = noised(self._hiding, self.state, exact, noise)

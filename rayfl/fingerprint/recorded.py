@@ -18,11 +18,13 @@ class Recorded:
         data: The digest of its data, then of the data behind the scenario that it starts from, and so on; empty where
             it has none recorded.
         version: Of rayfl; None where none is recorded.
+        traces: The digests of the files that [participation] names.
     """
 
     code: Mapping[str, str] | None
     data: Sequence[str]
     version: str | None = None
+    traces: Sequence[str] = ()
 
 
 def recorded(folder: Path) -> Recorded:
@@ -31,7 +33,8 @@ def recorded(folder: Path) -> Recorded:
     start = environment.get("start") or {}
     own = environment["data"].get("digest")
     data = [own, *start.get("data", ())] if own else []
-    return Recorded(environment.get("code"), data, environment.get("packages", {}).get("rayfl"))
+    traces = [trace["sha256"] for trace in environment.get("traces", ())]
+    return Recorded(environment.get("code"), data, environment.get("packages", {}).get("rayfl"), traces)
 
 
 def changed_code(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -28,6 +28,7 @@ def fingerprint(job: Job, start: str | None = None) -> str:
         "scenario": tables,
         "start": [start, scenario.start and [scenario.start.head, scenario.start.ignore]],
         "data": _data_digest(job.result.store),
+        "traces": job.devices.digests if job.devices else [],
         "code": dict(job.code),
         "rayfl": _package_digest(Path(rayfl.__file__).parent),
         "libraries": {name: version(name) for name in ("torch", "torchvision", "numpy")},

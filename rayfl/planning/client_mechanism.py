@@ -26,7 +26,7 @@ class ClientMechanism:
         noise_multiplier: Standard deviation of the noise as a multiple of `clip_norm`, of all that a round releases.
         clip_norm: C, the first bound on a client's contribution where it adapts.
         quantile: How the bound adapts, if it does.
-        denominator: What sums are divided by, where it is not the number of participants, which stays hidden.
+        denominator: What sums are divided by, where it is not the number of answers, which stays hidden.
         changing: Where the values lie in a model vector that the phase trains: (start, stop), ascending.
         released: What clients answer with; empty in a relay, where it is a model.
         secure: Whether noise comes from the operating system.

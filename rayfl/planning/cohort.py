@@ -80,6 +80,12 @@ def cohort_sizes(phase: Phase, num_clients: int) -> tuple[int, int]:
     return size, size
 
 
+def drawn_size(phase: Phase, num_clients: int) -> int:
+    """How many clients a round of a phase draws, where that is a fixed number; with `over_selection`, more."""
+    size, _ = cohort_sizes(phase, num_clients)
+    return min(num_clients, math.ceil(size * phase.settings.over_selection - 1e-9))
+
+
 def candidates(phase: Phase, num_clients: int) -> Iterable[int]:
     """Whoever may be drawn in a round of a phase."""
     cohort = phase.settings.cohort
@@ -173,9 +179,9 @@ def _drawn(phase: Phase, rng: np.random.Generator, round_index: RoundIndex, size
         tries = 1 if phase.hides_cohort else BERNOULLI_TRIES
         return [int(client) for client in rng.permutation(_joined(cohort.bernoulli, rng, num_clients, tries))]
     if isinstance(cohort, BySize):
-        return [int(client) for client in rng.choice(num_clients, cohort.by_size, replace=False, p=_shares(sizes))]
-    size, _ = cohort_sizes(phase, num_clients)
-    return [int(client) for client in rng.choice(num_clients, size, replace=False)]
+        size = drawn_size(phase, num_clients)
+        return [int(client) for client in rng.choice(num_clients, size, replace=False, p=_shares(sizes))]
+    return [int(client) for client in rng.choice(num_clients, drawn_size(phase, num_clients), replace=False)]
 
 
 def _joined(probability: float, rng: np.random.Generator, num_clients: int, tries: int) -> np.ndarray:

@@ -43,6 +43,34 @@ class Traffic:
 
 
 @dataclass(frozen=True)
+class Simulated:
+    """What a run has simulated since its start.
+
+    Attributes:
+        seconds: Virtual seconds.
+        joules: What clients' devices used; None where nothing says what they draw.
+        unavailable: Clients that were drawn and not available.
+        dropped: Client updates whose answer never arrived.
+        late: Client updates that were cut: at a deadline, or since enough others had answered.
+    """
+
+    seconds: float = 0.0
+    joules: float | None = None
+    unavailable: int = 0
+    dropped: int = 0
+    late: int = 0
+
+    def __add__(self, other: Simulated) -> Simulated:
+        return Simulated(
+            self.seconds + other.seconds,
+            None if self.joules is None else self.joules + (other.joules or 0.0),
+            self.unavailable + other.unavailable,
+            self.dropped + other.dropped,
+            self.late + other.late,
+        )
+
+
+@dataclass(frozen=True)
 class ClientScalars:
     """What one client reported in a round, by name.
 
@@ -72,6 +100,7 @@ class RoundDone:
         client_scalars: What single clients reported.
         spent: What the round spent of clients' privacy, by client.
         left_out: The clients of its cohort that did not take part, for it would have exceeded `local.dp.max_epsilon`.
+        simulated: Since the start of the run; None without [participation].
     """
 
     phase: str
@@ -86,6 +115,7 @@ class RoundDone:
     client_scalars: tuple[ClientScalars, ...] = ()
     spent: SpendingByClient = field(default_factory=dict)
     left_out: tuple[int, ...] = ()
+    simulated: Simulated | None = None
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,14 @@ class Participant:
     Attributes:
         client: The client's number.
         begins: Virtual seconds from the start of the round until its update begins.
-        ends: The same until its answer is in.
+        ends: Virtual seconds from then until its answer is in, or until it is known that there is none.
+        answers: Whether its answer arrives; else it drops out.
     """
 
     client: int
     begins: float = 0.0
     ends: float = 0.0
+    answers: bool = True
 
 
 class Participation(Protocol):

@@ -13,6 +13,8 @@ from rayfl.config.execution import Evaluation
 from rayfl.config.section import Named
 from rayfl.models.slot import Slot
 from rayfl.models.tensor_names import followed, taken_over
+from rayfl.planning.device_profiles import DeviceProfiles
+from rayfl.planning.message import Message
 from rayfl.planning.slices import Slice, cut
 
 if TYPE_CHECKING:
@@ -120,10 +122,16 @@ class Population:
     Attributes:
         sizes: [clients] training samples of each client.
         slices: Of the test samples.
+        devices: What they are simulated on; None without [participation].
+        messages: Of each exchange of the phase that the cohort answers, with [participation].
+        noise: The noise multiplier of the phase's `local.dp`, as in `PhasePlan`, with [participation].
     """
 
     sizes: np.ndarray
     slices: Sequence[Slice]
+    devices: DeviceProfiles | None = None
+    messages: Sequence[Message] = ()
+    noise: float | np.ndarray | None = None
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ def announce(console: Console, job: Job, model: FlatModel) -> None:
         f"         {store.summary()}",
         f"model    {job.result.network.name}, {model.num_params:,} parameters",
         *_phase_lines(job),
+        *_device_lines(job),
     ]
     if job.client_plan:
         lines += [f"privacy  {line}" for line in planned_cost(scenario, job.client_plan, job.result.population.sizes)]
@@ -50,6 +51,14 @@ def _phase_lines(job: Job) -> Iterator[str]:
         yield f"phase    {phase.name}: {phase.rounds} rounds, {phase.schedule}, {phase.algorithm.name}{learned}"
         if phase.name in job.handovers:
             yield f"         of the phase before: {job.handovers[phase.name].summary()}"
+
+
+def _device_lines(job: Job) -> Iterator[str]:
+    """What clients are simulated on, and the traces that say so."""
+    if job.devices is not None:
+        yield f"devices  simulated: {job.devices.summary() or 'always there, and nothing takes time'}"
+        for path, digest in job.devices.files:
+            yield f"         {path}, sha256 {digest[:16]}…"
 
 
 def privacy_lines(job: Job) -> list[str]:

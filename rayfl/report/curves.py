@@ -37,6 +37,32 @@ class PhaseSpan(NamedTuple):
     last_round: int
 
 
+class Cost(NamedTuple):
+    """What a score is drawn against beside rounds, where a run has a virtual clock.
+
+    Attributes:
+        column: Of the metrics.
+        words: As people read it.
+        units: What a unit is in the column's own, ascending, and its symbol.
+    """
+
+    column: str
+    words: str
+    units: tuple[tuple[float, str], ...]
+
+    def unit_of(self, most: float) -> tuple[float, str]:
+        """The largest unit of which there is at least one; else the smallest."""
+        return next((unit for unit in reversed(self.units) if most >= unit[0]), self.units[0])
+
+
+CLOCK = "simulated_seconds"
+COSTS = (
+    Cost(CLOCK, "simulated time", ((1, "s"), (60, "min"), (3600, "h"), (86400, "days"))),
+    Cost("bytes", "traffic", ((1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB"))),
+    Cost("energy_joules", "energy of clients", ((1, "J"), (1e3, "kJ"), (1e6, "MJ"))),
+)
+
+
 def draw_curves(
     metrics: pa.Table,
     headline: Headline,
@@ -64,8 +90,12 @@ def draw_curves(
 def _figure(
     metrics: pa.Table, headline: Headline, phases: Sequence[PhaseSpan], title: str, provenance: Provenance
 ) -> Figure:
-    figure = Figure(figsize=(8, 6.4), dpi=150, layout="constrained")
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    costs = [cost for cost in COSTS if cost.column in metrics.column_names] if CLOCK in metrics.column_names else []
+    figure = Figure(figsize=(8, 9.0 if costs else 6.4), dpi=150, layout="constrained")
+    cells = figure.add_gridspec(3 if costs else 2, max(1, len(costs)), height_ratios=(3, 2, 2)[: 3 if costs else 2])
+    upper = figure.add_subplot(cells[0, :])
+    lower = figure.add_subplot(cells[1, :], sharex=upper)
+    upper.tick_params(labelbottom=False)
     rounds = _column(metrics, "round")
     ranked = np.array([headline.ranks(name) for name in metrics["phase"].to_pylist()], bool)
     scores = np.where(ranked, _column(metrics, headline.column), np.nan)
@@ -89,10 +119,27 @@ def _figure(
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(loc="best", fontsize=9, framealpha=0.9)
 
+    for place, cost in enumerate(costs):
+        axes = figure.add_subplot(cells[2, place])
+        _draw_against(axes, cost, _column(metrics, cost.column), scores, headline)
+        axes.tick_params(labelleft=not place)
     figure.suptitle(textwrap.fill(title, 68), fontsize=13, fontweight="bold", parse_math=False)
     caption_provenance(figure, provenance)
     _name_phases(figure, upper, phases)
     return figure
+
+
+def _draw_against(axes: Axes, cost: Cost, spent: np.ndarray, scores: np.ndarray, headline: Headline) -> None:
+    """The headline metric over what the run has cost so far."""
+    factor, unit = cost.unit_of(float(np.nanmax(spent, initial=0.0)))
+    axes.plot(spent / factor, scores, color=TEST, linewidth=1.2, marker=".", markersize=3)
+    if headline.is_share:
+        axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %"))
+        axes.set_ylim(bottom=0)
+    axes.set_xlim(left=0)
+    axes.set_xlabel(f"{cost.words} ({unit})", fontsize=9)
+    axes.grid(color="#dddddd", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def caption_provenance(figure: Figure, provenance: Provenance) -> None:

@@ -44,6 +44,7 @@ def describe_environment(job: Job, backend: str, hosts: Sequence[Mapping[str, st
             "test_samples": store.num_test_samples,
             "evaluated_samples": len(store.test),
         },
+        "traces": [{"path": path, "sha256": digest} for path, digest in job.devices.files] if job.devices else [],
         "code": dict(job.code),
         "start": None if job.origin is None else dict(job.origin),
         "task": {"name": workload.task.name, "outputs": workload.num_outputs},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rayfl.planning.events import Evaluated, RoundDone
+from rayfl.planning.events import Evaluated, RoundDone, Simulated
 from rayfl.report.columns import joined
 
 
@@ -25,8 +25,22 @@ def metrics_row(done: RoundDone, evaluated: Evaluated) -> dict[str, object]:
         "transfers": done.traffic.transfers,
         "bytes_down": done.traffic.down_bytes,
         "bytes_up": done.traffic.up_bytes,
+        **simulated_columns(done.simulated),
     }
     return {name: _finite(value) for name, value in joined(fixed, done.scalars).items()}
+
+
+def simulated_columns(simulated: Simulated | None) -> dict[str, object]:
+    """What a run with [participation] has simulated since its start; nothing without."""
+    if simulated is None:
+        return {}
+    return {
+        "simulated_seconds": simulated.seconds,
+        **({} if simulated.joules is None else {"energy_joules": simulated.joules}),
+        "unavailable": simulated.unavailable,
+        "dropped": simulated.dropped,
+        "late": simulated.late,
+    }
 
 
 def _finite(value: object) -> object:

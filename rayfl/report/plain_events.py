@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rayfl.local.spending import Mechanism, SpendingByClient
-from rayfl.planning.events import ClientScalars, Evaluated, RoundDone, Traffic
+from rayfl.planning.events import ClientScalars, Evaluated, RoundDone, Simulated, Traffic
 
 Plain = Mapping[str, Any]
 """Text, numbers that are finite, truth values, None, and lists and tables of them."""
@@ -29,6 +29,7 @@ def plain_round(done: RoundDone) -> dict[str, Any]:
         "client_scalars": [[client.client, plain_numbers(client.values)] for client in done.client_scalars],
         "spent": plain_spending(done.spent),
         "left_out": list(done.left_out),
+        "simulated": done.simulated and asdict(done.simulated),
     }
 
 
@@ -43,6 +44,7 @@ def round_from(plain: Plain) -> RoundDone:
         ),
         "spent": spending_from(plain["spent"]),
         "left_out": tuple(plain["left_out"]),
+        "simulated": plain["simulated"] and Simulated(**plain["simulated"]),
     }
     return RoundDone(**{**plain, **read})
 

@@ -101,7 +101,7 @@ class Progress:
         self._headlines = headlines
         self._clock = clock
         self._pace = Pace()
-        self._round = 0
+        self._round, self._simulated = 0, ""
         self._score = f"{headlines[phases[0][0]].words} –"
         self._line_at = clock()
         self._bar: Bar | None = None
@@ -135,6 +135,8 @@ class Progress:
             case RoundDone():
                 self._round = event.round
                 self._pace.add(event)
+                if event.simulated is not None:
+                    self._simulated = f", {duration(event.simulated.seconds)} simulated"
                 if self._bar is None and self._clock() - self._line_at >= LINE_EVERY_S:
                     loss = f"training loss {event.train_loss:.4g}" if event.steps else "without training"
                     self._print_line(event.round, loss)
@@ -200,7 +202,7 @@ class Progress:
     def _print_line(self, round: int, news: str) -> None:
         self._line_at = self._clock()
         place = f"{self._place(round)} (round {round} of {self._last_rounds[-1]})"
-        self._console.print(Text(f"{place}: {news}, {self._pace_now()}"), soft_wrap=True)
+        self._console.print(Text(f"{place}: {news}{self._simulated}, {self._pace_now()}"), soft_wrap=True)
 
     def _warn(self, waiting: Waiting) -> None:
         named = ", ".join(waiting.outstanding[:UPDATES_NAMED])

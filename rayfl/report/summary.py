@@ -14,7 +14,7 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from rayfl.planning.events import Evaluated, Event, RoundDone, Traffic
+from rayfl.planning.events import Evaluated, Event, RoundDone, Simulated, Traffic
 from rayfl.planning.headline import Headline
 from rayfl.report.formatting import duration, words_of
 from rayfl.report.plain_events import (
@@ -115,7 +115,7 @@ class Summary:
 
     def _columns(self) -> Iterator[tuple[str, dict[str, str]]]:
         """Every phase that committed a round, with its cells by label."""
-        before, started = Traffic(), 0.0
+        before, started, simulated = Traffic(), 0.0, Simulated(joules=0.0)
         for name, phase in self._phases.items():
             headline, done, last, best = self._headlines[name], phase.last_round, phase.last, phase.best
             if done is None:
@@ -130,9 +130,24 @@ class Summary:
                 "model transfers": f"{done.traffic.transfers - before.transfers:,}",
                 "traffic": decimal(done.traffic.bytes - before.bytes),
                 "time": duration(done.seconds - started),
+                **_simulated(done.simulated, simulated),
             }
             yield name, cells | {scalar: f"{value:.4g}" for scalar, value in phase.scalars.items()}
-            before, started = done.traffic, done.seconds
+            before, started, simulated = done.traffic, done.seconds, done.simulated or simulated
+
+
+def _simulated(now: Simulated | None, before: Simulated) -> dict[str, str]:
+    """What a phase simulated, where the scenario has [participation]."""
+    if now is None:
+        return {}
+    energy = {} if now.joules is None else {"energy": f"{now.joules - (before.joules or 0.0):,.4g} J"}
+    return {
+        "simulated time": duration(now.seconds - before.seconds),
+        **energy,
+        "clients not available": f"{now.unavailable - before.unavailable:,}",
+        "clients dropped out": f"{now.dropped - before.dropped:,}",
+        "clients cut as late": f"{now.late - before.late:,}",
+    }
 
 
 def _ranked(evaluated: Evaluated, headline: Headline) -> float:

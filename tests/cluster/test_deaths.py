@@ -79,6 +79,22 @@ def test_a_stateful_run_goes_on_when_an_actor_dies(victim: str, snapshots: bool,
     assert seconds == sorted(seconds)
 
 
+def test_an_asynchronous_run_goes_on_with_updates_in_flight_when_its_server_dies(tmp_path: Path) -> None:
+    """Every answer is a step, so that hosts run several of them ahead."""
+    phase = {"name": "mixed", "schedule": "asynchronous", "rounds": 12, "concurrency": 5, "local": LOCAL}
+    scenario = STATEFUL | {"phases": [phase], "participation": {"steps_per_s": {"lognormal": [1.0, 1.0]}}}
+    expected, _ = run_on_hosts(prepared(**scenario), 1)
+    job = prepared(**scenario, checkpoint={"rounds": 1}, resources={"hosts": 2})
+    with ray_session(job, None, RayLog(tmp_path / "ray.log")) as session:
+        session.checkpoint_to(FolderStore(tmp_path / "states"))
+        events = list(followed(session, "server", after=6))
+        round, model = session.committed()
+    assert round == 12
+    assert np.array_equal(model, expected)
+    (recovering,) = [event for event in events if isinstance(event, Recovering)]
+    assert recovering.round > 0
+
+
 class Kills(Callback):
     """Kills one actor of a kind after each of some rounds."""
 

@@ -20,7 +20,6 @@ from rayfl.engine.state_store import FolderStore, MemoryStore
 from rayfl.errors import RayflError
 from rayfl.planning.events import RoundDone
 from tests.engine.scenes import prepared, run_on_hosts, snapshot_of
-from tests.engine.test_fedbuff import PHASE as BUFFERED
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 
@@ -30,8 +29,9 @@ SCENARIO: dict[str, Any] = {
     "model": "tests.algorithms.scene:TanhNet",
     "phases": [
         {"name": "scaffold", "rounds": 2, "cohort": 5, "algorithm": "scaffold", "local": LOCAL},
-        {"name": "fedbuff", "local": LOCAL} | BUFFERED | {"rounds": 3},
+        {"name": "buffered", "schedule": "buffered", "rounds": 3, "concurrency": 5, "buffer": 2, "local": LOCAL},
     ],
+    "participation": {"steps_per_s": {"lognormal": [1.0, 1.0]}},
     "evaluation": {"every": 2},
 }
 

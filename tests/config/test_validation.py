@@ -48,7 +48,11 @@ def message_for(path: str, value: Any) -> str:
         ("phases.0.local.lr_decay", 1.5, "phases.0.local.lr_decay: must be less than or equal to 1 (got 1.5)"),
         ("phases.0.local.momentum", 1, "phases.0.local.momentum: must be less than 1 (got 1)"),
         ("phases.0.local.lr", float("nan"), "phases.0.local.lr: must be a finite number (got nan)"),
-        ("phases.1.schedule", "ring", "phases.1: schedule must be 'parallel', 'relay', 'local' or 'central'"),
+        (
+            "phases.1.schedule",
+            "ring",
+            "phases.1: schedule must be 'parallel', 'relay', 'buffered', 'asynchronous', 'local'",
+        ),
         ("phases.1.cohort", 0, f"phases.1.cohort: {COHORT} (got 0)"),
         ("phases.1.cohort", 1.5, f"phases.1.cohort: {COHORT} (got 1.5)"),
         ("phases.1.cohort", "all", f"phases.1.cohort: {COHORT} (got 'all')"),

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfl.config.phase import EvalModel, ParallelPhase, RelayPhase
+from rayfl.config.base_phase import EvalModel
+from rayfl.config.phase import ParallelPhase, RelayPhase
 from rayfl.engine.schedules.parallel import Parallel
 from rayfl.engine.schedules.relay import Relay
 from rayfl.engine.state_store import MemoryStore

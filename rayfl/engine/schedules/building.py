@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inspect import isabstract
 
-from rayfl.config.phase import BasePhase
+from rayfl.config.base_phase import BasePhase
 from rayfl.config.schedules import schedules
 from rayfl.engine.schedules.schedule import Schedule
 from rayfl.errors import ScenarioError

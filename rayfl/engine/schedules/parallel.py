@@ -7,14 +7,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from rayfl.config.phase import BasePhase, ParallelPhase
+from rayfl.config.base_phase import BasePhase
+from rayfl.config.phase import ParallelPhase
 from rayfl.engine.assignment import Group, at_home, grouped, longest_first
 from rayfl.engine.calls import Call
 from rayfl.engine.schedules.schedule import Schedule, SubmittedRound
 from rayfl.local.draws import typical
 from rayfl.local.steps import update_steps
+from rayfl.planning.cohort import cohort_sizes
 from rayfl.planning.events import Event
+from rayfl.planning.participation import Participant
 from rayfl.planning.round_index import RoundIndex
+from rayfl.planning.round_times import parallel_round
 
 
 class Parallel(Schedule):
@@ -22,12 +26,15 @@ class Parallel(Schedule):
 
     config: ClassVar[type[BasePhase]] = ParallelPhase
     noun = "parallel phase"
+    keeps_time = True
 
     def submit(self, index: RoundIndex) -> Generator[Event, None, SubmittedRound]:
         """See `Schedule.submit`."""
-        cohort = [participant.client for participant in self.draw(index)]
+        participants = self.draw(index)
+        times = parallel_round(self.clock, index, participants, *self._limits(participants)) if self.clock else None
+        cohort = [participant.client for participant in participants] if times is None else times.counted
         if not cohort and not self.plan.phase.hides_cohort:
-            return self.idle(index)
+            return self.timed(self.idle(index), times)
         server, hosts = self.backend.server, self.backend.hosts
         shares = self._assign(cohort)
         assignments = [(host, [client for group in groups for client in group]) for host, groups in shares]
@@ -46,7 +53,14 @@ class Parallel(Schedule):
             scalars, exchange = server.call("receive", index, None, *parts, returns=2)
             server_calls.append(Call(scalars, "server: aggregation"))
         yield from ()
-        return SubmittedRound(index, assignments, reports, server_calls)
+        return self.timed(SubmittedRound(index, assignments, reports, server_calls), times)
+
+    def _limits(self, participants: Sequence[Participant]) -> tuple[int, float | None, int]:
+        """How many answers count, the deadline of an exchange, and the fewest answers of a round."""
+        settings, most = self.plan.phase.settings, len(participants)
+        if settings.over_selection > 1:
+            most = cohort_sizes(self.plan.phase, len(self.sizes))[1]
+        return most, settings.deadline_s, settings.quorum
 
     def _assign(self, cohort: Sequence[int]) -> list[tuple[int, list[Group]]]:
         hosts, local = len(self.backend.hosts), typical(self.plan.phase.local)

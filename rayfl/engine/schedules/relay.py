@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import ClassVar
 
-from rayfl.config.phase import BasePhase, RelayPhase
+from rayfl.config.base_phase import BasePhase
+from rayfl.config.phase import RelayPhase
 from rayfl.engine.assignment import segments
 from rayfl.engine.backend import LONGEST_CHAIN, Ref
 from rayfl.engine.calls import Call
 from rayfl.engine.schedules.schedule import Schedule, ScheduleContext, SubmittedRound
 from rayfl.planning.events import Event
 from rayfl.planning.round_index import RoundIndex
+from rayfl.planning.round_times import relay_round
 
 
 class Relay(Schedule):
@@ -19,6 +21,7 @@ class Relay(Schedule):
 
     config: ClassVar[type[BasePhase]] = RelayPhase
     noun = "relay"
+    keeps_time = True
 
     def __init__(self, context: ScheduleContext) -> None:
         super().__init__(context)
@@ -28,7 +31,9 @@ class Relay(Schedule):
 
     def submit(self, index: RoundIndex) -> Generator[Event, None, SubmittedRound]:
         """See `Schedule.submit`."""
-        cohort = [participant.client for participant in self.draw(index)]
+        participants = self.draw(index)
+        times = relay_round(self.clock, index, participants) if self.clock else None
+        cohort = [participant.client for participant in participants] if times is None else times.counted
         hosts, reports = len(self.backend.hosts), []
         assignments = segments(cohort, hosts, self._packed)
         for host, clients in assignments:
@@ -39,7 +44,7 @@ class Relay(Schedule):
             self._chain.append(report)
         adopted = Call(self.backend.server.call("adopt", index, [1.0], self._model), "server: the relay's model")
         idle = range(1, hosts) if self._packed and hosts > 1 else range(hosts)
-        return SubmittedRound(index, assignments, reports, [adopted], self._model, idle)
+        return self.timed(SubmittedRound(index, assignments, reports, [adopted], self._model, idle), times)
 
     def _break_chain(self, index: RoundIndex) -> Generator[Event, None, None]:
         """Waits for the model at the chain's end, and goes on from a copy without history."""

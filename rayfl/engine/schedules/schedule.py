@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from rayfl.config.phase import BasePhase
+from rayfl.config.base_phase import BasePhase
 from rayfl.config.scenario import Scenario
 from rayfl.engine.backend import Backend, Ref
 from rayfl.engine.calls import Call, client_names
 from rayfl.engine.watchdog import Watchdog
-from rayfl.planning.events import Event
+from rayfl.planning.events import Event, Simulated, Traffic
 from rayfl.planning.participation import Everybody, Participant, Participation
 from rayfl.planning.phase_plan import PhasePlan
 from rayfl.planning.round_index import RoundIndex
+from rayfl.planning.round_times import RoundTimes
+from rayfl.planning.virtual_clock import VirtualClock
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,9 @@ class SubmittedRound:
         evaluators: The hosts that are free to evaluate it; None for all.
         open_rounds: Numbers of rounds, this one or earlier, whose exchange clients will answer in a later round.
         scalars: What the schedule itself reports of the round, by name.
+        simulated: What the run has simulated at the round's end, as `VirtualClock.pass_round` returns it.
+        unanswered: By client, what the protocol moved for updates of this round whose answers do not count. They are
+            not carried out, and are charged to the clients' privacy all the same.
     """
 
     index: RoundIndex
@@ -44,6 +49,8 @@ class SubmittedRound:
     evaluators: Sequence[int] | None = None
     open_rounds: Sequence[int] = ()
     scalars: Mapping[str, float] = field(default_factory=dict)
+    simulated: Simulated | None = None
+    unanswered: Mapping[int, Traffic] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,7 @@ class ScheduleContext:
             round, in order.
         committed: For those of some clients that keep a state, the last committed round that left it.
         settled: Where rounds settle one by one, waits for the earlier ones; to be called before any waiting.
+        clock: The run's virtual clock; None without [participation], and where pooled samples train.
     """
 
     plan: PhasePlan
@@ -70,6 +78,7 @@ class ScheduleContext:
     draw: Callable[[RoundIndex], Sequence[int]]
     committed: Callable[[Sequence[int]], Mapping[int, int]]
     settled: Callable[[], Generator[Event, None, None]]
+    clock: VirtualClock | None = None
 
 
 class Schedule(ABC):
@@ -81,7 +90,9 @@ class Schedule(ABC):
     Attributes:
         config: The keys of a phase that is run so.
         noun: What such a phase is called: "there is no relay of 'scaffold'".
-        participation: Who of a cohort takes part, and when.
+        keeps_time: Whether its rounds heed the virtual clock, and say in `SubmittedRound.simulated` how far they move
+            it; a schedule that does not cannot run with [participation].
+        participation: Who of a cohort takes part, and when; with [participation] the clock.
 
     Args:
         context: What it runs with.
@@ -89,12 +100,15 @@ class Schedule(ABC):
 
     config: ClassVar[type[BasePhase]]
     noun: ClassVar[str]
+    keeps_time: ClassVar[bool] = False
     participation: Participation = Everybody()
 
     def __init__(self, context: ScheduleContext) -> None:
         self._context = context
         self.plan, self.scenario = context.plan, context.scenario
-        self.backend, self.sizes = context.backend, context.sizes
+        self.backend, self.sizes, self.clock = context.backend, context.sizes, context.clock
+        if context.clock is not None:
+            self.participation = context.clock
 
     @classmethod  # noqa: B027 - most need none
     def check(cls, plan: PhasePlan, scenario: Scenario) -> None:
@@ -139,13 +153,20 @@ class Schedule(ABC):
     def draw(self, index: RoundIndex) -> Sequence[Participant]:
         """Draws who takes part in a round; to be called once a round, in order.
 
-        Fewer than the phase asks for, down to nobody (`idle`), where `local.dp.max_epsilon` leaves clients out.
+        Fewer than the phase asks for, down to nobody (`idle`), where `local.dp.max_epsilon` leaves clients out or, with
+        [participation], clients are not available.
         """
         return self.participation.of(index, self._context.draw(index))
 
     def idle(self, index: RoundIndex) -> SubmittedRound:
         """Submits a round in which nobody takes part, and which leaves the server's model and state as they are."""
         return SubmittedRound(index, [], [], [Call(self.backend.server.call("keep", index), "server: idle round")])
+
+    def timed(self, round: SubmittedRound, times: RoundTimes | None) -> SubmittedRound:
+        """Moves the virtual clock by a round, and says so; the round as it is where there is no clock."""
+        if self.clock is None or times is None:
+            return round
+        return replace(round, simulated=self.clock.pass_round(times.simulated), unanswered=times.unanswered)
 
     def answer(self, host: int, index: RoundIndex, groups: Sequence[Sequence[int]], exchange: Ref) -> tuple[Ref, Call]:
         """Submits the answers of groups of clients to an exchange; returns their sum, and the call that reports."""

@@ -14,6 +14,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
 from rayfl.models.flat import FlatModel
 from rayfl.planning.client_mechanism import ClientMechanism, ClientPlan
+from rayfl.planning.cohort import expected_cohort_size
 from rayfl.planning.phase_plan import PhasePlan, plan_phases
 from rayfl.privacy.clients.accounting import epsilon_of
 from rayfl.privacy.clients.checks import changing_values, check_account
@@ -72,8 +73,8 @@ def _mechanism(
     adaptive = dp.clip_norm if isinstance(dp.clip_norm, Quantile) else None
     cohort = plan.phase.settings.cohort
     denominator = None
-    if plan.phase.hides_cohort and isinstance(cohort, Bernoulli):
-        denominator = cohort.bernoulli * num_clients
+    if plan.phase.hides_cohort and (isinstance(cohort, Bernoulli) or scenario.participation):
+        denominator = expected_cohort_size(plan.phase, num_clients)
     return ClientMechanism(
         level=dp.level,
         noise_multiplier=noise,

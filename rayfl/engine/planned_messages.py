@@ -1,0 +1,46 @@
+"""What a phase's exchanges move for one client, known before the run, for its virtual clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from rayfl.algorithms.alone import Alone
+from rayfl.algorithms.exchange import Messages, Part
+from rayfl.algorithms.transforms import Encoded
+from rayfl.engine.message_sizes import MessageSizes
+from rayfl.errors import ScenarioError
+from rayfl.models.flat import FlatModel
+from rayfl.planning.message import Message
+from rayfl.planning.phase_plan import PhasePlan
+
+
+def planned_messages(plan: PhasePlan, model: FlatModel) -> list[Message]:
+    """The messages of a phase: of every exchange that the cohort answers, or of a relay's hop.
+
+    Raises:
+        ScenarioError: The algorithm or a transform cannot say beforehand what they move; names the key.
+    """
+    where, sizes = f"phases.{plan.phase.name}", MessageSizes.of(plan, model)
+    messages: Messages = [] if plan.phase.pool else [(("model",), ("model",))]
+    if plan.phase.has_server or isinstance(plan.algorithm, Alone):
+        try:
+            messages = plan.algorithm.messages()
+        except ScenarioError as error:
+            raise ScenarioError(f"{where}.algorithm: {error}") from None
+    try:
+        return [_planned(plan, sizes, down, up) for down, up in messages]
+    except ScenarioError as error:
+        raise ScenarioError(f"{where}.transforms: {error}") from None
+
+
+def _planned(plan: PhasePlan, sizes: MessageSizes, down: Sequence[Part], up: Sequence[Part]) -> Message:
+    saved_values = saved_bits = 0
+    for _ in (part for part in up if plan.transforms and not isinstance(part, int)):
+        whole = message = Encoded(torch.empty(0), sizes.num_params)
+        for transform in plan.transforms:
+            message = transform.planned(message)
+        saved_values += whole.count - message.count
+        saved_bits += whole.bits - message.bits
+    return Message(sizes.traffic(down, ()), sizes.traffic((), up, saved_values, saved_bits))

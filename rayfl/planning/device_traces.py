@@ -1,0 +1,180 @@
+"""Traces of real devices in Parquet files: a column per quantity, or a row per client and interval of availability."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rayfl.config.participation import Sessions
+from rayfl.data.formats.parquet import read_table
+from rayfl.errors import DataError
+from rayfl.streams import stream
+
+
+@dataclass(frozen=True)
+class SessionTable:
+    """Intervals of virtual time in which clients are available, sorted by client, then by their beginning.
+
+    Attributes:
+        first: int64 [clients + 1], where each client's intervals begin in the others.
+        begins: float64 [intervals] virtual seconds.
+        ends: float64 [intervals] likewise.
+        repeat_s: After how many seconds they begin anew; None if they do not.
+    """
+
+    first: np.ndarray
+    begins: np.ndarray
+    ends: np.ndarray
+    repeat_s: float | None = None
+
+    def until(self, client: int, at: float) -> float | None:
+        """How long a client that is available at a virtual second stays so; None if it is not available.
+
+        An interval contains its beginning, not its end; one that ends as the next begins goes on in it.
+        """
+        own = slice(self.first[client], self.first[client + 1])
+        begins, ends = self.begins[own], self.ends[own]
+        start = at if self.repeat_s is None else at % self.repeat_s
+        place = int(np.searchsorted(begins, start, side="right")) - 1
+        if place < 0 or ends[place] <= start:
+            return None
+        left = float(ends[place] - start)
+        if ends[place] == self.repeat_s and begins[0] == 0:  # it goes on when the intervals begin anew
+            left = math.inf if place == 0 else left + float(ends[0])
+        return at + left
+
+
+class Traces:
+    """The trace files of a scenario, each read once.
+
+    Attributes:
+        files: Path and SHA-256 of those that were read.
+
+    Args:
+        seed: The scenario's.
+        num_clients: How many clients there are.
+    """
+
+    def __init__(self, seed: int, num_clients: int) -> None:
+        self._seed, self._num_clients = seed, num_clients
+        self._content: dict[Path, bytes] = {}
+        self.files: list[tuple[str, str]] = []
+
+    def column(self, path: Path, column: str, key: str, most: float) -> np.ndarray:
+        """float64 [clients] of a column: of the row of each client, or of the row that it draws.
+
+        Args:
+            path: The file.
+            column: Its column.
+            key: What it is for, which errors name.
+            most: The largest number that is allowed: 1 for probabilities, which may be 0; others must be above 0.
+
+        Raises:
+            DataError: As `build_profiles`.
+        """
+        schema = self._schema(path, key)
+        by_client = "client" in schema.names
+        table = self._table(path, key, {"client": pa.int64()} if by_client else {}, [column])
+        values = table[column].to_numpy().astype(np.float64)
+        rows = self._rows_of_clients(table["client"].to_numpy(), path, key) if by_client else self._drawn_rows(table)
+        found: np.ndarray = values[rows]
+        bad = ~((found >= 0) & (found <= most) & ((found > 0) | (most == 1)) & np.isfinite(found))
+        if bad.any():
+            allowed = "a probability, 0 to 1" if most == 1 else "a finite number above 0"
+            raise DataError(
+                f"{key}: {path}: column '{column}' has {found[bad][0]:g} in row {rows[bad][0]}; must be {allowed}"
+            )
+        return found
+
+    def sessions(self, given: Sessions) -> SessionTable:
+        """When clients are available.
+
+        Raises:
+            DataError: As `build_profiles`.
+        """
+        path, key = Path(given.sessions), "participation.availability"
+        table = self._table(path, key, {"client": pa.int64()}, ["begins", "ends"])
+        client, begins, ends = (table[name].to_numpy() for name in ("client", "begins", "ends"))
+        begins, ends = begins.astype(np.float64), ends.astype(np.float64)
+        last = math.inf if given.repeat_s is None else given.repeat_s
+        bad = np.flatnonzero(~((begins >= 0) & (begins < ends) & (ends <= last)))
+        if len(bad):
+            until = "" if given.repeat_s is None else f" <= repeat_s = {given.repeat_s:g}"
+            raise DataError(
+                f"{key}: {path}: row {bad[0]} has begins = {begins[bad[0]]:g} and ends = {ends[bad[0]]:g}; "
+                f"must be 0 <= begins < ends{until}"
+            )
+        known = (client >= 0) & (client < self._num_clients)
+        if not known.any():
+            raise DataError(f"{key}: {path}: column 'client' names none of the clients 0 to {self._num_clients - 1}")
+        order = np.flatnonzero(known)[np.lexsort((begins[known], client[known]))]
+        return _merged(client[order], begins[order], ends[order], self._num_clients, given.repeat_s)
+
+    def _rows_of_clients(self, client: np.ndarray, path: Path, key: str) -> np.ndarray:
+        rows = np.full(self._num_clients, -1)
+        for row in np.flatnonzero((client >= 0) & (client < self._num_clients)):
+            if rows[client[row]] >= 0:
+                raise DataError(f"{key}: {path}: column 'client' names client {client[row]} twice")
+            rows[client[row]] = row
+        if (rows < 0).any():
+            missing = int(np.flatnonzero(rows < 0)[0])
+            raise DataError(
+                f"{key}: {path}: column 'client' does not name client {missing} of {self._num_clients}; every client "
+                "needs a row, or leave the column out, and clients draw their rows"
+            )
+        return rows
+
+    def _drawn_rows(self, table: pa.Table) -> np.ndarray:
+        return stream(self._seed, "device row").integers(len(table), size=self._num_clients)
+
+    def _schema(self, path: Path, key: str) -> pa.Schema:
+        """What the file says of its columns; empty where it cannot be read, which `read_table` tells."""
+        try:
+            return pq.read_schema(io.BytesIO(self._bytes(path, key)))
+        except (pa.ArrowException, OSError):
+            return pa.schema([])
+
+    def _table(self, path: Path, key: str, fixed: Mapping[str, pa.DataType], numbers: Sequence[str]) -> pa.Table:
+        """The columns of these types, and those of any numbers."""
+        found = self._schema(path, key)
+        expected = {name: pa.float64() for name in numbers}
+        for name in (name for name in numbers if name in found.names):
+            kind = found.field(name).type
+            if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+                expected[name] = kind
+        try:
+            return read_table(path, pa.schema({**fixed, **expected}), self._bytes(path, key))
+        except DataError as error:
+            raise DataError(f"{key}: {error}") from None
+
+    def _bytes(self, path: Path, key: str) -> bytes:
+        if path not in self._content:
+            try:
+                self._content[path] = path.read_bytes()
+            except OSError as error:
+                raise DataError(f"{key}: {path}: cannot be read ({error.strerror or error})") from None
+            self.files.append((str(path), hashlib.sha256(self._content[path]).hexdigest()))
+        return self._content[path]
+
+
+def _merged(
+    client: np.ndarray, begins: np.ndarray, ends: np.ndarray, num_clients: int, repeat_s: float | None
+) -> SessionTable:
+    """Intervals of which those that touch or overlap have become one."""
+    kept: list[tuple[int, float, float]] = []
+    for owner, begin, end in zip(client.tolist(), begins.tolist(), ends.tolist(), strict=True):
+        if kept and kept[-1][0] == owner and begin <= kept[-1][2]:
+            kept[-1] = owner, kept[-1][1], max(end, kept[-1][2])
+        else:
+            kept.append((owner, begin, end))
+    owners = np.array([owner for owner, _, _ in kept])
+    first = np.searchsorted(owners, np.arange(num_clients + 1))
+    return SessionTable(first, np.array([b for _, b, _ in kept]), np.array([e for _, _, e in kept]), repeat_s)
