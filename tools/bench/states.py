@@ -64,12 +64,13 @@ def taken() -> list[Taken]:
     """After every round."""
     keep_freed_memory()  # as every host does
     job, _ = job_of(scenario())
-    found, start = [], time.perf_counter()
+    start = time.perf_counter()
     with inline_session(job) as session:
-        for event in session.events():
-            if isinstance(event, RoundDone):
-                found.append(Taken(time.perf_counter() - start, anonymous_bytes("self"), scratch_bytes()))
-    return found
+        return [
+            Taken(time.perf_counter() - start, anonymous_bytes("self"), scratch_bytes())
+            for event in session.events()
+            if isinstance(event, RoundDone)
+        ]
 
 
 def scratch_bytes() -> int:
