@@ -20,6 +20,9 @@ from rayfl.planning.cohort import expected_cohort_size
 Centralise = bool | Literal["keep_momentum"]
 """Whether the centralised counterpart is run, and whether it keeps its momentum from pass to pass."""
 
+SUFFIX = "_centralised"
+"""Of its name."""
+
 
 def centralised(scenario: Scenario, sizes: np.ndarray, keep_momentum: bool = False) -> Scenario:
     """Replaces all phases by central training on the clients' pooled samples: of one task and network, by one phase.
@@ -49,7 +52,7 @@ def centralised(scenario: Scenario, sizes: np.ndarray, keep_momentum: bool = Fal
     phases = tuple(_central(name, part, sizes, keep_momentum) for name, part in zip(names, parts, strict=True))
     return scenario.model_copy(
         update={
-            "name": f"{scenario.name}_centralised",
+            "name": f"{scenario.name}{SUFFIX}",
             "title": f"{scenario.title or scenario.name}, centralised",
             "phases": phases,
             "callbacks": tuple(_of_any_phase(chosen) for chosen in scenario.callbacks),

@@ -28,16 +28,18 @@ class Result:
         scenario: The scenario as it ran, with every default written out.
         metrics: One row per evaluated round: the columns of `rayfl.report.columns.METRICS`, then reported scalars.
         state_dict: The final model, in PyTorch's names and layout, on the CPU.
-        directory: The folder with the run's records.
+        directory: The folder with the run's records; of a run at a URI a copy, which lasts as long as the result.
+        uri: Where the records are, of a run at a URI.
     """
 
     scenario: Scenario
     metrics: pa.Table
     state_dict: dict[str, torch.Tensor]
     directory: Path
+    uri: str | None = None
 
     def __repr__(self) -> str:
-        return f"<Result {self._summary()}, in {self.directory}>"
+        return f"<Result {self._summary()}, in {self.uri or self.directory}>"
 
     def _repr_html_(self) -> str:
         from rayfl.report.html_table import html_table
@@ -47,7 +49,9 @@ class Result:
             for row in rows:
                 for name in {headline.reported, headline.column}:
                     row[name] = None if row.get(name) is None else headline.text(row[name])
-        table = html_table(f"{self._summary()}; {self.directory}", rows, headline.reported if headline else "")
+        table = html_table(
+            f"{self._summary()}; {self.uri or self.directory}", rows, headline.reported if headline else ""
+        )
         curves = self.directory / "curves.png"
         if not curves.is_file():
             return table

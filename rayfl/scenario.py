@@ -5,12 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.console import Console
 
 from rayfl.command_line.ending import exit_status
-from rayfl.command_line.options import add_centralised, add_shared_options, check_centralised, command_parser
+from rayfl.command_line.options import (
+    add_centralised,
+    add_shared_options,
+    check_centralised,
+    command_parser,
+    folder_or_uri,
+)
 from rayfl.config.loading import load_scenario
 
 EXAMPLES = """\
@@ -22,6 +27,7 @@ examples:
   {prog} femnist_cyclic --show
   {prog} femnist_cyclic --centralised
   {prog} --resume runs/femnist_cyclic-20260101-120000
+  {prog} femnist_cyclic --out s3://bucket/runs
   ray job submit --working-dir . -- python -m rayfl.scenario femnist_cyclic --out /shared/runs
 """
 
@@ -31,9 +37,10 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.sc
     parser = command_parser(prog, "Run a federated-learning scenario on Ray.", EXAMPLES)
     parser.add_argument(
         "--resume",
-        type=Path,
+        type=folder_or_uri,
         metavar="RUN",
-        help="go on with the run in this folder from its last checkpoint; its own scenario need not be named again",
+        help="go on with the run in this folder or at this URI from its last checkpoint; its own scenario need not "
+        "be named again",
     )
     parser.add_argument("--show", action="store_true", help="check the scenario and print it with every default")
     add_centralised(parser)

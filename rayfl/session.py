@@ -13,15 +13,19 @@ from rayfl.config.loading import Overrides, load_scenario
 from rayfl.config.scenario import Scenario
 from rayfl.data.folders import cache_folder, data_folder
 from rayfl.errors import ScenarioError
+from rayfl.remote_folder import RemoteFolder, local, located
 from rayfl.report.folder import check_writable, scenario_of
 
 if TYPE_CHECKING:
     from rayfl.callbacks.callback import Given
     from rayfl.centralised import Centralise
     from rayfl.cluster.kept_cluster import KeptCluster
+    from rayfl.lifecycle.mirror import Mirror
     from rayfl.result import Result
 
 Backend = Literal["ray", "inline"]
+
+DATA = "and is read from this machine's disk: name a folder"
 
 
 class Session:
@@ -60,10 +64,12 @@ class Session:
     ) -> None:
         if backend not in ("ray", "inline"):
             raise ScenarioError(f"backend: '{backend}' is neither 'ray' nor 'inline'")
-        self._backend, self._address, self._console = backend, address, console
+        self._backend, self._address, self._console = backend, address, console or Console()
         # absolute paths, since a connection to Ray may change the working directory
-        self._out, self._data_dir = Path(out).absolute(), data_dir
-        self._starts = Path(starts).absolute() if starts else None
+        self._out, self._data_dir = located(out), data_dir
+        self._starts = local(starts, "starts", DATA) if starts else None
+        if data_dir:
+            local(data_dir, "data_dir", DATA)
         self._stack = ExitStack()
         self._kept: KeptCluster | None = None
 
@@ -95,35 +101,73 @@ class Session:
         if resume and folder:
             raise ScenarioError("folder: a run that is resumed goes on in its own; leave it out")
         chosen = resume or folder
-        own = Path(chosen).absolute() if chosen else None
-        if resume and own:
-            begun = scenario_of(own)
-            scenario = begun if scenario is None else scenario
+        place = located(chosen) if chosen else self._out
+        if not isinstance(place, RemoteFolder):
+            begun = scenario_of(place) if resume else None
+            check_writable(place)
+            loaded = self._loaded(scenario, overrides, quick, begun)
+            folder = place if chosen else None
+            return self._carry_out(loaded, place, folder, callbacks, centralise, resume is not None)
+        from rayfl.lifecycle.working_folder import WorkingFolder, check_holds_no_run, new_place
+
+        with WorkingFolder(self._console) as working:
+            place.check_writable()
+            if resume:
+                working.download(place)
+            elif folder:
+                check_holds_no_run(place)
+            begun = scenario_of(working.path) if resume else None
+            loaded = self._loaded(scenario, overrides, quick, begun)
+            mirror = working.publish_at(place if chosen else new_place(place, loaded.name, bool(centralise)))
+            own = working.path
+            result = self._carry_out(loaded, own.parent, own, callbacks, centralise, resume is not None, mirror)
+            working.lasts_as_long_as(result)
+            return result
+
+    def _loaded(
+        self,
+        scenario: str | Path | dict[str, Any] | Scenario | None,
+        overrides: Overrides,
+        quick: bool,
+        begun: Path | None,
+    ) -> Scenario:
+        """The scenario to run; by default that of a run that has begun."""
+        scenario = begun if scenario is None else scenario
         if scenario is None:
             raise ScenarioError("scenario: name one, or a run to resume")
-        check_writable(own or self._out)
-        data, starts = data_folder(self._data_dir).absolute(), self._starts or cache_folder() / "starts"
-        loaded = load_scenario(scenario, overrides, quick)
+        data_folder(self._data_dir)
+        return load_scenario(scenario, overrides, quick)
+
+    def _carry_out(
+        self,
+        loaded: Scenario,
+        out: Path,
+        folder: Path | None,
+        callbacks: Given,
+        centralise: Centralise,
+        resumes: bool,
+        mirror: Mirror | None = None,
+    ) -> Result:
         kept = self._cluster()
         if kept and loaded.start is None:  # a scenario that is run first may wait for other programs
             kept.connect_early(self._address, loaded.resources.dashboard)
         # PyTorch, which takes as long to load as Ray does to start beside it
         from rayfl.lifecycle.launch import Launch, carry_out
 
-        given = tuple(callbacks) if isinstance(callbacks, list | tuple) else callbacks
         launch = Launch(
-            data,
-            self._out,
-            own,
+            data_folder(self._data_dir).absolute(),
+            out,
+            folder,
             self._backend,
             self._address,
-            given,
-            starts,
+            tuple(callbacks) if isinstance(callbacks, list | tuple) else callbacks,
+            self._starts or cache_folder() / "starts",
             centralise,
             kept=kept,
-            resumes=resume is not None,
+            resumes=resumes,
+            mirror=mirror,
         )
-        return carry_out(loaded, launch, self._console or Console())
+        return carry_out(loaded, launch, self._console)
 
     def _cluster(self) -> KeptCluster | None:
         if self._backend == "inline":

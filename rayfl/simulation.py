@@ -46,17 +46,19 @@ def run(
             in several threads of one process take turns, except on a cluster that the program itself has connected to.
         address: Address of a Ray cluster (`auto`: the one this machine belongs to). By default the cluster that this
             program is connected to, else that of RAY_ADDRESS, else one started on this machine for the run.
-        out: Where the run's folder is created, as `<out>/<name>-<time>`.
-        folder: Use this folder for the run instead of creating one in `out`.
+        out: Where the run's folder is created, as `<out>/<name>-<time>`: a path, or a URI such as `s3://bucket/runs`
+            for clusters without a shared file system, see docs/checkpoints.md.
+        folder: Use this folder, or this place at a URI, for the run instead of creating one in `out`.
         data_dir: Where the real data is; by default RAYFL_DATA or ~/.cache/rayfl/data.
         callbacks: Objects or classes derived from `rayfl.Callback`, called after those that the scenario names.
         starts: Where the models of scenarios that others start from are kept; by default `starts` in $RAYFL_CACHE or
             ~/.cache/rayfl.
         centralise: Run the scenario's centralised counterpart instead, which may "keep_momentum" from pass to pass;
             see `rayfl.centralised`.
-        resume: The folder of a run that was interrupted, killed or lost: it goes on there from its last checkpoint,
-            on any hosts, to the bits of an undisturbed run, or begins again where it has none. With more rounds than
-            before it goes on beyond its end. Only rounds ahead, resources, checkpoint and callbacks may have changed.
+        resume: The folder or URI of a run that was interrupted, killed or lost: it goes on there from its last
+            checkpoint, on any hosts, to the bits of an undisturbed run, or begins again where it has none. With more
+            rounds than before it goes on beyond its end. Only rounds ahead, resources, checkpoint and callbacks may
+            have changed.
         console: Where progress is printed; `Console(quiet=True)` prints nothing.
 
     Returns:

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from rayfl.command_line.ending import exit_status
-from rayfl.command_line.options import command_parser
+from rayfl.command_line.options import command_parser, folder_or_uri
 from rayfl.errors import ScenarioError
 
 EXAMPLES = """\
@@ -24,6 +24,8 @@ examples:
 
 what each shows, and its options: docs/analyses.md
 """
+
+AT_URI = "and every node reads the runs again and again: copy it to a folder that all of them see"
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.analysis") -> int:
@@ -51,7 +53,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.an
         help="share the work among N processes (default: as many as there is room for)",
     )
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="where analyses/ goes (default: the first run's folder)"
+        "--out", type=folder_or_uri, metavar="DIR", help="where analyses/ goes (default: the first run's folder)"
     )
     parser.add_argument(
         "--data-dir",
@@ -73,7 +75,11 @@ def _carry_out(options: argparse.Namespace) -> int:
     from rayfl.analysis.spreading import Launch, carry_out
     from rayfl.component import build_component
     from rayfl.data.folders import data_folder
+    from rayfl.remote_folder import local
 
+    for text in options.runs:
+        if "://" in text.partition("=")[0]:
+            local(text, "RUN", AT_URI)
     given = [text for text in options.runs if "=" in text and not Path(text).exists()]
     analysis = build_component(analyses, Analysis, {"name": options.name} | dict(map(_option, given)))
     runs = [RunFolder.read(Path(text)) for text in options.runs if text not in given]
@@ -83,7 +89,7 @@ def _carry_out(options: argparse.Namespace) -> int:
         raise ScenarioError(
             f"'{options.name}' takes at most {analysis.most_runs} runs at once, and these are {len(runs)}"
         )
-    out = (options.out or runs[0].path).absolute()
+    out = local(options.out or runs[0].path, "--out", AT_URI)
     launch = Launch(options.backend, options.address, options.hosts, data_folder(options.data_dir).absolute(), out)
     carry_out(analysis, runs, launch, Console())
     return 0

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rayfl.durable import atomic_write
+from rayfl.engine.remote_store import RemoteStore
 from rayfl.engine.run_snapshot import RunSnapshot
-from rayfl.engine.state_store import FolderStore, Stored
+from rayfl.engine.state_store import FolderStore, StateStore, Stored
 from rayfl.errors import ResourceError
+from rayfl.report.folder import CHECKPOINTS, STATES
 
-FOLDER = "checkpoints"
-"""Their folder in a run's own."""
+if TYPE_CHECKING:
+    from rayfl.lifecycle.mirror import Mirror
 
 FORMAT = 1
 """Of manifests; a rayfl that writes another one can tell."""
-
-_STATES = "states"
 
 
 @dataclass(frozen=True)
@@ -44,20 +44,29 @@ class Checkpoint:
 class Checkpoints:
     """Those of one run.
 
+    Manifests are in the run's folder, which a mirror may publish; states are beside them there, or at the mirror's URI.
+
     Args:
         folder: The run's own; their folder is made with the first of them.
         keep: How many of the latest stay.
+        mirror: Publishes the folder, of a run at a URI.
 
     Attributes:
         store: Where hosts and server write their states.
     """
 
-    def __init__(self, folder: Path, keep: int) -> None:
-        self._folder, self._keep = folder / FOLDER, keep
-        self.store = FolderStore(self._folder / _STATES)
+    def __init__(self, folder: Path, keep: int, mirror: Mirror | None = None) -> None:
+        self._folder, self._keep, self._mirror = folder / CHECKPOINTS, keep, mirror
+        self._dropped: set[str] = set()
+        self.store: StateStore = (
+            RemoteStore(mirror.remote / CHECKPOINTS / STATES) if mirror else FolderStore(self._folder / STATES)
+        )
 
-    def add(self, checkpoint: Checkpoint) -> None:
+    def add(self, checkpoint: Checkpoint) -> ResourceError | None:
         """Writes the manifest of a checkpoint whose states are written, and removes those that are too many.
+
+        Returns:
+            Why some of their states stay for now, None if all are gone.
 
         Raises:
             ResourceError: It cannot be written.
@@ -68,12 +77,22 @@ class Checkpoints:
         manifest = {"format": FORMAT, "digest": _digest(body), "body": body}
         path = self._folder / f"round-{checkpoint.round:09d}.json"
         try:
-            self._folder.mkdir(exist_ok=True)
+            self._folder.mkdir(parents=True, exist_ok=True)
             with atomic_write(path) as temporary:
                 temporary.write_text(json.dumps(manifest), encoding="utf-8")
-            self._prune()
+            kept = self._drop_old()
         except OSError as error:
             raise ResourceError(f"cannot write the checkpoint '{path}': {error.strerror or error}") from None
+        if self._mirror:
+            self._mirror.publish()
+        try:
+            if kept is not None:
+                # of what no manifest names, the snapshot that is being written by now may have some
+                self.store.remove(self._dropped - kept)
+                self._dropped.clear()
+        except ResourceError as error:
+            return error
+        return None
 
     def newest_first(self) -> Iterator[Checkpoint | ResourceError]:
         """Every checkpoint, the last one first, and an error in place of each that is damaged."""
@@ -87,23 +106,41 @@ class Checkpoints:
         """Whether there is one."""
         return bool(self._manifests())
 
+    def sweep(self) -> None:
+        """Removes what no manifest names, such as states of a snapshot that was never complete; while no host is there.
+
+        Raises:
+            ResourceError: It cannot be removed.
+        """
+        named = _named(self._manifests())
+        if named is not None:
+            self.store.remove([place for place in self.store.places() if place not in named])
+
     def _manifests(self) -> list[Path]:
         return sorted(self._folder.glob("round-*.json"))
 
-    def _prune(self) -> None:
-        """Removes old manifests, and then the states that none of the others names."""
+    def _drop_old(self) -> set[str] | None:
+        """Removes old manifests.
+
+        Returns:
+            The states that the others name; None if that cannot be told, since one of them cannot be read, and then
+            nothing is removed.
+        """
         manifests = self._manifests()
-        for path in manifests[: -self._keep]:
-            path.unlink()
-        named: set[str] = set()
-        for path in manifests[-self._keep :]:
-            try:
-                named |= {stored.place for stored in _states_of(_read(path).snapshot)}
-            except ResourceError:
-                continue  # damaged, and told so when somebody goes on from it
-        for state in (self._folder / _STATES).glob("*/*.safetensors"):
-            if f"{state.parent.name}/{state.name}" not in named:
-                state.unlink(missing_ok=True)
+        kept = _named(manifests[-self._keep :])
+        if kept is not None:
+            for path in manifests[: -self._keep]:
+                self._dropped |= _named([path]) or set()
+                path.unlink()
+        return kept
+
+
+def _named(manifests: Sequence[Path]) -> set[str] | None:
+    """The states that manifests name, None if one of them cannot be read."""
+    try:
+        return {stored.place for path in manifests for stored in _states_of(_read(path).snapshot)}
+    except ResourceError:
+        return None  # it is told to whoever goes on from it
 
 
 def _read(path: Path) -> Checkpoint:

@@ -6,7 +6,6 @@ import argparse
 import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -18,7 +17,13 @@ from rich.text import Text
 from rayfl.cluster.handle import Handle, attach, names_under_way
 from rayfl.cluster.submission import submit
 from rayfl.command_line.ending import INTERRUPTED, exit_status
-from rayfl.command_line.options import add_centralised, add_scenario, check_centralised, command_parser
+from rayfl.command_line.options import (
+    add_centralised,
+    add_scenario,
+    check_centralised,
+    command_parser,
+    folder_or_uri,
+)
 from rayfl.errors import RayflError
 from rayfl.report.bar import bar_on
 
@@ -55,7 +60,7 @@ def _add_submission(parser: argparse.ArgumentParser) -> None:
     add_scenario(parser, "scenario")
     parser.add_argument("--name", dest="run", metavar="NAME", help="of the run (default: that of its folder)")
     parser.add_argument(
-        "--out", type=Path, default=Path("runs"), metavar="DIR", help="where the run's folder goes (default: runs)"
+        "--out", type=folder_or_uri, default="runs", metavar="DIR", help="where the run's folder goes (default: runs)"
     )
     add_centralised(parser)
     parser.add_argument("--attach", action="store_true", help="follow the run, as `rayfl attach` does")

@@ -25,11 +25,17 @@ from rayfl.config.scenario import Scenario
 from rayfl.data.folders import cache_folder, data_folder
 from rayfl.engine.phase_checks import check_scenario
 from rayfl.errors import ScenarioError
+from rayfl.remote_folder import local
 from rayfl.report.folder import check_holds_no_run, new_folder
 from rayfl.resolution import resolve
 
 CALLS_AT_ONCE = 64
 """Handles may wait for a run while others ask for its metrics."""
+
+AT_URI = (
+    "and handles read a submitted run's records on the machine that submitted it: name a folder there, or start "
+    "`rayfl run` itself as a job of Ray's, which can write to a URI"
+)
 
 
 def submit(
@@ -81,7 +87,8 @@ def submit(
     check_scenario(checkable)
     check_dashboard(resolved.resources.dashboard)
     copied = [_pickled(callback, index) for index, callback in enumerate(checked(callbacks, checkable))]
-    out, data = Path(out).absolute(), data_folder(data_dir).absolute()
+    out, data = local(out, "out", AT_URI), data_folder(data_dir).absolute()
+    own = local(folder, "folder", AT_URI) if folder else None
     main_objects = pack_main_objects(resolved)
     connected(address)
     check_ever_fits(resolved.resources, 1 if resolved.resources.hosts == "auto" else resolved.resources.hosts)
@@ -90,10 +97,9 @@ def submit(
             Text("warning: this program has started the cluster, so the run ends with it", style="yellow"),
             soft_wrap=True,
         )
-    if folder is None:
+    if own is None:
         own = new_folder(out, resolved.name, datetime.now())
     else:
-        own = Path(folder).absolute()
         check_holds_no_run(own)
     name = name or own.name
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)

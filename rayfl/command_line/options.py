@@ -7,6 +7,11 @@ from pathlib import Path
 from typing import Literal
 
 
+def folder_or_uri(text: str) -> str | Path:
+    """A path, unless it is a URI."""
+    return text if "://" in text else Path(text)
+
+
 def command_parser(prog: str, description: str, examples: str) -> argparse.ArgumentParser:
     """An argument parser without any options yet.
 
@@ -67,6 +72,7 @@ def add_shared_options(parser: argparse.ArgumentParser, kind: Literal["scenario"
     Overrides may stand anywhere among the options, so parse with `parse_intermixed_args`.
     """
     run = {"scenario": "run", "grid": "grid"}[kind]
+    uri = ", a path or a URI such as s3://bucket/runs" if kind == "scenario" else ""
     parser.add_argument("--list", action="store_true", help=f"list the {kind}s that can be run, with their titles")
     add_scenario(parser, kind)
     parser.add_argument(
@@ -81,5 +87,9 @@ def add_shared_options(parser: argparse.ArgumentParser, kind: Literal["scenario"
         "cluster is started on this machine)",
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("runs"), metavar="DIR", help=f"where the {run}'s folder goes (default: runs)"
+        "--out",
+        type=folder_or_uri,
+        default="runs",
+        metavar="DIR",
+        help=f"where the {run}'s folder goes{uri} (default: runs)",
     )

@@ -169,6 +169,9 @@ class Resources(Section):
         device: `auto` is CUDA for hosts with a share of a GPU, else the CPU.
         device_cache_gb: How much of a GPU's memory each host may use to keep samples there as they are stored (images
             as uint8), so that they are copied once and batches are made there; refused on the CPU.
+        client_state_gb: How much main memory the states of its clients (control variates, personal models) may take on
+            each host. The rest is on the node's disk, in a file that no folder lists, where TMPDIR says; the system
+            frees it however the host ends. Refused where clients keep nothing.
         relay: `packed` runs a relay on one host, while the others evaluate; `spread` sends the model to each
             client's own host. Clients that keep state always train on their own host.
         restarts: How often the run goes on, without a further round in between, after a host, the server or the
@@ -185,6 +188,7 @@ class Resources(Section):
     gpus_per_host: NonNegativeFloat = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
     device_cache_gb: NonNegativeFloat = 1
+    client_state_gb: NonNegativeFloat = 1
     relay: Literal["packed", "spread"] = "packed"
     restarts: NonNegativeInt = 3
     watchdog_s: PositiveFloat = 60
@@ -199,6 +203,10 @@ class Resources(Section):
     @property
     def device_cache_bytes(self) -> int:
         return int(self.device_cache_gb * 2**30)
+
+    @property
+    def client_state_bytes(self) -> int:
+        return int(self.client_state_gb * 2**30)
 
     @property
     def uses_cuda(self) -> bool:

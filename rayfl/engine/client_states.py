@@ -9,27 +9,37 @@ import torch
 
 from rayfl.engine.committed_rounds import KEPT, CommittedRounds
 from rayfl.engine.state_store import StateStore, StoredState
+from rayfl.engine.tensor_memory import KeptTensor, TensorMemory
 from rayfl.errors import LostError, RayflError
 from rayfl.local.state import Scope
 from rayfl.planning.round_index import RoundIndex
 
 State = dict[str, torch.Tensor]
 
+_Kept = dict[str, KeptTensor]
+
 
 class ClientStates:
-    """The states of one host's clients, in main memory.
+    """The states of one host's clients, staged ones included: in main memory up to a budget, and beyond it on disk.
 
     A client update works on a copy. What it leaves is staged: later exchanges of the same round see it, and it replaces
     the client's state only when the round is committed. A repeated update therefore never applies twice.
 
     Every call says which round left the client's state (`CommittedRounds`), None where there is none yet, so that a
     host that was restarted, or whose calls came out of order, trains no client from a wrong state.
+
+    Args:
+        budget_bytes: What they may take of main memory.
+
+    Attributes:
+        memory: What they are kept in.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, budget_bytes: int) -> None:
+        self.memory = TensorMemory(budget_bytes)
         self._rounds = CommittedRounds()
-        self._kept: dict[Scope, dict[int, State]] = {scope: {} for scope in KEPT}
-        self._staged: defaultdict[int, dict[int, State]] = defaultdict(dict)
+        self._kept: dict[Scope, dict[int, _Kept]] = {scope: {} for scope in KEPT}
+        self._staged: defaultdict[int, dict[int, _Kept]] = defaultdict(dict)
         self._written: dict[tuple[int, Scope], StoredState] = {}
 
     def open(
@@ -79,10 +89,14 @@ class ClientStates:
         return _copy(self._all(client), device)
 
     def stage(self, client: int, round: int, state: Mapping[str, torch.Tensor]) -> None:
-        """Stages a copy of the state that a client update left."""
-        # a copy: what an algorithm keeps may be a view of the resident model, which the next update overwrites; in main
-        # memory, since a GPU's would fill up with clients
-        self._staged[round][client] = _copy(state, torch.device("cpu"))
+        """Stages a copy of the state that a client update left.
+
+        Raises:
+            ResourceError: Neither memory nor disk has room for it.
+        """
+        # a copy: what an algorithm keeps may be a view of the resident model, which the next update overwrites
+        self._staged[round].pop(client, None)
+        self._staged[round][client] = self._keep(state)
 
     def commit(self, round_index: RoundIndex, clients: Collection[int], scopes: Mapping[str, Scope]) -> None:
         """Replaces the kept states of this host's clients by those that a round staged; does nothing when repeated.
@@ -106,7 +120,7 @@ class ClientStates:
         for client in clients:
             for scope, kept in self._kept.items():
                 # what this phase does not declare, an earlier one keeps through the run
-                own = {name: tensor for name, tensor in staged[client].items() if scopes.get(name, "run") == scope}
+                own = {name: value for name, value in staged[client].items() if scopes.get(name, "run") == scope}
                 if own or scope in declared:
                     kept[client] = own
         for round in [round for round in self._staged if round <= round_index.round]:
@@ -130,7 +144,7 @@ class ClientStates:
             for client, scope, round, state in captured:
                 entry = before.get((client, scope))
                 if entry is None or entry.round != round or not store.holds(entry.stored):
-                    arrays = {name: tensor.numpy() for name, tensor in state.items()}
+                    arrays = {name: kept.array() for name, kept in state.items()}
                     entry = StoredState(client, round, scope, store.write(arrays))
                 self._written[client, scope] = entry
             return list(self._written.values())
@@ -146,21 +160,26 @@ class ClientStates:
             store: Where they are.
 
         Raises:
-            RayflError: A state is missing or damaged.
+            DamagedStateError: A state is missing or damaged.
+            ResourceError: Neither memory nor disk has room for all of them.
         """
         self._kept, self._written = {scope: {} for scope in KEPT}, {}
         self._staged.clear()
         self._rounds.restore(phase, ((state.client, state.scope, state.round) for state in states))
         for state in states:
             arrays = store.read(state.stored)
-            self._kept[state.scope][state.client] = {name: torch.from_numpy(array) for name, array in arrays.items()}
+            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+            self._kept[state.scope][state.client] = self._keep(tensors)
             self._written[state.client, state.scope] = state
 
     def _enter(self, phase: int) -> None:
         if self._rounds.enter(phase):
             self._kept["phase"] = {}
 
-    def _all(self, client: int) -> State:
+    def _keep(self, state: Mapping[str, torch.Tensor]) -> _Kept:
+        return {name: self.memory.keep(tensor) for name, tensor in state.items()}
+
+    def _all(self, client: int) -> _Kept:
         return {**self._kept["run"].get(client, {}), **self._kept["phase"].get(client, {})}
 
     def _check(self, client: int, committed: int | None, phase: int) -> None:
@@ -181,8 +200,8 @@ class ClientStates:
         )
 
 
-def _copy(state: Mapping[str, torch.Tensor], device: torch.device) -> State:
-    return {name: tensor.detach().to(device, copy=True) for name, tensor in state.items()}
+def _copy(state: Mapping[str, KeptTensor], device: torch.device) -> State:
+    return {name: kept.copy(device) for name, kept in state.items()}
 
 
 def _lost(client: int, left_by: str) -> LostError:

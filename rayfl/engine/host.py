@@ -68,7 +68,7 @@ class Host:
         self._sizes = [
             resident.message_sizes(plan) for resident, plan in zip(self._residents, self._plans, strict=True)
         ]
-        self._states = ClientStates()
+        self._states = ClientStates(scenario.resources.client_state_bytes)
         self._writer: SnapshotWriter[list[StoredState]] = SnapshotWriter()
         self._evaluation = HostEvaluation(index, scenario, self._plans, self._residents, self._states, self._device)
 

@@ -49,6 +49,7 @@ def check_scenario(scenario: Scenario) -> None:
         )
     _check_clients_at_once(scenario, plans)
     check_participation(scenario)
+    _check_client_states(scenario, plans)
     for plan in plans:
         where = f"phases.{plan.phase.name}"
         schedule = schedule_of(plan.phase)
@@ -72,6 +73,15 @@ def check_scenario(scenario: Scenario) -> None:
         _check_hosts(scenario, plan, where)
         _ = plan.client_state, plan.server_state
     check_sample_dp(scenario, plans)
+
+
+def _check_client_states(scenario: Scenario, plans: Sequence[PhasePlan]) -> None:
+    resources = scenario.resources
+    default = type(resources).model_fields["client_state_gb"].default
+    if resources.client_state_gb != default and not any(plan.client_state for plan in plans):
+        raise ScenarioError(
+            "resources.client_state_gb: has no effect, since no phase's clients keep state; leave it out"
+        )
 
 
 def _check_cpu(scenario: Scenario) -> None:

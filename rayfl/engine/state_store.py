@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 import safetensors.numpy
 
 from rayfl.durable import atomic_write
-from rayfl.errors import RayflError
+from rayfl.errors import RayflError, ResourceError
 from rayfl.local.state import Scope
 
 
@@ -91,6 +91,18 @@ class StateStore(ABC):
         """What a person would call a place."""
 
     @abstractmethod
+    def places(self) -> Iterator[str]:
+        """All that is kept."""
+
+    @abstractmethod
+    def remove(self, places: Collection[str]) -> None:
+        """Keeps some of it no longer; what is not there is no matter.
+
+        Raises:
+            ResourceError: It cannot be removed.
+        """
+
+    @abstractmethod
     def _put(self, place: str, content: bytes) -> None: ...
 
     @abstractmethod
@@ -110,6 +122,15 @@ class MemoryStore(StateStore):
     def name(self, place: str) -> str:
         """See `StateStore.name`."""
         return f"the state at {place}"
+
+    def places(self) -> Iterator[str]:
+        """See `StateStore.places`."""
+        return iter(tuple(self._contents))
+
+    def remove(self, places: Collection[str]) -> None:
+        """See `StateStore.remove`."""
+        for place in places:
+            self._contents.pop(place, None)
 
     def _put(self, place: str, content: bytes) -> None:
         self._contents[place] = content
@@ -140,6 +161,18 @@ class FolderStore(StateStore):
     def name(self, place: str) -> str:
         """See `StateStore.name`."""
         return str(self._folder / place)
+
+    def places(self) -> Iterator[str]:
+        """See `StateStore.places`."""
+        return (path.relative_to(self._folder).as_posix() for path in self._folder.glob("*/*.safetensors"))
+
+    def remove(self, places: Collection[str]) -> None:
+        """See `StateStore.remove`."""
+        for place in places:
+            try:
+                (self._folder / place).unlink(missing_ok=True)
+            except OSError as error:
+                raise ResourceError(f"cannot remove the state {self._folder / place}: {error.strerror}") from None
 
     def _put(self, place: str, content: bytes) -> None:
         path = self._folder / place

@@ -27,8 +27,14 @@ from rayfl.grid.running import Outcome, alone_in, planned, run_cells
 from rayfl.grid.same_data import check_data_unchanged, check_same_data
 from rayfl.grid.schema import Grid, load_grid
 from rayfl.grid.table import GridTable
+from rayfl.remote_folder import local
 from rayfl.report.folder import check_writable
 from rayfl.report.formatting import duration, percent
+
+AT_URI = (
+    "and the runs of a grid share a folder, which is locked, and whose tables are read again and again: name one that "
+    "every node sees"
+)
 
 
 @dataclass(frozen=True)
@@ -104,8 +110,9 @@ def grid(
     console, data = console or Console(), data_folder(data_dir).absolute()
     loaded, given = load_grid(grid), override_pairs(overrides)
     # absolute paths, since a connection to Ray may change the working directory
-    cells = cells_of(loaded, Path(out).absolute(), given, quick)
-    folder = Path(out).absolute() / loaded.name
+    place = local(out, "out", AT_URI)
+    cells = cells_of(loaded, place, given, quick)
+    folder = place / loaded.name
     check_writable(folder)
     chosen = [] if table_only else _chosen(loaded, cells, only, seeds, tasks)
     changes = [*(["--quick"] if quick else []), *_changes(given)]

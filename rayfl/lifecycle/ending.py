@@ -80,8 +80,8 @@ def end_early(
         status.ended_early(error, saved, missing)
     except Exception as failure:
         _warn(console, f"status.json could not be written: {one_line(failure)}")
-    resumed = f"; `rayfl resume {shlex.quote(str(records.folder))}` goes on" if resumable else ""
-    _warn(console, f"the run ended early; {said}; records: {records.folder}{resumed}")
+    resumed = f"; `rayfl resume {shlex.quote(records.where)}` goes on" if resumable else ""
+    _warn(console, f"the run ended early; {said}; records: {records.where}{resumed}")
 
 
 def draw(metrics: pa.Table, job: Job, path: Path, console: Console) -> None:

@@ -22,6 +22,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.job import Job, Session
 from rayfl.errors import ScenarioError
 from rayfl.lifecycle.ending import draw
+from rayfl.lifecycle.mirror import Mirror
 from rayfl.lifecycle.reopening import reopen
 from rayfl.lifecycle.run import Run
 from rayfl.models.flat import FlatModel
@@ -55,6 +56,7 @@ class Launch:
             scenario that is run first.
         kept: What runs on Ray leave to each other; None if this is the only one.
         resumes: Whether `folder` has a run that goes on.
+        mirror: Publishes `folder`, of a run at a URI.
     """
 
     data_dir: Path
@@ -69,6 +71,7 @@ class Launch:
     check_asked: Callable[[], None] | None = None
     kept: KeptCluster | None = None
     resumes: bool = False
+    mirror: Mirror | None = None
 
 
 def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
@@ -82,6 +85,11 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
     if launch.backend == "inline" and scenario.resources.dashboard:
         raise ScenarioError("resources.dashboard: has no effect without Ray (backend 'inline'); leave it out")
     job, model = prepare(scenario, launch.data_dir)
+    if launch.mirror and not job.scenario.repeatable:
+        raise ScenarioError(
+            f"'{launch.mirror.remote}': a run with `secure` noise keeps account of each update before it is released, "
+            "on disk; name a folder instead of a URI"
+        )
     if launch.centralise:
         keep = launch.centralise == "keep_momentum"
         job, model = prepare(centralised(job.scenario, job.result.population.sizes, keep), launch.data_dir)
@@ -103,7 +111,7 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
 
     with ExitStack() as stack:
         announce(console, job, model)
-        reopened = reopen(launch.folder, job, console) if launch.folder and launch.resumes else None
+        reopened = reopen(launch.folder, job, console, launch.mirror) if launch.folder and launch.resumes else None
         if reopened:
             records = stack.enter_context(reopened.records)
         elif launch.folder:
@@ -111,7 +119,10 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
         else:
             records = stack.enter_context(Records.create(launch.out, job.scenario.name, datetime.now()))
         # of a run that cannot be resumed none is written
-        checkpoints = Checkpoints(records.folder, job.scenario.checkpoint.keep) if job.scenario.repeatable else None
+        if launch.mirror:
+            records.where = str(launch.mirror.remote)
+        keep = job.scenario.checkpoint.keep
+        checkpoints = Checkpoints(records.folder, keep, launch.mirror) if job.scenario.repeatable else None
         state = reopened.state if reopened else None
         run = stack.enter_context(Run(job, model, records, callbacks, console, state, checkpoints))
         opened = _session(job, launch, records.folder, run.status)
@@ -124,7 +135,7 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
         console.print(Text(said), soft_wrap=True)
     draw(metrics, job, records.folder / "curves.png", console)
     run.summarize()
-    return Result(job.scenario, metrics, state, records.folder)
+    return Result(job.scenario, metrics, state, records.folder, str(launch.mirror.remote) if launch.mirror else None)
 
 
 def _started(job: Job, model: FlatModel, launch: Launch, console: Console) -> Job:
@@ -139,7 +150,7 @@ def _started(job: Job, model: FlatModel, launch: Launch, console: Console) -> Jo
         before = before.model_copy(update={"module_folders": tuple(folders)})
         carry_out(
             before,
-            replace(launch, folder=kept, callbacks=(), centralise=False, for_itself=False, resumes=False),
+            replace(launch, folder=kept, callbacks=(), centralise=False, for_itself=False, resumes=False, mirror=None),
             console,
         )
 

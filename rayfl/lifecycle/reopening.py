@@ -15,6 +15,7 @@ from rayfl.checkpoint.checkpoints import Checkpoint, Checkpoints
 from rayfl.engine.job import Job, Session
 from rayfl.engine.state_store import DamagedStateError, StateStore
 from rayfl.errors import ResourceError, ScenarioError
+from rayfl.lifecycle.mirror import Mirror
 from rayfl.report.folder import METRICS_FILE
 from rayfl.report.records import CLIENTS_FILE, Records
 from rayfl.report.status import UNDER_WAY, read_status
@@ -64,13 +65,14 @@ class Reopened:
         self.console.print(Text(text, style="yellow" if text.startswith("warning") else ""), soft_wrap=True)
 
 
-def reopen(folder: Path, job: Job, console: Console) -> Reopened:
+def reopen(folder: Path, job: Job, console: Console, mirror: Mirror | None = None) -> Reopened:
     """Opens the records of a run that has ended, and finds its checkpoints.
 
     Args:
         folder: The run's own.
         job: What is to go on.
         console: Where it is said what is wrong with a checkpoint.
+        mirror: Publishes the folder, of a run at a URI.
 
     Raises:
         ScenarioError: The job is not that of the run.
@@ -84,7 +86,7 @@ def reopen(folder: Path, job: Job, console: Console) -> Reopened:
     status = read_status(folder)
     if status is not None and status["status"] in UNDER_WAY:
         raise ResourceError(f"the run in '{folder}' is under way: it cannot be resumed before it has ended")
-    found = Checkpoints(folder, job.scenario.checkpoint.keep)
+    found = Checkpoints(folder, job.scenario.checkpoint.keep, mirror)
     readable: list[Checkpoint] = []
     damaged: list[ResourceError] = []
     for checkpoint in found.newest_first():
@@ -102,5 +104,6 @@ def reopen(folder: Path, job: Job, console: Console) -> Reopened:
         console.print(Text(f"'{folder}' has no checkpoint: the run begins again"), soft_wrap=True)
         for name in (METRICS_FILE, CLIENTS_FILE):
             (folder / name).unlink(missing_ok=True)
+    found.sweep()
     records = Records(folder, reopened=True) if readable else Records.within(folder)
     return Reopened(folder, records, found.store, readable, console)

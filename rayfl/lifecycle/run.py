@@ -155,7 +155,7 @@ class Run:
             self._check_joins(opened)
         self._goes_on = True
         self.status.running()
-        announce_hosts(self._console, opened, backend, self._records.folder)
+        announce_hosts(self._console, opened, backend, self._records.where)
         self._records.write_scenario(self._job.scenario.to_toml())
         self._records.write_environment(describe_environment(self._job, backend, opened.hosts))
         self._follower.start()
@@ -241,7 +241,7 @@ class Run:
 
     def summarize(self) -> None:
         """Prints what each phase reached and cost."""
-        self._summary.show(self._console, self._records.folder, self._privacy.summary())
+        self._summary.show(self._console, self._records.where, self._privacy.summary())
 
     def _check_joins(self, session: Session) -> None:
         """Refuses a snapshot of a later round than the state: no record of the rounds between would ever be written."""
@@ -262,9 +262,13 @@ class Run:
     def _keep(self, snapshot: RunSnapshot) -> None:
         assert self._checkpoints is not None
         try:
-            self._checkpoints.add(Checkpoint(snapshot, self.state()))
+            stays = self._checkpoints.add(Checkpoint(snapshot, self.state()))
         except ResourceError as error:
             self._not_kept(str(error))
+            return
+        if stays:
+            said = f"warning: what older checkpoints have written stays until the next: {stays}"
+            self._console.print(Text(said, style="yellow"), soft_wrap=True)
 
     def _not_kept(self, reason: str) -> None:
         if self._job.scenario.checkpoint.on_failure == "stop":

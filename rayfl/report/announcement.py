@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 from rich.console import Console
@@ -87,12 +86,12 @@ def privacy_lines(job: Job) -> list[str]:
     return lines + [f"note     {note}" for note in job.sample_plan.notes]
 
 
-def announce_hosts(console: Console, session: Session, backend: str, folder: Path) -> None:
+def announce_hosts(console: Console, session: Session, backend: str, where: str) -> None:
     """Prints the hosts that run it, and where the records go."""
     lines = [f"host {host['host']}   {host['device']} on {host['node']} (backend {backend})" for host in session.hosts]
     if session.dashboard:
         lines.append(f"ray      dashboard at {session.dashboard}")
-    for line in [*lines, f"records  {folder}"]:
+    for line in [*lines, f"records  {where}"]:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     if differing := differing_hosts(session.hosts):
         console.print(differing, style="bold red", highlight=False, markup=False, soft_wrap=True)

@@ -10,6 +10,16 @@ from pathlib import Path
 from rayfl.errors import ResourceError
 
 METRICS_FILE = "metrics.jsonl"
+SCENARIO_FILE = "scenario.toml"
+
+CLIENT_PARTS = ".clients.parquet.*.*"
+"""Of clients.parquet, which is put together at the end."""
+
+CHECKPOINTS = "checkpoints"
+"""The folder of manifests."""
+
+STATES = "states"
+"""In it, the folder of what they name."""
 
 
 def check_writable(out: Path) -> None:
@@ -44,10 +54,15 @@ def scenario_of(folder: Path) -> Path:
     Raises:
         ResourceError: No run has begun there.
     """
-    path = folder / "scenario.toml"
+    path = folder / SCENARIO_FILE
     if not path.is_file():
-        raise ResourceError(f"'{folder}' holds no run that could be resumed: it has no {path.name}")
+        raise no_run_in(folder)
     return path
+
+
+def no_run_in(place: object) -> ResourceError:
+    """The error for a place that holds no run."""
+    return ResourceError(f"'{place}' holds no run that could be resumed: it has no {SCENARIO_FILE}")
 
 
 def new_folder(out: Path, name: str, now: datetime) -> Path:

@@ -71,12 +71,15 @@ class Records:
         folder: Exists. It holds no records yet, unless `restore` follows.
         reopened: Whether it holds a run's records, to which more are added.
 
+    Attributes:
+        where: What a person finds the records by; the folder, unless they are published elsewhere.
+
     Raises:
         FileExistsError: The folder holds a run's records already, and is not `reopened`.
     """
 
     def __init__(self, folder: Path, reopened: bool = False) -> None:
-        self.folder = folder
+        self.folder, self.where = folder, str(folder)
         self._rounds: dict[int, RoundDone] = {}
         self._lines = self._last_evaluated = 0
         self._metrics = (folder / METRICS_FILE).open("a" if reopened else "x", encoding="utf-8")

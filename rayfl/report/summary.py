@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -90,7 +89,7 @@ class Summary:
         """See `EventConsumer`."""
         self._phases = {name: _Phase.restored(phase) for name, phase in state.items()}
 
-    def show(self, console: Console, folder: Path, privacy: str = "") -> None:
+    def show(self, console: Console, where: str, privacy: str = "") -> None:
         """Prints a column for every phase that committed a round, and below them where the records are.
 
         Model transfers, traffic and time are the phase's own. The best value of the headline comes with the first round
@@ -98,7 +97,7 @@ class Summary:
 
         Args:
             console: Where it goes.
-            folder: The run's own.
+            where: The run's folder, or its URI.
             privacy: What was spent of it, in a line or two.
         """
         columns = dict(self._columns())
@@ -111,7 +110,7 @@ class Summary:
         console.print(table)
         if privacy:
             console.print(Text(privacy), soft_wrap=True)
-        console.print(Text.assemble("records: ", (str(folder), "bold")), soft_wrap=True)
+        console.print(Text.assemble("records: ", (where, "bold")), soft_wrap=True)
 
     def _columns(self) -> Iterator[tuple[str, dict[str, str]]]:
         """Every phase that committed a round, with its cells by label."""

@@ -19,7 +19,7 @@ from rayfl.models.flat import FlatModel
 from rayfl.models.transfer import Transfer, renamed, transfer
 from rayfl.start.chain import scenario_to_start_from
 from rayfl.start.from_scenario import run_once
-from rayfl.start.source import Source, from_file, from_library, from_run, origin_digest
+from rayfl.start.source import Source, from_file, from_library, from_named_run, origin_digest
 
 Prepare = Callable[[Scenario], tuple[Job, FlatModel]]
 Run = Callable[[Scenario, Path], None]
@@ -116,7 +116,7 @@ def given(start: Start) -> Source:
     if start.file is not None:
         return from_file(Path(start.file))
     if start.run is not None:
-        return from_run(Path(start.run))
+        return from_named_run(start.run)
     assert start.weights is not None
     return from_library(start.weights)
 
@@ -143,7 +143,7 @@ def _digest(job: Job, prepare: Prepare) -> str:
     if start.file is not None:
         origin = from_file(Path(start.file)).origin
     elif start.run is not None:
-        origin = from_run(Path(start.run)).origin
+        origin = from_named_run(start.run).origin
     else:
         origin = {"name": start.weights or ""}
     return fingerprint(job, origin_digest(origin))

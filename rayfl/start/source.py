@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,8 @@ import safetensors.torch
 import torch
 
 from rayfl.errors import DataError, ScenarioError
-from rayfl.report.status import MODEL, read_status
+from rayfl.remote_folder import RemoteFolder
+from rayfl.report.status import MODEL, STATUS, read_status
 
 
 @dataclass(frozen=True)
@@ -63,22 +65,43 @@ def from_file(path: Path) -> Source:
     return Source(state, {"kind": "file", "path": str(path.absolute()), "sha256": digest}, where)
 
 
-def from_run(folder: Path) -> Source:
+def from_named_run(place: str) -> Source:
+    """Reads the final model of a finished run, from its folder or its URI.
+
+    Raises:
+        DataError: There is no such run, or it did not finish.
+        ResourceError: The URI cannot be read.
+    """
+    if "://" not in place:
+        return from_run(Path(place))
+    remote = RemoteFolder(place)
+    with tempfile.TemporaryDirectory(prefix="rayfl-start-") as folder:
+        for name in (STATUS, MODEL):
+            if (content := remote.read(name)) is not None:
+                Path(folder, name).write_bytes(content)
+        return from_run(Path(folder), place)
+
+
+def from_run(folder: Path, place: str | None = None) -> Source:
     """Reads the final model of a finished run.
+
+    Args:
+        folder: The run's own.
+        place: What it is called, if not by its folder.
 
     Raises:
         DataError: There is no such run, or it did not finish.
     """
-    where, status = f"start.run '{folder}'", read_status(folder)
+    where, status = f"start.run '{place or folder}'", read_status(folder)
     if status is None:
         raise DataError(f"{where}: is not the folder of a run; it has no status.json")
     if status["status"] != "finished":
         raise DataError(
             f"{where}: the run has not finished (status.json: {status['status']}); for the model that it left, use "
-            f"start.file = '{folder / MODEL}'"
+            f"{'a copy of ' if place else ''}start.file = '{place or folder}/{MODEL}'"
         )
     found = from_file(folder / MODEL)
-    origin = {"kind": "run", "path": str(folder.absolute()), "sha256": found.origin["sha256"]}
+    origin = {"kind": "run", "path": place or str(folder.absolute()), "sha256": found.origin["sha256"]}
     return Source(found.state, origin, where)
 
 

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 import torch
 
@@ -16,9 +19,17 @@ IN_PHASE: dict[str, Scope] = {"drift": "phase", "previous": "phase"}
 NEW: dict[int, int] = {}
 
 
-def after(*rounds: RoundIndex, client: int = 3) -> ClientStates:
+New = Callable[[], ClientStates]
+
+
+@pytest.fixture(params=[0, 2**20], ids=["on disk", "in memory"])
+def new(request: pytest.FixtureRequest) -> New:
+    return partial(ClientStates, request.param)
+
+
+def after(new: New, *rounds: RoundIndex, client: int = 3) -> ClientStates:
     """States of one client that took part in these rounds."""
-    states = ClientStates()
+    states = new()
     for number, index in enumerate(rounds):
         states.open(client, index, 0, {client: rounds[number - 1].round} if number else NEW, CPU)
         states.stage(client, index.round, {"drift": torch.full((2,), float(index.round))})
@@ -26,8 +37,8 @@ def after(*rounds: RoundIndex, client: int = 3) -> ClientStates:
     return states
 
 
-def test_a_state_is_kept_only_when_its_round_is_committed() -> None:
-    states = ClientStates()
+def test_a_state_is_kept_only_when_its_round_is_committed(new: New) -> None:
+    states = new()
     states.open(3, FIRST, 0, NEW, CPU)
     states.stage(3, 1, {"drift": torch.ones(2)})
     assert torch.equal(states.open(3, FIRST, 1, NEW, CPU)["drift"], torch.ones(2)), "a later exchange sees it"
@@ -36,8 +47,8 @@ def test_a_state_is_kept_only_when_its_round_is_committed() -> None:
     assert states.open(4, SECOND, 0, {3: 1}, CPU) == {}
 
 
-def test_a_repeated_client_update_starts_from_the_committed_state() -> None:
-    states = ClientStates()
+def test_a_repeated_client_update_starts_from_the_committed_state(new: New) -> None:
+    states = new()
     states.open(0, FIRST, 0, NEW, CPU)["drift"] = torch.ones(2)
     assert states.open(0, FIRST, 0, NEW, CPU) == {}
     states.stage(0, 1, {"drift": torch.zeros(2)})
@@ -61,61 +72,61 @@ def test_a_repeated_client_update_starts_from_the_committed_state() -> None:
     ids=["missing", "older", "newer", "one too many"],
 )
 def test_a_state_of_another_round_than_expected_is_refused(
-    held: tuple[RoundIndex, ...], committed: dict[int, int], complaint: str
+    held: tuple[RoundIndex, ...], committed: dict[int, int], complaint: str, new: New
 ) -> None:
-    states = after(*held)
+    states = after(new, *held)
     with pytest.raises(RayflError, match=f"the state of client 3 {complaint}"):
         states.open(3, THIRD, 0, committed, CPU)
     with pytest.raises(RayflError, match=f"the state of client 3 {complaint}"):
         states.kept(3, 0, committed, CPU)
 
 
-def test_a_state_of_the_expected_round_and_none_of_a_new_client_are_good() -> None:
-    states = after(FIRST, SECOND)
+def test_a_state_of_the_expected_round_and_none_of_a_new_client_are_good(new: New) -> None:
+    states = after(new, FIRST, SECOND)
     assert torch.equal(states.kept(3, 0, {3: 2}, CPU)["drift"], torch.full((2,), 2.0))
     assert states.kept(4, 0, {3: 2}, CPU) == {}
 
 
-def test_rounds_in_which_a_client_takes_no_part_do_not_matter() -> None:
+def test_rounds_in_which_a_client_takes_no_part_do_not_matter(new: New) -> None:
     """A phase that is cut short has rounds of which no host hears."""
-    states = after(FIRST)
+    states = after(new, FIRST)
     assert states.open(3, RoundIndex(0, 90, 90), 0, {3: 1}, CPU).keys() == {"drift"}
 
 
-def test_a_state_that_is_a_view_of_the_resident_model_is_copied() -> None:
-    states, resident = ClientStates(), torch.ones(2)
+def test_a_state_that_is_a_view_of_the_resident_model_is_copied(new: New) -> None:
+    states, resident = new(), torch.ones(2)
     states.open(0, FIRST, 0, NEW, CPU)
     states.stage(0, 1, {"previous": resident})
     resident.zero_()
     assert torch.equal(states.open(0, FIRST, 1, NEW, CPU)["previous"], torch.ones(2))
 
 
-def test_a_host_that_lost_what_was_staged_does_not_commit_or_go_on() -> None:
+def test_a_host_that_lost_what_was_staged_does_not_commit_or_go_on(new: New) -> None:
     with pytest.raises(RayflError, match="client 4 is lost: round 1 left one"):
-        ClientStates().commit(FIRST, [4], IN_PHASE)
+        new().commit(FIRST, [4], IN_PHASE)
     with pytest.raises(RayflError, match="client 4 is lost: exchange 0 of round 1 left one"):
-        ClientStates().open(4, FIRST, 1, NEW, CPU)
+        new().open(4, FIRST, 1, NEW, CPU)
 
 
-def test_a_commit_that_is_repeated_does_nothing() -> None:
-    states = after(FIRST, SECOND)
+def test_a_commit_that_is_repeated_does_nothing(new: New) -> None:
+    states = after(new, FIRST, SECOND)
     states.commit(SECOND, [3], IN_PHASE)
     assert torch.equal(states.kept(3, 0, {3: 2}, CPU)["drift"], torch.full((2,), 2.0))
 
 
-def test_what_only_its_round_needs_may_be_lost_with_the_host_and_does_not_pile_up() -> None:
-    states = ClientStates()
+def test_what_only_its_round_needs_may_be_lost_with_the_host_and_does_not_pile_up(new: New) -> None:
+    states = new()
     states.open(1, FIRST, 0, None, CPU)
     states.stage(1, 1, {"loss": torch.ones(1)})
     assert torch.equal(states.open(1, FIRST, 1, None, CPU)["loss"], torch.ones(1))
-    assert ClientStates().open(1, FIRST, 1, None, CPU) == {}
+    assert new().open(1, FIRST, 1, None, CPU) == {}
     assert states.open(2, SECOND, 0, None, CPU) == {}
     assert states.open(1, SECOND, 1, None, CPU) == {}
     assert 1 not in states._staged
 
 
-def test_what_rounds_that_are_open_at_once_stage_is_kept_apart() -> None:
-    states = ClientStates()
+def test_what_rounds_that_are_open_at_once_stage_is_kept_apart(new: New) -> None:
+    states = new()
     for index, client in ((FIRST, 1), (SECOND, 2)):
         states.open(client, index, 0, NEW, CPU)
         states.stage(client, index.round, {"drift": torch.full((1,), float(client))})
@@ -124,9 +135,9 @@ def test_what_rounds_that_are_open_at_once_stage_is_kept_apart() -> None:
     assert [float(states.kept(client, 0, {1: 1, 2: 2}, CPU)["drift"]) for client in (1, 2)] == [1.0, 2.0]
 
 
-def test_a_snapshot_has_nothing_of_an_earlier_phase() -> None:
+def test_a_snapshot_has_nothing_of_an_earlier_phase(new: New) -> None:
     """A host that no client of the new phase has reached yet still holds it."""
-    states, store = ClientStates(), MemoryStore()
+    states, store = new(), MemoryStore()
     states.stage(3, 1, {"previous": torch.ones(2), "account": torch.ones(1)})
     states.commit(FIRST, [3], {"previous": "phase", "account": "run"})
     assert {(entry.scope, entry.round) for entry in states.snapshot(0, store)()} == {("phase", 1), ("run", 1)}
@@ -135,8 +146,8 @@ def test_a_snapshot_has_nothing_of_an_earlier_phase() -> None:
     assert store.read(entry.stored).keys() == {"account"}
 
 
-def test_what_is_kept_through_the_run_is_of_the_round_that_last_carried_it_on() -> None:
-    states = ClientStates()
+def test_what_is_kept_through_the_run_is_of_the_round_that_last_carried_it_on(new: New) -> None:
+    states = new()
     states.stage(3, 1, {"previous": torch.ones(2), "account": torch.ones(1)})
     states.commit(FIRST, [3], {"previous": "phase", "account": "run"})
     kept = states.open(3, NEXT_PHASE, 0, {3: 1}, CPU)
@@ -147,10 +158,10 @@ def test_what_is_kept_through_the_run_is_of_the_round_that_last_carried_it_on() 
     assert states.kept(3, 2, {3: 4}, CPU).keys() == {"account"}
 
 
-def test_states_that_were_restored_are_of_their_rounds() -> None:
+def test_states_that_were_restored_are_of_their_rounds(new: New) -> None:
     store = MemoryStore()
-    manifest = after(FIRST, SECOND).snapshot(0, store)()
-    states = ClientStates()
+    manifest = after(new, FIRST, SECOND).snapshot(0, store)()
+    states = new()
     states.restore(manifest, 0, store)
     assert torch.equal(states.open(3, THIRD, 0, {3: 2}, CPU)["drift"], torch.full((2,), 2.0))
     with pytest.raises(RayflError, match="is lost: its host has that of round 2, and round 3 left another"):

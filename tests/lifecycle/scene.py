@@ -99,15 +99,15 @@ class Followed:
         return {
             "metrics": rows,
             "clients": (clients.schema.names, clients.to_pylist()),
-            "model": _content(self.folder / "model.safetensors"),
-            "best": _content(self.folder / "best.safetensors"),
+            "model": content(self.folder / "model.safetensors"),
+            "best": content(self.folder / "best.safetensors"),
             "privacy": json.loads((self.folder / "privacy.json").read_text()),
             "callbacks": (self.memory.seen(), self.stopping.state()),
             "rounds": json.loads((self.folder / "status.json").read_text())["committed_rounds"],
         }
 
 
-def _content(path: Path) -> Any:
+def content(path: Path) -> Any:
     """Tensors and metadata; safetensors writes the latter in any order."""
     with safe_open(path, "np") as file:
         return file.metadata(), {name: file.get_tensor(name).tobytes() for name in file.keys()}  # noqa: SIM118

@@ -18,7 +18,7 @@ def shown(*events: Event) -> list[str]:
     for event in events:
         summary.add(event)
     file = io.StringIO()
-    summary.show(Console(file=file, width=80), FOLDER)
+    summary.show(Console(file=file, width=80), str(FOLDER))
     return [" ".join(line.split()) for line in file.getvalue().splitlines()]
 
 

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from tools.bench import algorithms, clients, fractals, parallel, privacy, relay, start, update
+from tools.bench import algorithms, checkpoints, clients, fractals, parallel, privacy, relay, start, states, update
 from tools.bench.conditions import conditions, pin_to_cores, runnable_programs
 from tools.bench.table import Row, as_markdown, print_table
 
@@ -22,6 +22,8 @@ MEASUREMENTS: dict[str, Callable[[], list[Row]]] = {
     "relay": relay.measure,
     "start": start.measure,
     "clients": clients.measure,
+    "checkpoints": checkpoints.measure,
+    "states": states.measure,
     "algorithms": algorithms.measure,
     "privacy": privacy.measure,
     "update": update.measure,

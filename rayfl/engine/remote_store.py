@@ -1,0 +1,46 @@
+"""The states of a snapshot at a URI, for hosts that share no file system."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from rayfl.engine.state_store import DamagedStateError, StateStore, Stored
+from rayfl.remote_folder import RemoteFolder
+
+
+class RemoteStore(StateStore):
+    """Keeps arrays as files of safetensors in a remote folder; hosts and server write there themselves.
+
+    An upload that is cut leaves nothing that passes for a state: its digest is checked when it is read.
+
+    Args:
+        folder: Where.
+    """
+
+    def __init__(self, folder: RemoteFolder) -> None:
+        self._folder = folder
+
+    def holds(self, stored: Stored) -> bool:
+        """See `StateStore.holds`."""
+        return self._folder.holds(stored.place)
+
+    def name(self, place: str) -> str:
+        """See `StateStore.name`."""
+        return f"'{place}' in '{self._folder}'"
+
+    def places(self) -> Iterator[str]:
+        """See `StateStore.places`."""
+        return (file.path for file in self._folder.files())
+
+    def remove(self, places: Collection[str]) -> None:
+        """See `StateStore.remove`."""
+        self._folder.remove(places)
+
+    def _put(self, place: str, content: bytes) -> None:
+        self._folder.write(place, content)
+
+    def _take(self, place: str) -> bytes:
+        content = self._folder.read(place)
+        if content is None:
+            raise DamagedStateError(f"the state {self.name(place)} is missing; was the snapshot moved without it?")
+        return content
