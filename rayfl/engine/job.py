@@ -17,6 +17,7 @@ from rayfl.planning.events import Event
 from rayfl.planning.headline import Headline, comparable_phases, headline_label, headline_of, metrics_key
 from rayfl.planning.phase_plan import Protection, has_fresh_head
 from rayfl.planning.workload import Handover, InitialModel, Population, Workload
+from rayfl.privacy.charges import Charges
 from rayfl.privacy.samples.planning import SamplePlan
 from rayfl.tasks.metrics.building import build_metrics
 
@@ -160,6 +161,9 @@ class Session(Protocol):
         Args:
             store: Where hosts and server write their states.
         """
+
+    def charge_to(self, charges: Charges) -> None:
+        """Has every round charged before it begins; to be called after `restore` and before `events`."""
 
     def interrupt(self) -> None:
         """Ends the events after the round under way, with a snapshot of it; may be called by a signal's handler."""
