@@ -19,6 +19,10 @@ class ResourceError(RayflError):
     """Resources (CPUs, GPUs, a Ray cluster, a writable folder) that are not there."""
 
 
+class CheckpointError(ResourceError):
+    """Nothing that a run has written to go on from can be used; it can only begin again."""
+
+
 class LostError(ResourceError):
     """Something that a run had in memory died or does not answer; the run can go on from what it has written."""
 

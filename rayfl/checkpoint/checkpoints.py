@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rayfl.durable import atomic_write
 from rayfl.engine.remote_store import RemoteStore
 from rayfl.engine.run_snapshot import RunSnapshot
-from rayfl.engine.state_store import FolderStore, StateStore, Stored
+from rayfl.engine.state_store import DamagedStateError, FolderStore, StateStore, Stored
 from rayfl.errors import ResourceError
 from rayfl.report.folder import CHECKPOINTS, STATES
 
@@ -101,6 +101,19 @@ class Checkpoints:
                 yield _read(path)
             except ResourceError as error:
                 yield error
+
+    def newest_whole(self) -> Iterator[Checkpoint | ResourceError]:
+        """The last checkpoint whose states are whole too, after an error in place of each that is not."""
+        for checkpoint in self.newest_first():
+            if isinstance(checkpoint, Checkpoint):
+                try:
+                    for stored in _states_of(checkpoint.snapshot):
+                        self.store.read(stored)
+                except DamagedStateError as error:
+                    checkpoint = ResourceError(f"the checkpoint of round {checkpoint.round} cannot be used: {error}")
+            yield checkpoint
+            if isinstance(checkpoint, Checkpoint):
+                return
 
     def any(self) -> bool:
         """Whether there is one."""

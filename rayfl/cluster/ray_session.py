@@ -34,6 +34,7 @@ from rayfl.planning.events import (
     SnapshotTaken,
 )
 from rayfl.planning.phase_plan import plan_phases
+from rayfl.privacy.charges import Charges
 
 
 class RaySession:
@@ -62,7 +63,7 @@ class RaySession:
     def __init__(self, job: Job, actors: KeptActors, log: RayLog, waiting: Callable[[str], None] | None = None) -> None:
         self._job, self._kept, self._log, self._waiting = job, actors, log, waiting
         self.is_over, self._given_up = False, False
-        self._recoveries = Recoveries(resources_of(job.scenario).restarts)
+        self._recoveries = Recoveries(resources_of(job.scenario).restarts, job.scenario.repeatable)
         self._snapshots: deque[RunSnapshot] = deque(maxlen=job.scenario.checkpoint.keep)
         self._store: StateStore | None = None
         self._takes_snapshots, self._interrupted, self._grows = False, False, False
@@ -112,6 +113,9 @@ class RaySession:
             self._attempt.tell("checkpoint_to", store)
         except LostError as error:
             self._unreported += self._recover(error)
+
+    def charge_to(self, charges: Charges) -> None:
+        self._attempt.tell("charge_to", charges)
 
     def interrupt(self) -> None:
         self._interrupted = True
@@ -199,6 +203,8 @@ class RaySession:
 
     def _look_for_room(self) -> None:
         """Ends the attempt with a snapshot, once the cluster has room for more hosts."""
+        if not self._job.scenario.repeatable:  # the rounds that are submitted by then would be released again
+            return
         if time.monotonic() - self._asked < growth.ASKS_EVERY_S or not self._takes_snapshots or self._grows:
             return
         self._asked, hosts = time.monotonic(), len(self.hosts)

@@ -30,10 +30,11 @@ class Recoveries:
 
     Args:
         most: Tries in a row, without a round that had not been committed before.
+        repeatable: Whether rounds may be repeated: `Scenario.repeatable`.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most, self._in_row, self._furthest = most, 0, 0
+    def __init__(self, most: int, repeatable: bool = True) -> None:
+        self._most, self._repeatable, self._in_row, self._furthest = most, repeatable, 0, 0
 
     def reached(self, round: int) -> None:
         """Takes in that a round was committed, for the first time or again."""
@@ -56,10 +57,12 @@ class Recoveries:
         return Chance(self._in_row, self._most, min(FIRST_PAUSE_S * 2 ** (self._in_row - 1), LONGEST_PAUSE_S))
 
     def _gives_up(self) -> str:
-        if not self._most:
+        if not self._repeatable:
             return (
-                "nothing is started again (resources.restarts is 0, or noise is `secure`: an update that is repeated "
-                "with new noise is in no account)"
+                "nothing is started again by itself, since noise is `secure`: an update that is repeated spends "
+                "privacy again; `rayfl resume` goes on after the last checkpoint, and charges all that is repeated"
             )
+        if not self._most:
+            return "nothing is started again (resources.restarts is 0)"
         times = "once" if self._most == 1 else f"{self._most} times"
         return f"it was tried {times} to go on (resources.restarts), and no further round was committed since"

@@ -15,6 +15,7 @@ from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.state_store import StateStore
 from rayfl.planning.events import Evaluated, Event, RoundDone, RoundSettled, Traffic
 from rayfl.planning.workload import Population
+from rayfl.privacy.charges import Charges
 
 BESIDE = "beside"
 """The concurrency group of what is called while `run` is under way; everything else waits for it."""
@@ -53,6 +54,9 @@ class SchedulerActor:
 
     def checkpoint_to(self, store: StateStore) -> None:
         self._scheduler.get().checkpoint_to(store)
+
+    def charge_to(self, charges: Charges) -> None:
+        self._scheduler.get().charge_to(charges)
 
     @ray.method(concurrency_group=BESIDE)
     def interrupt(self) -> None:

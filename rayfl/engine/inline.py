@@ -18,6 +18,7 @@ from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
 from rayfl.engine.state_store import StateStore
 from rayfl.planning.events import Event
+from rayfl.privacy.charges import Charges
 
 
 class _Value:
@@ -95,6 +96,10 @@ class InlineSession:
     def checkpoint_to(self, store: StateStore) -> None:
         """Has snapshots taken, with their states in a store."""
         self._scheduler.checkpoint_to(store)
+
+    def charge_to(self, charges: Charges) -> None:
+        """Charges every round before it begins."""
+        self._scheduler.charge_to(charges)
 
     def interrupt(self) -> None:
         """Ends the events after the round under way, with a snapshot of it."""

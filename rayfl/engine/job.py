@@ -19,6 +19,7 @@ from rayfl.planning.headline import Headline, comparable_phases, headline_label,
 from rayfl.planning.message import Message
 from rayfl.planning.phase_plan import Protection, has_fresh_head
 from rayfl.planning.workload import Handover, InitialModel, Population, Workload
+from rayfl.privacy.charges import Charges
 from rayfl.privacy.samples.planning import SamplePlan
 from rayfl.tasks.metrics.building import build_metrics
 
@@ -99,12 +100,11 @@ class Job:
     def populations(self) -> list[Population]:
         """By phase."""
         populations = [workload.population for workload in self.workloads]
-        if self.devices is None:
-            return populations
         noise = self.sample_plan.noise or [None] * len(populations)
+        messages = self.messages or [()] * len(populations)
         return [
-            replace(population, devices=self.devices, messages=messages, noise=of_phase)
-            for population, messages, of_phase in zip(populations, self.messages, noise, strict=True)
+            replace(population, devices=self.devices, messages=sent, noise=of_phase)
+            for population, sent, of_phase in zip(populations, messages, noise, strict=True)
         ]
 
     @property
@@ -173,6 +173,9 @@ class Session(Protocol):
         Args:
             store: Where hosts and server write their states.
         """
+
+    def charge_to(self, charges: Charges) -> None:
+        """Has every round charged before it begins; to be called after `restore` and before `events`."""
 
     def interrupt(self) -> None:
         """Ends the events after the round under way, with a snapshot of it; may be called by a signal's handler."""

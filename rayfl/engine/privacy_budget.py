@@ -14,9 +14,15 @@ from rayfl.planning.phase_plan import PhasePlan
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.update_report import UpdateReport
 from rayfl.planning.workload import Population
+from rayfl.privacy.charges import Charges
+from rayfl.privacy.release_ledger import ChargedRound
 from rayfl.privacy.samples.accesses import Accesses, with_noise, without_noise
 from rayfl.privacy.samples.planned_updates import PlannedUpdates, is_pool
 from rayfl.privacy.samples.renyi_filter import RenyiFilter
+
+BUDGET, SAMPLES, CLIENTS = "local.dp.max_epsilon", "local.dp.target_epsilon", "dp.target_epsilon"
+
+AGAIN = "{}, since rounds were repeated after a stop"
 
 
 @dataclass(frozen=True)
@@ -28,12 +34,14 @@ class Admission:
         left_out: The others.
         ends: Why the phase ends before this round, empty if it does not.
         ends_run: Whether the run ends with it.
+        limit: The key of the limit that ends it.
     """
 
     cohort: Sequence[int]
     left_out: tuple[int, ...] = ()
     ends: str = ""
     ends_run: bool = False
+    limit: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,9 @@ class BudgetSnapshot:
 class PrivacyBudget:
     """Books what committed rounds spent, and keeps clients within `local.dp.max_epsilon`.
 
-    Rounds are submitted before earlier ones are committed, so that what those will spend counts as spent.
+    Rounds are submitted before earlier ones are committed, so that what those will spend counts as spent. Of a run with
+    `secure` noise that goes on after a stop it keeps targets too, which the rounds that were in vain were not planned
+    for.
 
     Args:
         seed: The scenario's.
@@ -62,10 +72,11 @@ class PrivacyBudget:
 
     def __init__(self, seed: int, plans: Sequence[PhasePlan], populations: Sequence[Population]) -> None:
         self._seed, self._populations = seed, populations
-        self._noised = [replace(plan, noise=of.noise) for plan, of in zip(plans, populations, strict=True)]
+        self._plans = [replace(plan, noise=of.noise) for plan, of in zip(plans, populations, strict=True)]
         self._phases = [plan.phase for plan in plans]
         self._planned = [PlannedUpdates(*parts) for parts in zip(plans, populations, strict=True)]
-        self._accounts = PrivacyAccounts()
+        self._accounts, self._in_vain = PrivacyAccounts(), PrivacyAccounts()
+        self._charges: Charges | None = None
         self._left_out: set[int] = set()
         self._under_way: dict[int, dict[int, Spending]] = {}
         self._left_out_of: dict[int, tuple[int, ...]] = {}
@@ -79,25 +90,63 @@ class PrivacyBudget:
         self._accounts.restore(snapshot.spent)
         self._left_out, self._under_way, self._left_out_of = set(snapshot.left_out), {}, {}
 
+    def charge_to(self, charges: Charges) -> None:
+        """Charges every later round in a ledger, and counts those that were charged in vain."""
+        self._charges = charges
+        self._in_vain.book(charged.spent for charged in charges.in_vain)
+
     def admit(self, index: RoundIndex, cohort: Sequence[int]) -> Admission:
-        """Says who takes part in a round, and counts what they will spend."""
+        """Says who takes part in a round, and counts what they will spend; where there is a ledger, in that first."""
+        admission = self._within_targets(index, cohort) or self._within_budget(index, cohort)
+        if self._charges is not None and not admission.ends:
+            spent = self._updates(index, admission.cohort)
+            self._charges.ledger.charge(ChargedRound(index.phase, index.round, tuple(admission.cohort), spent))
+        return admission
+
+    def _within_targets(self, index: RoundIndex, cohort: Sequence[int]) -> Admission | None:
+        """Ends a run before a round that would exceed a target, since rounds were charged that no plan foresaw."""
+        if self._charges is None or not self._charges.in_vain:
+            return None
+        last, dp = self._charges.last_round, self._phases[index.phase].local.dp
+        if last is not None and index.round > last:
+            return Admission((), (), f"another round would exceed {AGAIN.format(CLIENTS)}", True, CLIENTS)
+        if dp is None or dp.target_epsilon is None:
+            return None
+        filter, updates = RenyiFilter(dp.target_epsilon, dp.delta, dp.secure), self._updates(index, cohort)
+        spent = tuple(client for client in cohort if not self._fits(filter, index, client, updates[client]))
+        if spent:
+            said = f"an update of {_named(spent)} would exceed {AGAIN.format(SAMPLES)}"
+            return Admission((), spent, said, True, SAMPLES)
+        self._under_way[index.round] = updates
+        return Admission(cohort)
+
+    def _within_budget(self, index: RoundIndex, cohort: Sequence[int]) -> Admission:
         dp = self._phases[index.phase].local.dp
         if dp is None or dp.max_epsilon is None:
             return Admission(cohort)
         assert dp.noise_multiplier is not None  # `SampleDP` has no budget without it
-        filter, planned = RenyiFilter(dp.max_epsilon, dp.delta, dp.secure), self._planned[index.phase]
-        accesses = {client: planned.in_round(client, index, self._seed) for client in cohort}
-        updates = {client: with_noise(accesses[client], dp.noise_multiplier) for client in cohort}
+        filter, updates = RenyiFilter(dp.max_epsilon, dp.delta, dp.secure), self._updates(index, cohort)
         admitted = [client for client in cohort if self._fits(filter, index, client, updates[client])]
         left_out = tuple(client for client in cohort if client not in set(admitted))
-        limit = f"local.dp.max_epsilon = {dp.max_epsilon:g}"
+        limit = f"{BUDGET} = {dp.max_epsilon:g}"
         if left_out and dp.when_spent == "stop":
-            return Admission((), left_out, f"an update of {_named(left_out)} would exceed {limit}", ends_run=True)
+            return Admission((), left_out, f"an update of {_named(left_out)} would exceed {limit}", True, BUDGET)
         if left_out and not admitted and not self._anybody_fits(filter, index, dp.noise_multiplier):
-            return Admission((), left_out, f"an update of any client would exceed {limit}")
+            return Admission((), left_out, f"an update of any client would exceed {limit}", limit=BUDGET)
         self._under_way[index.round] = {client: updates[client] for client in admitted}
         self._left_out_of[index.round] = left_out
         return Admission(admitted, left_out)
+
+    def _updates(self, index: RoundIndex, cohort: Sequence[int]) -> dict[int, Spending]:
+        """What the updates of a round will spend, by client or pool of their samples; nothing without `local.dp`."""
+        plan, planned = self._plans[index.phase], self._planned[index.phase]
+        given = plan.phase.local.dp.noise_multiplier if plan.phase.local.dp else None
+        pool, found = pool_number("clients", len(self._populations[index.phase].sizes)), dict[int, Spending]()
+        for client in cohort:
+            noise = plan.noise_multiplier(client) if given is None else given
+            if noise is not None and client <= pool:  # the samples of the server are in no client's account
+                found[client] = with_noise(planned.in_round(client, index, self._seed), noise)
+        return found
 
     def commit(
         self, index: RoundIndex, reports: Iterable[UpdateReport], unanswered: Iterable[int] = ()
@@ -116,7 +165,7 @@ class PrivacyBudget:
         Raises:
             RayflError: A client spent more than its algorithm had declared, so that no plan and no budget hold.
         """
-        spent = by_client_in_total([*(report.spent for report in reports), self._planned_for(index, unanswered)])
+        spent = by_client_in_total([*(report.spent for report in reports), self._updates(index, tuple(unanswered))])
         self._check(index, spent)
         self._accounts.book([spent])
         self._under_way.pop(index.round, None)
@@ -132,15 +181,6 @@ class PrivacyBudget:
         self._left_out.update(clients)
         return clients
 
-    def _planned_for(self, index: RoundIndex, clients: Iterable[int]) -> SpendingByClient:
-        """What clients that were not trained would have spent."""
-        planned, plan = self._planned[index.phase], self._noised[index.phase]
-        return {
-            client: with_noise(planned.in_round(client, index, self._seed), noise)
-            for client in clients
-            if (noise := plan.noise_multiplier(client)) is not None
-        }
-
     def _anybody_fits(self, filter: RenyiFilter, index: RoundIndex, noise_multiplier: float) -> bool:
         """Whether any client that later rounds may draw can afford an update."""
         planned, number = self._planned[index.phase], len(self._populations[index.phase].sizes)
@@ -155,16 +195,17 @@ class PrivacyBudget:
         if not is_pool(client, population):
             return filter.admits(self._total(client, pool) + Counter(update))
         # what the pool spends, every client does
-        holders = {client for client in self._accounts.spent() if client < pool}
+        holders = {client for client in (*self._accounts.spent(), *self._in_vain.spent()) if client < pool}
         kinds = {tuple(sorted(self._total(holder, pool).items())) for holder in holders}
         kinds.add(tuple(sorted(self._total(pool).items())))
         return all(filter.admits(Counter(dict(kind)) + Counter(update)) for kind in kinds)
 
     def _total(self, *accounts: int) -> Counter[Mechanism]:
-        """What these accounts have spent together, with what is under way."""
+        """What these accounts have spent together, with what is under way and what was spent in vain."""
         total: Counter[Mechanism] = Counter()
         for account in accounts:
             total.update(self._accounts.of(account))
+            total.update(self._in_vain.of(account))
             for by_client in self._under_way.values():
                 total.update(by_client.get(account, {}))
         return total
@@ -181,7 +222,8 @@ class PrivacyBudget:
                     f"'{phase.algorithm.name}' plans for; let its `sample_requests` name every request that touches "
                     "samples"
                 )
-        for client, update in self._under_way.get(index.round, {}).items():
+        budgeted = phase.local.dp is not None and phase.local.dp.max_epsilon is not None
+        for client, update in self._under_way.get(index.round, {}).items() if budgeted else ():
             if dict(spent.get(client, {})) != dict(update):
                 # else who is left out of a round would depend on whether those before it are over
                 raise RayflError(

@@ -37,6 +37,7 @@ from rayfl.planning.slices import slices_of_round
 from rayfl.planning.update_report import UpdateReport
 from rayfl.planning.virtual_clock import VirtualClock
 from rayfl.planning.workload import Population
+from rayfl.privacy.charges import Charges
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,10 @@ class Scheduler:
         """Has snapshots taken whenever the scenario's [checkpoint] asks for one, with their states in a store."""
         self._snapshots = Snapshotting(self._scenario, self._backend, self._watchdog, store, self._committed.round)
 
+    def charge_to(self, charges: Charges) -> None:
+        """Charges every round in a ledger before any host or the server hears of it."""
+        self._budget.charge_to(charges)
+
     def interrupt(self) -> None:
         """Makes the round under way the last one for now: a snapshot of it is taken, and the run ends unfinished.
 
@@ -149,6 +154,8 @@ class Scheduler:
         if self._interrupted or snapshots.due(self._committed):
             yield from snapshots.finish()
             self._snapshot(snapshots)
+            if not self._scenario.repeatable:  # what is reported of later rounds would not come again
+                yield from snapshots.finish()
         if self._interrupted:
             self._stopped = True
             yield from snapshots.finish()
@@ -298,7 +305,7 @@ class Scheduler:
             yield from self._evaluations.collect(left=0)
         self._stopped = admission.ends_run
         left_out = () if self._stopped else self._budget.leave_out(admission.left_out)
-        yield BudgetSpent(plan.phase.name, index.round, admission.ends, self._stopped, left_out)
+        yield BudgetSpent(plan.phase.name, index.round, admission.ends, self._stopped, left_out, admission.limit)
 
     def _commit(
         self, done: SubmittedRound, reports: Sequence[UpdateReport]

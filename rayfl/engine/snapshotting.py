@@ -20,7 +20,10 @@ from rayfl.planning.round_index import RoundIndex
 Complete = Callable[[ServerSnapshot, Sequence[StoredState]], RunSnapshot]
 
 LASTS_S = 60.0
-"""A run that has not lasted so long is quickly run again: the ends of its phases are no reason for a snapshot."""
+"""A run that has not lasted so long is quickly run again: the ends of its phases are no reason for a snapshot.
+
+Unless its noise is `secure`: then all that is run again is released again.
+"""
 
 
 class Snapshotting:
@@ -56,7 +59,7 @@ class Snapshotting:
         """Whether one is to be begun after a committed round; in the middle of a phase not while one is written."""
         settings, now = self._settings, self._clock()
         ends = settings.ends and index.round_in_phase == index.config(self._scenario).rounds
-        if ends and now - self._started >= LASTS_S:
+        if ends and (now - self._started >= LASTS_S or not self._scenario.repeatable):
             return True
         if self._under_way is not None:
             return False

@@ -67,6 +67,11 @@ class Cell:
         return _digest(self.scenario)
 
     @property
+    def identity(self) -> dict[str, str]:
+        """What its results depend on, but for code, data and device, which a run records itself."""
+        return {"digest": self.digest, "starts": self.starts_digest, "weights": self.weights}
+
+    @property
     def device(self) -> str:
         """The kind of device that it would run on now: `cpu` or `cuda`."""
         return "cuda" if self.scenario.resources.uses_cuda else "cpu"

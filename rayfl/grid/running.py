@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import fcntl
-import shutil
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rich.console import Console
 
 from rayfl.durable import write_json
 from rayfl.errors import RayflError, ResourceError
+from rayfl.grid.begun import begin, clear, has_begun
 from rayfl.grid.cells import MARKER, Cell, device_of_hosts
 from rayfl.grid.starts import in_order
 from rayfl.report.reason import one_line
@@ -55,47 +55,44 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def run_cell(cell: Cell, data_dir: Path) -> str | None:
-    """Runs one cell from its beginning, in this process; what it prints goes to its log.
+    """Runs one cell, in this process; what it prints goes to its log.
+
+    A run of this very cell that was interrupted, or whose worker died, goes on from its last checkpoint.
 
     Args:
-        cell: What to run; whatever its folder holds is removed.
+        cell: What to run; what its folder holds of another run is removed.
         data_dir: Where real data lies.
 
     Returns:
         None, or why it failed in one line; the cell's status.json says so too, and its log has the whole error.
     """
+    from rayfl.lifecycle.in_place import How, run_in_place
     from rayfl.simulation import run  # PyTorch is loaded only to run
 
-    if cell.folder.exists():
-        shutil.rmtree(cell.folder)
-    cell.folder.mkdir(parents=True)
-    with (cell.folder / LOG).open("w", encoding="utf-8", buffering=1) as log:
+    # only a folder that the user named must exist, and the command line has checked that
+    given, same = data_dir if data_dir.is_dir() else None, has_begun(cell)
+
+    def carry_out(how: How) -> None:
+        where: Any = {"resume": cell.folder}
+        if how == "begin":
+            where = {"folder": cell.folder}
+            begin(cell)
+        run(cell.scenario, backend="inline", data_dir=given, starts=cell.starts, console=console, **where)
+
+    def say(text: str) -> None:
+        console.print(f"warning: {text}", markup=False, highlight=False, soft_wrap=True)
+
+    cell.folder.mkdir(parents=True, exist_ok=True)
+    with (cell.folder / LOG).open("a" if same else "w", encoding="utf-8", buffering=1) as log:
         console = Console(file=log, width=120)
         try:
-            # only a folder that the user named must exist, and the command line has checked that
-            given = data_dir if data_dir.is_dir() else None
-            run(
-                cell.scenario,
-                backend="inline",
-                folder=cell.folder,
-                data_dir=given,
-                starts=cell.starts,
-                console=console,
-            )
+            run_in_place(cell.folder, same, carry_out, lambda: clear(cell, but=LOG), say)
         except Exception as error:  # a failed cell shall not stop the others
             said = str(error) if isinstance(error, RayflError) else traceback.format_exc()
             console.print(f"error: {said}", markup=False, highlight=False, soft_wrap=True)
             _keep_failure(cell, error)
             return one_line(error)
-    write_json(
-        cell.folder / MARKER,
-        {
-            "digest": cell.digest,
-            "starts": cell.starts_digest,
-            "weights": cell.weights,
-            "device": device_of_hosts(cell.folder),
-        },
-    )
+    write_json(cell.folder / MARKER, cell.identity | {"device": device_of_hosts(cell.folder)})
     return None
 
 

@@ -21,7 +21,9 @@ from rayfl.checkpoint.checkpoints import Checkpoints
 from rayfl.config.scenario import Scenario
 from rayfl.engine.job import Job, Session
 from rayfl.errors import ScenarioError
+from rayfl.lifecycle.charging import new_ledger
 from rayfl.lifecycle.ending import draw
+from rayfl.lifecycle.in_place import How
 from rayfl.lifecycle.mirror import Mirror
 from rayfl.lifecycle.reopening import reopen
 from rayfl.lifecycle.run import Run
@@ -118,13 +120,11 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
             records = stack.enter_context(Records.within(launch.folder))
         else:
             records = stack.enter_context(Records.create(launch.out, job.scenario.name, datetime.now()))
-        # of a run that cannot be resumed none is written
         if launch.mirror:
             records.where = str(launch.mirror.remote)
-        keep = job.scenario.checkpoint.keep
-        checkpoints = Checkpoints(records.folder, keep, launch.mirror) if job.scenario.repeatable else None
-        state = reopened.state if reopened else None
-        run = stack.enter_context(Run(job, model, records, callbacks, console, state, checkpoints))
+        checkpoints = Checkpoints(records.folder, job.scenario.checkpoint.keep, launch.mirror)
+        state, ledger = (reopened.state, reopened.ledger) if reopened else (None, new_ledger(job, records.folder))
+        run = stack.enter_context(Run(job, model, records, callbacks, console, state, checkpoints, ledger))
         opened = _session(job, launch, records.folder, run.status)
         run.connect(opened, launch.backend, reopened.restore if reopened else None)
         for _ in run.follow(check):
@@ -144,17 +144,29 @@ def _started(job: Job, model: FlatModel, launch: Launch, console: Console) -> Jo
     assert start is not None
     first = first_model(job, model)
 
-    def run_first(before: Scenario, kept: Path) -> None:
-        console.print(Text(f"start    scenario {before.name} is run first", style="bold"), soft_wrap=True)
+    def run_first(before: Scenario, kept: Path, how: How) -> None:
+        does = "is run first" if how == "begin" else "goes on first"
+        console.print(Text(f"start    scenario {before.name} {does}", style="bold"), soft_wrap=True)
         folders = dict.fromkeys((*before.module_folders, *job.scenario.module_folders))  # its overrides are from ours
         before = before.model_copy(update={"module_folders": tuple(folders)})
         carry_out(
             before,
-            replace(launch, folder=kept, callbacks=(), centralise=False, for_itself=False, resumes=False, mirror=None),
+            replace(
+                launch,
+                folder=kept,
+                callbacks=(),
+                centralise=False,
+                for_itself=False,
+                resumes=how == "resume",
+                mirror=None,
+            ),
             console,
         )
 
-    source = find_source(start, first, launch.starts, lambda before: prepare(before, launch.data_dir), run_first)
+    def say(text: str) -> None:
+        console.print(Text(f"start    {text}", style="yellow"), soft_wrap=True)
+
+    source = find_source(start, first, launch.starts, lambda before: prepare(before, launch.data_dir), run_first, say)
     job, taken = start_from(job, first, source)
     console.print(Text(f"start    {source.where}: {taken.summary()}"), soft_wrap=True)
     return job

@@ -14,8 +14,9 @@ from rayfl.checkpoint.changes import check_same_run
 from rayfl.checkpoint.checkpoints import Checkpoint, Checkpoints
 from rayfl.engine.job import Job, Session
 from rayfl.engine.state_store import DamagedStateError, StateStore
-from rayfl.errors import ResourceError, ScenarioError
+from rayfl.errors import CheckpointError, ResourceError, ScenarioError
 from rayfl.lifecycle.mirror import Mirror
+from rayfl.privacy.release_ledger import ReleaseLedger
 from rayfl.report.folder import METRICS_FILE
 from rayfl.report.records import CLIENTS_FILE, Records
 from rayfl.report.status import UNDER_WAY, read_status
@@ -29,7 +30,9 @@ class Reopened:
         folder: The run's own.
         records: In it.
         store: Where the states of its checkpoints are.
-        checkpoints: Those that can be read, the last one first; none where the run begins again.
+        checkpoints: Those that can be read, the last one first; none where the run begins again. With `secure` noise no
+            more than one: what records hold of later rounds would not come again.
+        ledger: Of a run with `secure` noise.
         console: Where it is said from which round the run goes on, and what is wrong with others.
     """
 
@@ -37,6 +40,7 @@ class Reopened:
     records: Records
     store: StateStore
     checkpoints: Sequence[Checkpoint]
+    ledger: ReleaseLedger | None
     console: Console
 
     @property
@@ -59,7 +63,9 @@ class Reopened:
             self._say(f"the run goes on after round {checkpoint.round}")
             return
         if self.checkpoints:
-            raise ResourceError(f"no checkpoint in '{self.folder}' is whole; run the scenario again in another folder")
+            raise CheckpointError(
+                f"no checkpoint in '{self.folder}' is whole; run the scenario again in another folder"
+            )
 
     def _say(self, text: str) -> None:
         self.console.print(Text(text, style="yellow" if text.startswith("warning") else ""), soft_wrap=True)
@@ -76,34 +82,36 @@ def reopen(folder: Path, job: Job, console: Console, mirror: Mirror | None = Non
 
     Raises:
         ScenarioError: The job is not that of the run.
-        ResourceError: The run is under way, or all of its checkpoints are damaged.
+        ResourceError: The run is under way, or all of its checkpoints are damaged, or its ledger is.
     """
-    if not job.scenario.repeatable:
-        raise ScenarioError(
-            "a run with `secure` noise cannot be resumed: the updates since its checkpoint would be released again, "
-            "and no account counts them"
-        )
     status = read_status(folder)
     if status is not None and status["status"] in UNDER_WAY:
         raise ResourceError(f"the run in '{folder}' is under way: it cannot be resumed before it has ended")
     found = Checkpoints(folder, job.scenario.checkpoint.keep, mirror)
     readable: list[Checkpoint] = []
     damaged: list[ResourceError] = []
-    for checkpoint in found.newest_first():
+    for checkpoint in found.newest_first() if job.scenario.repeatable else found.newest_whole():
         if isinstance(checkpoint, Checkpoint):
             readable.append(checkpoint)
         else:
             damaged.append(checkpoint)
             console.print(Text(f"warning: {checkpoint}", style="yellow"), soft_wrap=True)
     if damaged and not readable:
-        raise ResourceError(f"no checkpoint in '{folder}' is whole: {damaged[0]}")
+        raise CheckpointError(f"no checkpoint in '{folder}' is whole: {damaged[0]}")
     done = readable[0].records["seen"]["done"] if readable else 0
     for warning in check_same_run(folder, job, done):
         console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
+    committed = int(status["committed_rounds"]) if status else 0
+    ledger = None if job.scenario.repeatable else ReleaseLedger.reopen(folder, committed)
+    if ledger and readable and readable[0].snapshot.in_flight:
+        raise ScenarioError(
+            "a run with `secure` noise cannot go on with updates in flight, as its schedule keeps them: they would be "
+            "released again, and were charged once"
+        )
     if not readable:
         console.print(Text(f"'{folder}' has no checkpoint: the run begins again"), soft_wrap=True)
         for name in (METRICS_FILE, CLIENTS_FILE):
             (folder / name).unlink(missing_ok=True)
     found.sweep()
     records = Records(folder, reopened=True) if readable else Records.within(folder)
-    return Reopened(folder, records, found.store, readable, console)
+    return Reopened(folder, records, found.store, readable, ledger, console)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
 from threading import Thread
 from types import TracebackType
@@ -19,11 +19,13 @@ from rayfl.engine.job import Job, Session
 from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.errors import ResourceError
 from rayfl.interruption import interruptible, is_interrupt
+from rayfl.lifecycle.charging import begin_to_charge
 from rayfl.lifecycle.committed_models import CommittedModels
 from rayfl.lifecycle.ending import end_callbacks, end_early
 from rayfl.lifecycle.seen import Seen
 from rayfl.models.flat import FlatModel
 from rayfl.planning.events import EventConsumer, RoundDone, RoundSettled, SnapshotFailed, SnapshotTaken
+from rayfl.privacy.release_ledger import ReleaseLedger
 from rayfl.report.announcement import announce_hosts
 from rayfl.report.environment import describe_environment
 from rayfl.report.privacy import PrivacyRecords
@@ -59,6 +61,7 @@ class Run:
         console: Where progress is printed.
         state: Of the run that is reopened.
         checkpoints: Where it keeps what it can be reopened from; None if nowhere.
+        ledger: In which its rounds are charged; None where noise is not `secure`.
 
     Attributes:
         status: What status.json says.
@@ -78,8 +81,9 @@ class Run:
         console: Console,
         state: Mapping[str, Any] | None = None,
         checkpoints: Checkpoints | None = None,
+        ledger: ReleaseLedger | None = None,
     ) -> None:
-        self._checkpoints = checkpoints
+        self._checkpoints, self._ledger = checkpoints, ledger
         self._job, self._records, self._console = job, records, console
         self._models = CommittedModels(job, model)
         self.stopped: Stop | None = None
@@ -126,6 +130,9 @@ class Run:
             if error is None or self._ended:
                 return
             cause = self._interrupts.cause_of(error)
+            if self._ledger is not None and self._goes_on:
+                with suppress(ResourceError):  # said when somebody goes on
+                    self._privacy.charge_in_vain(self._ledger.in_vain(self._seen.done))
             end_early(
                 cause, self._session, self._models, self._records, self.status, self._console, self._privacy,
                 0 if self._goes_on else self._seen.done, self._checkpoints is not None and self._checkpoints.any(),
@@ -153,6 +160,8 @@ class Run:
         if restore is not None:
             restore(opened)
             self._check_joins(opened)
+        if self._ledger is not None:
+            begin_to_charge(self._job, self._ledger, opened, self._privacy, self._console)
         self._goes_on = True
         self.status.running()
         announce_hosts(self._console, opened, backend, self._records.where)
@@ -231,6 +240,8 @@ class Run:
         self._records.write_model(state)
         if self.stopped:
             self._privacy.stopped(self.stopped, self._follower.decided_by)
+        if self._ledger is not None:
+            self._privacy.charge_in_vain(self._ledger.in_vain(self._seen.done))
         self._privacy.finish(self._records)
         self._records.close()
         metrics = self._records.metrics_table()
@@ -245,7 +256,8 @@ class Run:
 
     def _check_joins(self, session: Session) -> None:
         """Refuses a snapshot of a later round than the state: no record of the rounds between would ever be written."""
-        if (after := session.committed()[0]) > self._seen.done:
+        after = session.committed()[0]
+        if after > self._seen.done or (self._ledger is not None and after != self._seen.done):
             raise ResourceError(
                 f"the run would go on after round {after}, but the state of its records ends with round "
                 f"{self._seen.done}: reopen it from a snapshot of that round or of an earlier one"

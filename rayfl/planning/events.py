@@ -204,6 +204,7 @@ class BudgetSpent:
         reason: Why, in one line.
         ends_run: Whether no later phase follows.
         left_out: The clients that have no budget left for that round, where the phase ended.
+        limit: The key of what would have been exceeded.
     """
 
     phase: str
@@ -211,6 +212,7 @@ class BudgetSpent:
     reason: str
     ends_run: bool
     left_out: tuple[int, ...] = ()
+    limit: str = "local.dp.max_epsilon"
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ class Population:
         slices: Of the test samples.
         devices: What they are simulated on; None without [participation].
         messages: Of each exchange of the phase that the cohort answers, with [participation].
-        noise: The noise multiplier of the phase's `local.dp`, as in `PhasePlan`, with [participation].
+        noise: The noise multiplier of the phase's `local.dp`, as in `PhasePlan`.
     """
 
     sizes: np.ndarray

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from rayfl.engine.job import Job
-from rayfl.planning.events import Evaluated, Event, RoundDone
+from rayfl.planning.events import BudgetSpent, Evaluated, Event, RoundDone
 from rayfl.privacy.clients.statement import ClientAccount, client_statement
 from rayfl.privacy.json_number import json_number
+from rayfl.privacy.release_ledger import ChargedRound
+from rayfl.report.in_vain import beside, described
 
 COLUMN = "client_epsilon"
 
@@ -17,8 +19,8 @@ COLUMN = "client_epsilon"
 class ClientPrivacy:
     """Follows a run whose phases hide clients (`phases.N.dp`).
 
-    The account is a function of the scenario and of the round, so that a run that goes on from a snapshot needs none of
-    what came before.
+    The account is a function of the scenario, of the round and of what was charged in vain, so that a run that goes on
+    from a snapshot needs none of what came before.
 
     Args:
         job: What runs.
@@ -29,11 +31,14 @@ class ClientPrivacy:
         self._parts = job.scenario, job.client_plan, job.result.population.sizes
         self._account = ClientAccount(*self._parts)
         self._round, self._ended = 0, ""
+        self._in_vain: Sequence[ChargedRound] = ()
 
     def add(self, event: Event) -> Event:
         """The same event; that of an evaluation with epsilon beside its scores."""
         if isinstance(event, RoundDone):
             self._round = event.round
+        if isinstance(event, BudgetSpent) and event.ends_run:
+            self._ended = event.reason
         if not isinstance(event, Evaluated):
             return event
         return replace(event, scores={**event.scores, COLUMN: self._account.epsilon(event.round)})
@@ -45,6 +50,11 @@ class ClientPrivacy:
     def restore(self, state: Mapping[str, Any]) -> None:
         """See `EventConsumer`."""
         self._round = state["round"]
+
+    def charge_in_vain(self, rounds: Sequence[ChargedRound]) -> None:
+        """See `SamplePrivacy.charge_in_vain`."""
+        self._in_vain = rounds
+        self._account = ClientAccount(*self._parts, rounds)
 
     def end_early(self, reason: str) -> None:
         """Takes in why the run ended before its last round."""
@@ -58,9 +68,10 @@ class ClientPrivacy:
             return f"privacy: client-level, {delta}; no guarantee for the run: {', '.join(names)} without dp"
         epsilon = json_number(self._account.epsilon(last))
         said = epsilon if isinstance(epsilon, str) else f"{epsilon:.4g}"
-        return f"privacy: client-level epsilon {said} ({hidden}), {delta}, after round {last}"
+        return f"privacy: client-level epsilon {said} ({hidden}), {delta}, after round {last}{beside(self._in_vain)}"
 
     def content(self, model_round: int | None = None) -> dict[str, Any]:
         """What privacy.json says of it; see `SamplePrivacy.content`."""
-        statement = client_statement(*self._parts, max(self._round, model_round or 0))
-        return {**statement, "ended_early": self._ended or None}
+        last = self._round if self._in_vain else max(self._round, model_round or 0)
+        statement = client_statement(*self._parts, last, self._in_vain)
+        return {**statement, "ended_early": self._ended or None, **described(self._in_vain)}

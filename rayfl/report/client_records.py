@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from rayfl.data.client_names import ClientNames
 from rayfl.durable import atomic_write
-from rayfl.errors import RayflError, ResourceError
+from rayfl.errors import CheckpointError, RayflError
 from rayfl.planning.events import Evaluated, RoundDone
 from rayfl.report.columns import CLIENTS, OWNER, joined
 
@@ -75,7 +75,7 @@ class ClientRecords:
             self._parts = [self._next_part()]
             self._take_rows(self._parts[0])
         else:
-            raise ResourceError(f"'{self._path}' is gone, with {self._added} rows that the run had written")
+            raise CheckpointError(f"'{self._path}' is gone, with {self._added} rows that the run had written")
 
     def add_scores(self, evaluated: Evaluated) -> None:
         """Adds a row for every client that was scored.
@@ -171,7 +171,7 @@ class ClientRecords:
                 writer.write_table(group)
                 left -= len(group)
         if left:
-            raise ResourceError(f"'{self._path}' lacks {left} of {self._added} rows that the run had written")
+            raise CheckpointError(f"'{self._path}' lacks {left} of {self._added} rows that the run had written")
 
     def _put_together(self, path: Path) -> None:
         if len(self._parts) == 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from rayfl.durable import write_json
 from rayfl.engine.job import Job
 from rayfl.errors import ResourceError
 from rayfl.planning.events import Evaluated, Event
+from rayfl.privacy.release_ledger import ChargedRound
 from rayfl.report.client_privacy import ClientPrivacy
 from rayfl.report.records import Records
 from rayfl.report.sample_privacy import SamplePrivacy
@@ -54,6 +55,11 @@ class PrivacyRecords:
         if isinstance(event, Evaluated):
             self.write()
         return event
+
+    def charge_in_vain(self, rounds: Sequence[ChargedRound]) -> None:
+        """Counts rounds that a ledger charges and that are no part of the run."""
+        for followed in self._followed().values():
+            followed.charge_in_vain(rounds)
 
     def stopped(self, stop: Stop, decided_by: str | None) -> None:
         """Takes in that a callback ended the run.

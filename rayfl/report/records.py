@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rayfl.data.client_names import ClientNames
 from rayfl.durable import atomic_write, write_json
-from rayfl.errors import ResourceError
+from rayfl.errors import CheckpointError, ResourceError
 from rayfl.planning.events import Evaluated, Event, RoundDone
 from rayfl.report.client_records import ClientRecords
 from rayfl.report.columns import METRICS
@@ -138,7 +138,7 @@ class Records:
             text = path.read_text(encoding="utf-8")
             kept = text[: text.rfind("\n") + 1].splitlines(keepends=True)[: self._lines]
             if len(kept) < self._lines:
-                raise ResourceError(f"'{path}' has fewer than the {self._lines} lines that the run had written")
+                raise CheckpointError(f"'{path}' has fewer than the {self._lines} lines that the run had written")
             self._metrics.close()
             with atomic_write(path) as temporary:
                 temporary.write_text("".join(kept), encoding="utf-8")

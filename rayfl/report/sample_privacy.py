@@ -14,10 +14,12 @@ from rayfl.config.privacy import SampleDP
 from rayfl.engine.job import Job
 from rayfl.planning.events import BudgetSpent, Evaluated, Event, RoundDone
 from rayfl.privacy.json_number import json_number
+from rayfl.privacy.release_ledger import ChargedRound
 from rayfl.privacy.samples.accounting import accountant_of
 from rayfl.privacy.samples.client_epsilons import ClientEpsilons
 from rayfl.privacy.samples.planning import PlannedPhase
 from rayfl.privacy.samples.statement import NOT_COVERED, sampling, statement
+from rayfl.report.in_vain import beside, described
 from rayfl.report.plain_events import plain_round, plain_spending, round_from, spending_from
 from rayfl.report.records import Records
 
@@ -49,6 +51,7 @@ class SamplePrivacy:
         self._round, self._ended = 0, ""
         self._phase, self._accountant_of_clients = "", ""
         self._left_out: set[int] = set()
+        self._in_vain: Sequence[ChargedRound] = ()
 
     @property
     def covered(self) -> bool:
@@ -87,6 +90,11 @@ class SamplePrivacy:
                     return replace(event, scores={**event.scores, "epsilon": self._epsilons.maximum()})
         return event
 
+    def charge_in_vain(self, rounds: Sequence[ChargedRound]) -> None:
+        """Counts rounds that were charged and are no part of the run, in place of those counted before."""
+        self._in_vain = rounds
+        self._epsilons.charge_in_vain(charged.spent for charged in rounds)
+
     def end_early(self, reason: str) -> None:
         """Takes in why the run ended before its last round."""
         self._ended = reason
@@ -109,7 +117,8 @@ class SamplePrivacy:
         if not self.covered:
             return f"privacy: sample-level, {delta}; {sampling(self._phases)}"
         largest, median = self._epsilons.maximum(), self._epsilons.median()
-        return f"privacy: sample-level epsilon {largest:.4g} (median {median:.4g}), {delta}, after round {self._round}"
+        after = f"after round {self._round}{beside(self._in_vain)}"
+        return f"privacy: sample-level epsilon {largest:.4g} (median {median:.4g}), {delta}, {after}"
 
     def content(self, model_round: int | None = None) -> dict[str, Any]:
         """What privacy.json says of it.
@@ -125,8 +134,9 @@ class SamplePrivacy:
             "left_out": _named(sorted(self._left_out)),
             "ended_early": self._ended or None,
             "notes": list(self._notes),
+            **described(self._in_vain),
         }
-        if model_round is not None and model_round > self._round:
+        if model_round is not None and model_round > self._round and not self._in_vain:
             content["notes"].append(
                 f"the run ended before it reported what rounds {self._round + 1} to {model_round} spent: the saved "
                 f"model is of round {model_round}, and its epsilon is larger than this"
@@ -158,6 +168,10 @@ class SamplePrivacy:
         if self._accountant_of_clients:
             found["accountant_of_clients_parquet"] = self._accountant_of_clients
         server = self._epsilons.server()
+        if server is not None and self._in_vain:
+            return found | {
+                "server_samples": "unknown: the ledger, which counts repeated rounds, is of clients' samples"
+            }
         return found if server is None else found | {"server_samples": json_number(server)}
 
 

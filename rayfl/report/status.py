@@ -84,7 +84,7 @@ class Status:
         if isinstance(event, Recovering | HostRestarted):
             self._recoveries += 1
         if isinstance(event, BudgetSpent) and event.ends_run:
-            self.stop(Stop("local.dp.max_epsilon", event.reason, self._committed))
+            self.stop(Stop(event.limit, event.reason, self._committed))
 
     def state(self) -> dict[str, Any]:
         """See `EventConsumer`."""
@@ -191,6 +191,13 @@ def read_status(folder: Path) -> dict[str, Any] | None:
         return now
     said = f"process {process['pid']} on {process['host']} is gone: it was killed, or its machine went down"
     return content | {"status": LOST, "reason": said}
+
+
+def take_for_lost(folder: Path) -> None:
+    """Writes into status.json that a run is lost, for whoever knows that nobody can be carrying it out any more."""
+    content = _read(folder)
+    if content is not None and content["status"] in UNDER_WAY:
+        write_json(folder / STATUS, content | {"status": LOST, "reason": "what carried it out is gone"})
 
 
 def _read(folder: Path) -> dict[str, Any] | None:

@@ -10,12 +10,15 @@ from pathlib import Path
 from rayfl.config.scenario import Scenario
 from rayfl.errors import DivergenceError, ResourceError
 from rayfl.fingerprint.recorded import recorded
+from rayfl.lifecycle.in_place import How, run_in_place
 from rayfl.report.status import read_status
 from rayfl.start.source import Source, from_run
 
 
-def run_once(scenario: Scenario, digest: str, folder: Path, run: Callable[[Path], None]) -> Source:
-    """The final model of a scenario, from an earlier run of it if there is one.
+def run_once(
+    scenario: Scenario, digest: str, folder: Path, run: Callable[[Path, How], None], say: Callable[[str], None]
+) -> Source:
+    """The final model of a scenario, from an earlier run of it if there is one, which goes on if it was stopped.
 
     Whoever else wants the same meanwhile waits for it.
 
@@ -23,7 +26,8 @@ def run_once(scenario: Scenario, digest: str, folder: Path, run: Callable[[Path]
         scenario: What to run.
         digest: Of everything that its result depends on.
         folder: Where starts are kept, one folder for each digest.
-        run: Runs the scenario, with its records in the given folder.
+        run: Runs the scenario, with its records in the given folder, or goes on with what is there.
+        say: Told why a run that had been stopped begins again.
 
     Raises:
         ResourceError: The folder cannot be written to or locked.
@@ -39,8 +43,7 @@ def run_once(scenario: Scenario, digest: str, folder: Path, run: Callable[[Path]
                 "remove that folder to run it again"
             )
         if status is None or status["status"] != "finished":
-            _clear(kept)
-            run(kept)
+            run_in_place(kept, True, lambda how: run(kept, how), lambda: _clear(kept), say)
     found = from_run(kept)
     origin = {**found.origin, "kind": "scenario", "name": scenario.name, "digest": digest, "data": recorded(kept).data}
     return Source(found.state, origin, f"start.scenario '{scenario.name}'")

@@ -15,6 +15,7 @@ from rayfl.engine.initial_model import flat_model
 from rayfl.engine.job import Job
 from rayfl.errors import ScenarioError
 from rayfl.fingerprint.whole import fingerprint
+from rayfl.lifecycle.in_place import How
 from rayfl.models.flat import FlatModel
 from rayfl.models.transfer import Transfer, renamed, transfer
 from rayfl.start.chain import scenario_to_start_from
@@ -22,10 +23,12 @@ from rayfl.start.from_scenario import run_once
 from rayfl.start.source import Source, from_file, from_library, from_named_run, origin_digest
 
 Prepare = Callable[[Scenario], tuple[Job, FlatModel]]
-Run = Callable[[Scenario, Path], None]
+Run = Callable[[Scenario, Path, How], None]
 
 
-def find_source(start: Start, model: FlatModel, folder: Path, prepare: Prepare, run: Run) -> Source:
+def find_source(
+    start: Start, model: FlatModel, folder: Path, prepare: Prepare, run: Run, say: Callable[[str], None]
+) -> Source:
     """Finds the weights that a scenario starts from; where they are another scenario's result, runs it if need be.
 
     Args:
@@ -33,7 +36,8 @@ def find_source(start: Start, model: FlatModel, folder: Path, prepare: Prepare, 
         model: The model that is to start from them: that of the first phase.
         folder: Where models of scenarios are kept.
         prepare: Loads a scenario's data and builds its network.
-        run: Runs a scenario, with its records in a folder.
+        run: Runs a scenario, with its records in a folder, or goes on with the run that is there.
+        say: Told what is worth knowing about that.
 
     Raises:
         ScenarioError: The scenario to run is wrong, or its model does not fit.
@@ -44,7 +48,7 @@ def find_source(start: Start, model: FlatModel, folder: Path, prepare: Prepare, 
         return given(start)
     job, theirs = prepare(scenario)
     _transfer(start, theirs.state_dict(), model, f"start.scenario '{start.scenario}'")
-    return run_once(scenario, _digest(job, prepare), folder, lambda kept: run(scenario, kept))
+    return run_once(scenario, _digest(job, prepare), folder, lambda kept, how: run(scenario, kept, how), say)
 
 
 def check_start(start: Start, model: FlatModel, prepare: Prepare) -> None:

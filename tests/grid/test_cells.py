@@ -12,6 +12,7 @@ import tomli_w
 
 from rayfl.cluster.tasks import Returned
 from rayfl.errors import ResourceError, ScenarioError
+from rayfl.grid.begun import BEGUN
 from rayfl.grid.cells import MARKER, Cell, cells_of
 from rayfl.grid.running import LOG, Outcome, alone_in, planned, run_cell, run_cells
 from rayfl.grid.schema import Grid, load_grid
@@ -74,7 +75,7 @@ def test_a_cell_leaves_a_runs_records_its_log_and_a_marker(grid: Grid, tmp_path:
     assert run_cell(cell, NO_DATA) is None
     assert {file.name for file in cell.folder.iterdir()} == {
         *("scenario.toml", "metrics.jsonl", "model.safetensors", "environment.json", "status.json"),
-        *(LOG, MARKER),
+        *(LOG, BEGUN, MARKER),
     }
     assert len(accuracies(cell)) == 3
     assert "records: " in (cell.folder / LOG).read_text()

@@ -252,21 +252,6 @@ def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
         rayfl.run(resume=tmp_path, backend="inline")
 
 
-def test_a_run_with_secure_noise_writes_no_checkpoint_and_is_not_resumed(tmp_path: Path) -> None:
-    secure = {
-        "noise_multiplier": 1.0,
-        "max_grad_norm": 1.0,
-        "accountant": "rdp",
-        "secure": True,
-        "physical_batch_size": 1,
-    }
-    phases = [{"name": "p", "rounds": 2, "cohort": 3, "local": {"lr": 0.1, "batch_size": 4, "dp": secure}}]
-    run(tmp_path, phases=phases)
-    assert not (tmp_path / "checkpoints").exists()
-    with pytest.raises(ScenarioError, match="`secure` noise cannot be resumed"):
-        run(tmp_path, resume=True, phases=phases)
-
-
 def test_another_scenario_does_not_wipe_out_a_run_that_has_no_checkpoint(tmp_path: Path) -> None:
     whole = run(tmp_path, checkpoint={})
     before = rows(tmp_path)

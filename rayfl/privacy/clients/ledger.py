@@ -1,4 +1,4 @@
-"""What the rounds of a run release about its clients: derived from the scenario alone, so that nothing is stored."""
+"""What the rounds of a run release about its clients: derived from the scenario, and from what was charged in vain."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rayfl.planning.cohort import cohort_of, expected_cohort_size
 from rayfl.planning.round_index import RoundIndex
 from rayfl.privacy.clients.accounting import History, Release, Sampling
 from rayfl.privacy.composition import history
+from rayfl.privacy.release_ledger import ChargedRound
 
 Relation = Literal["one client more or less", "one client replaced by another"]
 
@@ -61,31 +62,43 @@ class ClientLedger:
         scenario: What runs.
         noise: The noise multiplier of each phase; None for those without `dp`.
         sizes: int64 [clients], the number of training samples of each client.
+        in_vain: Rounds that were charged beside those of the run.
     """
 
-    def __init__(self, scenario: Scenario, noise: Sequence[float | None], sizes: np.ndarray) -> None:
-        self._scenario, self._noise, self._sizes = scenario, noise, sizes
+    def __init__(
+        self,
+        scenario: Scenario,
+        noise: Sequence[float | None],
+        sizes: np.ndarray,
+        in_vain: Sequence[ChargedRound] = (),
+    ) -> None:
+        self._scenario, self._noise, self._sizes, self._in_vain = scenario, noise, sizes, in_vain
         self._counted: dict[int, tuple[int, np.ndarray]] = {}
 
     def with_noise(self, noise: Sequence[float | None]) -> ClientLedger:
         """The same rounds with other noise; who takes part is not drawn again."""
-        other = ClientLedger(self._scenario, noise, self._sizes)
+        other = ClientLedger(self._scenario, noise, self._sizes, self._in_vain)
         other._counted = self._counted
         return other
 
     def spent(self, round: int) -> History:
-        """What the first `round` rounds of the scenario release about the client that is hidden least."""
+        """What the first `round` rounds of the scenario release about the client that is hidden least.
+
+        What was charged in vain is added, of whatever phase it is.
+        """
         everybody: Counter[Release] = Counter()
         known: list[tuple[Release, np.ndarray]] = []
         first = 1
         for number, (phase, noise) in enumerate(zip(self._scenario.phases, self._noise, strict=True)):
-            rounds = min(phase.rounds, round - first + 1)
-            if noise is not None and rounds > 0:
+            rounds = max(0, min(phase.rounds, round - first + 1))
+            in_vain = [charged for charged in self._in_vain if charged.phase == number]
+            if noise is not None and (rounds or in_vain):
                 release = release_of(phase, noise, len(self._sizes))
                 if knows_participants(phase):
-                    known.append((release, self._participations(number, first, rounds)))
+                    times = self._participations(number, first, rounds)
+                    known.append((release, times + _takers(in_vain, len(self._sizes))))
                 else:
-                    everybody[release] += rounds
+                    everybody[release] += rounds + len(in_vain)
             first += phase.rounds
         if known:
             # a noise of zero leaves nothing to compare
@@ -106,3 +119,9 @@ class ClientLedger:
             counts[cohort_of(chosen, seed, index, self._sizes)] += 1
         self._counted[phase] = rounds, counts
         return counts
+
+
+def _takers(rounds: Sequence[ChargedRound], num_clients: int) -> np.ndarray:
+    """[clients] int64: in how many of some rounds each client took part."""
+    taken = [client for charged in rounds for client in charged.clients]
+    return np.bincount(np.array(taken, np.int64), minlength=num_clients)

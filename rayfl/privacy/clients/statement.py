@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from rayfl.privacy.clients.ledger import (
 from rayfl.privacy.clients.noised_sums import lattice_of
 from rayfl.privacy.composition import history
 from rayfl.privacy.json_number import json_number
+from rayfl.privacy.release_ledger import ChargedRound
 from rayfl.privacy.samples.statement import AT_INTEGERS, ROUNDED
 
 PROJECTED = (10_000, 1_000_000)
@@ -55,11 +57,15 @@ class ClientAccount:
         scenario: What runs.
         plan: How it hides clients.
         sizes: int64 [clients], the number of training samples of each client.
+        in_vain: Rounds that were charged beside those of the run; they count whatever the round that is asked about.
     """
 
-    def __init__(self, scenario: Scenario, plan: ClientPlan, sizes: np.ndarray) -> None:
+    def __init__(
+        self, scenario: Scenario, plan: ClientPlan, sizes: np.ndarray, in_vain: Sequence[ChargedRound] = ()
+    ) -> None:
         self._scenario, self._plan, self._num_clients = scenario, plan, len(sizes)
-        self._ledger = ClientLedger(scenario, plan.noise, sizes)
+        self._ledger = ClientLedger(scenario, plan.noise, sizes, in_vain)
+        self._in_vain = Counter(charged.phase for charged in in_vain)
 
     @property
     def relation(self) -> Relation:
@@ -77,9 +83,10 @@ class ClientAccount:
     def uncovered(self, round: int) -> list[str]:
         """Names of the phases, up to a round, that use clients' data without `dp`."""
         found, first = [], 1
-        for phase, mechanism in zip(self._scenario.phases, self._plan.mechanisms, strict=True):
-            at_server = phase.pool == "server"
-            if mechanism is None and not at_server and phase.rounds and first <= round:
+        phases = zip(self._scenario.phases, self._plan.mechanisms, strict=True)
+        for number, (phase, mechanism) in enumerate(phases):
+            at_server, begun = phase.pool == "server", first <= round or self._in_vain[number]
+            if mechanism is None and not at_server and phase.rounds and begun:
                 found.append(phase.name)
             first += phase.rounds
         return found
@@ -91,9 +98,10 @@ class ClientAccount:
         """
         spent: Counter[Release] = Counter()
         first = 1
-        for phase, noise in zip(self._scenario.phases, self._plan.noise, strict=True):
-            rounds, first = min(phase.rounds, round - first + 1), first + phase.rounds
-            if noise is None or rounds <= 0:
+        for number, (phase, noise) in enumerate(zip(self._scenario.phases, self._plan.noise, strict=True)):
+            rounds, first = max(0, min(phase.rounds, round - first + 1)), first + phase.rounds
+            rounds += self._in_vain[number]
+            if noise is None or not rounds:
                 continue
             rate = expected_cohort_size(phase, self._num_clients) / num_clients
             if knows_participants(phase) or rate >= 1:
@@ -106,7 +114,9 @@ class ClientAccount:
         return epsilon_of(history(spent), largest_delta(num_clients), accountant, self._plan.secure)
 
 
-def client_statement(scenario: Scenario, plan: ClientPlan, sizes: np.ndarray, round: int) -> dict[str, Any]:
+def client_statement(
+    scenario: Scenario, plan: ClientPlan, sizes: np.ndarray, round: int, in_vain: Sequence[ChargedRound] = ()
+) -> dict[str, Any]:
     """What client-level privacy a run has after so many rounds, as plain data.
 
     Args:
@@ -114,8 +124,9 @@ def client_statement(scenario: Scenario, plan: ClientPlan, sizes: np.ndarray, ro
         plan: How it hides clients.
         sizes: int64 [clients], the number of training samples of each client.
         round: The last committed one, counted over the scenario.
+        in_vain: See `ClientAccount`.
     """
-    account = ClientAccount(scenario, plan, sizes)
+    account = ClientAccount(scenario, plan, sizes, in_vain)
     private = [
         (phase, mechanism) for phase, mechanism in zip(scenario.phases, plan.mechanisms, strict=True) if mechanism
     ]

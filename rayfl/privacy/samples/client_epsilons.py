@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -26,7 +27,7 @@ class ClientEpsilons:
     def __init__(self, accountant: Accountant, num_clients: int) -> None:
         self._accountant, self._num_clients = accountant, num_clients
         self._pool = pool_number("clients", num_clients)
-        self._accounts = PrivacyAccounts()
+        self._accounts, self._in_vain = PrivacyAccounts(), PrivacyAccounts()
         self._bounds = np.zeros(num_clients)
         self._stale: set[int] = set()
 
@@ -35,8 +36,14 @@ class ClientEpsilons:
         self._accounts.book([spent])
         self._stale.update(range(self._num_clients) if self._pool in spent else spent)
 
+    def charge_in_vain(self, spent: Iterable[SpendingByClient]) -> None:
+        """Counts what was spent beside the rounds that are booked, in place of what was counted so before."""
+        self._in_vain = PrivacyAccounts()
+        self._in_vain.book(spent)
+        self._stale = set(range(self._num_clients))
+
     def spent(self) -> SpendingByClient:
-        """What every client has spent so far."""
+        """What every client has spent so far, in the rounds that were booked."""
         return self._accounts.spent()
 
     def restore(self, spent: SpendingByClient) -> None:
@@ -75,11 +82,12 @@ class ClientEpsilons:
 
     def of(self, client: int) -> Spending:
         """What a client has spent, training on the pool of all clients' samples included."""
-        pooled = self._accounts.of(self._pool)
-        if not pooled:
+        others = [self._accounts.of(self._pool), self._in_vain.of(client), self._in_vain.of(self._pool)]
+        if not any(others):
             return self._accounts.of(client)
         total: Counter[Mechanism] = Counter(self._accounts.of(client))
-        total.update(pooled)
+        for spent in others:
+            total.update(spent)
         return total
 
     def server(self) -> float | None:

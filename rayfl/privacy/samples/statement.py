@@ -30,7 +30,8 @@ COMPOSITION = {
 }
 
 SCOPE = (
-    "one account per client over all phases, of the rounds that were committed; parts of its samples that are drawn "
+    "one account per client over all phases, of the rounds that were committed, and with secure noise of all that were "
+    "charged in vain beside them; parts of its samples that are drawn "
     "once compose in parallel; training on all clients' samples together counts for each of them"
 )
 

@@ -1,0 +1,51 @@
+"""Which run a cell's folder has the beginnings of, so that the same one goes on there and another one does not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+from rayfl.durable import write_json
+from rayfl.grid.cells import Cell
+from rayfl.privacy.release_ledger import LEDGER_FILE
+
+BEGUN = "begun.json"
+
+
+def begin(cell: Cell) -> None:
+    """Notes that a run of this very cell begins in its folder."""
+    write_json(cell.folder / BEGUN, _what(cell))
+
+
+def has_begun(cell: Cell) -> bool:
+    """Whether a run of this very cell has begun in its folder: of its scenario, starts, weights, code and device."""
+    try:
+        return bool(json.loads((cell.folder / BEGUN).read_text(encoding="utf-8")) == _what(cell))
+    except (FileNotFoundError, ValueError):
+        return False
+
+
+def clear(cell: Cell, but: str) -> None:
+    """Makes room for a run that begins; one with a ledger of what it has released is moved beside the folder.
+
+    Args:
+        cell: Whose folder is cleared.
+        but: The name of a file that stays.
+    """
+    others = [path for path in cell.folder.iterdir() if path.name != but]
+    if (cell.folder / LEDGER_FILE).exists():
+        number = sum(1 for _ in cell.folder.parent.iterdir())
+        aside = cell.folder.with_name(f"{cell.folder.name}-stopped-{number}")
+        aside.mkdir()
+        for path in others:
+            path.rename(aside / path.name)
+        return
+    for path in others:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _what(cell: Cell) -> dict[str, object]:
+    return {**cell.identity, "code": dict(cell.code), "device": cell.device}

@@ -1,0 +1,224 @@
+"""The ledger of a run with `secure` noise: what each round may release, on disk before anything of the round begins.
+
+Such a run cannot draw its noise again, so rounds that are repeated after a stop release their samples and clients once
+more, and what was under way when the run was killed may have been seen. Therefore a round is charged in full, all of
+its exchanges included, before any host or the server hears of it. An entry is a line of JSON; its digest is over the
+entry and the digest of the one before, so that a line that is lost or changed is recognised.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rayfl.durable import atomic_write
+from rayfl.errors import ResourceError
+from rayfl.local.spending import Mechanism, Spending, SpendingByClient
+
+LEDGER_FILE = "ledger.jsonl"
+"""In a run's folder."""
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class ChargedRound:
+    """What one round may release.
+
+    Attributes:
+        phase: Number of its phase, from 0.
+        round: Counts from 1 through the whole scenario.
+        clients: Who takes part.
+        spent: What it spends of the privacy of clients' samples (`local.dp`), by client.
+    """
+
+    phase: int
+    round: int
+    clients: tuple[int, ...]
+    spent: SpendingByClient = field(default_factory=dict)
+
+
+class ReleaseLedger:
+    """The ledger in a run's folder; it can be sent to another process of the same machine, which then adds to it.
+
+    Args:
+        folder: The run's own.
+        digest: Of its last entry.
+    """
+
+    def __init__(self, folder: Path, digest: str = "") -> None:
+        self._path, self._digest = folder / LEDGER_FILE, digest
+
+    @classmethod
+    def create(cls, folder: Path) -> ReleaseLedger:
+        """Makes an empty ledger.
+
+        Raises:
+            ResourceError: There is one, or none can be written.
+        """
+        path = folder / LEDGER_FILE
+        if path.exists():
+            raise ResourceError(
+                f"'{path}' is the ledger of another run, and says what that has released: keep it, and name another "
+                "folder; or go on with that run (`rayfl resume`)"
+            )
+        try:
+            with atomic_write(path):
+                pass
+        except OSError as error:
+            raise ResourceError(f"cannot write the ledger '{path}': {error.strerror or error}") from None
+        return cls(folder)
+
+    @classmethod
+    def reopen(cls, folder: Path, committed: int) -> ReleaseLedger:
+        """Opens the ledger of a run that is to go on.
+
+        An entry of which a crash left the first half is removed: its round had not begun.
+
+        Args:
+            folder: The run's own.
+            committed: The last round of which the run is known to have got so far.
+
+        Raises:
+            ResourceError: It is missing or damaged, or lacks a round.
+        """
+        path = folder / LEDGER_FILE
+        content = _content(path)
+        entries, digest, whole = _entries(path, content)
+        if whole < len(content):
+            os.truncate(path, whole)
+        furthest = max((entry.round for entry in entries if isinstance(entry, ChargedRound)), default=0)
+        if furthest < committed:
+            raise _damaged(path, f"the run got to round {committed}, and the last one in it is {furthest}")
+        return cls(folder, digest)
+
+    def begin(self, after: int) -> None:
+        """Notes that the run begins, or goes on, after a round; those that were charged beyond it are in vain.
+
+        Raises:
+            ResourceError: It cannot be written.
+        """
+        self._append({"format": FORMAT, "goes_on_after": after})
+
+    def charge(self, charged: ChargedRound) -> None:
+        """Charges a round. It is on disk afterwards, whatever becomes of this process or its machine.
+
+        Raises:
+            ResourceError: It cannot be written.
+        """
+        self._append(
+            {
+                "round": charged.round,
+                "phase": charged.phase,
+                "clients": list(charged.clients),
+                "samples": _by_spending(charged.spent),
+            }
+        )
+
+    def in_vain(self, after: int) -> tuple[ChargedRound, ...]:
+        """The rounds that were charged and have no part in the model of a round: repeated since, or lost.
+
+        Args:
+            after: The round that the run has come to, or goes on after.
+
+        Raises:
+            ResourceError: The ledger is missing or damaged.
+        """
+        entries, _, _ = _entries(self._path, _content(self._path))
+        lost: list[ChargedRound] = []
+        line: list[ChargedRound] = []
+        for entry in [*entries, after]:
+            if isinstance(entry, ChargedRound):
+                line.append(entry)
+                continue
+            lost += [charged for charged in line if charged.round > entry]
+            line = [charged for charged in line if charged.round <= entry]
+        return tuple(lost)
+
+    def _append(self, entry: Mapping[str, Any]) -> None:
+        entry = {**entry, "time": datetime.now(UTC).isoformat(timespec="milliseconds")}
+        digest = _digest(self._digest, entry)
+        try:
+            with self._path.open("ab") as file:
+                file.write(json.dumps({**entry, "digest": digest}).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise ResourceError(
+                f"cannot write the ledger '{self._path}': {error.strerror or error}; a round with `secure` noise is "
+                "charged before it begins, so none can begin"
+            ) from None
+        self._digest = digest
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _damaged(path, error.strerror or str(error)) from None
+
+
+def _entries(path: Path, content: bytes) -> tuple[list[ChargedRound | int], str, int]:
+    """The entries, the digest of the last, and the length of the whole ones; a number is a round gone on after."""
+    whole = content.rfind(b"\n") + 1
+    found: list[ChargedRound | int] = []
+    digest = ""
+    for number, line in enumerate(content[:whole].splitlines(), start=1):
+        try:
+            entry = json.loads(line)
+            before, digest = digest, entry.pop("digest")
+            if digest != _digest(before, entry):
+                raise ValueError("its digest is not that of what was written")
+            found.append(_entry(entry))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise _damaged(path, f"line {number}: {error}") from None
+    if not found:
+        raise _damaged(path, "it is empty")
+    return found, digest, whole
+
+
+def _entry(plain: Mapping[str, Any]) -> ChargedRound | int:
+    if "goes_on_after" in plain:
+        if plain["format"] != FORMAT:
+            raise ValueError(f"it has format {plain['format']}, and this rayfl reads format {FORMAT}")
+        return int(plain["goes_on_after"])
+    spent: dict[int, dict[Mechanism, int]] = {}
+    for group in plain["samples"]:
+        for client in group["clients"]:
+            spent[client] = {Mechanism(*used): times for *used, times in group["spent"]}
+    return ChargedRound(plain["phase"], plain["round"], tuple(plain["clients"]), spent)
+
+
+def _by_spending(spent: SpendingByClient) -> list[dict[str, Any]]:
+    """Clients that spend the same together: noise multiplier, rate, part of the samples, times."""
+    groups: dict[tuple[tuple[Mechanism, int], ...], list[int]] = {}
+    for client, spending in spent.items():
+        groups.setdefault(_sorted(spending), []).append(client)
+    return [
+        {
+            "clients": clients,
+            "spent": [[used.noise_multiplier, used.rate, used.part, times] for used, times in spending],
+        }
+        for spending, clients in groups.items()
+    ]
+
+
+def _sorted(spending: Spending) -> tuple[tuple[Mechanism, int], ...]:
+    return tuple(sorted(spending.items()))
+
+
+def _digest(before: str, entry: Mapping[str, Any]) -> str:
+    return hashlib.sha256((before + json.dumps(entry)).encode()).hexdigest()
+
+
+def _damaged(path: Path, why: str) -> ResourceError:
+    return ResourceError(
+        f"the ledger '{path}' is missing or damaged ({why}): without it nobody knows what the run has released, so it "
+        "cannot go on; restore the file, or leave the run as it ended"
+    )
