@@ -12,7 +12,7 @@ from typing import Any
 from rayfl.durable import atomic_write
 from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.engine.state_store import FolderStore, Stored
-from rayfl.errors import ResourceError
+from rayfl.errors import RayflError, ResourceError
 
 FOLDER = "checkpoints"
 """Their folder in a run's own."""
@@ -125,7 +125,9 @@ def _read(path: Path) -> Checkpoint:
             raise ValueError("its digest is not that of what was written")
         content = json.loads(body)
         return Checkpoint(RunSnapshot.from_json(json.dumps(content["snapshot"])), content["records"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except RayflError:
+        raise
+    except Exception as error:  # a digest says that nothing was changed, not that a rayfl wrote it
         raise ResourceError(f"the checkpoint '{path}' is damaged: {error}") from None
 
 
