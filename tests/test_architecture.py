@@ -25,6 +25,7 @@ FOUNDATIONS = (
     "rayfl.durable",
     "rayfl.errors",
     "rayfl.lazy_names",
+    "rayfl.reading",
     "rayfl.registry",
     "rayfl.streams",
     "rayfl.synonyms",

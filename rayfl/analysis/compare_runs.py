@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import tomllib
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,11 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+
+from rayfl.command_line.ending import exit_status
+from rayfl.config.loading import read_toml
+from rayfl.reading import read_json_object, reading
+from rayfl.report.records import read_rows
 
 COLOURS = ("#2166ac", "#b35806", "#1b7837", "#762a83")
 TAIL = 5
@@ -34,18 +39,22 @@ class Run:
 
 
 def read_run(folder: Path) -> Run:
-    """The scenario and the curve of a finished run."""
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    scenario = tomllib.loads((folder / "scenario.toml").read_text(encoding="utf-8"))
-    lines.sort(key=lambda line: line["round"])
-    row, column = folder.absolute().parts[-3:-1]
-    return Run(
-        folder,
-        f"{row}, {column}" if folder.name.startswith("seed_") else str(scenario["name"]),  # as grids lay out their runs
-        scenario,
-        np.array([line["round"] for line in lines]),
-        np.array([100 * line["test_accuracy"] for line in lines]),
-    )
+    """The scenario and the curve of a finished run.
+
+    Raises:
+        RayflError: The folder has no records of one, or damaged ones.
+    """
+    scenario, row, column = read_toml(folder / "scenario.toml"), *folder.absolute().parts[-3:-1]
+    with reading(folder, "as the records of a finished run"):
+        lines = sorted(read_rows(folder), key=lambda line: line["round"])
+        return Run(
+            folder,
+            # as grids lay out their runs
+            f"{row}, {column}" if folder.name.startswith("seed_") else str(scenario["name"]),
+            scenario,
+            np.array([line["round"] for line in lines]),
+            np.array([100 * line["test_accuracy"] for line in lines]),
+        )
 
 
 def table(runs: Sequence[Run]) -> str:
@@ -79,7 +88,7 @@ def versions(runs: Sequence[Run]) -> list[str]:
 def _digests(run: Run) -> Iterator[tuple[tuple[str, str], str]]:
     """(what, what was asked for) and the digest, of the user's modules and of the data; older records have none."""
     records = run.folder / "environment.json"
-    environment = json.loads(records.read_text(encoding="utf-8")) if records.exists() else {}
+    environment = read_json_object(records) if records.exists() else {}
     for module, digest in environment.get("code", {}).items():
         yield (f"code of `{module}`", ""), digest
     data = environment.get("data", {})
@@ -127,7 +136,8 @@ def draw(runs: Sequence[Run], path: Path, window: int = 1) -> None:
     figure.savefig(path)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; `exit_status` explains what it returns."""
     parser = argparse.ArgumentParser(prog="python -m rayfl.analysis.compare_runs", description=__doc__.split("\n")[0])
     parser.add_argument("picture", type=Path)
     parser.add_argument("runs", type=Path, nargs="+")
@@ -139,12 +149,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="draw means over N evaluations, an odd number",
     )
     options = parser.parse_args(arguments)
-    runs = sorted(map(read_run, options.runs), key=lambda run: (run.name, run.scenario["seed"]))
-    draw(runs, options.picture, options.smooth)
+    return exit_status(lambda: _compare(options.runs, options.picture, options.smooth))
+
+
+def _compare(folders: Sequence[Path], picture: Path, window: int) -> int:
+    runs = sorted(map(read_run, folders), key=lambda run: (run.name, run.scenario["seed"]))
+    draw(runs, picture, window)
     print(table(runs))
     for sentence in versions(runs):
         print(f"\n{sentence}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

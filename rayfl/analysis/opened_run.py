@@ -19,6 +19,7 @@ from rayfl.models.flat import FlatModel
 from rayfl.planning.phase_plan import has_fresh_head
 from rayfl.planning.workload import Workload
 from rayfl.preparation import prepare
+from rayfl.reading import reading
 from rayfl.start.initial_weights import first_model, given, start_from
 from rayfl.start.source import from_run
 
@@ -50,7 +51,8 @@ class OpenedRun:
             return np.array(workload.initial.vector)
         self.folder.check_kept([round])
         model = flat_model(self.job.scenario, workload)
-        model.load_state_dict(safetensors.torch.load_file(self.folder.kept[round]))
+        with reading(self.folder.kept[round], "as the model of the run"):
+            model.load_state_dict(safetensors.torch.load_file(self.folder.kept[round]))
         return model.vector.numpy()
 
     def received(self, round: int) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +17,7 @@ from rayfl.errors import DataError, ScenarioError
 from rayfl.planning.headline import Headline
 from rayfl.planning.phase_plan import PhasePlan, plan_phases
 from rayfl.planning.round_index import RoundIndex
+from rayfl.reading import read_json_object, reading
 from rayfl.report.status import read_status
 
 KEEP_MODELS = 'callbacks = [{ name = "periodic_model", every = 1 }]'
@@ -50,11 +50,10 @@ class RunFolder:
             raise DataError(f"'{path}' is not the folder of a run: it has no status.json; name a folder below runs/")
         if status["status"] != "finished":
             raise DataError(f"'{path}': the run has not finished ({status['status']}); analyse one that has")
-        try:
-            environment = json.loads((path / "environment.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise DataError(f"'{path / 'environment.json'}' cannot be read: {error}; run the scenario again") from None
-        return cls(path.absolute(), load_scenario(path / "scenario.toml"), environment)
+        found = cls(path.absolute(), load_scenario(path / "scenario.toml"), read_json_object(path / "environment.json"))
+        with reading(path / "environment.json", "as the environment of a run"):
+            _ = found.provenance, found.headline, found.clients
+        return found
 
     def check_drawn(self) -> None:
         """Checks that the cohorts that are drawn are those that trained.

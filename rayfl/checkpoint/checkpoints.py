@@ -13,7 +13,7 @@ from rayfl.durable import atomic_write
 from rayfl.engine.remote_store import RemoteStore
 from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.engine.state_store import DamagedStateError, FolderStore, StateStore, Stored
-from rayfl.errors import ResourceError
+from rayfl.errors import RayflError, ResourceError
 from rayfl.report.folder import CHECKPOINTS, STATES
 
 if TYPE_CHECKING:
@@ -175,7 +175,9 @@ def _read(path: Path) -> Checkpoint:
             raise ValueError("its digest is not that of what was written")
         content = json.loads(body)
         return Checkpoint(RunSnapshot.from_json(json.dumps(content["snapshot"])), content["records"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except RayflError:
+        raise
+    except Exception as error:  # a digest says that nothing was changed, not that a rayfl wrote it
         raise ResourceError(f"the checkpoint '{path}' is damaged: {error}") from None
 
 

@@ -149,7 +149,7 @@ def _beside_driver(actor: type, groups: Sequence[str] = (), **options: Any) -> A
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     remote: Any = ray.remote  # its overloads do not know all of its options
     made = remote(concurrency_groups=dict.fromkeys(groups, 1))(actor) if groups else remote(actor)
-    return made.options(num_cpus=0, scheduling_strategy=here, **options)
+    return made.options(num_cpus=0, scheduling_strategy=here, enable_task_events=False, **options)
 
 
 def _host_options(scenario: Scenario, place: PlacementGroupSchedulingStrategy) -> Any:
@@ -161,6 +161,7 @@ def _host_options(scenario: Scenario, place: PlacementGroupSchedulingStrategy) -
         # Unbounded, as Ray spends retries on a node that it has yet to declare dead. What goes wrong again and again
         # ends with the restarts.
         max_task_retries=-1 if scenario.repeatable else 0,
+        enable_task_events=False,  # or Ray's head keeps an event of every call: 20 MiB per 1 000 rounds
         allow_out_of_order_execution=True,  # an evaluation need not wait behind a relay's hop that waits for its model
         scheduling_strategy=place,
     )

@@ -13,6 +13,7 @@ from ray.util import list_named_actors
 from rayfl.cluster.connection import connected
 from rayfl.cluster.run_actor import LOG, NAMESPACE, lines_of
 from rayfl.errors import RayflError, ResourceError, ScenarioError
+from rayfl.reading import reading
 from rayfl.registry import nearest
 from rayfl.report.status import LOST, MODEL, UNDER_WAY, read_status
 
@@ -143,7 +144,9 @@ class Handle:
         if status["status"] != "finished":
             raise RayflError(f"run '{self.name}' {status['status']}: {status['reason']}; see {self.folder / LOG}")
         scenario = load_scenario(self.folder / "scenario.toml")
-        return Result(scenario, read_metrics(self.folder), load_file(self.folder / MODEL), self.folder)
+        with reading(self.folder / MODEL, "as safetensors", ResourceError):
+            model = load_file(self.folder / MODEL)
+        return Result(scenario, read_metrics(self.folder), model, self.folder)
 
     def _recorded(self) -> dict[str, Any]:
         status = read_status(self.folder)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from rayfl.data.formats.columns import column_values
 from rayfl.data.inputs import Ragged
 from rayfl.errors import DataError
+from rayfl.reading import reading
 
 
 @dataclass(frozen=True)
@@ -79,15 +80,15 @@ class MappedRows:
 @lru_cache(maxsize=64)
 def _mapped(file: str, file_bytes: int, column: str) -> tuple[np.ndarray, ...]:
     """The column of every record batch, without a copy."""
-    try:
+    with reading(file, "as an Arrow file"):
         memory = pa.memory_map(file)
         if memory.size() != file_bytes:
             raise DataError(f"{file}: has {memory.size()} bytes, not {file_bytes}: it is another file, or was changed")
         whole = memory.read_buffer()
         reader = pa.ipc.open_file(whole)
         batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{file}: cannot be mapped as an Arrow file ({' '.join(str(error).split())})") from error
+        for batch in batches:
+            batch.column(column).validate(full=True)  # offsets that lead elsewhere would be followed
     where = f"{file}: column '{column}'"
     parts: list[np.ndarray] = []
     for batch in batches:

@@ -15,6 +15,7 @@ import safetensors.numpy
 from rayfl.durable import atomic_write
 from rayfl.errors import RayflError, ResourceError
 from rayfl.local.state import Scope
+from rayfl.reading import reading
 
 
 class DamagedStateError(RayflError):
@@ -80,7 +81,8 @@ class StateStore(ABC):
             raise DamagedStateError(
                 f"{self.name(stored.place)} is damaged: its digest is not that of the state that was kept"
             )
-        return {name: np.array(array) for name, array in safetensors.numpy.load(content).items()}
+        with reading(self.name(stored.place), "as safetensors", DamagedStateError):
+            return {name: np.array(array) for name, array in safetensors.numpy.load(content).items()}
 
     @abstractmethod
     def holds(self, stored: Stored) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from rayfl.errors import ResourceError
+from rayfl.reading import read_json_object, reading
 
 
 @dataclass(frozen=True)
@@ -28,13 +30,19 @@ class Recorded:
 
 
 def recorded(folder: Path) -> Recorded:
-    """Reads the records in a run's folder."""
-    environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
-    start = environment.get("start") or {}
-    own = environment["data"].get("digest")
-    data = [own, *start.get("data", ())] if own else []
-    traces = [trace["sha256"] for trace in environment.get("traces", ())]
-    return Recorded(environment.get("code"), data, environment.get("packages", {}).get("rayfl"), traces)
+    """Reads the records in a run's folder.
+
+    Raises:
+        ResourceError: They are missing or damaged.
+    """
+    path = folder / "environment.json"
+    environment = read_json_object(path, ResourceError)
+    with reading(path, "as the environment of a run", ResourceError):
+        start = environment.get("start") or {}
+        own = environment["data"].get("digest")
+        data = [own, *start.get("data", ())] if own else []
+        traces = [trace["sha256"] for trace in environment.get("traces", ())]
+        return Recorded(environment.get("code"), data, environment.get("packages", {}).get("rayfl"), traces)
 
 
 def changed_code(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

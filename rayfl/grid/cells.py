@@ -9,15 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rayfl.config.loading import Overrides, load_scenario
+from rayfl.config.loading import Overrides, load_scenario, read_toml
 from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario
 from rayfl.config.start import Start
-from rayfl.errors import ScenarioError
+from rayfl.errors import ResourceError, ScenarioError
 from rayfl.fingerprint.recorded import changed_code, recorded
 from rayfl.fingerprint.users_code import code_digests
 from rayfl.grid.differences import differences
 from rayfl.grid.place import Place, with_place
 from rayfl.grid.schema import Grid, folder_name
+from rayfl.reading import read_json_object, reading
 from rayfl.report.status import MODEL
 from rayfl.resolution import resolve
 from rayfl.start.chain import starts_of, with_starts
@@ -87,9 +88,9 @@ class Cell:
         marker = self.folder / MARKER
         if not marker.exists():
             return False
-        found = json.loads(marker.read_text(encoding="utf-8"))
-        if found["digest"] != self.digest and not self._holds_the_same_scenario():
-            before = tomllib.loads((self.folder / "scenario.toml").read_text(encoding="utf-8"))
+        found = read_json_object(marker, ResourceError)
+        if found.get("digest") != self.digest and not self._holds_the_same_scenario():
+            before = read_toml(self.folder / "scenario.toml")
             raise ScenarioError(
                 f"{self}: '{self.folder}' holds a run of another scenario, which differs in\n"
                 f"{differences(before, tomllib.loads(self.scenario.to_toml()))}\n"
@@ -160,8 +161,9 @@ def _digest_of_weights(start: Start | None) -> str:
 
 def device_of_hosts(folder: Path) -> str:
     """The kind of device that a run was on, from its records: `cpu` or `cuda`."""
-    hosts = json.loads((folder / "environment.json").read_text(encoding="utf-8"))["hosts"]
-    return str(hosts[0]["device"]).partition(":")[0]
+    path = folder / "environment.json"
+    with reading(path, "as the environment of a run", ResourceError):
+        return str(read_json_object(path, ResourceError)["hosts"][0]["device"]).partition(":")[0]
 
 
 def cells_of(grid: Grid, out: Path, overrides: Overrides = (), quick: bool = False) -> list[Cell]:

@@ -7,7 +7,9 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from rayfl.errors import ResourceError
 from rayfl.planning.headline import Headline
+from rayfl.reading import reading
 
 SETS = ("client_test", "test")
 """Where clients have test samples of their own held out from their training samples, scores are on those."""
@@ -22,11 +24,17 @@ def client_scores(folder: Path, headline: Headline) -> list[float]:
 
     Returns:
         Nothing where the run kept no scores of single clients (`evaluation.per_client`).
+
+    Raises:
+        ResourceError: They are damaged.
     """
     path = folder / "clients.parquet"
-    if not path.exists() or headline.metric not in pq.read_schema(path).names:
+    if not path.exists():
         return []
-    table = pq.read_table(path, columns=["round", "set", headline.metric]).drop_null()
+    with reading(path, "as Parquet", ResourceError):
+        if headline.metric not in pq.read_schema(path).names:
+            return []
+        table = pq.read_table(path, columns=["round", "set", headline.metric]).drop_null()
     for name in SETS:
         of_set = table.filter(pc.equal(table["set"], name))
         if len(of_set):

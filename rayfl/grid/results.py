@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -10,10 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from rayfl.errors import ScenarioError
+from rayfl.errors import ResourceError, ScenarioError
 from rayfl.planning.headline import Headline
+from rayfl.reading import read_json_object, reading
 from rayfl.registry import nearest
 from rayfl.report.formatting import unit_of
+from rayfl.report.records import read_rows
 from rayfl.report.status import read_status
 
 TAIL = 5
@@ -73,10 +74,17 @@ class FinishedRun:
 
         Raises:
             ScenarioError: They have no column of a figure's name.
+            ResourceError: They are damaged.
         """
-        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-        lines.sort(key=lambda line: line["round"])
-        environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+        with reading(folder, "as the records of a finished run", ResourceError):
+            return cls._read(row, column, seed, folder, task, figures)
+
+    @classmethod
+    def _read(
+        cls, row: str, column: str, seed: int, folder: Path, task: int | None, figures: Sequence[str]
+    ) -> FinishedRun:
+        lines = sorted(read_rows(folder), key=lambda line: line["round"])
+        environment = read_json_object(folder / "environment.json", ResourceError)
         data, headline = environment["data"], Headline.from_record(environment["headline"])
         digests = [file["sha256"] for file in data["files"]]
         ranked = [line for line in lines if headline.ranks(line["phase"])]

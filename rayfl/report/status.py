@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -11,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from rayfl.durable import write_json
-from rayfl.errors import DivergenceError
+from rayfl.errors import DivergenceError, ResourceError
 from rayfl.interruption import is_interrupt
 from rayfl.planning.events import BudgetSpent, Event, HostRestarted, Recovering, RoundDone
+from rayfl.reading import read_json_object, reading
 from rayfl.report.liveness import Heartbeat, is_gone, this_process
 from rayfl.report.reason import one_line
 
@@ -176,15 +176,21 @@ def read_status(folder: Path) -> dict[str, Any] | None:
     """The content of a run's status.json, None where there is none.
 
     Of a run that did not get to say how it ended, `status` is `lost`, and `reason` says what became of it.
+
+    Raises:
+        ResourceError: The file is damaged.
     """
     content = _read(folder)
     if content is None or content["status"] not in UNDER_WAY or "process" not in content:
         return content
     process = content["process"]
     try:
-        gone = is_gone(process, folder / STATUS)
-    except FileNotFoundError:
-        return None
+        with reading(folder / STATUS, "as the status of a run", ResourceError):
+            gone = is_gone(process, folder / STATUS)
+    except ResourceError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise
     if not gone:
         return content
     if (now := _read(folder)) != content:  # it ended this very moment
@@ -201,10 +207,12 @@ def take_for_lost(folder: Path) -> None:
 
 
 def _read(folder: Path) -> dict[str, Any] | None:
-    try:
-        content: dict[str, Any] = json.loads((folder / STATUS).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    path = folder / STATUS
+    if not path.exists():
         return None
+    content = read_json_object(path, ResourceError)
+    if not isinstance(content.get("status"), str):
+        raise ResourceError(f"{path}: does not say how the run is doing; it is no status of a run")
     return content
 
 

@@ -91,7 +91,7 @@ def main(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
 
 
 def test_objects_of_main_are_installed_elsewhere_by_value(main: types.ModuleType) -> None:
-    exec("OFFSET = 3\n\ndef shifted(x):\n    return x + OFFSET\n", vars(main))
+    exec("OFFSET = 3\n\ndef shifted(x):\n    return x + OFFSET\n", vars(main))  # noqa: S102 - code of this test
     packed = pack_main_objects(scenario_with("__main__:shifted"))
     vars(main).pop("shifted")
     vars(main).pop("OFFSET")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from rayfl.errors import DataError
+from rayfl.reading import reading
 
 PIXELS = 3 * 32 * 32
 
@@ -66,10 +67,8 @@ def read_pickle(file: Path, content: bytes, label_key: str) -> tuple[np.ndarray,
     Raises:
         DataError: It is damaged, names anything but numpy arrays, or holds something else than a batch; names it.
     """
-    try:
+    with reading(file, "as a pickle"):
         batch = _Unpickler(io.BytesIO(content), encoding="bytes").load()
-    except Exception as error:  # what a damaged pickle raises is anybody's guess
-        raise DataError(f"{file}: cannot be read as a pickle, truncated or corrupt? ({error})") from error
     batch = {_text(key): value for key, value in batch.items()} if isinstance(batch, dict) else {}
     data, labels = batch.get("data"), batch.get(label_key)
     match data:

@@ -13,9 +13,11 @@ import pyarrow.types as pt
 from PIL import Image
 from pydantic import Field
 
+from rayfl.data.formats.image_decoding import FORMATS
 from rayfl.data.formats.parquet import fixed_bytes, sorted_by_name
 from rayfl.data.inputs import Fields, Inputs, Ragged, taken
 from rayfl.errors import DataError, ScenarioError
+from rayfl.reading import reading
 from rayfl.registry import nearest
 from rayfl.streams import stream
 
@@ -124,11 +126,9 @@ def _decoded(array: pa.Array, where: str) -> np.ndarray:
     """[n, height, width, channels] uint8 from image files: one channel if all are grey, else three."""
     images = []
     for row, content in enumerate(array.to_pylist()):
-        try:
-            image: Image.Image = Image.open(io.BytesIO(content))
+        with reading(f"{where}, row {row}", "as an image"):
+            image: Image.Image = Image.open(io.BytesIO(content), formats=FORMATS)
             image.load()
-        except (OSError, SyntaxError, ValueError, EOFError) as error:
-            raise DataError(f"{where}, row {row}: is no image that can be read ({error})") from error
         images.append(image)
     sizes = {image.size for image in images}
     if len(sizes) > 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from rayfl.errors import DataError
+from rayfl.reading import reading
 
 FileDigest = tuple[str, str]
 """A file's path and its sha256 in hexadecimal."""
@@ -17,8 +17,6 @@ def read_file(file: Path) -> tuple[bytes, FileDigest]:
     Raises:
         DataError: It cannot be read; names it.
     """
-    try:
+    with reading(file):
         content = file.read_bytes()
-    except OSError as error:
-        raise DataError(f"{file}: cannot be read ({error.strerror or error})") from error
     return content, (str(file), hashlib.sha256(content).hexdigest())

@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from rayfl.errors import DataError
+from rayfl.reading import reading
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 
@@ -21,14 +22,13 @@ def read_image(file: Path, formats: tuple[str, ...] = FORMATS) -> tuple[Image.Im
         DataError: It is missing, truncated, corrupt, in another format, or too large (named).
     """
     kind = f"a {formats[0]}" if len(formats) == 1 else "an"
-    try:
+    with reading(file, f"as {kind} image"):
         content = file.read_bytes()
         image: Image.Image = Image.open(io.BytesIO(content), formats=formats)
-        image.load()
-    except Image.DecompressionBombError as error:
-        raise DataError(f"{file}: is too large an image, make it smaller ({error})") from error
-    except (OSError, SyntaxError, ValueError, EOFError) as error:
-        raise DataError(f"{file}: cannot be read as {kind} image, truncated or corrupt? ({error})") from error
+        try:
+            image.load()
+        except Image.DecompressionBombError as error:
+            raise DataError(f"{file}: is too large an image, make it smaller ({error})") from error
     return image, hashlib.sha256(content).digest()
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from rayfl.data.formats.digested import FileDigest, read_file
 from rayfl.data.formats.written_images import CLASSES, SIDE, WrittenImages
 from rayfl.errors import DataError
+from rayfl.reading import reading
 
 T = TypeVar("T")
 
@@ -96,13 +97,12 @@ def _read_split(folder: Path, parse: Callable[[Path, str, Any], T], digests: lis
 
 
 def _user_data(file: Path, content: bytes) -> dict[str, Any]:
-    try:
-        users, data = (json.loads(content)[key] for key in ("users", "user_data"))
-    except ValueError as error:
-        raise DataError(f"{file}: is not valid JSON, truncated? ({error})") from error
-    except (KeyError, TypeError) as error:
-        raise DataError(f"{file}: needs 'users' and 'user_data', as LEAF writes them") from error
-    if not isinstance(data, dict) or sorted(users) != sorted(data):
+    with reading(file, "as JSON"):
+        found = json.loads(content)
+    if not isinstance(found, dict) or not {"users", "user_data"} <= found.keys():
+        raise DataError(f"{file}: needs 'users' and 'user_data', as LEAF writes them")
+    users, data = found["users"], found["user_data"]
+    if not isinstance(data, dict) or not isinstance(users, list) or sorted(map(str, users)) != sorted(data):
         raise DataError(f"{file}: 'users' and the keys of 'user_data' differ")
     return data
 

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from rayfl.durable import atomic_write
 from rayfl.errors import DataError
+from rayfl.reading import reading
 
 
 def only_parquet(folder: Path, name: str) -> Path | None:
@@ -33,18 +34,14 @@ def read_table(source: Path, schema: pa.Schema, content: bytes | None = None) ->
         DataError: The file is missing, truncated or corrupt, has no rows, lacks a column, or has one of another type
             or with empty values; names it.
     """
-    try:
+    with reading(source, "as Parquet"):
         file = pq.ParquetFile(source if content is None else io.BytesIO(content), page_checksum_verification=True)
         found = file.schema_arrow
         table = file.read([name for name in schema.names if name in found.names])
         # Damaged strings come through the reader unless they are looked at.
         table.validate(full=True)
-    except FileNotFoundError:
-        raise DataError(f"{source}: there is no such file") from None
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise DataError(f"{source}: cannot be read as Parquet, truncated or corrupt? ({reason})") from error
-    if not _counts_agree(file.metadata, schema):
+        agree = _counts_agree(file.metadata, schema)
+    if not agree:
         raise DataError(f"{source}: cannot be read as Parquet, truncated or corrupt? (its counts of rows differ)")
     for field in schema:
         if field.name not in table.column_names:

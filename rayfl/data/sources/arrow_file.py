@@ -14,6 +14,7 @@ from rayfl.data.dataset import Dataset, Provenance
 from rayfl.data.formats.columns import Columns, LabelColumns, Name, Share, samples_of
 from rayfl.data.mapped_rows import MappedRows
 from rayfl.errors import DataError, ScenarioError
+from rayfl.reading import reading
 from rayfl.registry import nearest
 
 _ROW = "__row"
@@ -46,12 +47,10 @@ def load(
     if source == "generated":
         raise ScenarioError("data.source: 'arrow_file' has nothing to generate; choose 'auto' or 'files'")
     columns = Columns(_ROW, label, owner, split, test_share)
-    try:
-        with pa.memory_map(str(path)) as memory, path.open("rb") as content:
-            table = pa.ipc.open_file(memory).read_all()
-            digest = hashlib.file_digest(content, "sha256").hexdigest()
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: cannot be read as an Arrow file ({' '.join(str(error).split())})") from error
+    with reading(path, "as an Arrow file"), pa.memory_map(str(path)) as memory, path.open("rb") as content:
+        table = pa.ipc.open_file(memory).read_all()
+        table.validate(full=True)  # offsets that lead elsewhere would be followed
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
     if inputs not in table.column_names:
         raise DataError(f"{path}: has no column '{inputs}'; {nearest(inputs, table.column_names)}")
     table = table.append_column(_ROW, pa.array(np.arange(len(table))))

@@ -21,6 +21,7 @@ from rayfl.data.generated import styled_digits
 from rayfl.data.inputs import Array, taken
 from rayfl.data.sources.stand_in import Source, files_or_generated
 from rayfl.errors import DataError
+from rayfl.reading import reading
 from rayfl.streams import stream
 
 CLASSES = 1203
@@ -96,11 +97,9 @@ def _read(folder: Path, tables: tuple[Path, Path], size: int, cache_dir: Path, k
 
 def _rows(table: Path, columns: tuple[str, ...]) -> tuple[list[dict[str, str]], FileDigest]:
     content, digest = read_file(table)
-    try:
+    with reading(table, "as CSV"):
         reader = csv.DictReader(io.StringIO(content.decode("utf-8"), newline=""), strict=True)
         rows = list(reader)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{table}: is no CSV file ({error})") from error
     if missing := [column for column in columns if column not in (reader.fieldnames or ())]:
         raise DataError(f"{table}: has no column '{missing[0]}'; wanted are {', '.join(columns)}")
     if not rows:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import zipfile
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +12,7 @@ from rayfl.data.arrays import dataset_of_arrays
 from rayfl.data.dataset import Dataset, Provenance
 from rayfl.data.formats.digested import read_file
 from rayfl.errors import DataError, ScenarioError
+from rayfl.reading import reading
 
 _KINDS = ("x", "y", "owner")
 
@@ -31,11 +31,8 @@ def load(source: Literal["auto", "files", "generated"], path: Path) -> Dataset:
     if source == "generated":
         raise ScenarioError("data.source: 'npz_file' has nothing to generate; choose 'auto' or 'files'")
     content, digest = read_file(path)
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            found = {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path}: cannot be read as .npz ({' '.join(str(error).split())})") from error
+    with reading(path, "as .npz"), np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        found = {name: arrays[name] for name in arrays.files}
     parts: dict[str, dict[str, np.ndarray]] = {}
     for name, array in found.items():
         part, _, kind = name.rpartition("_")

@@ -14,6 +14,7 @@ from rayfl.data.dataset import Dataset, Provenance
 from rayfl.data.formats.columns import Columns, InputColumns, LabelColumns, Name, Share, samples_of
 from rayfl.data.formats.digested import read_file
 from rayfl.errors import DataError, ScenarioError
+from rayfl.reading import reading
 
 
 def load(
@@ -62,13 +63,10 @@ def load(
 
 
 def _read(file: Path, content: bytes) -> pa.Table:
-    try:
+    with reading(file, "as Parquet"):
         table = pq.read_table(io.BytesIO(content), page_checksum_verification=True)
         table.validate(full=True)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise DataError(f"{file}: cannot be read as Parquet, truncated or corrupt? ({reason})") from error
-    return table.replace_schema_metadata(None)
+        return table.replace_schema_metadata(None)
 
 
 def _in_words(table: pa.Table) -> str:

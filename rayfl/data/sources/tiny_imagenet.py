@@ -18,6 +18,7 @@ from rayfl.data.formats.image_files import decoded, image_files
 from rayfl.data.generated import coloured_digits
 from rayfl.data.sources.stand_in import Source, files_or_generated
 from rayfl.errors import DataError
+from rayfl.reading import reading
 
 CLASSES = 200
 SIDE: Literal[64] = 64
@@ -109,7 +110,5 @@ def _read(folders: Sequence[Path], size: int, cache_dir: Path) -> Dataset | None
 
 
 def _lines(file: Path) -> list[str]:
-    try:
+    with reading(file):
         return [line for line in file.read_text("utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{file}: cannot be read ({error})") from error

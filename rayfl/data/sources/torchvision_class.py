@@ -13,7 +13,7 @@ from PIL import Image
 
 from rayfl.data.arrays import dataset_of_arrays
 from rayfl.data.dataset import Dataset, Provenance
-from rayfl.errors import DataError, ScenarioError
+from rayfl.errors import DataError, RayflError, ScenarioError
 from rayfl.registry import check_options, nearest
 
 
@@ -56,11 +56,12 @@ def load(
         given_too = {"root": str(folder), **_which(target, part, given, dataset)}
         check_options(target, given, given_too, "data.options.arguments")
         try:
-            samples = target(**given_too, **given)
-        except (RuntimeError, OSError, ValueError, ImportError) as error:
-            said = " ".join(str(error).split())
+            parts[part] = _arrays(target(**given_too, **given), size, f"{where}, {part}")
+        except RayflError:
+            raise
+        except Exception as error:  # each class has its own way to say that files are missing or damaged
+            said = " ".join(str(error).split()) or type(error).__name__
             raise DataError(f"{where}: its {part} samples cannot be read, and rayfl downloads none ({said})") from error
-        parts[part] = _arrays(samples, size, f"{where}, {part}")
     digest = hashlib.sha256()
     for x, y in parts.values():
         digest.update(x.tobytes() + np.ascontiguousarray(y).tobytes())

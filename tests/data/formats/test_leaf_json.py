@@ -96,7 +96,7 @@ def test_wrong_content_is_named(tmp_path: Path, change: Callable[[dict[str, Any]
 def test_truncated_json_is_named(tmp_path: Path, content: bytes) -> None:
     write_leaf(tmp_path)
     (tmp_path / TRAIN).write_bytes(content)
-    with pytest.raises(DataError, match=f"{tmp_path / TRAIN}: is not valid JSON, truncated?"):
+    with pytest.raises(DataError, match=f"{tmp_path / TRAIN}: cannot be read as JSON, truncated"):
         read_leaf(tmp_path)
 
 

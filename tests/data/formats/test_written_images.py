@@ -100,7 +100,7 @@ def test_truncated_file_is_named(tmp_path: Path, length: float) -> None:
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=f"{tmp_path / 'x.parquet'}: there is no such file"):
+    with pytest.raises(DataError, match=f"{tmp_path / 'x.parquet'}: cannot be read as Parquet"):
         read_prepared(tmp_path / "x.parquet")
 
 

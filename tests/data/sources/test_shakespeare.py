@@ -144,7 +144,7 @@ def test_leaf_files_take_no_share(tmp_path: Path) -> None:
 def test_a_damaged_leaf_file_is_named(tmp_path: Path) -> None:
     file = _write_leaf(tmp_path, 0.9)[1]
     file.write_bytes(file.read_bytes()[:-5])
-    with pytest.raises(DataError, match=f"{file}: is not valid JSON, truncated"):
+    with pytest.raises(DataError, match=f"{file}: cannot be read as JSON, truncated"):
         _load(tmp_path)
 
 

@@ -1,0 +1,1 @@
+"""Feeds damaged files to everything in rayfl that reads one."""

@@ -1,0 +1,198 @@
+"""What in rayfl reads files: for each reader, how valid ones are written and how they are read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rayfl.analysis.compare_runs import read_run
+from rayfl.analysis.run_folder import RunFolder
+from rayfl.checkpoint.checkpoints import Checkpoints
+from rayfl.config.loading import load_scenario
+from rayfl.config.overrides import parse_override
+from rayfl.data.dataset import Dataset
+from rayfl.data.inputs import named_parts
+from rayfl.data.sources import (
+    arrow_file,
+    chest_xray,
+    cifar,
+    cityscapes,
+    fashion_mnist,
+    femnist,
+    hugging_face,
+    image_folder,
+    inaturalist,
+    npz_file,
+    pacs,
+    parquet_folder,
+    penn_treebank,
+    sent140,
+    shakespeare,
+    tiny_imagenet,
+    torchvision_class,
+)
+from rayfl.engine.state_store import FolderStore, Stored
+from rayfl.errors import ResourceError
+from rayfl.fingerprint.recorded import recorded
+from rayfl.grid.results import FinishedRun
+from rayfl.grid.schema import load_grid
+from rayfl.report.records import read_metrics
+from rayfl.report.status import read_status
+from rayfl.resolution import resolve
+from rayfl.start.source import from_file
+from tools.fuzz import valid_data, valid_runs
+
+
+class Target(NamedTuple):
+    """A reader of files.
+
+    Attributes:
+        write: Writes valid files to a folder.
+        read: Reads them, as far as a run does.
+        damaged: Glob of the files that are damaged.
+        names_file: Whether an error has to name the file, and not a key alone.
+        also_named: What names a file beside its path.
+    """
+
+    write: Callable[[Path], None]
+    read: Callable[[Path], Any]
+    damaged: str = "**/*"
+    names_file: bool = True
+    also_named: Sequence[str] = ()
+
+
+def _scenario(folder: Path) -> None:
+    for quick in (False, True):
+        resolve(load_scenario(folder / "tiny.toml", quick=quick))
+
+
+def _tables(folder: Path) -> None:
+    try:
+        tables = json.loads((folder / "tables.json").read_text("utf-8", "surrogatepass"))
+    except (ValueError, RecursionError):
+        return
+    if isinstance(tables, dict):
+        resolve(load_scenario(tables))
+
+
+def _overrides(folder: Path) -> None:
+    for line in (folder / "overrides.txt").read_text("utf-8", "surrogateescape").splitlines():
+        parse_override(line)
+        resolve(load_scenario(valid_runs.SCENARIO, [line]))
+
+
+def _grid(folder: Path) -> None:
+    grid = load_grid(folder / "table.grid.toml")
+    for quick in (False, True):
+        grid.scenarios(quick=quick)
+
+
+def _weights(folder: Path) -> None:
+    for file in sorted(folder.iterdir()):
+        from_file(file)
+
+
+def _checkpoints(folder: Path) -> None:
+    for checkpoint in list(Checkpoints(folder / "run", 2).newest_first()):
+        if isinstance(checkpoint, ResourceError):
+            raise checkpoint
+
+
+def _states(folder: Path) -> None:
+    states = folder / "run" / "checkpoints" / "states"
+    for file in sorted(states.glob("*/*.safetensors")):
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        FolderStore(states).read(Stored(digest, str(file.relative_to(states))))
+
+
+def _records(folder: Path) -> None:
+    run = folder / "run"
+    read_status(run)
+    read_metrics(run)
+    recorded(run)
+    FinishedRun.read("row", "column", 0, run)
+    of_run = RunFolder.read(run)
+    _ = of_run.provenance, of_run.headline, of_run.clients, of_run.rounds, of_run.kept
+    read_run(run)
+
+
+def _npz(folder: Path) -> None:
+    for file in sorted(folder.glob("*.npz")):
+        _all_of(npz_file.load("files", file))
+
+
+def _columns(folder: Path) -> None:
+    path = folder / "people"
+    for inputs, label in (("vector", "city"), ("words", "age"), ("image", "city"), (("age",), ("age",))):
+        _all_of(parquet_folder.load("files", 0, path, inputs, label, "owner", "part"))
+
+
+def _arrow(folder: Path) -> None:
+    path = folder / "people.arrow"
+    for label in ("city", "age"):
+        _all_of(arrow_file.load("files", 0, path, "vector", label, "owner", "part"))
+
+
+def _images(folder: Path) -> None:
+    _all_of(image_folder.load("files", folder / "cache", 0, folder / "images", 8))
+
+
+def _images_on_disk(folder: Path) -> None:
+    _all_of(image_folder.load("files", folder / "cache", 0, folder / "images", 8, keep="disk"))
+
+
+def _torchvision(folder: Path) -> None:
+    _all_of(torchvision_class.load("files", folder, "FashionMNIST"))
+
+
+def _all_of(dataset: Dataset) -> None:
+    """Reads what is left on disk too."""
+    for samples in dataset.parts.values():
+        for part in named_parts(samples.x).values():
+            _ = part[:]
+
+
+TARGETS: Mapping[str, Target] = {
+    "scenario": Target(valid_runs.scenario, _scenario, names_file=False),
+    "scenario tables": Target(valid_runs.tables, _tables, names_file=False),
+    "overrides": Target(valid_runs.overrides, _overrides, names_file=False),
+    "grid": Target(valid_runs.grid, _grid, also_named=["grid '"]),
+    "checkpoint": Target(valid_runs.unfinished_run, _checkpoints, "run/checkpoints/round-*.json"),
+    "state": Target(valid_runs.unfinished_run, _states, "run/checkpoints/states/**/*.safetensors"),
+    "resumed run": Target(valid_runs.unfinished_run, valid_runs.resumed, "run/**/*", names_file=False),
+    "records": Target(valid_runs.finished_run, _records, "run/*.*"),
+    "weights": Target(valid_runs.weights, _weights),
+    "cifar pickles": Target(valid_data.cifar_python, lambda root: cifar.load_cifar10("files", root, root, 0)),
+    "cifar binary": Target(valid_data.cifar_binary, lambda root: cifar.load_cifar100("files", root, root, 0)),
+    "cifar parquet": Target(valid_data.cifar_parquet, lambda root: cifar.load_cifar10("files", root, root, 0)),
+    "idx": Target(lambda root: valid_data.idx(root, ""), lambda root: fashion_mnist.load("files", root, root, 0)),
+    "idx.gz": Target(valid_data.idx, lambda root: fashion_mnist.load("files", root, root, 0)),
+    "femnist parquet": Target(valid_data.femnist_parquet, lambda root: femnist.load("files", root, root, 0)),
+    "femnist leaf": Target(valid_data.femnist_leaf, lambda root: femnist.load("files", root, root, 0)),
+    "shakespeare leaf": Target(valid_data.shakespeare_leaf, lambda root: shakespeare.load("files", root, 0)),
+    "shakespeare text": Target(valid_data.shakespeare_gutenberg, lambda root: shakespeare.load("files", root, 0)),
+    "shakespeare parquet": Target(valid_data.shakespeare_parquet, lambda root: shakespeare.load("files", root, 0)),
+    "sent140": Target(valid_data.sent140, lambda root: sent140.load("files", root, 0, root / "tokenizer", 8)),
+    "texts": Target(valid_data.texts, lambda root: penn_treebank.load("files", root, 0)),
+    "images": Target(valid_data.images, _images),
+    "images on disk": Target(valid_data.images, _images_on_disk),
+    "tiny imagenet": Target(
+        valid_data.tiny_imagenet, lambda root: tiny_imagenet.load("files", root, root / "cache", 0)
+    ),
+    "pacs": Target(valid_data.pacs, lambda root: pacs.load("files", root, root / "cache", 0, ("sketch",), 32)),
+    "cityscapes": Target(valid_data.cityscapes, lambda root: cityscapes.load("files", root, 0)),
+    "chest x-ray": Target(valid_data.chest_xray, lambda root: chest_xray.load("files", root, root / "cache", 0, 32)),
+    "inaturalist": Target(
+        valid_data.inaturalist, lambda root: inaturalist.load("files", root, root / "cache", 0, size=32)
+    ),
+    "parquet folder": Target(valid_data.parquet_folder, _columns),
+    "arrow file": Target(valid_data.arrow_file, _arrow),
+    "npz": Target(valid_data.npz, _npz),
+    "hugging face": Target(
+        valid_data.hugging_face, lambda root: _all_of(hugging_face.load("files", 0, path=root / "saved"))
+    ),
+    "torchvision": Target(lambda root: valid_data.idx(root, ""), _torchvision),
+}
