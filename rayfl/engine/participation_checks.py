@@ -8,6 +8,7 @@ from rayfl.config.participation import Devices, Sessions
 from rayfl.config.scenario import Scenario
 from rayfl.engine.schedules.building import schedule_of
 from rayfl.errors import ScenarioError
+from rayfl.planning.participation import Everybody
 
 BY_THE_CLOCK = ("deadline_s", "over_selection", "quorum")
 """Keys of a phase that say which answers of a round count."""
@@ -40,7 +41,13 @@ def check_participation(scenario: Scenario) -> None:
                     "them in [participation], or leave it out"
                 )
             continue
-        if not phase.pool and not schedule_of(phase).keeps_time:
+        schedule = schedule_of(phase)
+        if not isinstance(schedule.participation, Everybody):
+            raise ScenarioError(
+                f"{where}.schedule: '{phase.schedule}' has a participation of its own, which [participation] would "
+                "replace; leave [participation] out"
+            )
+        if not schedule.keeps_time:
             raise ScenarioError(
                 f"{where}.schedule: '{phase.schedule}' does not heed the virtual clock (its class says keeps_time = "
                 "False), and [participation] has one; leave [participation] out"

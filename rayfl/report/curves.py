@@ -123,6 +123,8 @@ def _figure(
         axes = figure.add_subplot(cells[2, place])
         _draw_against(axes, cost, _column(metrics, cost.column), scores, headline)
         axes.tick_params(labelleft=not place)
+        if not place:
+            axes.set_ylabel(headline.words, fontsize=9)
     figure.suptitle(textwrap.fill(title, 68), fontsize=13, fontweight="bold", parse_math=False)
     caption_provenance(figure, provenance)
     _name_phases(figure, upper, phases)

@@ -54,7 +54,9 @@ def test_a_client_has_the_same_device_however_many_there_are_and_another_with_an
 
 
 def test_a_trace_gives_each_client_its_own_row(tmp_path: Path) -> None:
-    file = written(tmp_path / "devices.parquet", client=[2, 0, 1, 7], speed=[3, 10, 20, 1], dropout=[0.5, 0.0, 1.0, 0.1])
+    file = written(
+        tmp_path / "devices.parquet", client=[2, 0, 1, 7], speed=[3, 10, 20, 1], dropout=[0.5, 0.0, 1.0, 0.1]
+    )
     found = profiles(3, steps_per_s={"file": file, "column": "speed"}, dropout={"file": file})
     assert list(found.quantities["steps_per_s"]) == [10, 20, 3]
     assert list(found.quantities["dropout"]) == [0.0, 1.0, 0.5]
@@ -74,7 +76,10 @@ def test_without_a_column_of_clients_they_draw_devices_whole(tmp_path: Path) -> 
     ("columns", "complaint"),
     [
         ({"client": [0, 1, 1], "speed": [1, 2, 3]}, r"column 'client' names client 1 twice"),
-        ({"client": [0, 2, 3], "speed": [1, 2, 3]}, r"column 'client' does not name client 1 of 3; every client needs a"),
+        (
+            {"client": [0, 2, 3], "speed": [1, 2, 3]},
+            r"column 'client' does not name client 1 of 3; every client needs",
+        ),
         ({"client": [0.0, 1.0, 2.0], "speed": [1, 2, 3]}, r"column 'client' is double; expected client: int64"),
         ({"client": [0, 1, 2], "pace": [1, 2, 3]}, r"has no column 'speed'; expected client: int64, speed: double"),
         ({"client": [0, 1, 2], "speed": ["a", "b", "c"]}, r"column 'speed' is string; expected"),

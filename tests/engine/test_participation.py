@@ -1,0 +1,250 @@
+"""Runs on simulated devices: who answers, when by the virtual clock, and the same bits however they are run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rayfl.algorithms import Exchange, FedAvg, Round, RoundContext, ServerState
+from rayfl.engine.job import Job
+from rayfl.engine.state_store import MemoryStore
+from rayfl.errors import RayflError
+from rayfl.planning.cohort import cohort_of
+from rayfl.planning.events import RoundDone, Simulated
+from rayfl.planning.round_index import RoundIndex
+from rayfl.streams import client_stream
+from tests.algorithms.scene import OF_ANY_SCENE, PARTIAL, PLAIN, SEED, SIZES, heeded, prepared
+from tests.engine.scenes import cast, run_on_hosts, snapshot_of, without_clock
+
+BYTES = 4 * (4 * 6 + 6 + 6 * 5 + 5 + 5 * 3 + 3)
+"""Of the model: float32, three dense layers with biases."""
+
+TROUBLED = {
+    "steps_per_s": {"lognormal": [2, 1.0]},
+    "up_bytes_per_s": {"uniform": [50, 500]},
+    "dropout": 0.2,
+    "availability": 0.8,
+    "compute_watts": 2.0,
+}
+RELAY = {"schedule": "relay", "cohort": 5, "rounds": 3}
+
+
+class Talkative(FedAvg):
+    """Sends more than it declares."""
+
+    def round(self, server: ServerState, context: RoundContext) -> Round:
+        answers = yield Exchange(self.client_update, server.model, up=("model", 7))
+        self.apply(server, answers.mean("delta"))
+
+
+def job_of(algorithm: Any = "fedavg", phase: Any = None, **participation: Any) -> Job:
+    job, _ = prepared(algorithm, PLAIN, phase or {}, **({"participation": participation} if participation else {}))
+    return job
+
+
+def run(job: Job, hosts: int = 1) -> tuple[np.ndarray, list[RoundDone]]:
+    model, events = run_on_hosts(job, hosts)
+    return model, [event for event in events if isinstance(event, RoundDone)]
+
+
+def simulated(done: RoundDone) -> Simulated:
+    assert done.simulated is not None
+    return done.simulated
+
+
+def device_file(path: Path, **columns: Any) -> str:
+    pq.write_table(pa.table({"client": range(len(SIZES)), **columns}), path)
+    return str(path)
+
+
+def steps(client: int) -> int:
+    """Two epochs of batches of six."""
+    return 2 * -(-SIZES[client] // 6)
+
+
+@pytest.mark.parametrize(("algorithm", "phase"), [("fedavg", {}), ("scaffold", {}), ("qfedavg", {}), ("fedavg", RELAY)])
+def test_devices_without_troubles_change_no_bit(algorithm: str, phase: dict[str, Any]) -> None:
+    plain, rounds = run(job_of(algorithm, phase))
+    model, timed = run(job_of(algorithm, phase, dropout=0.0, steps_per_s=3.0))
+    assert np.array_equal(model, plain)
+    assert [(done.traffic, done.train_loss, done.steps) for done in timed] == [
+        (done.traffic, done.train_loss, done.steps) for done in rounds
+    ]
+    assert all(done.simulated is None for done in rounds)
+
+
+def test_rounds_take_the_seconds_and_joules_that_can_be_computed_by_hand() -> None:
+    watts = {"compute_watts": 3.0, "transmit_watts": 0.5}
+    _, rounds = run(job_of(steps_per_s=4.0, down_bytes_per_s=206.0, up_bytes_per_s=103.0, **watts))
+    down, up = BYTES / 206, BYTES / 103
+    seconds = joules = 0.0
+    for done, cohort in zip(rounds, PARTIAL, strict=True):
+        seconds += down + max(map(steps, cohort)) / 4 + up
+        joules += sum(0.5 * (down + up) + 3.0 * steps(client) / 4 for client in cohort)
+        assert simulated(done).seconds == pytest.approx(seconds)
+        assert simulated(done).joules == pytest.approx(joules)
+    _, hops = run(job_of(phase={"schedule": "relay"}, steps_per_s=4.0, up_bytes_per_s=103.0))
+    total = sum(up + steps(client) / 4 for cohort in PARTIAL for client in cohort)
+    assert simulated(hops[-1]).seconds == pytest.approx(total)
+
+
+def test_two_exchanges_of_a_round_are_both_timed() -> None:
+    _, rounds = run(job_of("qfedavg", steps_per_s=1.0, up_bytes_per_s=2.0))
+    epoch = {client: steps(client) / 2 for client in range(len(SIZES))}
+    first = [max(epoch[client] for client in cohort) + 4 / 2 for cohort in PARTIAL]
+    second = [max(map(steps, cohort)) + (BYTES + 4) / 2 for cohort in PARTIAL]
+    assert simulated(rounds[-1]).seconds == pytest.approx(sum(first) + sum(second))
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "qfedavg"])
+def test_clients_that_drop_out_are_as_if_they_had_not_been_drawn(algorithm: str, tmp_path: Path) -> None:
+    file = device_file(tmp_path / "devices.parquet", dropout=[float(client in (4, 9)) for client in range(len(SIZES))])
+    model, rounds = run(job_of(algorithm, dropout={"file": file}), hosts=2)
+    left = [[client for client in cohort if client not in (4, 9)] for cohort in PARTIAL]
+    expected, without = run(job_of(algorithm, {"cohort": {"explicit": left}}))
+    assert np.array_equal(model, expected)
+    assert [simulated(done).dropped for done in rounds] == [1, 3, 4, 5]
+    sent = BYTES if algorithm != "scaffold" else 2 * BYTES
+    assert rounds[-1].traffic.up_bytes == without[-1].traffic.up_bytes
+    assert rounds[-1].traffic.down_bytes == without[-1].traffic.down_bytes + 5 * sent
+
+
+def test_a_relay_goes_on_past_clients_that_are_missing(tmp_path: Path) -> None:
+    file = device_file(
+        tmp_path / "devices.parquet",
+        dropout=[float(client == 4) for client in range(len(SIZES))],
+        availability=[float(client not in (0, 9)) for client in range(len(SIZES))],
+    )
+    files = {"dropout": {"file": file}, "availability": {"file": file}}
+    model, rounds = run(job_of(phase={"schedule": "relay"}, steps_per_s=1.0, **files), hosts=3)
+    left = [[client for client in cohort if client not in (0, 4, 9)] for cohort in PARTIAL]
+    expected, _ = run(job_of(phase={"schedule": "relay", "cohort": {"explicit": left}}))
+    assert np.array_equal(model, expected)
+    assert simulated(rounds[-1]).unavailable == 4
+    assert simulated(rounds[-1]).dropped == 3
+    assert simulated(rounds[-1]).seconds == sum(steps(client) for cohort in PARTIAL for client in cohort if client % 9)
+
+
+def test_with_over_selection_the_fastest_of_those_drawn_count(tmp_path: Path) -> None:
+    pace = [7.0, 3, 11, 5, 2, 13, 1, 17, 6, 19, 4, 8]
+    speed = {"steps_per_s": {"file": device_file(tmp_path / "devices.parquet", steps_per_s=pace)}}
+    chosen = {"cohort": 4, "over_selection": 1.6}
+    job = job_of(phase=chosen, **speed)
+    model, rounds = run(job)
+    expected, total = [], 0.0
+    for round in range(1, PLAIN.rounds + 1):
+        drawn = cohort_of(job.scenario.phases[0], SEED, RoundIndex(0, round, round), np.array(SIZES))
+        assert len(drawn) == 7  # 6.4, rounded up
+        fastest = sorted(drawn, key=lambda client: steps(client) / pace[client])[:4]
+        total += steps(fastest[-1]) / pace[fastest[-1]]
+        expected.append([client for client in drawn if client in fastest])
+    assert np.array_equal(model, run(job_of(phase={"cohort": {"explicit": expected}}))[0])
+    assert simulated(rounds[-1]).seconds == pytest.approx(total)
+    assert simulated(rounds[-1]).late == 3 * PLAIN.rounds
+
+
+def test_a_deadline_cuts_stragglers_and_a_round_of_nobody_changes_nothing() -> None:
+    _, rounds = run(job_of(phase={"deadline_s": 3.0}, steps_per_s=1.0))
+    on_time = [[client for client in cohort if steps(client) <= 3] for cohort in PARTIAL]
+    assert [done.client_updates for done in rounds] == [len(cohort) for cohort in on_time] == [1, 0, 2, 0]
+    assert simulated(rounds[-1]).seconds == 3.0 * 4
+    one, alone = run(job_of(phase={"cohort": {"explicit": [[0]]}, "rounds": 1}))
+    assert rounds[0].train_loss == alone[0].train_loss
+    cut, _ = run(job_of(phase={"deadline_s": 3.0, "rounds": 2}, steps_per_s=1.0))
+    assert np.array_equal(cut, one)
+
+
+def test_a_round_below_its_quorum_is_given_up() -> None:
+    job = job_of(phase={"deadline_s": 3.0, "quorum": 3}, steps_per_s=1.0)
+    model, rounds = run(job)
+    assert np.array_equal(model, job.initial_models[0].vector)
+    assert [done.client_updates for done in rounds] == [0] * PLAIN.rounds
+    assert rounds[-1].traffic.up_bytes == BYTES * 3  # of those who answered in time, in vain
+    assert rounds[-1].traffic.down_bytes == BYTES * sum(map(len, PARTIAL))
+
+
+@pytest.mark.parametrize("phase", [{"cohort": 6, "over_selection": 1.5, "deadline_s": 9.0}, RELAY])
+def test_the_same_bits_and_times_on_any_hosts_and_with_rounds_ahead(phase: dict[str, Any]) -> None:
+    job = job_of(phase=phase, **TROUBLED)
+    model, events = run_on_hosts(job, 1)
+    for hosts in (2, 3):
+        other, told = run_on_hosts(job, hosts)
+        assert np.array_equal(other, model)
+        assert repr(without_clock(told)) == repr(without_clock(events))
+    scheduler, server = cast(job, 2)
+    scheduler._backend.rounds_ahead = 2  # type: ignore[misc]
+    ahead = [event for event in scheduler.run() if isinstance(event, RoundDone)]
+    assert np.array_equal(server.committed()[1], model)
+    assert [done.simulated for done in ahead] == [done.simulated for done in events if isinstance(done, RoundDone)]
+
+
+@pytest.mark.parametrize("ahead", [0, 2])
+@pytest.mark.parametrize("round", [2, 3, 5])
+def test_a_run_goes_on_with_its_virtual_time(round: int, ahead: int, tmp_path: Path) -> None:
+    file = tmp_path / "sessions.parquet"
+    begins = np.arange(len(SIZES)) * 4.0
+    pq.write_table(pa.table({"client": range(len(SIZES)), "begins": begins, "ends": begins + 30.0}), file)
+    local = dict(PLAIN.local)
+    phases = [
+        {"name": "cyclic", "local": local} | RELAY,
+        {"name": "federated", "rounds": 3, "cohort": 6, "algorithm": "scaffold", "local": local},
+    ]
+    troubled = TROUBLED | {"availability": {"sessions": str(file), "repeat_s": 80.0}}
+    job, _ = prepared("fedavg", PLAIN, {}, phases=phases, participation=troubled)
+    whole, events = run_on_hosts(job, 1)
+    store = MemoryStore()
+    scheduler, _ = cast(job, 3)
+    scheduler._backend.rounds_ahead = ahead  # type: ignore[misc]
+    next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == round)
+    snapshot = snapshot_of(scheduler, store)
+    scheduler, server = cast(job, 2)
+    scheduler.restore(snapshot, store)
+    later = list(scheduler.run())
+    assert np.array_equal(server.committed()[1], whole)
+    done = [event for event in without_clock(events) if "train_loss" in event and event["round"] > round]
+    assert repr([event for event in without_clock(later) if "train_loss" in event]) == repr(done)
+
+
+def test_dropout_and_availability_have_streams_of_their_own() -> None:
+    _, rounds = run(job_of(dropout=0.4, availability=0.6))
+    away = lost = 0
+    for number, (done, cohort) in enumerate(zip(rounds, PARTIAL, strict=True), start=1):
+
+        def draw(purpose: str, client: int, round: int = number) -> float:
+            return float(client_stream(SEED, purpose, 0, round, client).random())
+
+        there = [client for client in cohort if draw("availability", client) < 0.6]
+        away += len(cohort) - len(there)
+        lost += sum(draw("dropout", client) < 0.4 for client in there)
+        assert (simulated(done).unavailable, simulated(done).dropped) == (away, lost)
+    assert away
+    assert lost
+
+
+@pytest.mark.parametrize("algorithm", OF_ANY_SCENE)
+def test_every_algorithm_moves_and_computes_what_the_clock_was_planned_with(algorithm: str) -> None:
+    phase = {"rounds": 2, "local": heeded(algorithm, PLAIN.local)}
+    job, _ = prepared(algorithm, PLAIN, phase, participation={"steps_per_s": 1.0, "up_bytes_per_s": 100.0})
+    _, rounds = run(job)  # another number of bytes would be an error
+    assert 0 < simulated(rounds[0]).seconds < simulated(rounds[1]).seconds
+
+
+@pytest.mark.parametrize("transforms", [["top_k"], ["quantize"], [{"name": "top_k", "share": 0.1}, "quantize"]])
+@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold"])
+def test_transforms_shorten_the_way_up(algorithm: str, transforms: list[Any]) -> None:
+    job = job_of(algorithm, {"transforms": transforms}, up_bytes_per_s=50.0)
+    _, rounds = run(job)
+    up = rounds[-1].traffic.up_bytes / sum(map(len, PARTIAL))
+    assert simulated(rounds[-1]).seconds == pytest.approx(len(PARTIAL) * up / 50)
+    assert up < BYTES * (2 if algorithm == "scaffold" else 1)
+
+
+def test_a_round_that_moves_something_else_than_planned_ends_the_run() -> None:
+    job, _ = prepared("tests.engine.test_participation:Talkative", PLAIN, {}, participation={"dropout": 0.1})
+    with pytest.raises(RayflError, match=r"round 1 moved \d+ bytes up for 3 client updates, and the virtual clock of"):
+        run(job)
