@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from rayfl.engine.assignment import at_home, longest_first, segments
     from rayfl.engine.calls import Call
     from rayfl.engine.schedules.schedule import Schedule, ScheduleContext, SubmittedRound
-    from rayfl.planning.events import Event
+    from rayfl.planning.events import Event, Simulated
     from rayfl.planning.participation import Everybody, Participant, Participation
     from rayfl.planning.phase_plan import PhasePlan
     from rayfl.planning.round_index import RoundIndex
+    from rayfl.planning.virtual_clock import VirtualClock
 
 __all__ = [
     "BasePhase",
@@ -29,7 +30,9 @@ __all__ = [
     "RoundIndex",
     "Schedule",
     "ScheduleContext",
+    "Simulated",
     "SubmittedRound",
+    "VirtualClock",
     "at_home",
     "longest_first",
     "segments",
@@ -47,7 +50,9 @@ _HOMES = {
     "RoundIndex": "rayfl.planning.round_index",
     "Schedule": "rayfl.engine.schedules.schedule",
     "ScheduleContext": "rayfl.engine.schedules.schedule",
+    "Simulated": "rayfl.planning.events",
     "SubmittedRound": "rayfl.engine.schedules.schedule",
+    "VirtualClock": "rayfl.planning.virtual_clock",
     "at_home": "rayfl.engine.assignment",
     "longest_first": "rayfl.engine.assignment",
     "segments": "rayfl.engine.assignment",

@@ -38,7 +38,7 @@ PUBLIC = {
     "rayfl.models": "Network",
     "rayfl.schedules": """
         BasePhase Call Cohort Event Everybody Participant Participation PhasePlan RoundIndex Schedule ScheduleContext
-        SubmittedRound at_home longest_first segments
+        Simulated SubmittedRound VirtualClock at_home longest_first segments
     """,
     "rayfl.tasks": """
         Classification Metric Multilabel NextSymbol Reduction Regression Segmentation Task

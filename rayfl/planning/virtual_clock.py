@@ -72,9 +72,9 @@ class VirtualClock:
         return self.simulated.seconds
 
     def present(self, index: RoundIndex, cohort: Sequence[int]) -> list[int]:
-        """Those of a drawn cohort who are available when the round begins; counts the others."""
+        """Those of a drawn cohort who are available when the round begins; `pass_round` counts the others."""
         here = [client for client in cohort if self.is_available(index, client, self.now)]
-        self._unavailable += len(cohort) - len(here)
+        self._unavailable = len(cohort) - len(here)
         return here
 
     def is_available(self, index: RoundIndex, client: int, at: float) -> bool:

@@ -13,12 +13,12 @@ from rayfl.config.execution import Evaluation
 from rayfl.config.section import Named
 from rayfl.models.slot import Slot
 from rayfl.models.tensor_names import followed, taken_over
-from rayfl.planning.device_profiles import DeviceProfiles
 from rayfl.planning.message import Message
 from rayfl.planning.slices import Slice, cut
 
 if TYPE_CHECKING:
     from rayfl.data.store import ShardStore
+    from rayfl.planning.device_profiles import DeviceProfiles
     from rayfl.tasks.task import Task
 
 

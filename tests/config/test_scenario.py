@@ -153,4 +153,4 @@ def test_every_default_is_written_out() -> None:
     }
     assert written["phases"][0]["local"]["lr"] == Local().lr
     assert written["data"]["source"] == "auto"
-    assert set(written) == set(Scenario.model_fields) - {"start"}  # random weights, unless it is there
+    assert set(written) == set(Scenario.model_fields) - {"start", "participation"}  # nothing, unless they are there
