@@ -28,11 +28,21 @@ def of_page(page: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("tables", of_page("self_supervision.md"))
-def test_a_documented_scenario_can_be_run(tables: dict[str, Any]) -> None:
+def test_a_documented_scenario_of_views_can_be_run(tables: dict[str, Any]) -> None:
     views = [{"augment": ["flip"]}] * (3 if "orchestra" in str(tables["phases"]) else 2)
-    data = tables["data"] | {"source": "generated", "views": views}
+    prepared(tables, views=views)
+
+
+@pytest.mark.parametrize("tables", of_page("asynchronous.md"))
+def test_a_documented_scenario_can_be_run(tables: dict[str, Any]) -> None:
+    prepared(tables)
+
+
+def prepared(tables: dict[str, Any], **data: Any) -> None:
+    data = tables["data"] | {"source": "generated"} | data
     prepare(Scenario.from_tables(tables | {"data": data}), Path("no-data-here"))
 
 
-def test_the_page_has_its_scenarios() -> None:
-    assert len(scenarios("self_supervision.md")) == 2
+@pytest.mark.parametrize(("page", "number"), [("self_supervision.md", 2), ("asynchronous.md", 1)])
+def test_the_page_has_its_scenarios(page: str, number: int) -> None:
+    assert len(scenarios(page)) == number

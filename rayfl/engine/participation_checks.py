@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from rayfl.config.base_phase import BasePhase, PhaseSettings
 from rayfl.config.cohort import Bernoulli, BySampler, Explicit
 from rayfl.config.participation import Devices, Sessions
-from rayfl.config.phase import BasePhase, PhaseSettings
 from rayfl.config.scenario import Scenario
 from rayfl.engine.schedules.building import schedule_of
 from rayfl.errors import ScenarioError

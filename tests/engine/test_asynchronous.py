@@ -128,7 +128,7 @@ def mixes(mixing: float, discount: Callable[[int], float]) -> Step:
 
 
 def root(tau: int) -> float:
-    return 1 / float(1 + tau) ** 0.5
+    return float((1 + tau) ** -0.5)
 
 
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])

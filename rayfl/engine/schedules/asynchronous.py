@@ -72,10 +72,10 @@ class Asynchronous(Schedule):
         """See `Schedule.check_cohort`."""
         phase = phase_of(plan)
         for key, number in (("concurrency", phase.concurrency), ("buffer", phase.answers_per_step)):
-            if number > smallest:
+            if number > largest:
                 raise ScenarioError(
-                    f"{key}: {number} is more than the candidates of a round, which may be {smallest}; let cohort draw "
-                    f"more of them, or lower {key}"
+                    f"{key}: {number} is more than the candidates of a round, which are {largest} at most; let cohort "
+                    f"draw more of them, or lower {key}"
                 )
 
     @abstractmethod
