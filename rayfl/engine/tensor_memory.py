@@ -52,7 +52,7 @@ class TensorMemory:
         if self._held + size <= self._budget:
             copy = tensor.to("cpu", copy=True, memory_format=torch.contiguous_format)
             self._held += size
-            return KeptTensor(copy, None, self._file, self._dropped)
+            return KeptTensor(copy, None, copy, self._file, self._dropped)
         try:
             start = self._file.write(_bytes_of(tensor.to("cpu", memory_format=torch.contiguous_format)))
         except OSError as error:
@@ -62,9 +62,7 @@ class TensorMemory:
                 f"({error.strerror}): set TMPDIR, where Ray or the run is started on this machine, to a folder on a "
                 "larger disk, or raise resources.client_state_gb"
             ) from None
-        return KeptTensor(
-            torch.empty(tensor.shape, dtype=tensor.dtype, device="meta"), start, self._file, self._dropped
-        )
+        return KeptTensor(tensor, start, None, self._file, self._dropped)
 
     def _free_dropped(self) -> None:
         while self._dropped:
@@ -76,35 +74,49 @@ class TensorMemory:
 
 
 class KeptTensor:
-    """A tensor in a `TensorMemory`; never changed, and may be read in any thread."""
+    """A tensor in a `TensorMemory`; never changed, and may be read in any thread.
 
-    __slots__ = ("_dropped", "_file", "_start", "_tensor")
+    One that is on disk consists of small Python objects alone, which have memory of their own. Whatever of PyTorch's
+    stays, however small, lies between the tensors of the training and cuts up the room that they leave to the next.
+
+    Args:
+        tensor: Whose shape, type and size it has.
+        start: Its beginning in the file; None if it is in memory.
+        held: The copy in memory, if there is one.
+        file: Where it is otherwise.
+        dropped: Gets the beginning and the size once nobody refers to it.
+    """
+
+    __slots__ = ("_dropped", "_dtype", "_file", "_held", "_shape", "_size", "_start")
 
     def __init__(
-        self, tensor: torch.Tensor, start: int | None, file: ScratchFile, dropped: deque[tuple[int | None, int]]
+        self,
+        tensor: torch.Tensor,
+        start: int | None,
+        held: torch.Tensor | None,
+        file: ScratchFile,
+        dropped: deque[tuple[int | None, int]],
     ) -> None:
-        self._tensor, self._start, self._file, self._dropped = tensor, start, file, dropped
+        self._shape, self._dtype, self._size = tuple(tensor.shape), tensor.dtype, tensor.nbytes
+        self._start, self._held, self._file, self._dropped = start, held, file, dropped
 
     def copy(self, device: torch.device) -> torch.Tensor:
         """A copy on a device."""
-        if self._start is None:
-            return self._tensor.to(device, copy=True)
-        return self._read().to(device)
+        return self._read().to(device) if self._held is None else self._held.to(device, copy=True)
 
     def array(self) -> np.ndarray:
         """The values, to be read only."""
-        tensor = self._tensor if self._start is None else self._read()
-        return tensor.numpy()
+        return (self._read() if self._held is None else self._held).numpy()
 
     def _read(self) -> torch.Tensor:
         assert self._start is not None
-        tensor = torch.empty_like(self._tensor, device="cpu")
+        tensor = torch.empty(self._shape, dtype=self._dtype)
         self._file.read(self._start, _bytes_of(tensor))
         return tensor
 
     def __del__(self) -> None:
         # in whichever thread comes last, so that the room is freed by the one that keeps tensors
-        self._dropped.append((self._start, self._tensor.nbytes))
+        self._dropped.append((self._start, self._size))
 
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:

@@ -14,9 +14,9 @@ from rich.text import Text
 
 from rayfl.callbacks.callback import Callback
 from rayfl.callbacks.follower import Follower
-from rayfl.checkpoint.checkpoints import Checkpoint, Checkpoints
+from rayfl.checkpoint.checkpoint_writer import CheckpointWriter
+from rayfl.checkpoint.checkpoints import Checkpoints
 from rayfl.engine.job import Job, Session
-from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.errors import ResourceError
 from rayfl.interruption import interruptible, is_interrupt
 from rayfl.lifecycle.charging import begin_to_charge
@@ -84,6 +84,7 @@ class Run:
         ledger: ReleaseLedger | None = None,
     ) -> None:
         self._checkpoints, self._ledger = checkpoints, ledger
+        self._writer = CheckpointWriter(checkpoints) if checkpoints else None
         self._job, self._records, self._console = job, records, console
         self._models = CommittedModels(job, model)
         self.stopped: Stop | None = None
@@ -127,6 +128,8 @@ class Run:
     ) -> None:
         with self._stack:
             self._showing.close()
+            if self._writer is not None:
+                self._writer.close()
             if error is None or self._ended:
                 return
             cause = self._interrupts.cause_of(error)
@@ -193,6 +196,7 @@ class Run:
         for event in session.events():
             self._interrupts.check()
             check()
+            self._take_in_kept()
             if self._seen.has(event):
                 continue
             if isinstance(event, RoundDone):
@@ -208,9 +212,10 @@ class Run:
                     session.stop()
                 yield event
             elif isinstance(event, SnapshotTaken):
-                self._keep(RunSnapshot.from_json(event.snapshot))
+                self._keep(event.snapshot)
             elif isinstance(event, SnapshotFailed):
                 self._not_kept(event.reason)
+        self._take_in_kept(wait=True)
 
     def state(self) -> dict[str, Any]:
         """What a run needs to be reopened after the latest event: text, finite numbers, lists and tables.
@@ -271,10 +276,20 @@ class Run:
         # beside this thread, which may be printing at the moment
         Thread(target=self._console.print, args=[Text(said, style="yellow")], kwargs={"soft_wrap": True}).start()
 
-    def _keep(self, snapshot: RunSnapshot) -> None:
-        assert self._checkpoints is not None
+    def _keep(self, snapshot: str) -> None:
+        assert self._writer is not None
+        self._take_in_kept(wait=True)
         try:
-            stays = self._checkpoints.add(Checkpoint(snapshot, self.state()))
+            self._writer.begin(snapshot, self.state())
+        except ResourceError as error:
+            self._not_kept(str(error))
+
+    def _take_in_kept(self, wait: bool = False) -> None:
+        """Tells what became of a checkpoint that was begun before."""
+        if self._writer is None:
+            return
+        try:
+            stays = self._writer.collect(wait)
         except ResourceError as error:
             self._not_kept(str(error))
             return

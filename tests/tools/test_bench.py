@@ -17,7 +17,7 @@ from rayfl.engine.inline import inline_session
 from rayfl.local.steps import update_steps
 from rayfl.models.lenet5 import LeNet5
 from rayfl.planning.events import RoundDone, Traffic
-from tools.bench import clients, naive, parallel, relay, update
+from tools.bench import checkpoints, clients, naive, parallel, relay, update
 from tools.bench.data import images, points
 from tools.bench.processes import PARTS, RAYS_OWN, anonymous_bytes, descendants, processor_seconds
 from tools.bench.rounds import job_of
@@ -44,6 +44,14 @@ def test_the_naive_network_computes_what_rayfls_lenet5_does() -> None:
     ours.load_state_dict(plain.state_dict())
     x = torch.randn(4, 3, 32, 32)
     torch.testing.assert_close(plain(x), ours(x))
+
+
+def test_rounds_with_a_checkpoint_are_told_from_those_without() -> None:
+    """The first is due after round 3: it is written beside round 4, added beside round 5, and round 6 has none."""
+    rounds = [float(number) for number in range(2, checkpoints.ROUNDS + 1)]
+    beside, after, alone = checkpoints.by_place(rounds)
+    assert (beside[:2], after[:2], alone[:2]) == ([4, 7], [5, 8], [6, 9])
+    assert {len(part) for part in (beside, after, alone)} == {checkpoints.CHECKPOINTS}
 
 
 @pytest.mark.slow
