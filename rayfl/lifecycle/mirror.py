@@ -43,6 +43,8 @@ class Mirror:
 
     def __init__(self, folder: Path, remote: RemoteFolder, console: Console, published: Collection[str] = ()) -> None:
         self._folder, self.remote, self._console = folder, remote, console
+        self._marker = folder / ".mirror"
+        self._marker.touch()
         versions = self._versions()
         self._published = {name: versions[name] for name in published}
         self._lock, self._ended = threading.Lock(), threading.Event()
@@ -81,6 +83,7 @@ class Mirror:
     def _publish_once(self) -> bool:
         """Whether all was published as it was found; else a file went away meanwhile, so that others may count on it no
         longer."""
+        self._check_folder()
         found = self._versions()
         for name in sorted(found, key=_comes_last):
             if self._published.get(name) == found[name]:
@@ -96,6 +99,15 @@ class Mirror:
         for name in gone:
             del self._published[name]
         return True
+
+    def _check_folder(self) -> None:
+        """Takes nothing for gone because a folder was removed that is made again."""
+        if self._marker.exists():
+            return
+        if not self._folder.exists():
+            raise ResourceError(f"cannot publish '{self._folder}': it was removed while the run was writing to it")
+        self._published.clear()
+        self._marker.touch()
 
     def _versions(self) -> dict[str, _Version]:
         """What tells one content of a file from the next, for all that are published."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
 from threading import Thread
 from types import TracebackType
@@ -88,6 +88,7 @@ class Run:
         self._seen = Seen(state["seen"] if state else None)
         self._seconds = self._seconds_before = float(state["seconds"]) if state else 0.0
         self._goes_on = self._ended = False
+        self._last_not_recorded = ""
         self._stack, self._showing = ExitStack(), ExitStack()
         if names := job.result.store.client_names:
             records.name_clients(names)
@@ -190,7 +191,12 @@ class Run:
                 event = replace(event, seconds=self._seconds_before + event.seconds)
                 self._seconds = event.seconds
             for consumer in self._consumers.values():
-                event = consumer.add(event) or event
+                try:
+                    event = consumer.add(event) or event
+                except ResourceError as error:
+                    if consumer not in (self.status, self._records):
+                        raise
+                    self._not_recorded(error)
             self._seen.add(event)
             if isinstance(event, RoundSettled):
                 if (stop := self._follower.stop) and stop.round < self.status.rounds:
@@ -228,6 +234,7 @@ class Run:
             ResourceError: The records cannot be written.
         """
         _, state = self._models.of(self._session)
+        self._check_folder()
         self._records.write_model(state)
         if self.stopped:
             self._privacy.stopped(self.stopped, self._follower.decided_by)
@@ -261,6 +268,7 @@ class Run:
 
     def _keep(self, snapshot: RunSnapshot) -> None:
         assert self._checkpoints is not None
+        self._check_folder()
         try:
             stays = self._checkpoints.add(Checkpoint(snapshot, self.state()))
         except ResourceError as error:
@@ -271,7 +279,23 @@ class Run:
             self._console.print(Text(said, style="yellow"), soft_wrap=True)
 
     def _not_kept(self, reason: str) -> None:
+        self._go_on("no checkpoint was written", reason)
+
+    def _check_folder(self) -> None:
+        try:
+            self._records.check_there()
+        except ResourceError as error:
+            self._not_recorded(error)
+
+    def _not_recorded(self, error: ResourceError) -> None:
+        """Goes on with records that could not be written, which are with the next event, or in a folder made anew."""
+        with suppress(ResourceError):
+            self._records.make_again()
+        if str(error) != self._last_not_recorded:
+            self._go_on("records wait to be written", str(error))
+            self._last_not_recorded = str(error)
+
+    def _go_on(self, what: str, why: str) -> None:
         if self._job.scenario.checkpoint.on_failure == "stop":
-            raise ResourceError(f"{reason}; with checkpoint.on_failure = 'continue' the run would have gone on")
-        said = f"warning: no checkpoint was written, and the run goes on: {reason}"
-        self._console.print(Text(said, style="yellow"), soft_wrap=True)
+            raise ResourceError(f"{why}; with checkpoint.on_failure = 'continue' the run would have gone on")
+        self._console.print(Text(f"warning: {what}, and the run goes on: {why}", style="yellow"), soft_wrap=True)
