@@ -118,11 +118,11 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
             records = stack.enter_context(Records.within(launch.folder))
         else:
             records = stack.enter_context(Records.create(launch.out, job.scenario.name, datetime.now()))
-        # of a run that cannot be resumed none is written
         if launch.mirror:
             records.where = str(launch.mirror.remote)
-        keep = job.scenario.checkpoint.keep
-        checkpoints = Checkpoints(records.folder, keep, launch.mirror) if job.scenario.repeatable else None
+        checkpoints = None  # of a run that cannot be resumed none is written
+        if job.scenario.repeatable:
+            checkpoints = Checkpoints(records.folder, job.scenario.checkpoint.keep, launch.mirror)
         state = reopened.state if reopened else None
         run = stack.enter_context(Run(job, model, records, callbacks, console, state, checkpoints))
         opened = _session(job, launch, records.folder, run.status)

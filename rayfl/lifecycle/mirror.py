@@ -20,7 +20,8 @@ EVERY_S = 5.0
 SHARE = 0.1
 """Of the time that may be spent on publishing between checkpoints: metrics grow, and go out whole each time."""
 
-LONGEST_PAUSE_S = 300.0
+LONGEST_PAUSE_S = 60.0
+"""Whatever it takes: what is published of a run also says that it is alive."""
 
 LAST_PAUSES_S = (1.0, 5.0, 15.0)
 """Between the attempts to publish what a run leaves at its end."""
@@ -137,7 +138,8 @@ class Mirror:
                 continue
             if self._failing:
                 self._say(f"the run's records are at {self.remote} again")
-            self._failing, pause_s = False, max(EVERY_S, (time.monotonic() - began) / SHARE)
+            took_s = time.monotonic() - began
+            self._failing, pause_s = False, min(max(EVERY_S, took_s / SHARE), LONGEST_PAUSE_S)
 
     def _say(self, text: str) -> None:
         self._console.print(Text(text, style="yellow"), soft_wrap=True)

@@ -274,6 +274,7 @@ class Run:
         except ResourceError as error:
             self._not_kept(str(error))
             return
+        self._last_not_recorded = ""  # all was written
         if stays:
             said = f"warning: what older checkpoints have written stays until the next: {stays}"
             self._console.print(Text(said, style="yellow"), soft_wrap=True)

@@ -151,7 +151,7 @@ def test_a_run_whose_folder_is_removed_stops_if_it_shall(tmp_path: Path) -> None
 def test_scores_of_clients_survive_a_disk_that_is_full(small_disk: Path) -> None:
     import pyarrow.parquet as pq
 
-    scored = {"phases": [PLAIN | {"rounds": 8}], "evaluation": {"every": 1, "per_client": True}}
+    scored: dict[str, Any] = {"phases": [PLAIN | {"rounds": 8}], "evaluation": {"every": 1, "per_client": True}}
     fills, empties = lambda: fill(small_disk), lambda: (small_disk / "filling").unlink()
     result = run(small_disk / "run", Does(round=3, what=fills), Does(round=5, what=empties), **scored)
     scores = pq.read_table(result.directory / "clients.parquet")
