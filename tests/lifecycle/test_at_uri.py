@@ -6,6 +6,7 @@ import gc
 import json
 import shlex
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,9 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 import rayfl
+from rayfl.analysis.__main__ import main as analyse
 from rayfl.callbacks.callback import Callback, RunSoFar
+from rayfl.config.scenario import Scenario
 from rayfl.errors import ResourceError, ScenarioError
 from rayfl.interruption import Terminated
 from rayfl.report.records import read_rows
@@ -53,6 +56,14 @@ def working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     monkeypatch.setattr("rayfl.lifecycle.mirror.LAST_PAUSES_S", ())
     return folder
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """Nobody listens there, and nobody else gets it meanwhile."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
 
 
 class Does(Callback):
@@ -252,32 +263,15 @@ def test_a_uri_where_nothing_can_be_written_is_refused_at_once(
 
 
 def test_wrong_credentials_and_a_server_that_is_not_there_are_told(
-    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    store: ObjectStore, silent_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody-else")
     uri = store.uri("strange").replace("&scheme", "&region=us-east-1&scheme")  # another one than what is open already
-    with pytest.raises(ResourceError, match=r"cannot write .* in 's3://.*ACCESS_DENIED") as caught:
+    with pytest.raises(ResourceError, match=r"cannot write 's3://.*ACCESS_DENIED") as caught:
         run({}, out=uri)
     assert "somebody-else" not in str(caught.value)
-    with object_store_port(tmp_path) as port, pytest.raises(ResourceError, match="Could not connect to server"):
-        run({}, out=f"s3://{store.folder.name}/runs?endpoint_override=127.0.0.1:{port}&scheme=http")
-
-
-def object_store_port(folder: Path) -> Any:
-    """A port at which nobody listens, but which nobody else gets meanwhile."""
-    import socket
-    from contextlib import closing
-
-    bound = socket.socket()
-    bound.bind(("127.0.0.1", 0))
-    from contextlib import contextmanager
-
-    @contextmanager
-    def port() -> Iterator[int]:
-        with closing(bound):
-            yield bound.getsockname()[1]
-
-    return port()
+    with pytest.raises(ResourceError, match="Could not connect to server"):
+        run({}, out=f"s3://{store.folder.name}/runs?endpoint_override=127.0.0.1:{silent_port}&scheme=http")
 
 
 def test_a_uri_without_a_run_is_named(store: ObjectStore) -> None:
@@ -287,8 +281,6 @@ def test_a_uri_without_a_run_is_named(store: ObjectStore) -> None:
 
 def test_the_command_takes_uris(store: ObjectStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     toml = tmp_path / "short.toml"
-    from rayfl.config.scenario import Scenario
-
     toml.write_text(Scenario.from_tables(tables(**SHORT)).to_toml())
     assert main([str(toml), "--backend", "inline", "--out", store.uri("command")]) == 0
     (place,) = (store.folder / "command").iterdir()
@@ -324,8 +316,6 @@ def test_a_run_with_secure_noise_needs_a_folder(store: ObjectStore) -> None:
 
 
 def test_an_analysis_refuses_a_uri(capsys: pytest.CaptureFixture[str]) -> None:
-    from rayfl.analysis.__main__ import main as analyse
-
     assert analyse(["gains", "s3://bucket/run?region=x", "--backend", "inline"]) == 1
     assert "copy it to a folder that all of them see" in capsys.readouterr().err
 

@@ -12,6 +12,7 @@ from rayfl.engine.privacy_budget import BudgetSnapshot
 from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.engine.server import ServerSnapshot, StoredServerState
 from rayfl.engine.state_store import Stored
+from rayfl.errors import ResourceError
 from rayfl.planning.events import Traffic
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.sampling import SamplingSnapshot
@@ -86,8 +87,6 @@ def test_nothing_is_removed_while_a_kept_manifest_cannot_be_read(run: Run) -> No
 
 
 def test_states_that_could_not_be_removed_are_removed_later(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rayfl.errors import ResourceError
-
     def refuses(places: object) -> None:
         raise ResourceError("cannot remove")
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
@@ -149,8 +150,6 @@ def test_a_run_whose_folder_is_removed_stops_if_it_shall(tmp_path: Path) -> None
 
 
 def test_scores_of_clients_survive_a_disk_that_is_full(small_disk: Path) -> None:
-    import pyarrow.parquet as pq
-
     scored: dict[str, Any] = {"phases": [PLAIN | {"rounds": 8}], "evaluation": {"every": 1, "per_client": True}}
     fills, empties = lambda: fill(small_disk), lambda: (small_disk / "filling").unlink()
     result = run(small_disk / "run", Does(round=3, what=fills), Does(round=5, what=empties), **scored)
