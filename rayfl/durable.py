@@ -54,6 +54,9 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
         content: What it holds; NaN and infinities are refused, since JSON has none.
     """
     with atomic_write(path) as temporary:
-        temporary.write_text(
-            json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+        temporary.write_text(as_json(content), encoding="utf-8")
+
+
+def as_json(content: Mapping[str, Any]) -> str:
+    """The text that `write_json` writes."""
+    return json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False) + "\n"

@@ -22,6 +22,7 @@ WRITTEN_WHOLE = ("abfs", "gcs", "s3")
 
 REQUESTS_AT_ONCE = 16
 
+_PROBE = ".rayfl-"
 _SECRET = re.compile("secret|token|password|key", re.IGNORECASE)
 _COLLAPSED = re.compile("[a-z][a-z0-9+]*:/")
 
@@ -149,7 +150,7 @@ class RemoteFolder:
         Raises:
             ResourceError: That cannot be done.
         """
-        probe = f".rayfl-{uuid.uuid4().hex}"
+        probe = f"{_PROBE}{uuid.uuid4().hex}"
         self.write(probe, b"rayfl checks that it can write here\n")
         self.remove([probe])
 
@@ -168,7 +169,7 @@ class RemoteFolder:
             yield files, f"{root}/{path}".rstrip("/")
         except (OSError, ValueError, NotImplementedError) as error:  # pyarrow's own errors are of these kinds, too
             said = " ".join(str(error).strip().partition("\n")[0].split()).rstrip(".")
-            place = f"{path}' in '{self.uri}" if path else self.uri
+            place = f"{path}' in '{self.uri}" if path and not path.startswith(_PROBE) else self.uri
             raise ResourceError(f"cannot {verb} '{place}': {said}") from None
 
 

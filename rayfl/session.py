@@ -135,7 +135,7 @@ class Session:
         scenario = begun if scenario is None else scenario
         if scenario is None:
             raise ScenarioError("scenario: name one, or a run to resume")
-        data_folder(self._data_dir)
+        data_folder(self._data_dir)  # which raises where it is not there
         return load_scenario(scenario, overrides, quick)
 
     def _carry_out(

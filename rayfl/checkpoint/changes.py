@@ -20,13 +20,14 @@ SHOWN = 8
 """Differences that a message names."""
 
 
-def check_same_run(folder: Path, job: Job, done: int) -> list[str]:
+def check_same_run(folder: Path, job: Job, done: int, where: str) -> list[str]:
     """Checks that a run may go on as another job.
 
     Args:
         folder: The run's own.
         job: What is to go on, resolved.
         done: The last round of which there are records.
+        where: What a person calls the run by.
 
     Returns:
         What may make results differ all the same, a sentence each.
@@ -40,14 +41,14 @@ def check_same_run(folder: Path, job: Job, done: int) -> list[str]:
         more = f"\n  and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
         listed = "".join(f"\n  {difference}" for difference in differences[:SHOWN])
         raise ScenarioError(
-            f"'{folder}' cannot go on with a scenario that is not its own; only resources, checkpoint, callbacks and "
+            f"'{where}' cannot go on with a scenario that is not its own; only resources, checkpoint, callbacks and "
             f"the rounds ahead may differ:{listed}{more}"
         )
     was = recorded(folder)
     if was.data and was.data[0] != job.result.store.provenance.digest:
-        raise ScenarioError(f"data: '{folder}' was begun with other data: the digest of its files has changed since")
+        raise ScenarioError(f"data: '{where}' was begun with other data: the digest of its files has changed since")
     if list(was.traces) != (job.devices.digests if job.devices else []):
-        raise ScenarioError(f"participation: '{folder}' was begun with other traces: their files have changed since")
+        raise ScenarioError(f"participation: '{where}' was begun with other traces: their files have changed since")
     changed = changed_code(was.code or {}, job.code)
     return [f"your code has changed since the run began: {', '.join(changed)}"] if changed else []
 

@@ -22,8 +22,9 @@ class Checkpoint(Section):
         ends: Also at the end of each phase, of runs that have lasted for a minute by then, and when the run is
             interrupted (Ctrl-C, SIGTERM): it then ends with the round under way, and at a second signal at once.
         keep: How many of the latest are kept. The one before the last is for a last one that turns out to be damaged.
-        on_failure: `continue` warns where a checkpoint cannot be written and tries again when the next is due; `stop`
-            ends the run.
+        on_failure: `continue` warns where a checkpoint or the run's metrics cannot be written, as on a full disk or in
+            a folder that was removed, and tries again when the next is due; `stop` ends the run. Either way the
+            last good checkpoint stays.
     """
 
     minutes: NonNegativeFloat = 10.0

@@ -20,7 +20,8 @@ EVERY_S = 5.0
 SHARE = 0.1
 """Of the time that may be spent on publishing between checkpoints: metrics grow, and go out whole each time."""
 
-LONGEST_PAUSE_S = 300.0
+LONGEST_PAUSE_S = 60.0
+"""Whatever it takes: what is published of a run also says that it is alive."""
 
 LAST_PAUSES_S = (1.0, 5.0, 15.0)
 """Between the attempts to publish what a run leaves at its end."""
@@ -43,6 +44,8 @@ class Mirror:
 
     def __init__(self, folder: Path, remote: RemoteFolder, console: Console, published: Collection[str] = ()) -> None:
         self._folder, self.remote, self._console = folder, remote, console
+        self._marker = folder / ".mirror"
+        self._marker.touch()
         versions = self._versions()
         self._published = {name: versions[name] for name in published}
         self._lock, self._ended = threading.Lock(), threading.Event()
@@ -81,6 +84,7 @@ class Mirror:
     def _publish_once(self) -> bool:
         """Whether all was published as it was found; else a file went away meanwhile, so that others may count on it no
         longer."""
+        self._check_folder()
         found = self._versions()
         for name in sorted(found, key=_comes_last):
             if self._published.get(name) == found[name]:
@@ -96,6 +100,15 @@ class Mirror:
         for name in gone:
             del self._published[name]
         return True
+
+    def _check_folder(self) -> None:
+        """Takes nothing for gone because a folder was removed that is made again."""
+        if self._marker.exists():
+            return
+        if not self._folder.exists():
+            raise ResourceError(f"cannot publish '{self._folder}': it was removed while the run was writing to it")
+        self._published.clear()
+        self._marker.touch()
 
     def _versions(self) -> dict[str, _Version]:
         """What tells one content of a file from the next, for all that are published."""
@@ -125,7 +138,8 @@ class Mirror:
                 continue
             if self._failing:
                 self._say(f"the run's records are at {self.remote} again")
-            self._failing, pause_s = False, max(EVERY_S, (time.monotonic() - began) / SHARE)
+            took_s = time.monotonic() - began
+            self._failing, pause_s = False, min(max(EVERY_S, took_s / SHARE), LONGEST_PAUSE_S)
 
     def _say(self, text: str) -> None:
         self._console.print(Text(text, style="yellow"), soft_wrap=True)

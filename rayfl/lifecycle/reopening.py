@@ -27,8 +27,8 @@ class Reopened:
     """A run that goes on.
 
     Attributes:
-        folder: The run's own.
-        records: In it.
+        where: The run's folder, or its URI.
+        records: In its folder.
         store: Where the states of its checkpoints are.
         checkpoints: Those that can be read, the last one first; none where the run begins again. With `secure` noise no
             more than one: what records hold of later rounds would not come again.
@@ -36,7 +36,7 @@ class Reopened:
         console: Where it is said from which round the run goes on, and what is wrong with others.
     """
 
-    folder: Path
+    where: str
     records: Records
     store: StateStore
     checkpoints: Sequence[Checkpoint]
@@ -63,9 +63,7 @@ class Reopened:
             self._say(f"the run goes on after round {checkpoint.round}")
             return
         if self.checkpoints:
-            raise CheckpointError(
-                f"no checkpoint in '{self.folder}' is whole; run the scenario again in another folder"
-            )
+            raise CheckpointError(f"no checkpoint in '{self.where}' is whole; run the scenario again in another folder")
 
     def _say(self, text: str) -> None:
         self.console.print(Text(text, style="yellow" if text.startswith("warning") else ""), soft_wrap=True)
@@ -84,9 +82,9 @@ def reopen(folder: Path, job: Job, console: Console, mirror: Mirror | None = Non
         ScenarioError: The job is not that of the run.
         ResourceError: The run is under way, or all of its checkpoints are damaged, or its ledger is.
     """
-    status = read_status(folder)
+    where, status = str(mirror.remote if mirror else folder), read_status(folder)
     if status is not None and status["status"] in UNDER_WAY:
-        raise ResourceError(f"the run in '{folder}' is under way: it cannot be resumed before it has ended")
+        raise ResourceError(f"the run in '{where}' is under way: it cannot be resumed before it has ended")
     found = Checkpoints(folder, job.scenario.checkpoint.keep, mirror)
     readable: list[Checkpoint] = []
     damaged: list[ResourceError] = []
@@ -97,9 +95,9 @@ def reopen(folder: Path, job: Job, console: Console, mirror: Mirror | None = Non
             damaged.append(checkpoint)
             console.print(Text(f"warning: {checkpoint}", style="yellow"), soft_wrap=True)
     if damaged and not readable:
-        raise CheckpointError(f"no checkpoint in '{folder}' is whole: {damaged[0]}")
+        raise CheckpointError(f"no checkpoint in '{where}' is whole: {damaged[0]}")
     done = readable[0].records["seen"]["done"] if readable else 0
-    for warning in check_same_run(folder, job, done):
+    for warning in check_same_run(folder, job, done, where):
         console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
     committed = int(status["committed_rounds"]) if status else 0
     ledger = None if job.scenario.repeatable else ReleaseLedger.reopen(folder, committed)
@@ -109,9 +107,14 @@ def reopen(folder: Path, job: Job, console: Console, mirror: Mirror | None = Non
             "released again, and were charged once"
         )
     if not readable:
-        console.print(Text(f"'{folder}' has no checkpoint: the run begins again"), soft_wrap=True)
+        console.print(Text(f"'{where}' has no checkpoint: the run begins again"), soft_wrap=True)
         for name in (METRICS_FILE, CLIENTS_FILE):
             (folder / name).unlink(missing_ok=True)
-    found.sweep()
+    try:
+        found.sweep()
+    except ResourceError as error:
+        console.print(
+            Text(f"warning: what no checkpoint needs any longer stays: {error}", style="yellow"), soft_wrap=True
+        )
     records = Records(folder, reopened=True) if readable else Records.within(folder)
-    return Reopened(folder, records, found.store, readable, ledger, console)
+    return Reopened(where, records, found.store, readable, ledger, console)

@@ -93,6 +93,7 @@ class Run:
         self._seen = Seen(state["seen"] if state else None)
         self._seconds = self._seconds_before = float(state["seconds"]) if state else 0.0
         self._goes_on = self._ended = False
+        self._last_not_recorded = ""
         self._stack, self._showing = ExitStack(), ExitStack()
         if names := job.result.store.client_names:
             records.name_clients(names)
@@ -203,7 +204,12 @@ class Run:
                 event = replace(event, seconds=self._seconds_before + event.seconds)
                 self._seconds = event.seconds
             for consumer in self._consumers.values():
-                event = consumer.add(event) or event
+                try:
+                    event = consumer.add(event) or event
+                except ResourceError as error:
+                    if consumer not in (self.status, self._records):
+                        raise
+                    self._not_recorded(error)
             self._seen.add(event)
             if isinstance(event, RoundSettled):
                 if (stop := self._follower.stop) and stop.round < self.status.rounds:
@@ -242,6 +248,7 @@ class Run:
             ResourceError: The records cannot be written.
         """
         _, state = self._models.of(self._session)
+        self._check_folder()
         self._records.write_model(state)
         if self.stopped:
             self._privacy.stopped(self.stopped, self._follower.decided_by)
@@ -279,8 +286,10 @@ class Run:
     def _keep(self, snapshot: str) -> None:
         assert self._writer is not None
         self._take_in_kept(wait=True)
+        self._check_folder()
         try:
             self._writer.begin(snapshot, self.state())
+            self._last_not_recorded = ""  # all was written
         except ResourceError as error:
             self._not_kept(str(error))
 
@@ -298,7 +307,23 @@ class Run:
             self._console.print(Text(said, style="yellow"), soft_wrap=True)
 
     def _not_kept(self, reason: str) -> None:
+        self._go_on("no checkpoint was written", reason)
+
+    def _check_folder(self) -> None:
+        try:
+            self._records.check_there()
+        except ResourceError as error:
+            self._not_recorded(error)
+
+    def _not_recorded(self, error: ResourceError) -> None:
+        """Goes on with records that could not be written, which are with the next event, or in a folder made anew."""
+        with suppress(ResourceError):
+            self._records.make_again()
+        if str(error) != self._last_not_recorded:
+            self._go_on("records wait to be written", str(error))
+            self._last_not_recorded = str(error)
+
+    def _go_on(self, what: str, why: str) -> None:
         if self._job.scenario.checkpoint.on_failure == "stop":
-            raise ResourceError(f"{reason}; with checkpoint.on_failure = 'continue' the run would have gone on")
-        said = f"warning: no checkpoint was written, and the run goes on: {reason}"
-        self._console.print(Text(said, style="yellow"), soft_wrap=True)
+            raise ResourceError(f"{why}; with checkpoint.on_failure = 'continue' the run would have gone on")
+        self._console.print(Text(f"warning: {what}, and the run goes on: {why}", style="yellow"), soft_wrap=True)

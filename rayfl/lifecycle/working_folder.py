@@ -92,7 +92,9 @@ class WorkingFolder:
             try:
                 self._mirror.publish_last()
             except BaseException as failure:  # a Ctrl-C too: somebody may not want to wait
-                said = f"{failure or 'interrupted'}; what the run has yet to publish is in {self.path}: copy it there"
+                said = (
+                    f"{str(failure) or 'interrupted'}; what the run has yet to publish is in {self.path}: copy it there"
+                )
                 if error is None and isinstance(failure, ResourceError):
                     raise ResourceError(said) from None
                 self._console.print(Text(f"warning: {said}", style="yellow"), soft_wrap=True)

@@ -42,7 +42,7 @@ class ClientRecords:
         self._schema = CLIENTS
         self._kinds: dict[str, str] = {}
         self._parts: list[Path] = []
-        self._writer: pq.ParquetWriter | None = None
+        self._closed = False
         self._added = 0
         self._names: ClientNames | None = None
 
@@ -53,7 +53,7 @@ class ClientRecords:
 
     def state(self) -> dict[str, Any]:
         """What it needs to go on later, as plain data. All rows so far are on disk afterwards."""
-        self._complete_part()
+        self._write()
         return {"rows": self._added, "kinds": dict(self._kinds), "parts": [part.name for part in self._parts]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -87,6 +87,7 @@ class ClientRecords:
             fixed = self._fixed(evaluated.phase, evaluated.round, score.client)
             fixed |= {"set": score.set, "samples": score.samples}
             self._add(joined(fixed, score.scores), score.scores, "score")
+        self._write_many()
 
     def add_reports(self, done: RoundDone) -> None:
         """Adds a row for every client that reported something of its own.
@@ -97,6 +98,7 @@ class ClientRecords:
         for reported in done.client_scalars:
             row = self._fixed(done.phase, done.round, reported.client)
             self._add(joined(row, reported.values), reported.values, "scalar")
+        self._write_many()
 
     def add_epsilons(self, phase: str, round: int, epsilons: np.ndarray) -> None:
         """Adds a row for every client, with what it has spent of its privacy after a run's last round.
@@ -111,18 +113,23 @@ class ClientRecords:
         for client, epsilon in enumerate(epsilons):
             row = self._fixed(phase, round, client)
             self._add(joined(row, {"epsilon": epsilon}), ("epsilon",), "scalar")
+        self._write_many()
 
     def close(self) -> None:
-        """Writes what is left and completes the file."""
-        try:
-            self._complete_part()
-            if self._parts:
-                with atomic_write(self._path) as path:
-                    self._put_together(path)
-        finally:
-            for part in self._parts:
-                part.unlink(missing_ok=True)
-            self._parts, self._writer = [], None
+        """Writes what is left and completes the file. Where that fails, its parts stay, for a run that is resumed.
+
+        Closing twice is closing once.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._write()
+        if self._parts:
+            with atomic_write(self._path) as path:
+                self._put_together(path)
+        for part in self._parts:
+            part.unlink(missing_ok=True)
+        self._parts = []
 
     def _fixed(self, phase: str, round: int, client: int) -> dict[str, object]:
         row: dict[str, object] = dict.fromkeys(CLIENTS.names)
@@ -137,27 +144,26 @@ class ClientRecords:
                 raise RayflError(f"reported scalar '{name}': the records have a score of this name; choose another")
         self._rows.append(row)
         self._added += 1
+
+    def _write_many(self) -> None:
         if len(self._rows) >= ROWS_HELD:
             self._write()
 
     def _write(self) -> None:
+        """Writes the rows that are held as a part; where it cannot be written, they are held on."""
+        if not self._rows:
+            return
         new = [name for name in dict.fromkeys(itertools.chain(*self._rows)) if name not in self._schema.names]
-        if new or self._writer is None:
-            if self._writer is not None:
-                self._writer.close()
-            for name in new:
-                self._schema = self._schema.append(pa.field(name, pa.float64()))
-            self._parts.append(self._next_part())
-            self._writer = pq.ParquetWriter(self._parts[-1], self._schema)
-        self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
+        for name in new:
+            self._schema = self._schema.append(pa.field(name, pa.float64()))
+        part = self._next_part()
+        try:
+            pq.write_table(pa.Table.from_pylist(self._rows, schema=self._schema), part)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+        self._parts.append(part)
         self._rows = []
-
-    def _complete_part(self) -> None:
-        if self._rows:
-            self._write()
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
 
     def _next_part(self) -> Path:
         return self._path.with_name(f"{self._stem}.{len(self._parts)}")

@@ -36,7 +36,13 @@ class Heartbeat:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._stopped = threading.Event()
-        threading.Thread(target=self._beat, name="rayfl heartbeat", daemon=True).start()
+        self._thread = threading.Thread(target=self._beat, name="rayfl heartbeat", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return not self._thread.is_alive()
 
     def stop(self) -> None:
         """Ends it. Stopping twice is stopping once."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,13 +16,14 @@ import pyarrow as pa
 from torch import Tensor
 
 from rayfl.data.client_names import ClientNames
-from rayfl.durable import atomic_write, write_json
+from rayfl.durable import as_json, atomic_write
 from rayfl.errors import CheckpointError, ResourceError
 from rayfl.planning.events import Evaluated, Event, RoundDone
 from rayfl.reading import reading
 from rayfl.report.client_records import ClientRecords
 from rayfl.report.columns import METRICS
-from rayfl.report.folder import METRICS_FILE, check_holds_no_run, new_folder
+from rayfl.report.folder import METRICS_FILE, SCENARIO_FILE, check_holds_no_run, new_folder
+from rayfl.report.metrics_file import MetricsFile
 from rayfl.report.metrics_row import metrics_row
 from rayfl.report.model_file import write_model
 from rayfl.report.plain_events import plain_round, round_from
@@ -95,7 +95,8 @@ class Records:
         self.folder, self.where = folder, str(folder)
         self._rounds: dict[int, RoundDone] = {}
         self._lines = self._last_evaluated = 0
-        self._metrics = (folder / METRICS_FILE).open("a" if reopened else "x", encoding="utf-8")
+        self._metrics = MetricsFile(folder / METRICS_FILE, reopened)
+        self._small: dict[str, str] = {}
         self._clients = ClientRecords(folder / CLIENTS_FILE)
 
     @classmethod
@@ -124,7 +125,7 @@ class Records:
             ResourceError: The records cannot be written.
         """
         with self._writing(METRICS_FILE):
-            os.fsync(self._metrics.fileno())
+            self._metrics.sync()
         with self._writing(CLIENTS_FILE):
             clients = self._clients.state()
         return {
@@ -146,16 +147,10 @@ class Records:
         """
         self._lines, self._last_evaluated = state["lines"], state["last_evaluated"]
         self._rounds = {done.round: done for done in map(round_from, state["not_evaluated"])}
-        path = self.folder / METRICS_FILE
         with self._writing(METRICS_FILE):
-            text = path.read_text(encoding="utf-8")
-            kept = text[: text.rfind("\n") + 1].splitlines(keepends=True)[: self._lines]
-            if len(kept) < self._lines:
+            if not self._metrics.keep(self._lines):
+                path = self.folder / METRICS_FILE
                 raise CheckpointError(f"'{path}' has fewer than the {self._lines} lines that the run had written")
-            self._metrics.close()
-            with atomic_write(path) as temporary:
-                temporary.write_text("".join(kept), encoding="utf-8")
-            self._metrics = path.open("a", encoding="utf-8")
         with self._writing(CLIENTS_FILE):
             self._clients.restore(state["clients"])
 
@@ -180,13 +175,11 @@ class Records:
 
     def write_scenario(self, toml: str) -> None:
         """Writes scenario.toml: the resolved scenario, so that it can be run again."""
-        with self._writing("scenario.toml"), atomic_write(self.folder / "scenario.toml") as path:
-            path.write_text(toml, encoding="utf-8")
+        self._write_small(SCENARIO_FILE, toml)
 
     def write_environment(self, facts: Mapping[str, Any]) -> None:
         """Writes environment.json: strings, numbers, lists and mappings."""
-        with self._writing("environment.json"):
-            write_json(self.folder / "environment.json", facts)
+        self._write_small("environment.json", as_json(facts))
 
     def write_model(self, state_dict: Mapping[str, Tensor]) -> None:
         """Writes model.safetensors: tensors under PyTorch's names; views into one storage are stored separately."""
@@ -207,9 +200,33 @@ class Records:
                 with self._writing(CLIENTS_FILE):
                     self._clients.add_reports(event)
             case Evaluated():
-                self._add_metrics(self._rounds.pop(event.round), event)
-                with self._writing(CLIENTS_FILE):
-                    self._clients.add_scores(event)
+                try:
+                    self._add_metrics(self._rounds.pop(event.round), event)
+                finally:  # which keeps a line that cannot be written for later, as the others do
+                    with self._writing(CLIENTS_FILE):
+                        self._clients.add_scores(event)
+
+    def check_there(self) -> None:
+        """Checks that nobody has removed the folder.
+
+        Raises:
+            ResourceError: Somebody has.
+        """
+        if self._metrics.is_gone():
+            raise ResourceError(f"'{self.folder}' was removed while the run was writing to it")
+
+    def make_again(self) -> None:
+        """Makes the folder again, where it was removed, with the scenario, the environment and all metrics so far.
+
+        Raises:
+            ResourceError: It cannot be made.
+        """
+        if not self._metrics.is_gone():
+            return
+        with self._writing(METRICS_FILE):
+            self._metrics.make_again()
+        for file, text in self._small.items():
+            self._write_small(file, text)
 
     def name_clients(self, names: ClientNames) -> None:
         """Adds a column with the clients' names to clients.parquet; to be called before anything is added."""
@@ -232,10 +249,14 @@ class Records:
 
     def _add_metrics(self, done: RoundDone, evaluated: Evaluated) -> None:
         row = metrics_row(done, evaluated)
-        with self._writing(METRICS_FILE):
-            self._metrics.write(json.dumps(row, allow_nan=False, ensure_ascii=False) + "\n")
-            self._metrics.flush()
         self._lines, self._last_evaluated = self._lines + 1, max(self._last_evaluated, done.round)
+        with self._writing(METRICS_FILE):
+            self._metrics.add(json.dumps(row, allow_nan=False, ensure_ascii=False))
+
+    def _write_small(self, file: str, text: str) -> None:
+        self._small[file] = text
+        with self._writing(file), atomic_write(self.folder / file) as path:
+            path.write_text(text, encoding="utf-8")
 
     @contextmanager
     def _writing(self, file: str) -> Iterator[None]:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rayfl.durable import write_json
+from rayfl.durable import as_json, write_json
 from rayfl.errors import DivergenceError, ResourceError
 from rayfl.interruption import is_interrupt
 from rayfl.planning.events import BudgetSpent, Event, HostRestarted, Recovering, RoundDone
@@ -144,27 +144,46 @@ class Status:
     ) -> None:
         if status not in UNDER_WAY and self._heartbeat:
             self._heartbeat.stop()
-        write_json(
-            self._path,
-            {
-                "status": status,
-                "reason": reason,
-                "diverged": diverged,
-                "stopped": self._stopped,
-                "started": self._started,
-                "ended": None if status in UNDER_WAY else _now(),
-                "process": this_process(),
-                "phase": self._phase,
-                "rounds": self.rounds,
-                "committed_rounds": self._committed if model_round is None else model_round,
-                "recoveries": self._recoveries,
-                "model": None if model_round is None else {"file": MODEL, "round": model_round},
-                "model_missing": model_missing,
-            },
-        )
+        content = self._content(status, model_round, reason, diverged, model_missing)
+        try:
+            write_json(self._path, content)
+        except OSError as error:
+            if status not in UNDER_WAY and self._overwritten(content):
+                return
+            raise ResourceError(f"cannot write '{self._path}': {error.strerror or error}") from error
         self._written = self._clock()
-        if status in UNDER_WAY and not self._heartbeat:
+        if status in UNDER_WAY and (not self._heartbeat or self._heartbeat.is_over):
             self._heartbeat = Heartbeat(self._path)
+
+    def _overwritten(self, content: Mapping[str, Any]) -> bool:
+        """Whether the file now has this content, in its own place on a disk that has no other: nobody shall take a run
+        that has ended for one that is under way."""
+        try:
+            with self._path.open("r+", encoding="utf-8") as file:
+                file.write(as_json(content))
+                file.truncate()
+        except OSError:
+            return False
+        return True
+
+    def _content(
+        self, status: str, model_round: int | None, reason: str | None, diverged: bool, model_missing: str | None
+    ) -> dict[str, Any]:
+        return {
+            "status": status,
+            "reason": reason,
+            "diverged": diverged,
+            "stopped": self._stopped,
+            "started": self._started,
+            "ended": None if status in UNDER_WAY else _now(),
+            "process": this_process(),
+            "phase": self._phase,
+            "rounds": self.rounds,
+            "committed_rounds": self._committed if model_round is None else model_round,
+            "recoveries": self._recoveries,
+            "model": None if model_round is None else {"file": MODEL, "round": model_round},
+            "model_missing": model_missing,
+        }
 
 
 def diverged(error: BaseException) -> bool:

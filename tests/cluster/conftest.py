@@ -7,6 +7,7 @@ import pytest
 
 from rayfl.cluster.kept_cluster import KeptCluster
 from rayfl.session import Session
+from tests.object_store import CREDENTIALS
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +18,7 @@ def ray_cluster() -> Iterator[None]:
     """
     import ray
 
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0"} | CREDENTIALS  # hosts look for them where they write to a URI
     ray.init(
         address="local",
         num_cpus=3,

@@ -1,0 +1,107 @@
+"""metrics.jsonl, through full disks and folders that go away: no line is lost, and none is written twice."""
+
+from __future__ import annotations
+
+import os
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from rayfl.durable import atomic_write
+
+
+class MetricsFile:
+    """Lines that are appended at once, and by what else they are read.
+
+    Args:
+        path: The file.
+        reopened: Whether it has lines already.
+
+    Raises:
+        FileExistsError: The file is there, and not `reopened`.
+    """
+
+    def __init__(self, path: Path, reopened: bool) -> None:
+        self._path = path
+        self._waiting: list[bytes] = []
+        if not reopened:
+            path.open("x").close()
+        self._file, self._size = self._opened()
+
+    def add(self, line: str) -> None:
+        """Writes a line, and those that could not be written before.
+
+        Raises:
+            OSError: They cannot be written; they will be with the next.
+        """
+        self._waiting.append(line.encode() + b"\n")
+        self._write()
+
+    def sync(self) -> None:
+        """Has all lines on disk.
+
+        Raises:
+            OSError: They cannot be written.
+        """
+        self._write()
+        os.fsync(self._file.fileno())
+
+    def keep(self, lines: int) -> bool:
+        """Takes out all lines but the first ones; whether there are as many."""
+        text = self._path.read_bytes()
+        kept = text[: text.rfind(b"\n") + 1].splitlines(keepends=True)[:lines]
+        if len(kept) < lines:
+            return False
+        self._file.close()
+        self._replace(b"".join(kept))
+        return True
+
+    def is_gone(self) -> bool:
+        """Whether somebody has removed it, or its folder."""
+        return not self._path.exists()
+
+    def make_again(self) -> None:
+        """Makes the file, and its folder, with the lines that it had when it was removed.
+
+        Raises:
+            OSError: They cannot be made.
+        """
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._file.seek(0)
+        content = self._file.read(self._size)  # of a file that is removed, whoever has it open has it still
+        self._file.close()
+        self._replace(content)
+
+    def close(self) -> None:
+        """Writes what waits. Closing twice is closing once.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        if not self._file.closed:
+            try:
+                self._write()
+            finally:
+                self._file.close()
+
+    def _write(self) -> None:
+        if not self._waiting:
+            return
+        if self.is_gone():
+            raise FileNotFoundError(None, "it was removed while the run was writing to it", str(self._path))
+        self._file.truncate(self._size)  # a disk that is full takes half a line
+        self._file.seek(self._size)
+        left: Any = memoryview(b"".join(self._waiting))
+        size = self._size + len(left)
+        while left:
+            left = left[self._file.write(left) :]
+        self._size = size
+        self._waiting.clear()
+
+    def _replace(self, content: bytes) -> None:
+        with atomic_write(self._path) as temporary:
+            temporary.write_bytes(content)
+        self._file, self._size = self._opened()
+
+    def _opened(self) -> tuple[FileIO, int]:
+        return FileIO(self._path, "r+"), self._path.stat().st_size

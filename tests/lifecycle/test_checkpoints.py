@@ -1,0 +1,101 @@
+"""What is removed when a checkpoint is added, and what never is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rayfl.checkpoint.checkpoints import Checkpoint, Checkpoints
+from rayfl.engine.privacy_budget import BudgetSnapshot
+from rayfl.engine.run_snapshot import RunSnapshot
+from rayfl.engine.server import ServerSnapshot, StoredServerState
+from rayfl.engine.state_store import Stored
+from rayfl.errors import ResourceError
+from rayfl.planning.events import Traffic
+from rayfl.planning.round_index import RoundIndex
+from rayfl.planning.sampling import SamplingSnapshot
+
+
+class Run:
+    """Writes checkpoints of a model that is its round's number.
+
+    Args:
+        folder: The run's own.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.checkpoints = Checkpoints(folder, keep=2)
+        self.manifests = folder / "checkpoints"
+
+    def write(self, value: int) -> Stored:
+        return self.checkpoints.store.write({"model": np.full(3, value)})
+
+    def add(self, round: int) -> Stored:
+        index, stored = RoundIndex(0, round, round), self.write(round)
+        server = ServerSnapshot(StoredServerState(index, stored), {})
+        snapshot = RunSnapshot(index, SamplingSnapshot(), Traffic(), [], BudgetSnapshot(), {}, server, [])
+        assert self.checkpoints.add(Checkpoint(snapshot, {})) is None
+        return stored
+
+    def kept(self, *states: Stored) -> list[bool]:
+        return [self.checkpoints.store.holds(stored) for stored in states]
+
+    def rounds(self) -> list[int]:
+        return sorted(int(path.stem.removeprefix("round-")) for path in self.manifests.glob("*.json"))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
+
+
+def test_the_states_of_a_snapshot_that_is_being_written_stay_until_the_run_is_opened_again(run: Run) -> None:
+    """On a cluster the next snapshot may be under way when those who follow the run hear of one."""
+    run.add(1)
+    under_way = run.write(100)
+    run.add(2)
+    run.add(3)
+    run.add(4)
+    assert run.kept(under_way) == [True]
+    run.checkpoints.sweep()
+    assert run.kept(under_way) == [False]
+
+
+def test_what_an_old_checkpoint_shares_with_a_kept_one_stays(run: Run) -> None:
+    first = run.add(1)
+    index = RoundIndex(0, 2, 2)
+    server = ServerSnapshot(StoredServerState(index, first), {})
+    shared = RunSnapshot(index, SamplingSnapshot(), Traffic(), [], BudgetSnapshot(), {}, server, [])
+    run.checkpoints.add(Checkpoint(shared, {}))
+    third = run.add(3)
+    assert (run.rounds(), run.kept(first, third)) == ([2, 3], [True, True])
+    run.add(4)
+    assert (run.rounds(), run.kept(first, third)) == ([3, 4], [False, True])
+
+
+def test_nothing_is_removed_while_a_kept_manifest_cannot_be_read(run: Run) -> None:
+    first, second = run.add(1), run.add(2)
+    (run.manifests / "round-000000002.json").write_text("{}")
+    third = run.add(3)
+    assert (run.rounds(), run.kept(first, second, third)) == ([1, 2, 3], [True] * 3)
+    run.checkpoints.sweep()
+    assert run.kept(first, second, third) == [True] * 3
+    run.add(4)
+    assert (run.rounds(), run.kept(first, third)) == ([3, 4], [False, True])
+
+
+def test_states_that_could_not_be_removed_are_removed_later(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(places: object) -> None:
+        raise ResourceError("cannot remove")
+
+    first = run.add(1)
+    run.add(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(run.checkpoints.store, "remove", refuses)
+        with pytest.raises(AssertionError):
+            run.add(3)
+    assert (run.rounds(), run.kept(first)) == ([2, 3], [True])
+    run.add(4)
+    assert (run.rounds(), run.kept(first)) == ([3, 4], [False])
