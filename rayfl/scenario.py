@@ -12,6 +12,7 @@ from rich.console import Console
 from rayfl.command_line.ending import exit_status
 from rayfl.command_line.options import add_centralised, add_shared_options, check_centralised, command_parser
 from rayfl.config.loading import load_scenario
+from rayfl.report.folder import scenario_of
 
 EXAMPLES = """\
 examples:
@@ -22,6 +23,7 @@ examples:
   {prog} femnist_cyclic --show
   {prog} femnist_cyclic --centralised
   {prog} --resume runs/femnist_cyclic-20260101-120000
+  {prog} --resume runs/femnist_cyclic-20260101-120000 --more 100      # rounds, beyond its end
   ray job submit --working-dir . -- python -m rayfl.scenario femnist_cyclic --out /shared/runs
 """
 
@@ -35,6 +37,12 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.sc
         metavar="RUN",
         help="go on with the run in this folder from its last checkpoint; its own scenario need not be named again",
     )
+    parser.add_argument(
+        "--more",
+        type=int,
+        metavar="ROUNDS",
+        help="with --resume: so many rounds more than its last phase had, as phases.NAME.rounds=... asks for",
+    )
     parser.add_argument("--show", action="store_true", help="check the scenario and print it with every default")
     add_centralised(parser)
     add_shared_options(parser, "scenario")
@@ -43,6 +51,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.sc
         options.overrides, options.name = [options.name, *options.overrides], None
     if not (options.list or options.name or options.resume):
         parser.error("name a scenario, or use --list")
+    if options.more is not None and (not options.resume or options.name or options.more < 1):
+        parser.error("--more: goes with --resume alone, and is a number of rounds above 0")
     if options.resume and (options.show or options.list):
         parser.error("--resume: has no effect with --show and --list; leave it out")
     if options.show and options.centralised:
@@ -64,6 +74,9 @@ def _carry_out(options: argparse.Namespace) -> int:
         check_scenario(scenario)
         print(scenario.to_toml(), end="")
     else:
+        if options.more is not None:
+            last = load_scenario(scenario_of(options.resume)).phases[-1]
+            options.overrides = [*options.overrides, f"phases.{last.name}.rounds={last.rounds + options.more}"]
         from rayfl.simulation import run  # PyTorch is loaded only where it is needed
 
         run(

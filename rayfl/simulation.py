@@ -55,8 +55,9 @@ def run(
         centralise: Run the scenario's centralised counterpart instead, which may "keep_momentum" from pass to pass;
             see `rayfl.centralised`.
         resume: The folder of a run that was interrupted, killed or lost: it goes on there from its last checkpoint,
-            on any hosts, to the bits of an undisturbed run, or begins again where it has none. With more rounds than
-            before it goes on beyond its end. Only rounds ahead, resources, checkpoint and callbacks may have changed.
+            on any hosts, to the bits of an undisturbed run (but for `secure` noise, which is charged again), or begins
+            again where it has none. With more rounds than before it goes on beyond its end. Only rounds ahead,
+            resources, checkpoint and callbacks may have changed.
         console: Where progress is printed; `Console(quiet=True)` prints nothing.
 
     Returns:

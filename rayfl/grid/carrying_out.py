@@ -76,7 +76,8 @@ def grid(
 ) -> GridResult:
     """Runs the cells of a grid that have not been run yet, side by side, and makes its tables.
 
-    Called again, after an interruption too, it goes on with what is left. A cell that fails stops no other one.
+    Called again, after an interruption too, it goes on with what is left, and within cells that were interrupted from
+    their last checkpoints. A cell that fails stops no other one.
 
     Args:
         grid: A name, the path of a TOML file, or its tables, such as
