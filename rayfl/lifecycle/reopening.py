@@ -14,7 +14,7 @@ from rayfl.checkpoint.changes import check_same_run
 from rayfl.checkpoint.checkpoints import Checkpoint, Checkpoints
 from rayfl.engine.job import Job, Session
 from rayfl.engine.state_store import DamagedStateError, StateStore
-from rayfl.errors import CheckpointError, ResourceError, ScenarioError
+from rayfl.errors import CheckpointError, ResourceError
 from rayfl.privacy.release_ledger import ReleaseLedger
 from rayfl.report.folder import METRICS_FILE
 from rayfl.report.records import CLIENTS_FILE, Records
@@ -99,12 +99,12 @@ def reopen(folder: Path, job: Job, console: Console) -> Reopened:
     done = readable[0].records["seen"]["done"] if readable else 0
     for warning in check_same_run(folder, job, done):
         console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
-    committed = int(status["committed_rounds"]) if status else 0
+    committed = (status or {}).get("committed_rounds", 0)
     ledger = None if job.scenario.repeatable else ReleaseLedger.reopen(folder, committed)
     if ledger and readable and readable[0].snapshot.in_flight:
-        raise ScenarioError(
-            "a run with `secure` noise cannot go on with updates in flight, as its schedule keeps them: they would be "
-            "released again, and were charged once"
+        raise CheckpointError(
+            f"'{folder}' cannot go on from a checkpoint: with `secure` noise the updates that were in flight "
+            "would be released again, and are charged once; remove its checkpoints to begin it again, charged for all"
         )
     if not readable:
         console.print(Text(f"'{folder}' has no checkpoint: the run begins again"), soft_wrap=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import ray
@@ -56,7 +56,7 @@ def test_a_cell_goes_on_after_its_worker_was_killed_and_after_the_grid_was_inter
             killed = log
         if killed and "the run goes on after round" in log:
             break
-    events.close()
+    cast("Generator[Any]", events).close()
     assert not cell.finished()
     assert json.loads((cell.folder / "status.json").read_text())["status"] == "interrupted"
     metrics([cell], "ray", tmp_path)

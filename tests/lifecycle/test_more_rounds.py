@@ -82,7 +82,10 @@ def test_a_short_run_without_a_checkpoint_is_run_again_to_the_same_end(
     ("changes", "complaint"),
     [
         ({"local": {"lr": 0.1, "batch_size": 4, "round_schedule": "cosine"}}, "round_schedule"),
-        ({"local": LOCAL | {"dp": {"target_epsilon": 50.0, "max_grad_norm": 1.0}}}, "target_epsilon"),
+        (
+            {"local": LOCAL | {"dp": {"target_epsilon": 50.0, "max_grad_norm": 1.0, "accountant": "rdp"}}},
+            "target_epsilon",
+        ),
     ],
 )
 def test_what_depends_on_the_number_of_rounds_is_not_extended(

@@ -224,9 +224,11 @@ def test_clients_whose_budget_the_repeated_rounds_have_spent_are_left_out(tmp_pa
 
 @pytest.mark.parametrize("level", ["samples", "clients"])
 def test_a_run_ends_before_the_round_that_would_exceed_its_target(level: str, tmp_path: Path) -> None:
-    target = {"target_epsilon": 4.0, "noise_multiplier": None}
-    wanted = {"samples": {"local": SAMPLES | target}, "clients": {"dp": CLIENTS | target}}[level]
-    fail(tmp_path, tables(**{key: {k: v for k, v in dp.items() if v is not None} for key, dp in wanted.items()}), 4)
+    dp = {
+        key: value for key, value in (SAMPLES if level == "samples" else CLIENTS).items() if key != "noise_multiplier"
+    }
+    dp["target_epsilon"] = 4.0
+    fail(tmp_path, tables(local=dp) if level == "samples" else tables(dp=dp), 4)
     run(tmp_path)
     status, content = json.loads((tmp_path / "status.json").read_text()), privacy(tmp_path)[level]
     key = "local.dp.target_epsilon" if level == "samples" else "dp.target_epsilon"
