@@ -18,6 +18,7 @@ examples:
   rayfl run femnist_cyclic --quick
   rayfl run femnist_cyclic --help
   rayfl resume runs/femnist_cyclic-20260101-120000
+  rayfl resume runs/femnist_cyclic-20260101-120000 --more 100
   rayfl grid cyclicfl_table_2 --out /shared/runs
   rayfl analyse gains runs/femnist_cyclic-20260101-120000
   rayfl submit femnist_cyclic --name cyclic && rayfl attach cyclic

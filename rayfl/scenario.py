@@ -27,6 +27,7 @@ examples:
   {prog} femnist_cyclic --show
   {prog} femnist_cyclic --centralised
   {prog} --resume runs/femnist_cyclic-20260101-120000
+  {prog} --resume runs/femnist_cyclic-20260101-120000 --more 100      # rounds, beyond its end
   {prog} femnist_cyclic --out s3://bucket/runs
   ray job submit --working-dir . -- python -m rayfl.scenario femnist_cyclic --out /shared/runs
 """
@@ -42,6 +43,12 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.sc
         help="go on with the run in this folder or at this URI from its last checkpoint; its own scenario need not "
         "be named again",
     )
+    parser.add_argument(
+        "--more",
+        type=int,
+        metavar="ROUNDS",
+        help="with --resume: so many rounds more than its last phase had, as phases.NAME.rounds=... asks for",
+    )
     parser.add_argument("--show", action="store_true", help="check the scenario and print it with every default")
     add_centralised(parser)
     add_shared_options(parser, "scenario")
@@ -50,6 +57,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.sc
         options.overrides, options.name = [options.name, *options.overrides], None
     if not (options.list or options.name or options.resume):
         parser.error("name a scenario, or use --list")
+    if options.more is not None and (not options.resume or options.name or options.more < 1):
+        parser.error("--more: goes with --resume alone, and is a number of rounds above 0")
     if options.resume and (options.show or options.list):
         parser.error("--resume: has no effect with --show and --list; leave it out")
     if options.show and options.centralised:
@@ -83,6 +92,7 @@ def _carry_out(options: argparse.Namespace) -> int:
             data_dir=options.data_dir,
             centralise="keep_momentum" if options.keep_momentum else options.centralised,
             resume=options.resume,
+            more=options.more or 0,
             console=Console(),
         )
     return 0

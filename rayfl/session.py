@@ -96,16 +96,19 @@ class Session:
         callbacks: Given = (),
         centralise: Centralise = False,
         resume: str | Path | None = None,
+        more: int = 0,
     ) -> Result:
         """Runs a scenario; arguments, result and errors are those of `rayfl.run`."""
         if resume and folder:
             raise ScenarioError("folder: a run that is resumed goes on in its own; leave it out")
+        if more and (not resume or scenario is not None or more < 0):
+            raise ScenarioError("more: goes with resume alone, and is a number of rounds above 0")
         chosen = resume or folder
         place = located(chosen) if chosen else self._out
         if not isinstance(place, RemoteFolder):
             begun = scenario_of(place) if resume else None
             check_writable(place)
-            loaded = self._loaded(scenario, overrides, quick, begun)
+            loaded = self._loaded(scenario, overrides, quick, begun, more)
             folder = place if chosen else None
             return self._carry_out(loaded, place, folder, callbacks, centralise, resume is not None)
         from rayfl.lifecycle.working_folder import WorkingFolder, check_holds_no_run, new_place
@@ -117,7 +120,7 @@ class Session:
             elif folder:
                 check_holds_no_run(place)
             begun = scenario_of(working.path) if resume else None
-            loaded = self._loaded(scenario, overrides, quick, begun)
+            loaded = self._loaded(scenario, overrides, quick, begun, more)
             mirror = working.publish_at(place if chosen else new_place(place, loaded.name, bool(centralise)))
             own = working.path
             result = self._carry_out(loaded, own.parent, own, callbacks, centralise, resume is not None, mirror)
@@ -130,13 +133,17 @@ class Session:
         overrides: Overrides,
         quick: bool,
         begun: Path | None,
+        more: int,
     ) -> Scenario:
-        """The scenario to run; by default that of a run that has begun."""
+        """The scenario to run; by default that of a run that has begun, with so many more rounds in its last phase."""
         scenario = begun if scenario is None else scenario
         if scenario is None:
             raise ScenarioError("scenario: name one, or a run to resume")
         data_folder(self._data_dir)  # which raises where it is not there
-        return load_scenario(scenario, overrides, quick)
+        loaded = load_scenario(scenario, overrides, quick)
+        *before, last = loaded.phases
+        longer = last.model_copy(update={"rounds": last.rounds + more})
+        return loaded.model_copy(update={"phases": (*before, longer)}) if more else loaded
 
     def _carry_out(
         self,

@@ -31,6 +31,7 @@ def run(
     starts: str | Path | None = None,
     centralise: Centralise = False,
     resume: str | Path | None = None,
+    more: int = 0,
     console: Console | None = None,
 ) -> Result:
     """Runs a scenario.
@@ -56,9 +57,10 @@ def run(
         centralise: Run the scenario's centralised counterpart instead, which may "keep_momentum" from pass to pass;
             see `rayfl.centralised`.
         resume: The folder or URI of a run that was interrupted, killed or lost: it goes on there from its last
-            checkpoint, on any hosts, to the bits of an undisturbed run, or begins again where it has none. With more
-            rounds than before it goes on beyond its end. Only rounds ahead, resources, checkpoint and callbacks may
-            have changed.
+            checkpoint, on any hosts, to the bits of an undisturbed run (but for `secure` noise, which is charged
+            again), or begins again where it has none. With more rounds than before it goes on beyond its end. Only
+            rounds ahead, resources, checkpoint and callbacks may have changed.
+        more: With `resume`: so many rounds more than its last phase had.
         console: Where progress is printed; `Console(quiet=True)` prints nothing.
 
     Returns:
@@ -84,4 +86,5 @@ def run(
             callbacks=callbacks,
             centralise=centralise,
             resume=resume,
+            more=more,
         )

@@ -22,6 +22,9 @@ from rayfl.errors import ResourceError
 
 TICK_S = 1.0
 
+ENDS_WITHIN_S = 10.0
+"""So long may a task take to end once it is interrupted."""
+
 
 class Task(NamedTuple):
     """One call.
@@ -50,7 +53,7 @@ class Returned(NamedTuple):
 def run_tasks(
     function: Callable[..., Any], tasks: Sequence[Task], address: str | None, writes: Path, reads: Path
 ) -> Generator[Returned | None, None, None]:
-    """Calls `function` for every task, the first ones first; closing the generator cancels what is under way.
+    """Calls `function` for every task, the first ones first; closing the generator interrupts what is under way.
 
     Args:
         function: What to call.
@@ -82,8 +85,19 @@ def run_tasks(
                 for ref in done:
                     yield Returned(under_way.pop(ref), _value(ref, log))
         finally:
-            for ref in under_way:
-                ray.cancel(ref, force=True)
+            _end(list(under_way))
+
+
+def _end(tasks: Sequence[Any]) -> None:
+    """Interrupts tasks, as Ctrl-C would, so that runs write a checkpoint; ends those that take long, or at once."""
+    try:
+        for ref in tasks:
+            ray.cancel(ref)
+        if tasks:
+            ray.wait(list(tasks), num_returns=len(tasks), timeout=ENDS_WITHIN_S)
+    finally:
+        for ref in tasks:
+            ray.cancel(ref, force=True)
 
 
 def nodes_that_miss(path: Path, access: int = os.R_OK) -> list[str]:

@@ -45,8 +45,9 @@ class SampleDP(Section):
         when_spent: `leave_out`: such a client is left out of cohorts, which may leave a round without participants; the
             phase ends once no client that it may draw can afford an update. `stop`: the run ends before that round.
         secure: Draws noise and batches from the operating system's cryptographic source, so that no run can be
-            repeated, and adds the noise exactly (`rayfl.privacy.lattice`). Otherwise they come from the scenario's
-            seed, and the guarantee holds only against those who do not know it, nor look at single bits.
+            repeated, and adds the noise exactly (`rayfl.privacy.lattice`). A run that is resumed is charged for every
+            round that began, repeated ones included (`rayfl.privacy.release_ledger`). Otherwise they come from the
+            scenario's seed, and the guarantee holds only against those who do not know it, nor look at single bits.
         accountant: `prv` (Gopi et al., NeurIPS 2021) is tight; `rdp` (Mironov, 2017) is an upper bound, and cheap. It
             alone knows `secure` noise, for which it is the default, at integer orders.
         sampling: `poisson` is what the accountant assumes; `shuffled` takes batches as training without privacy does,
@@ -145,7 +146,8 @@ class ClientDP(Section):
         accountant: `prv` for Bernoulli cohorts, where it is the default; `rdp` for those of fixed size too.
         secure: Draws noise, and with `central` the cohorts, from the operating system's cryptographic source, so that
             no run can be repeated, and adds the noise exactly (`rayfl.privacy.lattice`); epsilon is by `rdp` at integer
-            orders. Otherwise they come from the scenario's seed.
+            orders, and counts every round that began, those that a resumed run repeats included. Otherwise they come
+            from the scenario's seed.
     """
 
     level: Literal["central", "local"]

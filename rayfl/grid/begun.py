@@ -25,6 +25,15 @@ def has_begun(cell: Cell) -> bool:
         return False
 
 
+def goes_on(cell: Cell) -> bool:
+    """Whether such a run has a checkpoint."""
+    if not has_begun(cell):
+        return False
+    from rayfl.checkpoint.checkpoints import Checkpoints  # loads PyTorch
+
+    return Checkpoints(cell.folder, 1).any()
+
+
 def clear(cell: Cell, but: str) -> None:
     """Makes room for a run that begins; one with a ledger of what it has released is moved beside the folder.
 

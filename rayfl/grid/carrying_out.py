@@ -20,6 +20,7 @@ from rayfl.config.scenario import CHANGES_NO_RESULT
 from rayfl.data.folders import data_folder
 from rayfl.errors import ScenarioError
 from rayfl.fingerprint.recorded import recorded
+from rayfl.grid.begun import goes_on
 from rayfl.grid.cells import Cell, cells_of
 from rayfl.grid.progress import GridProgress
 from rayfl.grid.results import CellRun, FailedRun, FinishedRun
@@ -82,7 +83,8 @@ def grid(
 ) -> GridResult:
     """Runs the cells of a grid that have not been run yet, side by side, and makes its tables.
 
-    Called again, after an interruption too, it goes on with what is left. A cell that fails stops no other one.
+    Called again, after an interruption too, it goes on with what is left, and within cells that were interrupted from
+    their last checkpoints. A cell that fails stops no other one.
 
     Args:
         grid: A name, the path of a TOML file, or its tables, such as
@@ -134,7 +136,8 @@ def _run_left(
     finished = {cell: _read(grid, cell) for cell in cells if cell.finished()}
     runs = {cell: run for cell in cells if (run := finished.get(cell) or _read_failure(cell))}
     check_same_data(finished)
-    _announce(console, grid, cells, len(finished), folder)
+    going_on = sum(goes_on(cell) for cell in chosen if cell not in finished)
+    _announce(console, grid, cells, len(finished), going_on, folder)
     if others := {found for cell in finished if (found := recorded(cell.folder).version) not in (None, __version__)}:
         said = (
             f"warning: finished runs are of rayfl {', '.join(sorted(map(str, others)))}, and this is {__version__}, "
@@ -224,13 +227,14 @@ def _write_table(
     return table
 
 
-def _announce(console: Console, grid: Grid, cells: Sequence[Cell], finished: int, folder: Path) -> None:
+def _announce(console: Console, grid: Grid, cells: Sequence[Cell], finished: int, going_on: int, folder: Path) -> None:
     skipped = len(grid.choose(grid.skip, "skip"))
     each = f"{len(grid.seeds)} seeds" if grid.tasks is None else f"{grid.tasks} tasks and {len(grid.seeds)} seeds"
+    interrupted = f", {going_on} go on from a checkpoint" if going_on else ""
     lines = [
         f"{grid.title or grid.name} (grid {grid.name})",
         f"cells    {len(grid.rows)} rows × {len(grid.columns)} columns{f', {skipped} not run' if skipped else ''}",
-        f"runs     {len(cells)}, one for each of {each}; {finished} are finished already",
+        f"runs     {len(cells)}, one for each of {each}; {finished} are finished already{interrupted}",
         f"records  {folder}",
     ]
     for number, line in enumerate(lines):

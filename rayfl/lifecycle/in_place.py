@@ -47,9 +47,7 @@ def run_in_place(
             return
         clear()
         run("begin")
-    except (
-        ScenarioError
-    ) as error:  # it has been checked, so it is another one, or its data is, than those it began with
+    except ScenarioError as error:  # the caller has checked it, so it, or its data, is not that of what has begun
         say(f"the run begins again: {error}")
         clear()
         run("begin")

@@ -99,12 +99,12 @@ def reopen(folder: Path, job: Job, console: Console, mirror: Mirror | None = Non
     done = readable[0].records["seen"]["done"] if readable else 0
     for warning in check_same_run(folder, job, done, where):
         console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
-    committed = int(status["committed_rounds"]) if status else 0
+    committed = (status or {}).get("committed_rounds", 0)
     ledger = None if job.scenario.repeatable else ReleaseLedger.reopen(folder, committed)
     if ledger and readable and readable[0].snapshot.in_flight:
-        raise ScenarioError(
-            "a run with `secure` noise cannot go on with updates in flight, as its schedule keeps them: they would be "
-            "released again, and were charged once"
+        raise CheckpointError(
+            f"'{folder}' cannot go on from a checkpoint: with `secure` noise the updates that were in flight "
+            "would be released again, and are charged once; remove its checkpoints to begin it again, charged for all"
         )
     if not readable:
         console.print(Text(f"'{where}' has no checkpoint: the run begins again"), soft_wrap=True)

@@ -134,14 +134,13 @@ class Run:
             if error is None or self._ended:
                 return
             cause = self._interrupts.cause_of(error)
-            if self._ledger is not None and self._goes_on:
-                with suppress(ResourceError):  # said when somebody goes on
-                    self._privacy.charge_in_vain(self._ledger.in_vain(self._seen.done))
+            self._charge_lost()
             end_early(
                 cause, self._session, self._models, self._records, self.status, self._console, self._privacy,
                 0 if self._goes_on else self._seen.done, self._checkpoints is not None and self._checkpoints.any(),
             )  # fmt: skip
             end_callbacks(self._follower, "interrupted" if is_interrupt(error) else "failed", self._console)
+        self._charge_lost(write=True)  # a scheduler elsewhere may have gone on until now
 
     def connect(
         self,
@@ -265,6 +264,14 @@ class Run:
     def summarize(self) -> None:
         """Prints what each phase reached and cost."""
         self._summary.show(self._console, self._records.where, self._privacy.summary())
+
+    def _charge_lost(self, write: bool = False) -> None:
+        """Counts what was under way when the run ended early; where that is more than before, in privacy.json too."""
+        if self._ledger is None or not self._goes_on:
+            return
+        with suppress(ResourceError):  # a ledger that cannot be read is told when somebody goes on
+            if self._privacy.charge_in_vain(self._ledger.in_vain(self._seen.done)) and write:
+                self._privacy.write()
 
     def _check_joins(self, session: Session) -> None:
         """Refuses a snapshot of a later round than the state: no record of the rounds between would ever be written."""

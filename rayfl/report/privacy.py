@@ -34,6 +34,7 @@ class PrivacyRecords:
         self._path = folder / PRIVACY_FILE
         self._samples = SamplePrivacy(job) if job.sample_plan.phases else None
         self._clients = ClientPrivacy(job) if job.client_plan else None
+        self._in_vain: Sequence[ChargedRound] = ()
 
     def state(self) -> dict[str, Any]:
         """See `EventConsumer`."""
@@ -56,10 +57,14 @@ class PrivacyRecords:
             self.write()
         return event
 
-    def charge_in_vain(self, rounds: Sequence[ChargedRound]) -> None:
-        """Counts rounds that a ledger charges and that are no part of the run."""
+    def charge_in_vain(self, rounds: Sequence[ChargedRound]) -> bool:
+        """Counts rounds that a ledger charges and that are no part of the run; returns whether they are others now."""
+        if rounds == self._in_vain:
+            return False
+        self._in_vain = rounds
         for followed in self._followed().values():
             followed.charge_in_vain(rounds)
+        return True
 
     def stopped(self, stop: Stop, decided_by: str | None) -> None:
         """Takes in that a callback ended the run.

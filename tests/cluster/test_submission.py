@@ -222,14 +222,22 @@ def test_a_run_that_fails_says_why_and_leaves_nothing_on_the_cluster(cluster: st
     until(nothing_left)
 
 
-def test_a_run_whose_process_is_killed_leaves_nothing_on_the_cluster(cluster: str, tmp_path: Path) -> None:
-    handle = submit(tmp_path, scene={"phases": [LONG]}, callbacks=[TellsPid])
-    until(lambda: len(handle.metrics()) >= 1)
+def test_a_run_whose_process_is_killed_leaves_nothing_on_the_cluster_and_is_resumed_from_its_folder(
+    cluster: str, tmp_path: Path
+) -> None:
+    handle = submit(tmp_path, scene={"phases": [LONG], "checkpoint": {"rounds": 1}}, callbacks=[TellsPid])
+    until(lambda: list(handle.folder.glob("checkpoints/round-*.json")))
     os.kill(int((handle.folder / "pid").read_text()), signal.SIGKILL)
     with pytest.raises(ResourceError, match="its process was killed, or its node lost; what it recorded is in"):
         handle.result()
-    assert len(handle.metrics()) >= 1
+    reached = len(handle.metrics())
+    assert reached >= 1
     until(nothing_left)
+    less = {"phases.plain.rounds": reached + 2}
+    resumed = rayfl.run(resume=handle.folder, backend="inline", overrides=less, console=Console(quiet=True))
+    expected = run(tmp_path / "inline", phases=[{**LONG, "rounds": reached + 2}])
+    assert same(model_of(resumed), model_of(expected))
+    assert figures(resumed) == figures(expected)
 
 
 def test_a_run_may_be_stopped_while_the_scenario_that_it_starts_from_is_run(cluster: str, tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+import signal
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import ray
@@ -39,6 +41,29 @@ def test_a_grid_gives_the_metrics_of_the_inline_backend(tmp_path: Path) -> None:
     found = metrics(ours, "ray", tmp_path)
     assert len(found) == 2
     assert found == metrics(theirs, "inline", tmp_path)
+
+
+def test_a_cell_goes_on_after_its_worker_was_killed_and_after_the_grid_was_interrupted(tmp_path: Path) -> None:
+    row = {"phases.federated.until": 1500, "evaluation.every": 50, "checkpoint.rounds": 20}
+    grid = write_grid(tmp_path, seeds=[0], rows={"a": row}, columns={"b": {}})
+    (cell,), (other,) = (cells_of(grid, tmp_path / backend) for backend in ("ray", "inline"))
+    (tmp_path / "ray").mkdir()
+    events, killed = run_cells([cell], "ray", None, NO_DATA, tmp_path), ""
+    for _ in events:
+        log = (cell.folder / LOG).read_text() if (cell.folder / LOG).exists() else ""
+        if not killed and list(cell.folder.glob("checkpoints/round-*.json")):
+            os.kill(json.loads((cell.folder / "status.json").read_text())["process"]["pid"], signal.SIGKILL)
+            killed = log
+        if killed and "the run goes on after round" in log:
+            break
+    cast("Generator[Any]", events).close()
+    assert not cell.finished()
+    assert json.loads((cell.folder / "status.json").read_text())["status"] == "interrupted"
+    metrics([cell], "ray", tmp_path)
+    assert (cell.folder / LOG).read_text().count("the run goes on after round") == 2
+    metrics([other], "inline", tmp_path)
+    model, expected = (each.folder / "model.safetensors" for each in (cell, other))
+    assert model.read_bytes() == expected.read_bytes()
 
 
 def test_a_failed_cell_does_not_stop_the_others(tmp_path: Path) -> None:

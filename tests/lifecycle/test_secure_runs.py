@@ -17,7 +17,7 @@ from dp_accounting.rdp import RdpAccountant
 from rich.console import Console
 
 import rayfl
-from rayfl.engine.inline import _InlineWorker
+from rayfl.engine.inline import InlineBackend, _InlineWorker
 from rayfl.errors import ResourceError
 from rayfl.planning.round_index import RoundIndex
 from rayfl.privacy.composition import LATTICE_ORDERS
@@ -26,6 +26,7 @@ from rayfl.privacy.samples.rdp import orders_of
 from rayfl.report.records import read_rows
 from rayfl.report.status import take_for_lost
 from tests.algorithms.scene import SIZES
+from tests.callbacks.scene import StopAt
 from tests.lifecycle.test_resuming import EndsAfter
 
 pytestmark = pytest.mark.usefixtures("no_picture")
@@ -199,6 +200,19 @@ def test_a_run_that_ends_early_is_charged_for_all_that_began(tmp_path: Path) -> 
     assert privacy(tmp_path)["samples"]["charged_in_vain"]["rounds"] == [1, 2, 3]
 
 
+def test_a_round_that_was_submitted_ahead_of_an_early_end_is_charged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Ray, where hosts shall not wait for the scheduler."""
+    monkeypatch.setattr(InlineBackend, "rounds_ahead", 1)
+    stops = StopAt(name="stops", round=2)
+    rayfl.run(tables(SAMPLES), backend="inline", folder=tmp_path, callbacks=[stops], console=Console(quiet=True))
+    assert entries(tmp_path) == [[0], 1, 2, 3]
+    samples = privacy(tmp_path)["samples"]
+    assert (samples["rounds"], samples["charged_in_vain"]["rounds"]) == (2, [3])
+    assert samples["epsilon"]["maximum"] == pytest.approx(of_samples(Counter(dict.fromkeys(COHORT, 3))), rel=1e-6)
+
+
 def test_it_is_said_that_the_bits_are_others(tmp_path: Path) -> None:
     fail(tmp_path, tables(SAMPLES), 3)
     printed = io.StringIO()
@@ -224,9 +238,11 @@ def test_clients_whose_budget_the_repeated_rounds_have_spent_are_left_out(tmp_pa
 
 @pytest.mark.parametrize("level", ["samples", "clients"])
 def test_a_run_ends_before_the_round_that_would_exceed_its_target(level: str, tmp_path: Path) -> None:
-    target = {"target_epsilon": 4.0, "noise_multiplier": None}
-    wanted = {"samples": {"local": SAMPLES | target}, "clients": {"dp": CLIENTS | target}}[level]
-    fail(tmp_path, tables(**{key: {k: v for k, v in dp.items() if v is not None} for key, dp in wanted.items()}), 4)
+    dp = {
+        key: value for key, value in (SAMPLES if level == "samples" else CLIENTS).items() if key != "noise_multiplier"
+    }
+    dp["target_epsilon"] = 4.0
+    fail(tmp_path, tables(local=dp) if level == "samples" else tables(dp=dp), 4)
     run(tmp_path)
     status, content = json.loads((tmp_path / "status.json").read_text()), privacy(tmp_path)[level]
     key = "local.dp.target_epsilon" if level == "samples" else "dp.target_epsilon"

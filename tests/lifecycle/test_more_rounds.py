@@ -1,0 +1,105 @@
+"""`rayfl resume RUN --more 2`: a finished run goes on beyond its end, as if it had been that long from the start."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from safetensors.numpy import load_file
+
+import rayfl
+from rayfl.__main__ import main
+from rayfl.report.records import read_rows
+from tests.callbacks.scene import tables
+from tests.lifecycle.scene import LOCAL, NOISE
+
+pytestmark = pytest.mark.usefixtures("no_picture")
+
+FIRST = {"name": "first", "rounds": 1, "cohort": 3}
+LAST: dict[str, dict[str, Any]] = {
+    "relay": {"schedule": "relay", "cohort": 4},
+    "stateless": {},
+    "stateful": {"algorithm": "scaffold"},
+    "server state": {"algorithm": "fedadam"},
+    "private samples": {"local": LOCAL | {"dp": NOISE}},
+    "private clients": {
+        "cohort": {"bernoulli": 0.5},
+        "dp": {"level": "central", "noise_multiplier": 2.0, "clip_norm": 0.5, "delta": 1e-5},
+        "algorithm": {"name": "fedavg", "weighting": "uniform"},
+    },
+}
+
+
+def scenario(rounds: int, **changes: Any) -> dict[str, Any]:
+    last: dict[str, Any] = {
+        "name": "last",
+        "rounds": rounds,
+        "cohort": 5,
+        "local": {"lr": 0.1, "batch_size": 4},
+    } | changes
+    phases = [last] if "dp" in last or "dp" in last["local"] else [FIRST, last]
+    return tables(phases=phases, checkpoint={"rounds": 1}, resources={})
+
+
+def run(folder: Path, rounds: int, **changes: Any) -> Path:
+    rayfl.run(scenario(rounds, **changes), backend="inline", folder=folder, console=Console(quiet=True))
+    return folder
+
+
+def left(folder: Path) -> tuple[Any, ...]:
+    rows = [{name: value for name, value in row.items() if name != "seconds"} for row in read_rows(folder)]
+    model = {name: array.tobytes() for name, array in load_file(folder / "model.safetensors").items()}
+    private = folder / "privacy.json"
+    return rows, model, json.loads(private.read_text()) if private.exists() else None
+
+
+def more(folder: Path, *arguments: str) -> int:
+    return main(["resume", str(folder), *arguments, "--backend", "inline"])
+
+
+@pytest.mark.parametrize("last", LAST)
+def test_a_run_that_is_extended_is_one_that_was_longer_from_the_start(last: str, tmp_path: Path) -> None:
+    folder = run(tmp_path / "run", 2, **LAST[last])
+    assert more(folder, "--more", "2") == 0
+    assert left(folder) == left(run(tmp_path / "whole", 4, **LAST[last]))
+
+
+def test_a_short_run_without_a_checkpoint_is_run_again_to_the_same_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    short = scenario(2) | {"checkpoint": {}}
+    rayfl.run(short, backend="inline", folder=folder, console=Console(quiet=True))
+    assert more(folder, "phases.last.rounds=4") == 0
+    assert "has no checkpoint: the run begins again" in " ".join(capsys.readouterr().out.split())
+    assert left(folder) == left(run(tmp_path / "whole", 4))
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"local": {"lr": 0.1, "batch_size": 4, "round_schedule": "cosine"}}, "round_schedule"),
+        (
+            {"local": LOCAL | {"dp": {"target_epsilon": 50.0, "max_grad_norm": 1.0, "accountant": "rdp"}}},
+            "target_epsilon",
+        ),
+    ],
+)
+def test_what_depends_on_the_number_of_rounds_is_not_extended(
+    changes: dict[str, Any], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run(tmp_path, 2, **changes)
+    before = left(folder)
+    assert more(folder, "--more", "2") == 1
+    assert complaint in capsys.readouterr().err
+    assert left(folder) == before
+
+
+@pytest.mark.parametrize("arguments", [["run", "femnist_cyclic", "--more", "2"], ["resume", "runs/x", "--more", "0"]])
+def test_more_is_for_runs_that_are_resumed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert "--more: goes with --resume alone, and is a number of rounds above 0" in capsys.readouterr().err
