@@ -127,11 +127,7 @@ class Records:
         return {
             "lines": self._lines,
             "last_evaluated": self._last_evaluated,
-            "not_evaluated": [
-                plain_round(replace(done, client_scalars=(), spent={}, left_out=()))
-                for done in self._rounds.values()
-                if done.round > self._last_evaluated
-            ],
+            "not_evaluated": [plain_round(done) for done in self._rounds.values() if done.round > self._last_evaluated],
             "clients": clients,
         }
 
@@ -145,13 +141,13 @@ class Records:
         self._rounds = {done.round: done for done in map(round_from, state["not_evaluated"])}
         path = self.folder / METRICS_FILE
         with self._writing(METRICS_FILE):
-            text = path.read_text(encoding="utf-8")
-            kept = text[: text.rfind("\n") + 1].splitlines(keepends=True)[: self._lines]
+            with reading(path, error=ResourceError):
+                kept = path.read_text(encoding="utf-8").split("\n")[:-1][: self._lines]
             if len(kept) < self._lines:
                 raise ResourceError(f"'{path}' has fewer than the {self._lines} lines that the run had written")
             self._metrics.close()
             with atomic_write(path) as temporary:
-                temporary.write_text("".join(kept), encoding="utf-8")
+                temporary.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
             self._metrics = path.open("a", encoding="utf-8")
         with self._writing(CLIENTS_FILE):
             self._clients.restore(state["clients"])
@@ -198,7 +194,7 @@ class Records:
         """
         match event:
             case RoundDone():
-                self._rounds[event.round] = event
+                self._rounds[event.round] = _without_clients(event)
                 if len(self._rounds) > ROUNDS_HELD:
                     del self._rounds[next(iter(self._rounds))]
                 with self._writing(CLIENTS_FILE):
@@ -240,3 +236,8 @@ class Records:
             yield
         except OSError as error:
             raise ResourceError(f"cannot write '{self.folder / file}': {error.strerror or error}") from error
+
+
+def _without_clients(done: RoundDone) -> RoundDone:
+    """What a line of metrics.jsonl needs of a round; thousands may wait for an evaluation."""
+    return replace(done, client_scalars=(), spent={}, left_out=())

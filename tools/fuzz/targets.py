@@ -163,7 +163,7 @@ TARGETS: Mapping[str, Target] = {
     "checkpoint": Target(valid_runs.unfinished_run, _checkpoints, "run/checkpoints/round-*.json"),
     "state": Target(valid_runs.unfinished_run, _states, "run/checkpoints/states/**/*.safetensors"),
     "resumed run": Target(valid_runs.unfinished_run, valid_runs.resumed, "run/**/*", names_file=False),
-    "records": Target(valid_runs.finished_run, _records, "run/*.*"),
+    "records": Target(valid_runs.finished_run, _records, "run/*.*", also_named=["scenario 'scenario'"]),
     "weights": Target(valid_runs.weights, _weights),
     "cifar pickles": Target(valid_data.cifar_python, lambda root: cifar.load_cifar10("files", root, root, 0)),
     "cifar binary": Target(valid_data.cifar_binary, lambda root: cifar.load_cifar100("files", root, root, 0)),
@@ -192,7 +192,9 @@ TARGETS: Mapping[str, Target] = {
     "arrow file": Target(valid_data.arrow_file, _arrow),
     "npz": Target(valid_data.npz, _npz),
     "hugging face": Target(
-        valid_data.hugging_face, lambda root: _all_of(hugging_face.load("files", 0, path=root / "saved"))
+        valid_data.hugging_face,
+        lambda root: _all_of(hugging_face.load("files", 0, path=root / "saved")),
+        also_named=["huggingface saved"],
     ),
     "torchvision": Target(lambda root: valid_data.idx(root, ""), _torchvision),
 }

@@ -32,7 +32,7 @@ SCENARIO: dict[str, Any] = {
         },
         {
             "name": "federated",
-            "rounds": 3,
+            "rounds": 50,
             "cohort": 0.5,
             "algorithm": {"name": "scaffold"},
             "local": {"steps": 1, "batch_size": 2, "lr": 0.1, "clip_norm": 1.0},
@@ -91,15 +91,15 @@ def weights(folder: Path) -> None:
 
 
 class _Fails(Callback):
-    """Ends a run in its fourth round."""
+    """Ends a run once it has two checkpoints, which are written beside its rounds."""
 
     def on_round(self, run: RunSoFar) -> None:
-        if run.round is not None and run.round.round == 4:
+        if len(list(run.folder.glob("checkpoints/*.json"))) == 2:
             raise RuntimeError("left on purpose")
 
 
 def unfinished_run(folder: Path) -> None:
-    """The folder of a run that failed after three of five rounds, with two checkpoints."""
+    """The folder of a run that failed, with two checkpoints."""
     try:
         _run(folder / "run", callbacks=[_Fails(name="fails")])
     except RayflError:
