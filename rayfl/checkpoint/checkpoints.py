@@ -91,7 +91,7 @@ class Checkpoints:
         return sorted(self._folder.glob("round-*.json"))
 
     def _prune(self) -> None:
-        """Removes old manifests, and then the states that none of the others names."""
+        """Removes old manifests, the states that none of the others names, and what killed writers have left."""
         manifests = self._manifests()
         for path in manifests[: -self._keep]:
             path.unlink()
@@ -104,6 +104,10 @@ class Checkpoints:
         for state in (self._folder / _STATES).glob("*/*.safetensors"):
             if f"{state.parent.name}/{state.name}" not in named:
                 state.unlink(missing_ok=True)
+        settled = manifests[-self._keep :][0].stat().st_mtime
+        for unfinished in self._folder.rglob(".*"):
+            if unfinished.stat().st_mtime < settled:  # of a checkpoint that came before one that is whole
+                unfinished.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> Checkpoint:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rayfl.config import Scenario, load_scenario
 from rayfl.config.cohort import Bernoulli, Explicit
+from rayfl.config.overrides import parse_override
 from rayfl.config.section import Named
 from rayfl.errors import ScenarioError
 
@@ -89,6 +91,15 @@ def value_at(scenario: Scenario, path: str) -> Any:
         ("phases.1.algorithm=mine:FedMine", named("mine:FedMine")),
     ],
 )
+@pytest.mark.parametrize("text", [f"{'a.' * 100_000}a=1", f"seed={{{'a.' * 100_000}a=1}}"], ids=["key", "value"])
+def test_keys_of_thousands_of_parts_are_refused_at_once(text: str, tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="nested more than 50 levels deep"):
+        parse_override(text)
+    (tmp_path / "deep.toml").write_text(text)
+    with pytest.raises(ScenarioError, match=r"deep\.toml': tables and lists are nested more than 50 levels deep"):
+        load_scenario(tmp_path / "deep.toml")
+
+
 def test_a_value_has_the_type_of_its_key(override: str, expected: Any) -> None:
     path = override.partition("=")[0].strip()
     found = value_at(load_scenario(TABLES, [override]), path)
