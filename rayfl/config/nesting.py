@@ -11,7 +11,7 @@ DEEPEST = 50
 """Levels of tables and lists. Parsers and validators recurse, and would otherwise run out of stack."""
 
 MOST_DOTS = 1000
-"""In what may be a key: tomllib takes time that grows with the square of its parts, hours for a file of 1 MB."""
+"""In what may be a key: the time that tomllib takes grows with the square of its parts."""
 
 
 def check_nesting(value: Any, where: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
-from rayfl.config.nesting import DEEPEST, check_keys, check_nesting, too_deep
+from rayfl.config.nesting import MOST_DOTS, check_keys, check_nesting, too_deep
 from rayfl.config.phase import with_default_name
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named, Section
@@ -140,7 +140,7 @@ def _annotation(key: str, unknown: Any) -> Any:
 
 
 def _split(key: str) -> tuple[int | str, ...]:
-    if key.count(".") >= DEEPEST:
+    if key.count(".") > MOST_DOTS:
         raise too_deep(f"{key[:40]}...")
     return tuple(int(part) if part.isdecimal() else part for part in key.split("."))
 

@@ -49,7 +49,7 @@ def mutated(path: Path, content: bytes, random: Random, others: Sequence[bytes])
 
 def _flip(content: bytes, random: Random, _: Sequence[bytes]) -> bytes:
     changed = bytearray(content)
-    for _ in range(random.randint(1, 8) if content else 0):
+    for _bit in range(random.randint(1, 8) if content else 0):
         changed[random.randrange(len(changed))] ^= 1 << random.randrange(8)
     return bytes(changed)
 
