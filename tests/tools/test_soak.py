@@ -18,7 +18,7 @@ from rayfl.callbacks.callback import Callback, RunSoFar
 from tests.callbacks.scene import tables
 from tools.soak import MIB, slopes
 
-ROUNDS = 120
+ROUNDS = 80
 
 
 def samples(memory: np.ndarray) -> list[dict[str, Any]]:

@@ -102,7 +102,7 @@ def _checkpoints(folder: Path) -> None:
 
 
 def _states(folder: Path) -> None:
-    states = folder / "run" / "checkpoints" / "states"
+    states = folder / "states"
     for file in sorted(states.glob("*/*.safetensors")):
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
         FolderStore(states).read(Stored(digest, str(file.relative_to(states))))
@@ -161,7 +161,7 @@ TARGETS: Mapping[str, Target] = {
     "overrides": Target(valid_runs.overrides, _overrides, names_file=False),
     "grid": Target(valid_runs.grid, _grid, also_named=["grid '"]),
     "checkpoint": Target(valid_runs.unfinished_run, _checkpoints, "run/checkpoints/round-*.json"),
-    "state": Target(valid_runs.unfinished_run, _states, "run/checkpoints/states/**/*.safetensors"),
+    "state": Target(valid_runs.states, _states),
     "resumed run": Target(valid_runs.unfinished_run, valid_runs.resumed, "run/**/*", names_file=False),
     "records": Target(valid_runs.finished_run, _records, "run/*.*", also_named=["scenario 'scenario'"]),
     "weights": Target(valid_runs.weights, _weights),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from rich.console import Console
 import rayfl
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.config.scenario import Scenario
+from rayfl.engine.state_store import FolderStore
 from rayfl.errors import RayflError
 
 SCENARIO: dict[str, Any] = {
@@ -100,10 +103,18 @@ class _Fails(Callback):
 
 def unfinished_run(folder: Path) -> None:
     """The folder of a run that failed, with two checkpoints."""
-    try:
+    with suppress(RayflError):
         _run(folder / "run", callbacks=[_Fails(name="fails")])
-    except RayflError:
-        return
+    files: list[Path] = []
+    while files != (files := sorted(folder.rglob("*"))):  # a third one may be being written
+        time.sleep(0.5)
+
+
+def states(folder: Path) -> None:
+    """States of clients and of a server."""
+    store = FolderStore(folder / "states")
+    for number in range(3):
+        store.write({"control": np.full(4, number, np.float32), "steps": np.array([number])})
 
 
 def finished_run(folder: Path) -> None:
