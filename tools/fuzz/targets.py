@@ -188,7 +188,7 @@ TARGETS: Mapping[str, Target] = {
     "inaturalist": Target(
         valid_data.inaturalist, lambda root: inaturalist.load("files", root, root / "cache", 0, size=32)
     ),
-    "parquet folder": Target(valid_data.parquet_folder, _columns),
+    "parquet folder": Target(valid_data.parquet_folder, _columns, also_named=["parquet_folder people"]),
     "arrow file": Target(valid_data.arrow_file, _arrow),
     "npz": Target(valid_data.npz, _npz),
     "hugging face": Target(
