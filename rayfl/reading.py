@@ -35,10 +35,10 @@ def reading(file: Path | str, kind: str = "", error: type[RayflError] = DataErro
     except RayflError:
         raise
     except Exception as raised:
-        # an OSError without a number is a library's word for damage
-        of_system = isinstance(raised, OSError) and raised.errno is not None
-        doubt = f" ({raised.strerror})" if of_system else f", truncated or corrupt? ({_said(raised)})"
-        raise error(f"{file}: cannot be read{f' {kind}' if kind else ''}{doubt}") from raised
+        failed = f"{file}: cannot be read{f' {kind}' if kind else ''}"
+        if isinstance(raised, OSError) and raised.errno is not None:  # without a number it is a library's, for damage
+            raise error(f"{failed} ({raised.strerror})") from raised
+        raise error(f"{failed}, truncated or corrupt? ({_said(raised)})") from raised
 
 
 def read_json_object(file: Path, error: type[RayflError] = DataError) -> dict[str, Any]:

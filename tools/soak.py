@@ -94,13 +94,17 @@ def main() -> int:
     parser.add_argument("--parallel-rounds", type=int, default=1000, help="default: 1000")
     parser.add_argument("--records", type=Path, help="a file for the samples and the slopes, JSON lines")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="rayfl-soak-") as folder:
-        lines = list(soak(Path(folder), options.relay_rounds, options.parallel_rounds))
-    found = slopes(lines)
-    if options.records:
-        kept = [*lines, *(slope._asdict() for slope in found)]
-        options.records.write_text("".join(json.dumps(line) + "\n" for line in kept))
-    seconds = lines[-1]["seconds"]
+    samples: list[dict[str, Any]] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="rayfl-soak-") as folder,
+        (options.records or Path(os.devnull)).open("w", buffering=1) as records,
+    ):
+        for sample in soak(Path(folder), options.relay_rounds, options.parallel_rounds):
+            samples.append(sample)
+            records.write(json.dumps(sample) + "\n")
+        found = slopes(samples)
+        records.writelines(json.dumps(slope._asdict()) + "\n" for slope in found)
+    seconds = samples[-1]["seconds"]
     print(f"{options.relay_rounds} relay rounds and {options.parallel_rounds} parallel rounds in {seconds:.0f} s")
     print("per 1 000 rounds, over the second half of each phase:")
     for slope in found:
@@ -153,7 +157,9 @@ def slopes(samples: Sequence[dict[str, Any]]) -> list[Slope]:
                 points = [(sample["round"], sample[what][process]) for sample in late if process in sample[what]]
                 x, y = np.array(points, np.float64).T
                 line = stats.linregress(x / 1000, y)
-                width = stats.t.ppf(0.975, max(1, len(x) - 2)) * line.stderr
+                width = stats.t.ppf(0.975, max(1, len(x) - 2)) * np.nan_to_num(
+                    line.stderr
+                )  # nan where nothing ever changes
                 found.append(Slope(phase, what, process, float(np.median(y)), float(line.slope), float(width)))
     return found
 

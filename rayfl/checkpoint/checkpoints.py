@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,6 +82,7 @@ class Checkpoints:
             with atomic_write(path) as temporary:
                 temporary.write_text(json.dumps(manifest), encoding="utf-8")
             kept = self._drop_old()
+            self._remove_unfinished()
         except OSError as error:
             raise ResourceError(f"cannot write the checkpoint '{path}': {error.strerror or error}") from None
         if self._mirror:
@@ -146,6 +148,14 @@ class Checkpoints:
                 self._dropped |= _named([path]) or set()
                 path.unlink()
         return kept
+
+    def _remove_unfinished(self) -> None:
+        """Removes what writers that were killed have left; those of the checkpoint under way are younger."""
+        settled = self._manifests()[-self._keep :][0].stat().st_mtime
+        for unfinished in self._folder.rglob(".*"):
+            with suppress(FileNotFoundError):  # one that is finished just now
+                if unfinished.stat().st_mtime < settled:
+                    unfinished.unlink()
 
 
 def _named(manifests: Sequence[Path]) -> set[str] | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rayfl.config.beside import absolute, absolute_value
 from rayfl.config.finding import find
-from rayfl.config.nesting import check_nesting, too_deep
+from rayfl.config.nesting import check_keys, check_nesting, too_deep
 from rayfl.config.overrides import (
     apply_override,
     names_what_it_did,
@@ -115,7 +115,9 @@ def read_toml(path: Path) -> dict[str, Any]:
         ScenarioError: The file cannot be read, is not TOML, or is nested too deeply.
     """
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        check_keys(text, f"cannot read scenario file '{path}'")
+        tables = tomllib.loads(text)
     except RecursionError:
         raise too_deep(f"cannot read scenario file '{path}'") from None
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, no TOML, or a number of thousands of digits

@@ -10,6 +10,9 @@ from rayfl.errors import ScenarioError
 DEEPEST = 50
 """Levels of tables and lists. Parsers and validators recurse, and would otherwise run out of stack."""
 
+MOST_DOTS = 1000
+"""In what may be a key: the time that tomllib takes grows with the square of its parts."""
+
 
 def check_nesting(value: Any, where: str) -> None:
     """Refuses a value that is nested more than `DEEPEST` levels deep, or that contains itself.
@@ -25,6 +28,16 @@ def check_nesting(value: Any, where: str) -> None:
         if level > DEEPEST:
             raise too_deep(where)
         left += [(inner, level + 1) for inner in (node.values() if isinstance(node, Mapping) else node)]
+
+
+def check_keys(text: str, where: str) -> None:
+    """Refuses TOML with a dotted key of thousands of parts, before it is parsed.
+
+    Raises:
+        ScenarioError: Begins with `where`.
+    """
+    if any(part.count(".") > MOST_DOTS for line in text.splitlines() for part in line.split("=")):
+        raise too_deep(where)
 
 
 def too_deep(where: str) -> ScenarioError:

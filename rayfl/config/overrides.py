@@ -8,7 +8,7 @@ from typing import Any, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
-from rayfl.config.nesting import check_nesting, too_deep
+from rayfl.config.nesting import MOST_DOTS, check_keys, check_nesting, too_deep
 from rayfl.config.phase import with_default_name
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named, Section
@@ -140,6 +140,8 @@ def _annotation(key: str, unknown: Any) -> Any:
 
 
 def _split(key: str) -> tuple[int | str, ...]:
+    if key.count(".") > MOST_DOTS:
+        raise too_deep(f"{key[:40]}...")
     return tuple(int(part) if part.isdecimal() else part for part in key.split("."))
 
 
@@ -167,6 +169,7 @@ def _index(node: list[Any], part: int | str, where: str) -> int:
 
 def _toml_value(key: str, raw: str) -> list[Any]:
     """The value as TOML; nothing where it is none, such as text without quotes."""
+    check_keys(raw, key)
     try:
         value = tomllib.loads(f"value = {raw}")["value"]
     except tomllib.TOMLDecodeError:

@@ -14,7 +14,7 @@ from rayfl.checkpoint.changes import check_same_run
 from rayfl.checkpoint.checkpoints import Checkpoint, Checkpoints
 from rayfl.engine.job import Job, Session
 from rayfl.engine.state_store import DamagedStateError, StateStore
-from rayfl.errors import CheckpointError, ResourceError, ScenarioError
+from rayfl.errors import CheckpointError, ResourceError
 from rayfl.lifecycle.mirror import Mirror
 from rayfl.privacy.release_ledger import ReleaseLedger
 from rayfl.report.folder import METRICS_FILE

@@ -131,11 +131,7 @@ class Records:
         return {
             "lines": self._lines,
             "last_evaluated": self._last_evaluated,
-            "not_evaluated": [
-                plain_round(replace(done, client_scalars=(), spent={}, left_out=()))
-                for done in self._rounds.values()
-                if done.round > self._last_evaluated
-            ],
+            "not_evaluated": [plain_round(done) for done in self._rounds.values() if done.round > self._last_evaluated],
             "clients": clients,
         }
 
@@ -194,7 +190,7 @@ class Records:
         """
         match event:
             case RoundDone():
-                self._rounds[event.round] = event
+                self._rounds[event.round] = _without_clients(event)
                 if len(self._rounds) > ROUNDS_HELD:
                     del self._rounds[next(iter(self._rounds))]
                 with self._writing(CLIENTS_FILE):
@@ -264,3 +260,8 @@ class Records:
             yield
         except OSError as error:
             raise ResourceError(f"cannot write '{self.folder / file}': {error.strerror or error}") from error
+
+
+def _without_clients(done: RoundDone) -> RoundDone:
+    """What a line of metrics.jsonl needs of a round; thousands may wait for an evaluation."""
+    return replace(done, client_scalars=(), spent={}, left_out=())

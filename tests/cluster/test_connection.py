@@ -6,11 +6,12 @@ import threading
 import time
 from collections.abc import Iterator
 
+import grpc
 import pytest
 import ray
 
 from rayfl.cluster import connection
-from rayfl.cluster.connection import attached
+from rayfl.cluster.connection import CLUSTER_ID, attached
 from rayfl.errors import ResourceError, ScenarioError
 
 
@@ -134,3 +135,14 @@ def test_a_cluster_that_this_program_has_started_is_known_to_end_with_it() -> No
 def test_a_dashboard_is_refused_on_a_cluster_that_is_there_already() -> None:
     with pytest.raises(ScenarioError, match=r"^resources.dashboard: has no effect"), attached(None, dashboard=True):
         pass
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_cluster_that_a_program_starts_answers_nobody_without_its_token() -> None:
+    """Its ports are open on all interfaces."""
+    with grpc.insecure_channel(ray.get_runtime_context().gcs_address) as channel:
+        ask = channel.unary_unary(CLUSTER_ID, request_serializer=bytes, response_deserializer=bytes)
+        with pytest.raises(grpc.RpcError) as refused:
+            ask(b"", timeout=10)
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED

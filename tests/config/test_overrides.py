@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rayfl.config import Scenario, load_scenario
 from rayfl.config.cohort import Bernoulli, Explicit
+from rayfl.config.overrides import parse_override
 from rayfl.config.section import Named
 from rayfl.errors import ScenarioError
 
@@ -179,7 +181,7 @@ def test_only_the_named_key_changes() -> None:
         ("data.options.x=" + "[" * 5000, r"data.options.x: tables and lists are nested more than 50 levels deep"),
         ("title=" + "{a=" * 5000, r"title: tables and lists are nested more than 50 levels deep"),
         ("data.options.x=" + "[" * 51 + "]" * 51, r"data.options.x: tables and lists are nested more than 50 levels"),
-        ("data.options." + "a." * 5000 + "b=3", r"scenario 'scenario': tables and lists are nested more than 50"),
+        ("data.options." + "a." * 5000 + "b=3", r"tables and lists are nested more than 50"),
         ("seed=" + "9" * 5000, r"seed: a number has too many digits"),
         ("seed=" + "x" * 5000, r"seed: must be a valid integer.* \(got 'x{199}…\)"),
     ],
@@ -188,3 +190,12 @@ def test_only_the_named_key_changes() -> None:
 def test_what_cannot_be_overridden_is_said(override: str, message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         load_scenario(TABLES, [override])
+
+
+@pytest.mark.parametrize("text", [f"{'a.' * 100_000}a=1", f"seed={{{'a.' * 100_000}a=1}}"], ids=["key", "value"])
+def test_keys_of_thousands_of_parts_are_refused_at_once(text: str, tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="nested more than 50 levels deep"):
+        parse_override(text)
+    (tmp_path / "deep.toml").write_text(text)
+    with pytest.raises(ScenarioError, match=r"deep\.toml': tables and lists are nested more than 50 levels deep"):
+        load_scenario(tmp_path / "deep.toml")

@@ -223,6 +223,19 @@ def test_only_the_latest_checkpoints_stay_and_only_their_states(tmp_path: Path) 
     assert all(state.name in named for state in states)
 
 
+def test_what_a_killed_writer_has_left_goes_with_a_later_checkpoint(tmp_path: Path) -> None:
+    states = tmp_path / "checkpoints" / "states" / "ab"
+    states.mkdir(parents=True)
+    for name in (".abc.safetensors.0123", "../../.round-000000001.json.0123"):
+        (states / name).write_text("half of it")
+        os.utime(states / name, (1.0, 1.0))
+    (states / ".being-written.safetensors.4567").write_text("half of it")
+    os.utime(states / ".being-written.safetensors.4567", (4e9, 4e9))
+    run(tmp_path, checkpoint={"rounds": 1})
+    left = [path.name for path in tmp_path.rglob(".*")]
+    assert left == [".being-written.safetensors.4567"]
+
+
 def test_a_run_under_way_is_not_resumed(tmp_path: Path) -> None:
     class Resumes(Callback):
         def on_start(self, run_: RunSoFar) -> None:

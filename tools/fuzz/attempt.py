@@ -77,6 +77,7 @@ def write_valid(target: Target, folder: Path) -> None:
     """
     folder.mkdir()
     target.write(folder)
+    assert any(file.is_file() for file in folder.glob(target.damaged)), "there is nothing to damage"
     with tempfile.TemporaryDirectory() as copy:
         shutil.copytree(folder, copy, dirs_exist_ok=True)
         target.read(Path(copy))

@@ -42,14 +42,14 @@ def mutated(path: Path, content: bytes, random: Random, others: Sequence[bytes])
             return dump(_mutated_tree(load(content.decode()), random)).encode("utf-8", "surrogatepass")
         except (ValueError, TypeError, AttributeError, RecursionError):
             pass  # the format cannot hold such a value
-    for _ in range(random.choice((1, 1, 1, 2, 4))):
-        content = random.choice(_OF_BYTES)(content, random, others)
+    for change in random.choices(_OF_BYTES, k=random.choice((1, 1, 1, 2, 4))):
+        content = change(content, random, others)
     return content
 
 
 def _flip(content: bytes, random: Random, _: Sequence[bytes]) -> bytes:
     changed = bytearray(content)
-    for _ in range(random.randint(1, 8) if content else 0):
+    for _bit in range(random.randint(1, 8) if content else 0):
         changed[random.randrange(len(changed))] ^= 1 << random.randrange(8)
     return bytes(changed)
 

@@ -102,7 +102,7 @@ def _checkpoints(folder: Path) -> None:
 
 
 def _states(folder: Path) -> None:
-    states = folder / "run" / "checkpoints" / "states"
+    states = folder / "states"
     for file in sorted(states.glob("*/*.safetensors")):
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
         FolderStore(states).read(Stored(digest, str(file.relative_to(states))))
@@ -161,9 +161,9 @@ TARGETS: Mapping[str, Target] = {
     "overrides": Target(valid_runs.overrides, _overrides, names_file=False),
     "grid": Target(valid_runs.grid, _grid, also_named=["grid '"]),
     "checkpoint": Target(valid_runs.unfinished_run, _checkpoints, "run/checkpoints/round-*.json"),
-    "state": Target(valid_runs.unfinished_run, _states, "run/checkpoints/states/**/*.safetensors"),
+    "state": Target(valid_runs.states, _states),
     "resumed run": Target(valid_runs.unfinished_run, valid_runs.resumed, "run/**/*", names_file=False),
-    "records": Target(valid_runs.finished_run, _records, "run/*.*"),
+    "records": Target(valid_runs.finished_run, _records, "run/*.*", also_named=["scenario 'scenario'"]),
     "weights": Target(valid_runs.weights, _weights),
     "cifar pickles": Target(valid_data.cifar_python, lambda root: cifar.load_cifar10("files", root, root, 0)),
     "cifar binary": Target(valid_data.cifar_binary, lambda root: cifar.load_cifar100("files", root, root, 0)),
@@ -188,11 +188,13 @@ TARGETS: Mapping[str, Target] = {
     "inaturalist": Target(
         valid_data.inaturalist, lambda root: inaturalist.load("files", root, root / "cache", 0, size=32)
     ),
-    "parquet folder": Target(valid_data.parquet_folder, _columns),
+    "parquet folder": Target(valid_data.parquet_folder, _columns, also_named=["parquet_folder people"]),
     "arrow file": Target(valid_data.arrow_file, _arrow),
     "npz": Target(valid_data.npz, _npz),
     "hugging face": Target(
-        valid_data.hugging_face, lambda root: _all_of(hugging_face.load("files", 0, path=root / "saved"))
+        valid_data.hugging_face,
+        lambda root: _all_of(hugging_face.load("files", 0, path=root / "saved")),
+        also_named=["huggingface saved"],
     ),
     "torchvision": Target(lambda root: valid_data.idx(root, ""), _torchvision),
 }

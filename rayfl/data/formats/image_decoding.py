@@ -24,8 +24,8 @@ def read_image(file: Path, formats: tuple[str, ...] = FORMATS) -> tuple[Image.Im
     kind = f"a {formats[0]}" if len(formats) == 1 else "an"
     with reading(file, f"as {kind} image"):
         content = file.read_bytes()
-        image: Image.Image = Image.open(io.BytesIO(content), formats=formats)
         try:
+            image: Image.Image = Image.open(io.BytesIO(content), formats=formats)
             image.load()
         except Image.DecompressionBombError as error:
             raise DataError(f"{file}: is too large an image, make it smaller ({error})") from error

@@ -92,7 +92,8 @@ def _read_split(folder: Path, parse: Callable[[Path, str, Any], T], digests: lis
         for user, data in _user_data(file, content).items():
             if user in merged:
                 raise DataError(f"{file}: user '{user}' is in another file of {folder} too")
-            merged[user] = parse(file, user, data)
+            with reading(f"{file}: user '{user}'"):
+                merged[user] = parse(file, user, data)
     return merged
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import zipfile
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import psutil
 
 from rayfl.data.arrays import dataset_of_arrays
 from rayfl.data.dataset import Dataset, Provenance
@@ -26,11 +28,16 @@ def load(source: Literal["auto", "files", "generated"], path: Path) -> Dataset:
 
     Raises:
         ScenarioError: `source` "generated".
-        DataError: No such file, a damaged one, one of the arrays is missing, or one has a name of another form.
+        DataError: No such file, a damaged one, one that does not fit the memory, one of the arrays is missing, or one
+            has a name of another form.
     """
     if source == "generated":
         raise ScenarioError("data.source: 'npz_file' has nothing to generate; choose 'auto' or 'files'")
     content, digest = read_file(path)
+    with reading(path, "as .npz"), zipfile.ZipFile(io.BytesIO(content)) as packed:
+        unpacked = sum(part.file_size for part in packed.infolist())  # no more is read, whatever else is there
+    if unpacked > (free := psutil.virtual_memory().available):
+        raise DataError(f"{path}: unpacks to {unpacked / 2**30:.3g} GiB, and {free / 2**30:.3g} GiB of memory are free")
     with reading(path, "as .npz"), np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         found = {name: arrays[name] for name in arrays.files}
     parts: dict[str, dict[str, np.ndarray]] = {}

@@ -133,7 +133,7 @@ def test_arrays_of_a_numpy_file_may_have_owners(tmp_path: Path) -> None:
     for path, message in (
         ("odd.npz", "has an array 'other'; names are train_x"),
         ("few.npz", "has no array 'test_x'; it has train_x, train_y"),
-        ("objects.npz", "cannot be read as .npz .*allow_pickle"),
+        ("objects.npz", "cannot be read as .npz, .*allow_pickle"),
         ("text.npz", "cannot be read as .npz"),
         ("none.npz", "none.npz: cannot be read"),
     ):

@@ -48,6 +48,7 @@ def test_rows_users_and_classes_are_those_of_the_tables(root: Path) -> None:
             "image_id,class\nd4,5\ne5,1\n",
             r"test\.csv: line 3: there is no image .*e5\.jpg; get it",
         ),
+        ("test.csv", f"image_id,class\n{'d' * 300},1\n", r"test\.csv: line 2: there is no image"),
         ("test.csv", "image_id,class\nd4,1203\n", r"test\.csv: line 2: class '1203' is no number in 0\.\.1202"),
         ("test.csv", "image_id,label\nd4,3\n", r"test\.csv: has no column 'class'; wanted are image_id, class"),
         ("test.csv", "image_id,class\n", r"test\.csv: has no rows"),
