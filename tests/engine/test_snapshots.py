@@ -170,6 +170,37 @@ def test_a_later_snapshot_writes_only_what_changed_since(tmp_path: Path) -> None
     assert left_by == {0: 1, 1: 3, 2: 1, 3: 1, 4: 2}
 
 
+class CountingStore(FolderStore):
+    """Notes what is hashed and written."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.written: list[str] = []
+
+    def _put(self, place: str, content: bytes) -> None:
+        self.written.append(place)
+        super()._put(place, content)
+
+
+def test_the_first_snapshot_of_a_run_that_goes_on_writes_only_what_changed_since(tmp_path: Path) -> None:
+    """On other hosts, as after a resume or a recovery."""
+    cohorts = [[0, 1, 2, 3, 5], [4, 1]]
+    phase = {"name": "p", "rounds": 2, "cohort": {"explicit": cohorts}, "algorithm": "scaffold", "local": LOCAL}
+    job = prepared(**SCENARIO | {"phases": [phase]})
+    scheduler, _ = cast(job, 2)
+    next(event for event in scheduler.run() if isinstance(event, RoundDone))
+    before = snapshot_of(scheduler, FolderStore(tmp_path))
+    scheduler, _ = cast(job, 3)
+    scheduler.restore(before, FolderStore(tmp_path))
+    next(event for event in scheduler.run() if isinstance(event, RoundDone))
+    store = CountingStore(tmp_path)
+    after = snapshot_of(scheduler, store)
+    changed = {entry.stored.place for entry in after.clients if entry.client in (4, 1)}
+    server = {after.server.latest.stored.place, *(stored.place for stored in after.server.models)}
+    assert len(after.clients) == 6
+    assert sorted(store.written) == sorted(changed | server)
+
+
 @pytest.mark.parametrize("damage", ["changed", "removed"])
 def test_a_state_that_is_damaged_or_missing_is_named(damage: str, tmp_path: Path) -> None:
     snapshot = snapshot_after(4, 2, FolderStore(tmp_path))
