@@ -90,7 +90,10 @@ def draw_curves(
 def _figure(
     metrics: pa.Table, headline: Headline, phases: Sequence[PhaseSpan], title: str, provenance: Provenance
 ) -> Figure:
-    costs = [cost for cost in COSTS if cost.column in metrics.column_names] if CLOCK in metrics.column_names else []
+    timed = CLOCK in metrics.column_names
+    costs = [
+        cost for cost in COSTS if timed and cost.column in metrics.column_names and _column(metrics, cost.column).any()
+    ]
     figure = Figure(figsize=(8, 9.0 if costs else 6.4), dpi=150, layout="constrained")
     cells = figure.add_gridspec(3 if costs else 2, max(1, len(costs)), height_ratios=(3, 2, 2)[: 3 if costs else 2])
     upper = figure.add_subplot(cells[0, :])

@@ -135,7 +135,7 @@ class Progress:
             case RoundDone():
                 self._round = event.round
                 self._pace.add(event)
-                if event.simulated is not None:
+                if event.simulated is not None and event.simulated.seconds:
                     self._simulated = f", {duration(event.simulated.seconds)} simulated"
                 if self._bar is None and self._clock() - self._line_at >= LINE_EVERY_S:
                     loss = f"training loss {event.train_loss:.4g}" if event.steps else "without training"

@@ -115,3 +115,17 @@ def test_names_of_phases_neither_touch_nor_leave_the_picture(
         assert figures[0].bbox.x0 <= box.x0
         assert box.x1 <= figures[0].bbox.x1
         assert not any(box.overlaps(other) for other in boxes[index + 1 :])
+
+
+def test_with_a_virtual_clock_scores_are_also_drawn_over_what_they_cost(tmp_path: Path, figures: list[Figure]) -> None:
+    rows = metrics([1, 5, 10], [0.1, 0.4, 0.3], [3.0, 2.0, 1.0])
+    rows = rows.set_column(rows.schema.get_field_index("bytes"), "bytes", pa.array([10**6, 3 * 10**6, 7 * 10**6]))
+    rows = rows.append_column("simulated_seconds", pa.array([60.0, 150.0, 300.0]))
+    draw_curves(rows, ACCURACY, ONE_PHASE, "title", FILES, tmp_path / "c.png")
+    _, _, time, traffic = figures[0].axes
+    assert np.array_equal(time.lines[0].get_xydata(), [[1, 0.1], [2.5, 0.4], [5, 0.3]])
+    assert np.array_equal(traffic.lines[0].get_xydata(), [[1, 0.1], [3, 0.4], [7, 0.3]])
+    assert (time.get_xlabel(), traffic.get_xlabel()) == ("simulated time (min)", "traffic (MB)")
+    still = rows.append_column("energy_joules", pa.array([0.0, 0.0, 0.0]))
+    draw_curves(still, ACCURACY, ONE_PHASE, "title", FILES, tmp_path / "c.png")
+    assert len(figures[1].axes) == 4
