@@ -14,6 +14,7 @@ from rayfl.errors import ScenarioError
 from rayfl.models.flat import FlatModel
 from rayfl.planning.message import Message
 from rayfl.planning.phase_plan import PhasePlan
+from rayfl.planning.update_work import exchanges_of_cohort
 
 
 def planned_messages(plan: PhasePlan, model: FlatModel) -> list[Message]:
@@ -29,10 +30,26 @@ def planned_messages(plan: PhasePlan, model: FlatModel) -> list[Message]:
             messages = plan.algorithm.messages()
         except ScenarioError as error:
             raise ScenarioError(f"{where}.algorithm: {error}") from None
+        _check_declared(plan, len(messages), where)
     try:
         return [_planned(plan, sizes, down, up) for down, up in messages]
     except ScenarioError as error:
         raise ScenarioError(f"{where}.transforms: {error}") from None
+
+
+def _check_declared(plan: PhasePlan, messages: int, where: str) -> None:
+    """Checks what an algorithm of the user's own says of its exchanges."""
+    answered, name = exchanges_of_cohort(plan), plan.phase.algorithm.name
+    if messages != len(answered):
+        raise ScenarioError(
+            f"{where}.algorithm: messages() of '{name}' names {messages} exchanges, and clients answer {len(answered)}"
+        )
+    strange = [request.exchange for request in plan.algorithm.sample_requests() if request.exchange not in answered]
+    if len(answered) > 1 and strange:
+        raise ScenarioError(
+            f"{where}.algorithm: sample_requests() of '{name}' names exchange {strange[0]}, and clients answer "
+            f"{' and '.join(map(str, answered))}; give each request its `exchange`"
+        )
 
 
 def _planned(plan: PhasePlan, sizes: MessageSizes, down: Sequence[Part], up: Sequence[Part]) -> Message:

@@ -43,7 +43,7 @@ class UpdateWork:
 
     def __init__(self, plan: PhasePlan, sizes: np.ndarray, seed: int) -> None:
         self._plan, self._sizes, self._seed = plan, sizes, seed
-        self._exchanges = [number for number, asked in enumerate(plan.asked) if asked == "cohort"]
+        self._exchanges = exchanges_of_cohort(plan)
         self._of_kind = cache(self._planned)
 
     def of(self, index: RoundIndex, client: int) -> Sequence[Work]:
@@ -66,8 +66,15 @@ class UpdateWork:
                 done = _training(local, samples)
             else:
                 done = Work(steps_per_epoch(local, samples), samples)
-            work[request.exchange] += done
+            work[request.exchange if len(work) > 1 else self._exchanges[0]] += done
         return tuple(work.values())
+
+
+def exchanges_of_cohort(plan: PhasePlan) -> list[int]:
+    """Numbers of the exchanges of a round that clients answer; a hop of a relay counts as the only one."""
+    if not plan.phase.has_server:
+        return [0]
+    return [number for number, asked in enumerate(plan.asked) if asked == "cohort"]
 
 
 def _training(local: Local, samples: int) -> Work:

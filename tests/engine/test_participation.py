@@ -244,6 +244,19 @@ def test_transforms_shorten_the_way_up(algorithm: str, transforms: list[Any]) ->
     assert up < BYTES * (2 if algorithm == "scaffold" else 1)
 
 
+def test_local_and_central_phases_move_nothing_and_the_server_takes_no_time() -> None:
+    local = dict(PLAIN.local)
+    phases = [
+        {"name": "pooled", "schedule": "central", "rounds": 1, "local": local},
+        {"name": "alone", "schedule": "local", "rounds": 2, "local": local},
+    ]
+    fast = {"steps_per_s": 2.0, "up_bytes_per_s": 10.0}
+    _, rounds = run(prepared("fedavg", PLAIN, {}, phases=phases, participation=fast)[0])
+    slowest = max(map(steps, range(len(SIZES)))) / 2
+    assert [simulated(done).seconds for done in rounds] == [0.0, slowest, 2 * slowest]
+    assert rounds[-1].traffic.bytes == 0
+
+
 def test_a_round_that_moves_something_else_than_planned_ends_the_run() -> None:
     job, _ = prepared("tests.engine.test_participation:Talkative", PLAIN, {}, participation={"dropout": 0.1})
     with pytest.raises(RayflError, match=r"round 1 moved \d+ bytes up for 3 client updates, and the virtual clock of"):
