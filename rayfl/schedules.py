@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 from rayfl.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from rayfl.config.asynchronous import AsynchronousPhase, Staleness
     from rayfl.config.base_phase import BasePhase
     from rayfl.config.cohort import Cohort
     from rayfl.engine.assignment import at_home, longest_first, segments
     from rayfl.engine.calls import Call
+    from rayfl.engine.schedules.asynchronous import Asynchronous
     from rayfl.engine.schedules.schedule import Schedule, ScheduleContext, SubmittedRound
+    from rayfl.engine.updates_on_hosts import Submitted
     from rayfl.planning.events import Event, Simulated
     from rayfl.planning.participation import Everybody, Participant, Participation
     from rayfl.planning.phase_plan import PhasePlan
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from rayfl.planning.virtual_clock import VirtualClock
 
 __all__ = [
+    "Asynchronous",
+    "AsynchronousPhase",
     "BasePhase",
     "Call",
     "Cohort",
@@ -31,6 +36,8 @@ __all__ = [
     "Schedule",
     "ScheduleContext",
     "Simulated",
+    "Staleness",
+    "Submitted",
     "SubmittedRound",
     "VirtualClock",
     "at_home",
@@ -39,6 +46,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Asynchronous": "rayfl.engine.schedules.asynchronous",
+    "AsynchronousPhase": "rayfl.config.asynchronous",
     "BasePhase": "rayfl.config.base_phase",
     "Call": "rayfl.engine.calls",
     "Cohort": "rayfl.config.cohort",
@@ -51,6 +60,8 @@ _HOMES = {
     "Schedule": "rayfl.engine.schedules.schedule",
     "ScheduleContext": "rayfl.engine.schedules.schedule",
     "Simulated": "rayfl.planning.events",
+    "Staleness": "rayfl.config.asynchronous",
+    "Submitted": "rayfl.engine.updates_on_hosts",
     "SubmittedRound": "rayfl.engine.schedules.schedule",
     "VirtualClock": "rayfl.planning.virtual_clock",
     "at_home": "rayfl.engine.assignment",

@@ -37,8 +37,9 @@ PUBLIC = {
     """,
     "rayfl.models": "Network",
     "rayfl.schedules": """
-        BasePhase Call Cohort Event Everybody Participant Participation PhasePlan RoundIndex Schedule ScheduleContext
-        Simulated SubmittedRound VirtualClock at_home longest_first segments
+        Asynchronous AsynchronousPhase BasePhase Call Cohort Event Everybody Participant Participation PhasePlan
+        RoundIndex Schedule ScheduleContext Simulated Staleness Submitted SubmittedRound VirtualClock at_home
+        longest_first segments
     """,
     "rayfl.tasks": """
         Classification Metric Multilabel NextSymbol Reduction Regression Segmentation Task

@@ -22,7 +22,7 @@ from rayfl.cluster.ray_log import RayLog
 from rayfl.cluster.ray_session import ray_session
 from rayfl.engine.state_store import FolderStore
 from rayfl.errors import LostError, ResourceError
-from rayfl.planning.events import Event, Recovering, RoundDone
+from rayfl.planning.events import Event, Recovering, RoundDone, SnapshotTaken
 from tests.callbacks.scene import figures, tables
 from tests.engine.scenes import prepared, run_on_hosts
 from tests.lifecycle.scene import ROUNDS, SCENE, Memory
@@ -81,15 +81,19 @@ def test_a_stateful_run_goes_on_when_an_actor_dies(victim: str, snapshots: bool,
 
 def test_an_asynchronous_run_goes_on_with_updates_in_flight_when_its_server_dies(tmp_path: Path) -> None:
     """Every answer is a step, so that hosts run several of them ahead."""
-    phase = {"name": "mixed", "schedule": "asynchronous", "rounds": 12, "concurrency": 5, "local": LOCAL}
+    phase = {"name": "mixed", "schedule": "asynchronous", "rounds": 30, "concurrency": 5, "local": LOCAL}
     scenario = STATEFUL | {"phases": [phase], "participation": {"steps_per_s": {"lognormal": [1.0, 1.0]}}}
     expected, _ = run_on_hosts(prepared(**scenario), 1)
     job = prepared(**scenario, checkpoint={"rounds": 1}, resources={"hosts": 2})
+    events: list[Event] = []
     with ray_session(job, None, RayLog(tmp_path / "ray.log")) as session:
         session.checkpoint_to(FolderStore(tmp_path / "states"))
-        events = list(followed(session, "server", after=6))
+        for event in session.events():
+            if isinstance(event, SnapshotTaken) and not any(isinstance(each, SnapshotTaken) for each in events):
+                kill("server")
+            events.append(event)
         round, model = session.committed()
-    assert round == 12
+    assert round == 30
     assert np.array_equal(model, expected)
     (recovering,) = [event for event in events if isinstance(event, Recovering)]
     assert recovering.round > 0

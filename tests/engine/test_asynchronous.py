@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from rayfl.config.asynchronous import Staleness
 from rayfl.engine.job import Job
 from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import ScenarioError
@@ -20,6 +19,7 @@ from rayfl.models.flat import FlatModel
 from rayfl.planning.cohort import cohort_of
 from rayfl.planning.events import Event, RoundDone, Simulated
 from rayfl.planning.round_index import RoundIndex
+from rayfl.schedules import Asynchronous, AsynchronousPhase, Staleness, Submitted
 from tests.algorithms.reference import PlainUpdate, assert_equal, assert_equal_and_unlike
 from tests.algorithms.scene import FULL, PLAIN, SEED, SIZES, prepared
 from tests.engine.scenes import cast, run_on_hosts, snapshot_of, without_clock
@@ -309,6 +309,29 @@ def test_the_server_keeps_nothing_of_rounds_that_nobody_answers_any_more(traced:
         if isinstance(event, RoundDone):
             assert len(server._began_from) <= BUFFERED["concurrency"]
             assert len(server._rounds) == 0
+
+
+class HalvedPhase(AsynchronousPhase):
+    staleness: Staleness = Staleness(name="constant")
+
+
+class Halved(Asynchronous):
+    """A schedule of a user's own: every answer counts half, however old it is."""
+
+    config = HalvedPhase
+    noun = "halved phase"
+
+    def step(self, index: RoundIndex, answered: Sequence[Submitted]) -> Any:
+        scalars, _ = self.backend.server.call("receive", index, [0.5], *[each.part for each in answered], returns=2)
+        return scalars
+
+
+def test_a_users_own_schedule_says_how_the_server_steps(traced: dict[str, Any]) -> None:
+    phase = {"schedule": f"{__name__}:Halved", "rounds": ROUNDS, "cohort": 1.0, "concurrency": 5}
+    job, model = made(traced, **phase)
+    vector, _ = run_on_hosts(job, 2)
+    expected, _, _ = simulated(job, 5, 1, adds(lambda tau: 0.5))
+    assert_equal(flat(model, vector), expected, PLAIN)
 
 
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
