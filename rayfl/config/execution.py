@@ -177,7 +177,7 @@ class Resources(Section):
         restarts: How often the run goes on, without a further round in between, after a host, the server or the
             scheduler died or fell silent. Hosts that keep nothing start again and repeat their client updates; for
             anything else all of them start anew after the last checkpoint and repeat the rounds since. The bits stay
-            the same. With `secure` noise, which a repetition would draw anew, the run ends instead.
+            the same. With `secure` noise, which a repetition would draw anew, the run ends, and `rayfl resume` goes on.
         watchdog_s: After so many seconds without an answer the outstanding client updates are named.
         dashboard: Starts Ray's dashboard with the cluster that a run starts on this machine, and prints its address, on
             loopback; refused where there is a cluster already, or none.
