@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from threading import Thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from rayfl.callbacks.follower import Follower
 from rayfl.checkpoint.checkpoint_writer import CheckpointWriter
 from rayfl.checkpoint.checkpoints import Checkpoints
 from rayfl.engine.job import Job, Session
-from rayfl.errors import ResourceError
+from rayfl.errors import CheckpointError, ResourceError
 from rayfl.interruption import interruptible, is_interrupt
 from rayfl.lifecycle.charging import begin_to_charge
 from rayfl.lifecycle.committed_models import CommittedModels
@@ -26,8 +27,10 @@ from rayfl.lifecycle.seen import Seen
 from rayfl.models.flat import FlatModel
 from rayfl.planning.events import EventConsumer, RoundDone, RoundSettled, SnapshotFailed, SnapshotTaken
 from rayfl.privacy.release_ledger import ReleaseLedger
+from rayfl.reading import reading
 from rayfl.report.announcement import announce_hosts
 from rayfl.report.environment import describe_environment
+from rayfl.report.folder import CHECKPOINTS
 from rayfl.report.privacy import PrivacyRecords
 from rayfl.report.progress import Progress
 from rayfl.report.records import Records, read_rows
@@ -90,15 +93,19 @@ class Run:
         self.stopped: Stop | None = None
         self.status = Status(records.folder, sum(phase.rounds for phase in job.scenario.phases))
         self._session: Session | None = None
-        self._seen = Seen(state["seen"] if state else None)
-        self._seconds = self._seconds_before = float(state["seconds"]) if state else 0.0
+        self._seen, self._seconds, self._seconds_before = Seen(), 0.0, 0.0
         self._goes_on = self._ended = False
         self._last_not_recorded = ""
         self._stack, self._showing = ExitStack(), ExitStack()
         if names := job.result.store.client_names:
             records.name_clients(names)
+        # a digest says that nothing was changed, not that a rayfl wrote it
+        restoring = partial(reading, records.folder / CHECKPOINTS, "as what a run goes on from", CheckpointError)
         if state is not None:
-            records.restore(state["consumers"]["records"])
+            with restoring():
+                self._seen = Seen(state["seen"])
+                self._seconds = self._seconds_before = float(state["seconds"])
+                records.restore(state["consumers"]["records"])
         self._privacy = PrivacyRecords(job, records.folder)
         self._follower = Follower(
             callbacks, job.scenario, job.headlines, records.folder, console,
@@ -116,9 +123,10 @@ class Run:
             "progress": self._progress,
         }
         if state is not None:
-            for name, consumer in self._consumers.items():
-                if consumer is not records:
-                    consumer.restore(state["consumers"][name])
+            with restoring():
+                for name, consumer in self._consumers.items():
+                    if consumer is not records:
+                        consumer.restore(state["consumers"][name])
 
     def __enter__(self) -> Run:
         self._interrupts = self._stack.enter_context(interruptible())
