@@ -34,7 +34,7 @@ from rayfl.cluster.ray_log import RayLog, ray_text_in
 from rayfl.config.scenario import Scenario
 from rayfl.report.records import read_rows
 
-HEAD = "127.0.0.2"
+HEAD = "127.0.3.1"
 CLASSES = {"host": "HostActor", "server": "ServerActor", "scheduler": "SchedulerActor"}
 KINDS = (*CLASSES, "node", "driver")
 MOST_KILLS = 8
@@ -218,7 +218,7 @@ class _TwoNodes:
 
     def _start(self) -> Any:
         self._added += 1
-        return self._cluster.add_node(**_node(f"127.0.1.{self._added % 250 + 1}"))
+        return self._cluster.add_node(**_node(f"127.0.4.{self._added % 250 + 1}"))
 
     def replace_node(self, first: bool) -> None:
         """Kills the other node; another one joins, before or after that."""

@@ -15,7 +15,7 @@ class MetricsFile:
 
     Args:
         path: The file.
-        reopened: Whether it has lines already.
+        reopened: Whether it has lines already; one that is gone has none.
 
     Raises:
         FileExistsError: The file is there, and not `reopened`.
@@ -24,8 +24,7 @@ class MetricsFile:
     def __init__(self, path: Path, reopened: bool) -> None:
         self._path = path
         self._waiting: list[bytes] = []
-        if not reopened:
-            path.open("x").close()
+        path.open("a" if reopened else "x").close()
         self._file, self._size = self._opened()
 
     def add(self, line: str) -> None:

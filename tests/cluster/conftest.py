@@ -7,6 +7,7 @@ import pytest
 
 from rayfl.cluster.kept_cluster import KeptCluster
 from rayfl.session import Session
+from tests.cluster.addresses import loopback
 from tests.object_store import CREDENTIALS
 
 
@@ -25,7 +26,7 @@ def ray_cluster() -> Iterator[None]:
         num_gpus=1,
         include_dashboard=False,
         object_store_memory=100 * 2**20,
-        _node_ip_address="127.0.0.2",  # loopback; 127.0.0.1 itself would be replaced by the machine's address
+        _node_ip_address=loopback(2),  # 127.0.0.1 itself would be replaced by the machine's address
         log_to_driver=False,
     )
     yield

@@ -16,11 +16,12 @@ from rayfl.cluster.ray_session import ray_session
 from rayfl.engine.state_store import FolderStore
 from rayfl.errors import ResourceError
 from rayfl.planning.events import HostsAdded, Recovering, RoundDone
+from tests.cluster.addresses import loopback
 from tests.engine.scenes import prepared, run_on_hosts
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
-HEAD, LOST = "127.0.0.2", "127.0.0.3"
+HEAD, LOST = loopback(2), loopback(3)
 COMMON: dict[str, Any] = {"num_gpus": 0, "object_store_memory": 100 * 2**20, "include_dashboard": False}
 
 

@@ -14,6 +14,7 @@ from rayfl.cluster.ray_session import ray_session
 from rayfl.engine.backend import LONGEST_CHAIN
 from rayfl.errors import ClientError, ResourceError, ScenarioError
 from rayfl.planning.events import Evaluated, Event, RoundDone, Waiting
+from tests.cluster.addresses import loopback
 from tests.engine.scenes import FEDERATED, PRETRAIN, prepared, run_on_hosts, without_clock
 from tests.engine.test_local_options import TABLES
 
@@ -177,7 +178,7 @@ def test_a_users_module_that_a_node_does_not_have_is_named_before_any_text_of_ra
     with pytest.raises(ScenarioError) as caught:
         run_on_ray(tmp_path / "ray.log", phases=[phase], **with_resources(hosts=1))
     first, *_ = str(caught.value).splitlines()
-    assert first.startswith("host 0 could not start on node 127.0.0.2: cannot import 'only_here:FedAvg'")
+    assert first.startswith(f"host 0 could not start on node {loopback(2)}: cannot import 'only_here:FedAvg'")
     assert capfd.readouterr() == ("", "")
 
 

@@ -27,10 +27,11 @@ from rayfl.cluster.commands import follow, main
 from rayfl.cluster.handle import Handle
 from rayfl.errors import RayflError, ResourceError, ScenarioError
 from tests.callbacks.scene import PLAIN, StopAt, figures, model_of, run, same, tables
+from tests.cluster.addresses import loopback
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
-ADDRESS = "127.0.0.2"
+ADDRESS = loopback(2)
 CPUS = 2.0
 LONG = {**PLAIN, "rounds": 100_000}
 
@@ -57,6 +58,15 @@ def cluster() -> Iterator[str]:
         finally:
             ray.shutdown()
             made.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def nothing_goes_on(cluster: str) -> Iterator[None]:
+    """Ends what a test that failed has left: its run would keep the cluster busy for all that follow."""
+    yield
+    for actor in list_named_actors(all_namespaces=True):
+        if actor["namespace"] == "rayfl":
+            ray.kill(ray.get_actor(**actor))
 
 
 ONE_HOST = {"hosts": 1, "cpus_per_host": CPUS}

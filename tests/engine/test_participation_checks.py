@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rayfl.algorithms import AnswerTransform, Encoded
+from rayfl.engine.schedules.relay import Relay
 from rayfl.errors import ScenarioError
 from rayfl.local import ClientContext
 from tests.algorithms.scene import PLAIN, SIZES, prepared
@@ -28,6 +29,12 @@ class Sparse(AnswerTransform):
 
     def transform(self, client: ClientContext, vector: str, message: Encoded) -> Encoded:
         return message
+
+
+class Timeless(Relay):
+    """As a schedule of one's own is that says nothing of time."""
+
+    keeps_time = False
 
 
 def refused(complaint: str, phase: dict[str, Any], participation: Any, algorithm: Any = "fedavg", **more: Any) -> None:
@@ -99,8 +106,8 @@ def test_robust_aggregation_needs_a_quorum() -> None:
 
 
 def test_schedules_that_keep_no_time_and_messages_that_are_not_known() -> None:
-    buffered = {"schedule": "tests.engine.fedbuff:FedBuff", "cohort": 12, "concurrency": 5, "buffer": 2}
-    refused(r"phases.federated.schedule: '.*' does not heed the virtual clock \(its class says keeps", buffered, FAST)
+    timeless = {"schedule": "tests.engine.test_participation_checks:Timeless", "cohort": 4}
+    refused(r"phases.federated.schedule: '.*' does not heed the virtual clock \(its class says keeps", timeless, FAST)
     even = {"schedule": "tests.engine.test_schedules:EvenParallel", "cohort": 4}
     refused(r"phases.federated.schedule: '.*' has a participation of its own, which", even, FAST)
     sparse = {"transforms": ["tests.engine.test_participation_checks:Sparse"]}

@@ -49,10 +49,11 @@ KINDS: dict[str, list[dict[str, Any]]] = {
          "algorithm": {"name": "fedavg", "weighting": "uniform"}, "cohort": {"bernoulli": 0.4}},
     ],
     "rounds that overlap": [
-        {"schedule": "tests.engine.fedbuff:FedBuff", "cohort": 12, "concurrency": 4, "buffer": 2,
-         "algorithm": {"name": "fedavg", "weighting": "uniform"}},
+        {"schedule": "buffered", "concurrency": 4, "buffer": 2, "cohort": 12},
     ],
 }  # fmt: skip
+
+DEVICES = {"rounds that overlap": {"participation": {"samples_per_s": {"lognormal": [10.0, 1.0]}, "dropout": 0.2}}}
 
 
 @cache
@@ -64,7 +65,7 @@ def job_of(kind: str) -> tuple[Job, FlatModel]:
         "model": {"name": "tests.algorithms.scene:TanhNet", "dropout": 0.3},
         "phases": phases,
         "resources": {"relay": "spread"},
-    }
+    } | DEVICES.get(kind, {})
     return prepare(Scenario.from_tables(tables), Path("no-data-here"))
 
 

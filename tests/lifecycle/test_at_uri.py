@@ -30,7 +30,7 @@ from tests.lifecycle.scene import SCENE
 from tests.lifecycle.test_resuming import EndsAfter, rows
 from tests.object_store import CREDENTIALS, DENIED, FULL, ObjectStore, object_store
 
-pytestmark = pytest.mark.usefixtures("no_picture")
+pytestmark = pytest.mark.usefixtures("no_picture", "written_at_once")
 
 SHORT: dict[str, Any] = {"phases": [PLAIN | {"rounds": 4}], "checkpoint": {"rounds": 1}}
 """Four rounds."""

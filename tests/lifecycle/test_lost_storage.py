@@ -23,7 +23,7 @@ from rayfl.report.metrics_file import MetricsFile
 from tests.callbacks.scene import PLAIN, STATEFUL, tables
 from tests.lifecycle.test_resuming import rows
 
-pytestmark = pytest.mark.usefixtures("no_picture")
+pytestmark = pytest.mark.usefixtures("no_picture", "written_at_once")
 
 WIDE = "wide" * 1000
 EACH_ROUND: dict[str, Any] = {"phases": [STATEFUL | {"rounds": 8}], "checkpoint": {"rounds": 1}}
