@@ -35,6 +35,7 @@ class Actors:
         server: The server.
         hosts: The hosts, by number.
         scheduler: The scheduler.
+        groups: The placement groups in which the hosts are.
     """
 
     def __init__(self, job: Job, places: Sequence[PlacementGroupSchedulingStrategy]) -> None:
@@ -45,6 +46,7 @@ class Actors:
             ActorWorker(_host_options(run.scenario, place).remote(index, server_name), f"host {index}")
             for index, place in enumerate(places)
         ]
+        self.groups = {place.placement_group for place in places}
         self._backend = RayBackend(self.hosts, self.server)
         scheduler = _beside_driver(SchedulerActor, [BESIDE]).remote(run, self._backend, job.populations, job.settles)
         self.scheduler = ActorWorker(scheduler, "the scheduler")

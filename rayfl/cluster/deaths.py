@@ -8,9 +8,11 @@ from collections.abc import Iterator
 import ray
 from ray._private.state import actors
 from ray.exceptions import RayError
+from ray.util import placement_group_table
 
 from rayfl.cluster.actors import Actors
 from rayfl.cluster.workers import ActorWorker
+from rayfl.errors import LostError
 from rayfl.planning.events import HostRestarted, RoundDone
 
 ASKS_EVERY_S = 5.0
@@ -40,6 +42,16 @@ class Deaths:
             before, self._restarts[number] = self._restarts[number], _restarts_of(host)
             if self._restarts[number] > before:
                 yield HostRestarted(done.phase, done.round, number, self._restarts[number])
+
+    def check_places(self) -> None:
+        """Checks that all hosts have a place, for Ray waits without an end for a node that takes a lost one's part.
+
+        Raises:
+            LostError: A node was lost, and no other has room for what was on it.
+        """
+        for group in self._actors.groups:
+            if placement_group_table(group).get("state") == "RESCHEDULING":
+                raise LostError("a node was lost with its hosts, and no other node has room for them")
 
     def in_updates(self) -> dict[int, int]:
         """By client, how often hosts died in its updates; nothing where the server that counts is dead too."""

@@ -32,6 +32,7 @@ from rayfl.planning.events import (
     RoundDone,
     RoundSettled,
     SnapshotTaken,
+    Waiting,
 )
 from rayfl.planning.phase_plan import plan_phases
 from rayfl.privacy.charges import Charges
@@ -170,6 +171,8 @@ class RaySession:
                 event = replace(event, seconds=event.seconds + self._began_again - self._began)
             case SnapshotTaken():
                 self._snapshots.append(RunSnapshot.from_json(event.snapshot))
+            case Waiting():
+                self._attempt.deaths.check_places()
             case RoundSettled() if event.round == self._stopped_after:
                 self._stop_where_asked()
         self._latest = event

@@ -12,7 +12,7 @@ from rayfl.engine.calls import Call
 from rayfl.errors import LostError, ResourceError
 from rayfl.planning.events import Event, Waiting
 
-PATIENCE = 20.0
+PATIENCE = 10.0
 """A silence so many times longer than the longest one of the phase that an answer ended is taken for the last one."""
 
 WARNINGS = 5.0

@@ -90,6 +90,7 @@ def test_a_stateful_run_goes_on_with_more_hosts_when_a_node_joins_and_with_fewer
     phase = {"name": "p", "rounds": 300, "cohort": 5, "algorithm": "scaffold", "local": local}
     scene: dict[str, Any] = {"phases": [phase], "evaluation": {"every": 100}, "checkpoint": {"rounds": 5}}
     scene |= {"data": {"name": "tests.algorithms.scene:people"}, "model": "tests.algorithms.scene:TanhNet"}
+    scene |= {"resources": {"watchdog_s": 5}}
     changes: list[type] = []
     node: Any = None
     with ray_session(prepared(**scene), None, RayLog(tmp_path / "ray.log")) as session:

@@ -81,7 +81,7 @@ def submit(out: Path, **options: Any) -> Handle:
 
 def until(condition: Any) -> None:
     """Returns once a condition holds, which others bring about."""
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 240
     while not condition():
         assert time.monotonic() < deadline
         ray.wait([ray.put(None)], timeout=0.05)
