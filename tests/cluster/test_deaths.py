@@ -35,7 +35,7 @@ STATEFUL: dict[str, Any] = {
     "model": "tests.algorithms.scene:TanhNet",
     "phases": [
         {"name": "cyclic", "schedule": "relay", "rounds": 2, "cohort": 3, "local": LOCAL},
-        {"name": "scaffold", "rounds": 5, "cohort": 5, "algorithm": "scaffold", "local": LOCAL},
+        {"name": "scaffold", "rounds": 30, "cohort": 5, "algorithm": "scaffold", "local": LOCAL},
     ],
     "evaluation": {"every": 2},
 }
@@ -52,10 +52,13 @@ def kill(kind: str) -> None:
     os.kill(living(kind)["Pid"], signal.SIGKILL)
 
 
-def followed(session: Any, victim: str, after: int) -> Iterator[Event]:
+def followed(session: Any, victim: str, after: int, snapshots: bool) -> Iterator[Event]:
+    """Kills after a round, and not before a snapshot was reported, where there are any."""
+    taken = not snapshots
     for event in session.events():
         yield event
-        if isinstance(event, RoundDone) and event.round == after and victim:
+        taken = taken or isinstance(event, SnapshotTaken)
+        if isinstance(event, RoundDone) and event.round >= after and taken and victim:
             kill(victim)
             victim = ""
 
@@ -68,9 +71,9 @@ def test_a_stateful_run_goes_on_when_an_actor_dies(victim: str, snapshots: bool,
     with ray_session(job, None, RayLog(tmp_path / "ray.log")) as session:
         if snapshots:
             session.checkpoint_to(FolderStore(tmp_path / "states"))
-        events = list(followed(session, victim, after=5))
+        events = list(followed(session, victim, 5, snapshots))
         round, model = session.committed()
-    assert round == 7
+    assert round == 32
     assert np.array_equal(model, expected)
     (recovering,) = [event for event in events if isinstance(event, Recovering)]
     assert "died" in recovering.reason or "lost" in recovering.reason
