@@ -183,3 +183,15 @@ class Leaving:
             write_json(run._records.folder / STATE, run.state())
         if settled.round == self.leave_after:
             raise LeftError
+
+
+class Does(Callback):
+    """Does something after a round."""
+
+    round: int
+    what: Any
+
+    def on_round(self, run: RunSoFar) -> None:
+        assert run.round is not None
+        if run.round.round == self.round:
+            self.what()

@@ -19,14 +19,14 @@ from safetensors.torch import load_file
 
 import rayfl
 from rayfl.analysis.__main__ import main as analyse
-from rayfl.callbacks.callback import Callback, RunSoFar
+from rayfl.callbacks.callback import Callback
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ResourceError, ScenarioError
 from rayfl.interruption import Terminated
 from rayfl.report.records import read_rows
 from rayfl.scenario import main
 from tests.callbacks.scene import PLAIN, tables
-from tests.lifecycle.scene import SCENE
+from tests.lifecycle.scene import SCENE, Does
 from tests.lifecycle.test_resuming import EndsAfter, rows
 from tests.object_store import CREDENTIALS, DENIED, FULL, ObjectStore, object_store
 
@@ -64,18 +64,6 @@ def silent_port() -> Iterator[int]:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]
-
-
-class Does(Callback):
-    """Does something after a round."""
-
-    round: int
-    what: Any
-
-    def on_round(self, run: RunSoFar) -> None:
-        assert run.round is not None
-        if run.round.round == self.round:
-            self.what()
 
 
 def run(scenario: dict[str, Any] | None = None, *callbacks: Callback, **where: Any) -> rayfl.Result:

@@ -21,6 +21,7 @@ from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.errors import ResourceError
 from rayfl.report.metrics_file import MetricsFile
 from tests.callbacks.scene import PLAIN, STATEFUL, tables
+from tests.lifecycle.scene import Does
 from tests.lifecycle.test_resuming import rows
 
 pytestmark = pytest.mark.usefixtures("no_picture", "written_at_once")
@@ -37,18 +38,6 @@ class Wide(Callback):
 
     def on_round(self, run: RunSoFar) -> None:
         run.log(**{WIDE: 1.0})
-
-
-class Does(Callback):
-    """Does something after a round."""
-
-    round: int
-    what: Any
-
-    def on_round(self, run: RunSoFar) -> None:
-        assert run.round is not None
-        if run.round.round == self.round:
-            self.what()
 
 
 def run(folder: Path, *callbacks: Callback, resume: bool = False, **changes: Any) -> rayfl.Result:
