@@ -1,9 +1,9 @@
 """python -m tools.chaos: kills hosts, servers, schedulers, nodes and drivers of runs, and compares what they end with.
 
 A scenario with relays, client states, a stateful server and private samples runs on a cluster of two nodes of its own,
-again and again, while processes of it are killed by a seeded plan. A driver that was killed is resumed. Every run must
-end with the bits of an undisturbed one and leave no process behind. Outcomes are added to a file, a line for each run;
-started again, the command goes on where it ended.
+again and again, while processes of it are killed by a seeded plan. A run whose driver was killed is resumed, and so is
+one that gave up, since so much died in so short a time. Every run must end with the bits of an undisturbed one and leave
+no process behind. Outcomes are added to a file, a line for each run; started again, the command goes on where it ended.
 """
 
 from __future__ import annotations
@@ -112,6 +112,7 @@ def chaos(folder: Path, kills: int, rounds: int, seed: int, records: Path) -> bo
     killed = Counter(kill["victim"] for outcome in outcomes for kill in outcome["kills"])
     bad = [outcome["run"] for outcome in outcomes if outcome["problem"]]
     print(f"{len(outcomes)} runs, {killed.total()} kills: {', '.join(f'{n} {kind}s' for kind, n in killed.items())}")
+    print(f"gave up, and went on when resumed: {sum(outcome['gave_up'] for outcome in outcomes)} times")
     print(f"runs that did not end as an undisturbed one: {bad or 'none'}")
     return not bad
 
@@ -125,6 +126,7 @@ class _Run:
         self._cluster, self._folder, self._plan = cluster, folder, plan
         self._planned = min(most_kills, int(plan.integers(1, MOST_KILLS, endpoint=True)))
         self._kills: list[dict[str, Any]] = []
+        self._gave_up = 0
         self._log = folder.with_suffix(".log")
         self._started = time.monotonic()
         self._driver = self._start(str(file), "--out", str(folder))
@@ -132,7 +134,7 @@ class _Run:
     def outcome(self, expected: Any) -> dict[str, Any]:
         """Kills what is planned, waits for the end, and says how it was."""
         problem = ""
-        while self._driver.poll() is None and not problem:
+        while not problem and (self._driver.poll() is None or self._is_resumed()):
             try:
                 self._driver.wait(1.0 + self._plan.exponential(5.0))
             except subprocess.TimeoutExpired:
@@ -150,8 +152,16 @@ class _Run:
             print(self._log.read_text(), file=sys.stderr)
         status = json.loads((self._run_folder() / "status.json").read_text()) if not problem else {}
         seconds = round(time.monotonic() - self._started, 1)
-        recoveries = status.get("recoveries")
-        return {"kills": self._kills, "recoveries": recoveries, "seconds": seconds, "problem": problem}
+        told = {"kills": self._kills, "recoveries": status.get("recoveries"), "gave_up": self._gave_up}
+        return told | {"seconds": seconds, "problem": problem}
+
+    def _is_resumed(self) -> bool:
+        """Resumes a run that gave up; each time needs two kills at least, since one death is always survived."""
+        if self._driver.returncode != 1 or 2 * (self._gave_up + 1) > len(self._kills):
+            return False
+        self._gave_up += 1
+        self._driver = self._start("--resume", str(self._run_folder()))
+        return True
 
     def _kill(self) -> str:
         victim = str(self._plan.choice(KINDS))

@@ -18,11 +18,13 @@ class DeadlyClients:
         self._deaths: Counter[int] = Counter()
 
     def begins(self, host: int, clients: Sequence[int]) -> int:
-        """Takes in that a host is about to train clients.
+        """Takes in that a host is about to train clients, and so has survived those before.
 
         Returns:
-            In how many of their updates, of the one that has most, a host has died.
+            In how many of their updates in a row, of the one that has most, a host has died.
         """
+        for client in self._at.get(host, ()):
+            del self._deaths[client]
         self._at[host] = clients
         return max(self._deaths[client] for client in clients)
 
@@ -31,7 +33,7 @@ class DeadlyClients:
         self._deaths.update(self._at.pop(host, ()))
 
     def deaths(self) -> dict[int, int]:
-        """By client, the deaths in its updates."""
+        """By client, the deaths in its updates, since it was last trained to the end."""
         return dict(self._deaths)
 
     def add(self, deaths: Mapping[int, int]) -> None:

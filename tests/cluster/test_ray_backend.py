@@ -155,7 +155,7 @@ def test_a_share_of_a_gpu_that_pytorch_cannot_see_is_said() -> None:
         pytest.skip("PyTorch sees a GPU here")
     with pytest.raises(
         ResourceError,
-        match=r"^host 0 could not start on node 127\.0\.0\.2: .* sees no CUDA device.*resources.device=cpu$",
+        match=r"^host 0 could not start on node 127\.0\.\d+\.2: .* sees no CUDA device.*resources.device=cpu$",
     ):
         run_on_ray(resources={"hosts": 1, "gpus_per_host": 0.5})
 
