@@ -2,8 +2,9 @@
 
 A scenario with relays, client states, a stateful server and private samples runs on a cluster of two nodes of its own,
 again and again, while processes of it are killed by a seeded plan. A run whose driver was killed is resumed, and so is
-one that gave up, since so much died in so short a time. Every run must end with the bits of an undisturbed one and leave
-no process behind. Outcomes are added to a file, a line for each run; started again, the command goes on where it ended.
+one that gave up, since so much died in so short a time. Every run must end with the bits of an undisturbed one and
+leave no process behind. Outcomes are added to a file, a line for each run; started again, the command goes on where it
+ended.
 """
 
 from __future__ import annotations
