@@ -64,6 +64,7 @@ class PendingEvaluations:
         summary = self._backend.hosts[hosts[0]].call("summarize", index, *scores)
         named = ", ".join(map(str, hosts))
         self._under_way.append((index, model, Call(summary, f"hosts {named}: evaluation")))
+        self._watchdog.evaluation_begins(index.config(self._scenario).name)
 
     def outstanding(self, committed: RoundIndex) -> list[tuple[RoundIndex, Ref]]:
         """Rounds up to the last committed one whose evaluation was not reported yet, and references to their models."""
@@ -87,4 +88,5 @@ class PendingEvaluations:
         index, _, summary = self._under_way.popleft()
         phase = index.config(self._scenario).name
         (evaluated,) = yield from self._watchdog.wait([summary], phase, index.round)
+        self._watchdog.evaluation_ended(phase)
         yield evaluated

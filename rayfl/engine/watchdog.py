@@ -19,11 +19,14 @@ WARNINGS = 5.0
 """The watchdog speaks so often first, at least."""
 
 WARNINGS_AT_FIRST = 30.0
-"""The same before the first answer of a phase, which says how long answers take."""
+"""The same while nothing says how long answers take."""
 
 
 class Watchdog:
     """Keeps watch over the calls of a run.
+
+    How long answers take is measured, except the first of all, for which hosts load PyTorch and their data. An
+    evaluation may take far longer than the updates before it, so nothing is known either until a phase's first is over.
 
     Args:
         scenario: What runs.
@@ -35,7 +38,17 @@ class Watchdog:
         self._backend, self._clock = backend, clock
         self._every_s = scenario.resources.watchdog_s
         self._gives_up = scenario.resources.restarts > 0 and scenario.repeatable
+        self._started = False
         self._longest_s: dict[str, float] = {}
+        self._evaluated: dict[str, bool] = {}
+
+    def evaluation_begins(self, phase: str) -> None:
+        """Takes in that an evaluation of a phase is under way."""
+        self._evaluated.setdefault(phase, False)
+
+    def evaluation_ended(self, phase: str) -> None:
+        """Takes in that one has come back."""
+        self._evaluated[phase] = True
 
     def wait(self, calls: Sequence[Call], phase: str, round: int) -> Generator[Event, None, list[Any]]:
         """Waits for some calls; yields a `Waiting` event whenever nothing came back for `resources.watchdog_s`.
@@ -67,8 +80,9 @@ class Watchdog:
             now = self._clock()
             silence = now - since
             if done:
-                self._longest_s[phase] = max(silence, self._longest_s.get(phase, 0.0))
-                since = now
+                if self._started:
+                    self._longest_s[phase] = max(silence, self._longest_s.get(phase, 0.0))
+                self._started, since = True, now
                 continue
             yield Waiting(phase, round, silence, tuple(pending.values()))
             if self._gives_up and silence >= (limit := self._limit_s(phase)):
@@ -81,10 +95,9 @@ class Watchdog:
 
     def _limit_s(self, phase: str) -> float:
         longest = self._longest_s.get(phase)
-        if longest is None:
-            return WARNINGS_AT_FIRST * self._every_s
-        return max(WARNINGS * self._every_s, PATIENCE * longest)
+        known = longest is not None and self._evaluated.get(phase, True)
+        return max((WARNINGS if known else WARNINGS_AT_FIRST) * self._every_s, PATIENCE * (longest or 0.0))
 
     def _why(self, phase: str) -> str:
         longest = self._longest_s.get(phase)
-        return "no answer came before" if longest is None else f"the longest wait so far was {longest:.1f} s"
+        return "nothing was measured before" if longest is None else f"the longest wait so far was {longest:.1f} s"

@@ -166,7 +166,7 @@ def test_a_host_that_answers_no_more_is_replaced(tmp_path: Path) -> None:
             if run.round.round == 4:
                 os.kill(living("host")["Pid"], signal.SIGSTOP)
 
-    resources = {"hosts": 2, "watchdog_s": 3}
+    resources = {"hosts": 2, "watchdog_s": 1}
     scene: dict[str, Any] = tables(**SCENE) | {"checkpoint": {"rounds": 1}, "resources": resources}
     undisturbed = rayfl.run(scene, backend="inline", folder=tmp_path / "undisturbed", console=Console(quiet=True))
     with (tmp_path / "output").open("w") as output:

@@ -36,6 +36,18 @@ def watched(backend: Clockwork, **resources: Any) -> Watchdog:
     return Watchdog(scenario, backend, lambda: backend.now)
 
 
+START = 80.0
+"""When the first answer comes, for which hosts have to start."""
+
+
+def measured(longest: float) -> tuple[Clockwork, Watchdog]:
+    """One that has waited so long for the second answer."""
+    backend = Clockwork()
+    watchdog = watched(backend)
+    silences(watchdog, START, START + longest)
+    return backend, watchdog
+
+
 def silences(watchdog: Watchdog, *ends: float) -> list[float]:
     """How long nothing had come back at each warning."""
     calls = [Call(end, f"host {number}") for number, end in enumerate(ends)]
@@ -54,24 +66,38 @@ def test_the_values_come_in_the_order_of_the_calls_and_silence_is_reported() -> 
 
 @pytest.mark.parametrize("longest", [1.0, 7.0], ids=["a multiple of the watchdog's", "a multiple of the longest"])
 def test_a_silence_far_longer_than_any_before_is_the_last(longest: float) -> None:
-    backend = Clockwork()
-    watchdog = watched(backend)
-    silences(watchdog, longest)
+    backend, watchdog = measured(longest)
     limit = max(WARNINGS * 10, PATIENCE * longest)
     assert len(silences(watchdog, backend.now + limit - 1)) == limit // 10 - 1  # late, but in time
-    backend = Clockwork()
-    watchdog = watched(backend)
-    silences(watchdog, longest)
+    backend, watchdog = measured(longest)
     with pytest.raises(LostError, match=rf"limit is {limit:.0f} s \(the longest wait so far was {longest} s\).*host 0"):
         silences(watchdog, 1e9)
-    assert backend.now == pytest.approx(longest + limit)
+    assert backend.now == pytest.approx(START + longest + limit)
 
 
-def test_before_the_first_answer_it_waits_for_longer() -> None:
+def test_before_any_answer_and_after_the_first_which_hosts_started_for_it_waits_for_longer() -> None:
     backend = Clockwork()
-    with pytest.raises(LostError, match=r"\(no answer came before\), phase 'p', round 1: host 0, host 1"):
+    with pytest.raises(LostError, match=r"\(nothing was measured before\), phase 'p', round 1: host 0, host 1"):
         silences(watched(backend), 1e9, 2e9)
     assert backend.now == WARNINGS_AT_FIRST * 10
+    backend = Clockwork()
+    watchdog = watched(backend)
+    silences(watchdog, START)
+    with pytest.raises(LostError):
+        silences(watchdog, 1e9)
+    assert backend.now == START + WARNINGS_AT_FIRST * 10
+
+
+def test_a_phases_first_evaluation_may_take_longer_than_all_updates_before() -> None:
+    backend, watchdog = measured(1.0)
+    watchdog.evaluation_begins("p")
+    watchdog.evaluation_begins("another")
+    watchdog.evaluation_ended("another")
+    silences(watchdog, backend.now + WARNINGS_AT_FIRST * 10 - 1)
+    watchdog.evaluation_ended("p")
+    watchdog.evaluation_begins("p")
+    with pytest.raises(LostError, match=rf"limit is {PATIENCE * (WARNINGS_AT_FIRST * 10 - 1):.0f} s"):
+        silences(watchdog, 1e9)
 
 
 def test_without_restarts_it_waits_for_ever() -> None:
