@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from rayfl.engine.schedules.asynchronous import Asynchronous
     from rayfl.engine.schedules.schedule import Schedule, ScheduleContext, SubmittedRound
     from rayfl.engine.updates_on_hosts import Submitted
-    from rayfl.planning.events import Event, Simulated
+    from rayfl.planning.events import Event
     from rayfl.planning.participation import Everybody, Participant, Participation
     from rayfl.planning.phase_plan import PhasePlan
     from rayfl.planning.round_index import RoundIndex
+    from rayfl.planning.totals import Simulated
     from rayfl.planning.virtual_clock import VirtualClock
 
 __all__ = [

@@ -13,7 +13,8 @@ from rayfl.cluster.workers import RayBackend
 from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.state_store import StateStore
-from rayfl.planning.events import Evaluated, Event, RoundDone, RoundSettled, Traffic
+from rayfl.planning.events import Evaluated, Event, RoundDone, RoundSettled
+from rayfl.planning.totals import Traffic
 from rayfl.planning.workload import Population
 from rayfl.privacy.charges import Charges
 

@@ -8,8 +8,8 @@ from rayfl.algorithms.exchange import Part
 from rayfl.algorithms.transforms import FLOAT_BITS
 from rayfl.local.selection import Selection, select
 from rayfl.models.flat import FlatModel
-from rayfl.planning.events import Traffic
 from rayfl.planning.phase_plan import PhasePlan
+from rayfl.planning.totals import Traffic
 
 
 class MessageSizes:

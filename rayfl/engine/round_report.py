@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from rayfl.engine.schedules.schedule import SubmittedRound
 from rayfl.local.spending import SpendingByClient
-from rayfl.planning.events import ClientScalars, RoundDone, Simulated, Traffic
+from rayfl.planning.events import ClientScalars, RoundDone
 from rayfl.planning.sampling import reported_scalars
+from rayfl.planning.totals import Simulated, Traffic
 from rayfl.planning.update_report import UpdateReport
 
 

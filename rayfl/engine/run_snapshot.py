@@ -13,9 +13,9 @@ from rayfl.engine.privacy_budget import BudgetSnapshot
 from rayfl.engine.server import ServerSnapshot
 from rayfl.engine.state_store import StoredState
 from rayfl.local.spending import Mechanism
-from rayfl.planning.events import Simulated, Traffic
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.sampling import SamplingSnapshot
+from rayfl.planning.totals import Simulated, Traffic
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,12 @@ from rayfl.engine.submitting import NobodyLeftError, StoppedError, submitted
 from rayfl.engine.watchdog import Watchdog
 from rayfl.errors import RayflError, ResourceError
 from rayfl.local.spending import SpendingByClient
-from rayfl.planning.events import BudgetSpent, Event, RoundSettled, Traffic
+from rayfl.planning.events import BudgetSpent, Event, RoundSettled
 from rayfl.planning.phase_plan import PhasePlan, plan_phases, scores_personal_models
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.sampling import Sampling
 from rayfl.planning.slices import slices_of_round
+from rayfl.planning.totals import Traffic
 from rayfl.planning.update_report import UpdateReport
 from rayfl.planning.virtual_clock import VirtualClock
 from rayfl.planning.workload import Population

@@ -6,10 +6,10 @@ import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from rayfl.planning.events import Simulated, Traffic
 from rayfl.planning.participation import Participant
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.round_times import RoundTimes
+from rayfl.planning.totals import Simulated, Traffic
 from rayfl.planning.virtual_clock import VirtualClock
 
 

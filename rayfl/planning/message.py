@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rayfl.planning.events import Traffic
+from rayfl.planning.totals import Traffic
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rayfl.planning.events import Simulated, Traffic
 from rayfl.planning.participation import Participant
 from rayfl.planning.round_index import RoundIndex
+from rayfl.planning.totals import Simulated, Traffic
 from rayfl.planning.virtual_clock import VirtualClock
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rayfl.local.spending import Spending, SpendingByClient
-from rayfl.planning.events import Traffic
+from rayfl.planning.totals import Traffic
 
 if TYPE_CHECKING:
     from rayfl.local.context import ClientContext

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rayfl.errors import RayflError
-from rayfl.planning.events import Simulated, Traffic
 from rayfl.planning.message import Message
 from rayfl.planning.participation import Participant
 from rayfl.planning.phase_plan import PhasePlan
 from rayfl.planning.round_index import RoundIndex
+from rayfl.planning.totals import Simulated, Traffic
 from rayfl.planning.update_work import UpdateWork
 from rayfl.planning.workload import Population
 from rayfl.streams import client_stream

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from rayfl.planning.events import Evaluated, RoundDone, Simulated
+from rayfl.planning.events import Evaluated, RoundDone
+from rayfl.planning.totals import Simulated
 from rayfl.report.columns import joined
 
 

@@ -8,7 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from rayfl.local.spending import Mechanism, SpendingByClient
-from rayfl.planning.events import ClientScalars, Evaluated, RoundDone, Simulated, Traffic
+from rayfl.planning.events import ClientScalars, Evaluated, RoundDone
+from rayfl.planning.totals import Simulated, Traffic
 
 Plain = Mapping[str, Any]
 """Text, numbers that are finite, truth values, None, and lists and tables of them."""

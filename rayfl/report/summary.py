@@ -13,8 +13,9 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from rayfl.planning.events import Evaluated, Event, RoundDone, Simulated, Traffic
+from rayfl.planning.events import Evaluated, Event, RoundDone
 from rayfl.planning.headline import Headline
+from rayfl.planning.totals import Simulated, Traffic
 from rayfl.report.formatting import duration, words_of
 from rayfl.report.plain_events import (
     evaluation_from,

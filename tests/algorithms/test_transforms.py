@@ -13,7 +13,8 @@ from rayfl.algorithms.transforms import AnswerTransform, Encoded, Quantize, TopK
 from rayfl.component import build_component
 from rayfl.errors import ScenarioError
 from rayfl.local.context import ClientContext, ClientState
-from rayfl.planning.events import RoundDone, Traffic
+from rayfl.planning.events import RoundDone
+from rayfl.planning.totals import Traffic
 from tests.algorithms.scene import EVERYTHING, PLAIN, SIZES, prepared
 from tests.algorithms.test_eval_model import SEEN
 from tests.engine.scenes import run_on_hosts

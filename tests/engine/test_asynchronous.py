@@ -17,8 +17,9 @@ from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import ScenarioError
 from rayfl.models.flat import FlatModel
 from rayfl.planning.cohort import cohort_of
-from rayfl.planning.events import Event, RoundDone, Simulated
+from rayfl.planning.events import Event, RoundDone
 from rayfl.planning.round_index import RoundIndex
+from rayfl.planning.totals import Simulated
 from rayfl.schedules import Asynchronous, AsynchronousPhase, Staleness, Submitted
 from tests.algorithms.reference import PlainUpdate, assert_equal, assert_equal_and_unlike
 from tests.algorithms.scene import FULL, PLAIN, SEED, SIZES, prepared

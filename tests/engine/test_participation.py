@@ -15,8 +15,9 @@ from rayfl.engine.job import Job
 from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import RayflError
 from rayfl.planning.cohort import cohort_of
-from rayfl.planning.events import RoundDone, Simulated
+from rayfl.planning.events import RoundDone
 from rayfl.planning.round_index import RoundIndex
+from rayfl.planning.totals import Simulated
 from rayfl.streams import client_stream
 from tests.algorithms.scene import OF_ANY_SCENE, PARTIAL, PLAIN, SEED, SIZES, heeded, prepared
 from tests.engine.scenes import cast, run_on_hosts, snapshot_of, without_clock

@@ -178,7 +178,7 @@ def test_what_is_under_way_counts_as_spent(leaving_out: Job) -> None:
 
 
 def sum_of_nothing() -> Any:
-    from rayfl.planning.events import Traffic
+    from rayfl.planning.totals import Traffic
 
     return Traffic()
 

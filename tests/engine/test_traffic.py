@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rayfl.planning.events import RoundDone, Traffic
+from rayfl.planning.events import RoundDone
+from rayfl.planning.totals import Traffic
 from tests.algorithms.scene import OF_ANY_SCENE, heeded
 from tests.engine.scenes import FEDERATED, PRETRAIN, prepared, run_on_hosts
 

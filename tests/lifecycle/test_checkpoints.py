@@ -13,9 +13,9 @@ from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.engine.server import ServerSnapshot, StoredServerState
 from rayfl.engine.state_store import Stored
 from rayfl.errors import ResourceError
-from rayfl.planning.events import Traffic
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.sampling import SamplingSnapshot
+from rayfl.planning.totals import Traffic
 
 
 class Run:

@@ -19,7 +19,8 @@ from rayfl.errors import RayflError, ResourceError
 from rayfl.lifecycle.run import Run
 from rayfl.local.spending import Mechanism
 from rayfl.models.flat import FlatModel
-from rayfl.planning.events import ClientScalars, RoundDone, RoundSettled, Traffic
+from rayfl.planning.events import ClientScalars, RoundDone, RoundSettled
+from rayfl.planning.totals import Traffic
 from rayfl.report.plain_events import plain_round, round_from
 from rayfl.report.records import Records
 from tests.lifecycle.scene import ROUNDS, Followed, Leaving, LeftError, followed, prepared, read_state

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayfl.planning.events import Simulated, Traffic
 from rayfl.planning.message import Message
 from rayfl.planning.participation import Participant
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.round_times import RoundTimes, parallel_round, relay_round
+from rayfl.planning.totals import Simulated, Traffic
 from rayfl.planning.virtual_clock import ExchangeTime
 
 FIRST = RoundIndex(0, 1, 1)

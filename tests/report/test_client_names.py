@@ -14,7 +14,8 @@ import pytest
 import rayfl
 from rayfl.data.client_names import ClientNames
 from rayfl.errors import RayflError
-from rayfl.planning.events import ClientScalars, RoundDone, Traffic
+from rayfl.planning.events import ClientScalars, RoundDone
+from rayfl.planning.totals import Traffic
 from rayfl.report import client_records
 from rayfl.report.records import Records
 from tests.report.evaluations import client_score, evaluated

@@ -16,7 +16,8 @@ from rich.console import Console
 
 import rayfl
 from rayfl.local.spending import Mechanism, Spending
-from rayfl.planning.events import BudgetSpent, Evaluated, RoundDone, Traffic
+from rayfl.planning.events import BudgetSpent, Evaluated, RoundDone
+from rayfl.planning.totals import Traffic
 from rayfl.privacy.samples.statement import statement
 from rayfl.report.announcement import privacy_lines
 from rayfl.report.privacy import PRIVACY_FILE, PrivacyRecords

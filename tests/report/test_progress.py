@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from rayfl.planning.events import RoundDone, Traffic, Waiting
+from rayfl.planning.events import RoundDone, Waiting
+from rayfl.planning.totals import Traffic
 from rayfl.report.progress import Progress
 from tests.report.evaluations import HEADLINES, evaluated
 

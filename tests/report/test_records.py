@@ -13,7 +13,8 @@ import torch
 from safetensors.torch import load_file
 
 from rayfl.errors import RayflError, ResourceError
-from rayfl.planning.events import ClientScalars, ClientScore, RoundDone, Traffic, Waiting
+from rayfl.planning.events import ClientScalars, ClientScore, RoundDone, Waiting
+from rayfl.planning.totals import Traffic
 from rayfl.report import client_records
 from rayfl.report import records as records_module
 from rayfl.report.columns import CLIENTS, METRICS

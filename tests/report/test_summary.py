@@ -5,7 +5,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rayfl.planning.events import Event, RoundDone, Traffic
+from rayfl.planning.events import Event, RoundDone
+from rayfl.planning.totals import Traffic
 from rayfl.report.summary import Summary
 from tests.report.evaluations import HEADLINES, evaluated
 

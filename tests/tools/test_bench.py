@@ -16,7 +16,8 @@ from rayfl.engine.assignment import segments
 from rayfl.engine.inline import inline_session
 from rayfl.local.steps import update_steps
 from rayfl.models.lenet5 import LeNet5
-from rayfl.planning.events import RoundDone, Traffic
+from rayfl.planning.events import RoundDone
+from rayfl.planning.totals import Traffic
 from tools.bench import checkpoints, clients, naive, parallel, relay, update
 from tools.bench.data import images, points
 from tools.bench.processes import PARTS, RAYS_OWN, anonymous_bytes, descendants, processor_seconds

@@ -14,11 +14,12 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.backend import Backend, Ref
 from rayfl.engine.calls import Call, client_names
 from rayfl.engine.watchdog import Watchdog
-from rayfl.planning.events import Event, Simulated, Traffic
+from rayfl.planning.events import Event
 from rayfl.planning.participation import Everybody, Participant, Participation
 from rayfl.planning.phase_plan import PhasePlan
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.round_times import RoundTimes
+from rayfl.planning.totals import Simulated, Traffic
 from rayfl.planning.virtual_clock import VirtualClock
 
 

@@ -1,0 +1,66 @@
+"""What a run has moved and simulated since its start, or a part of it has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What the protocol would move between the server and its clients, since the start of the run.
+
+    Attributes:
+        transfers: Model transfers, in both directions.
+        down_values: Numbers sent from the server to clients.
+        up_values: Numbers sent from clients to the server.
+        down_bytes: Bytes sent from the server to clients, as they would be encoded.
+        up_bytes: Bytes sent from clients to the server, as they would be encoded.
+    """
+
+    transfers: int = 0
+    down_values: int = 0
+    up_values: int = 0
+    down_bytes: int = 0
+    up_bytes: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes in both directions."""
+        return self.down_bytes + self.up_bytes
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(
+            self.transfers + other.transfers,
+            self.down_values + other.down_values,
+            self.up_values + other.up_values,
+            self.down_bytes + other.down_bytes,
+            self.up_bytes + other.up_bytes,
+        )
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What a run has simulated since its start.
+
+    Attributes:
+        seconds: Virtual seconds.
+        joules: What clients' devices used; None where nothing says what they draw.
+        unavailable: Clients that were drawn and not available.
+        dropped: Client updates whose answer never arrived.
+        late: Client updates that were cut: at a deadline, or since enough others had answered.
+    """
+
+    seconds: float = 0.0
+    joules: float | None = None
+    unavailable: int = 0
+    dropped: int = 0
+    late: int = 0
+
+    def __add__(self, other: Simulated) -> Simulated:
+        return Simulated(
+            self.seconds + other.seconds,
+            None if self.joules is None else self.joules + (other.joules or 0.0),
+            self.unavailable + other.unavailable,
+            self.dropped + other.dropped,
+            self.late + other.late,
+        )
