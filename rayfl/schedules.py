@@ -60,7 +60,7 @@ _HOMES = {
     "RoundIndex": "rayfl.planning.round_index",
     "Schedule": "rayfl.engine.schedules.schedule",
     "ScheduleContext": "rayfl.engine.schedules.schedule",
-    "Simulated": "rayfl.planning.events",
+    "Simulated": "rayfl.planning.totals",
     "Staleness": "rayfl.config.asynchronous",
     "Submitted": "rayfl.engine.updates_on_hosts",
     "SubmittedRound": "rayfl.engine.schedules.schedule",

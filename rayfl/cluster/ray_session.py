@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -14,13 +13,13 @@ from rayfl.cluster import growth
 from rayfl.cluster.actors import KeptActors
 from rayfl.cluster.attempt import Attempt
 from rayfl.cluster.kept_cluster import KeptCluster
+from rayfl.cluster.last_snapshots import LastSnapshots
 from rayfl.cluster.ray_log import RayLog
 from rayfl.cluster.recovery import Chance, Recoveries
 from rayfl.cluster.repeating import resources_of
 from rayfl.engine.assignment import most_hosts
 from rayfl.engine.job import Job, Session
 from rayfl.engine.run_snapshot import RunSnapshot
-from rayfl.engine.server import BEFORE
 from rayfl.engine.state_store import DamagedStateError, StateStore
 from rayfl.errors import LostError, ResourceError
 from rayfl.planning.events import (
@@ -65,8 +64,7 @@ class RaySession:
         self._job, self._kept, self._log, self._waiting = job, actors, log, waiting
         self.is_over, self._given_up = False, False
         self._recoveries = Recoveries(resources_of(job.scenario).restarts, job.scenario.repeatable)
-        self._snapshots: deque[RunSnapshot] = deque(maxlen=job.scenario.checkpoint.keep)
-        self._store: StateStore | None = None
+        self._snapshots = LastSnapshots(job.scenario, log)
         self._takes_snapshots, self._interrupted, self._grows = False, False, False
         self._stopped_after: int | None = None
         self._last_reported = 0
@@ -109,7 +107,7 @@ class RaySession:
         self._stop_where_asked()
 
     def checkpoint_to(self, store: StateStore) -> None:
-        self._store, self._takes_snapshots = store, True
+        self._snapshots.store, self._takes_snapshots = store, True
         try:
             self._attempt.tell("checkpoint_to", store)
         except LostError as error:
@@ -123,16 +121,16 @@ class RaySession:
         self._attempt.interrupt()
 
     def restore(self, snapshot: RunSnapshot, store: StateStore) -> None:
-        self._store = store
+        self._snapshots.store = store
         self._recoveries.reached(snapshot.index.round)
         try:
             self._attempt.tell("restore", snapshot, store)
-            self._snapshots.append(snapshot)
+            self._snapshots.add(snapshot)
             self._last_reported = snapshot.index.round
         except LostError as error:
-            self._snapshots.append(snapshot)
+            self._snapshots.add(snapshot)
             self._unreported += self._recover(error)
-            if not self._snapshots:
+            if not self._snapshots.any():
                 raise DamagedStateError(f"a state of the snapshot of round {snapshot.index.round} is damaged") from None
 
     def committed(self) -> tuple[int, np.ndarray]:
@@ -142,7 +140,9 @@ class RaySession:
                 return self._committed()
             except LostError as error:
                 if self._given_up or not self._attempt.has_begun:
-                    return self._of_last_snapshot(error)
+                    if (model := self._snapshots.model()) is None:
+                        raise
+                    return model
                 self._catch_up(error)
         return self._final
 
@@ -170,7 +170,7 @@ class RaySession:
                 self._recoveries.reached(event.round)
                 event = replace(event, seconds=event.seconds + self._began_again - self._began)
             case SnapshotTaken():
-                self._snapshots.append(RunSnapshot.from_json(event.snapshot))
+                self._snapshots.add(RunSnapshot.from_json(event.snapshot))
             case Waiting():
                 self._attempt.deaths.check_places()
             case RoundSettled() if event.round == self._stopped_after:
@@ -201,7 +201,7 @@ class RaySession:
                 error = again
 
     def _chance(self, chance: Chance, error: ResourceError) -> Recovering:
-        phase, after = self._goes_on_after()
+        phase, after = self._snapshots.after()
         return Recovering(phase, after, str(error), chance.number, chance.most, chance.pause_s)
 
     def _look_for_room(self) -> None:
@@ -221,7 +221,7 @@ class RaySession:
         self._begin_again()
         if self._interrupted:
             return
-        phase, after = self._goes_on_after()
+        phase, after = self._snapshots.after()
         yield HostsAdded(phase, after, before, len(self.hosts))
 
     def _begin_again(self, suspects: Mapping[int, int] | None = None) -> None:
@@ -231,24 +231,13 @@ class RaySession:
         self._attempt = attempt = Attempt(self._job, self._kept, self._log, self._waiting, as_many_as_fit=True)
         if suspects is not None:
             attempt.suspect(suspects)
-        while self._snapshots:
-            try:
-                attempt.tell("restore", self._snapshots[-1], self._store)
-                break
-            except DamagedStateError as error:
-                self._log.write(f"the snapshot of round {self._snapshots[-1].index.round} cannot be used: {error}")
-                self._snapshots.pop()
-        _, self._last_reported = self._goes_on_after()
+        self._snapshots.restore(attempt)
+        _, self._last_reported = self._snapshots.after()
         if self._takes_snapshots:
-            attempt.tell("checkpoint_to", self._store)
+            attempt.tell("checkpoint_to", self._snapshots.store)
         if self._interrupted:
             attempt.tell("interrupt")
         self._began_again = self._asked = time.monotonic()
-
-    def _goes_on_after(self) -> tuple[str, int]:
-        """The phase and the number of the round after which another attempt begins."""
-        after = self._snapshots[-1].index if self._snapshots else BEFORE
-        return after.config(self._job.scenario).name, after.round
 
     def _catch_up(self, error: LostError) -> None:
         """Goes on with new actors to where the events have come to."""
@@ -261,13 +250,6 @@ class RaySession:
                 return
             except LostError as again:
                 error = again
-
-    def _of_last_snapshot(self, error: LostError) -> tuple[int, np.ndarray]:
-        if not self._snapshots or self._store is None:
-            raise error
-        snapshot = self._snapshots[-1]
-        arrays = self._store.read(snapshot.server.latest.stored)
-        return snapshot.index.round, arrays.get("eval_model", arrays["model"])
 
 
 @contextmanager

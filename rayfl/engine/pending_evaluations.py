@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 
 from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import home
 from rayfl.engine.backend import Backend, Ref
 from rayfl.engine.calls import Call
+from rayfl.engine.committed_rounds import CommittedRounds
 from rayfl.engine.watchdog import Watchdog
 from rayfl.planning.events import Event
+from rayfl.planning.phase_plan import PhasePlan, scores_personal_models
 from rayfl.planning.round_index import RoundIndex
-from rayfl.planning.slices import Slice
+from rayfl.planning.slices import slices_of_round
+from rayfl.planning.workload import Population
 
 
 class PendingEvaluations:
@@ -20,12 +23,24 @@ class PendingEvaluations:
 
     Args:
         scenario: What runs.
+        plans: Of its phases.
+        populations: The clients of each phase.
+        client_rounds: Which round has left the state of a client.
         backend: Hosts and server.
         watchdog: Waits for them.
     """
 
-    def __init__(self, scenario: Scenario, backend: Backend, watchdog: Watchdog) -> None:
-        self._scenario, self._backend, self._watchdog = scenario, backend, watchdog
+    def __init__(
+        self,
+        scenario: Scenario,
+        plans: Sequence[PhasePlan],
+        populations: Sequence[Population],
+        client_rounds: CommittedRounds,
+        backend: Backend,
+        watchdog: Watchdog,
+    ) -> None:
+        self._scenario, self._plans, self._populations = scenario, plans, populations
+        self._client_rounds, self._backend, self._watchdog = client_rounds, backend, watchdog
         self._under_way: deque[tuple[RoundIndex, Ref, Call]] = deque()
 
     def wanted(self, index: RoundIndex) -> bool:
@@ -33,25 +48,28 @@ class PendingEvaluations:
         last = index.round_in_phase == index.config(self._scenario).rounds
         return last or index.round % self._scenario.evaluation.every == 0
 
-    def submit(
-        self,
-        index: RoundIndex,
-        model: Ref,
-        hosts: Sequence[int],
-        slices: Sequence[Slice],
-        at_home: bool = False,
-        committed: Mapping[int, int] | None = None,
-    ) -> None:
-        """Spreads the evaluation of a round's model on slices over some hosts.
+    def at_home(self, index: RoundIndex) -> bool:
+        """Whether a round's model is scored where clients keep their states, since these are a part of it."""
+        return scores_personal_models(self._scenario, self._plans[index.phase])
+
+    def ahead(self, index: RoundIndex) -> int:
+        """How many may be under way after a round; what clients keep must be scored before the next one replaces it."""
+        return 0 if self.at_home(index) else 2 * self._backend.rounds_ahead
+
+    def submit(self, index: RoundIndex, model: Ref, hosts: Sequence[int] | None = None) -> None:
+        """Spreads the evaluation of a round's model over hosts.
 
         Args:
             index: The round.
             model: Its model.
-            hosts: The hosts; all of them where `at_home`.
-            slices: What to score.
-            at_home: Whether every slice goes to the host that keeps its client's state.
-            committed: By client, the round that left that state.
+            hosts: The hosts; None for all. Where clients' states are a part of the model, every client's samples go to
+                the host that keeps its state.
         """
+        at_home, evaluation = self.at_home(index), self._scenario.evaluation
+        slices = slices_of_round(self._populations[index.phase].slices, evaluation, self._scenario.seed, index)
+        clients = sorted({part.client for part in slices if part.client >= 0}) if at_home else []
+        committed = self._client_rounds.among(clients, index.phase)
+        hosts = range(len(self._backend.hosts)) if hosts is None else hosts
         scores = []
         for position, host in enumerate(hosts):
             part = list(slices[position :: len(hosts)])

@@ -30,10 +30,9 @@ from rayfl.engine.watchdog import Watchdog
 from rayfl.errors import RayflError, ResourceError
 from rayfl.local.spending import SpendingByClient
 from rayfl.planning.events import BudgetSpent, Event, RoundSettled
-from rayfl.planning.phase_plan import PhasePlan, plan_phases, scores_personal_models
+from rayfl.planning.phase_plan import PhasePlan, plan_phases
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.sampling import Sampling
-from rayfl.planning.slices import slices_of_round
 from rayfl.planning.totals import Traffic
 from rayfl.planning.update_report import UpdateReport
 from rayfl.planning.virtual_clock import VirtualClock
@@ -73,13 +72,15 @@ class Scheduler:
                 f"among them; give {BUCKETS}"
             )
         self._watchdog = Watchdog(scenario, backend)
-        self._evaluations = PendingEvaluations(scenario, backend, self._watchdog)
         self._committed, self._traffic = BEFORE, Traffic()
         self._sampling = Sampling(scenario, self._plans, populations)
         self._budget = PrivacyBudget(scenario.seed, self._plans, populations)
         self._clock = VirtualClock(scenario.seed, self._plans, populations) if populations[0].devices else None
         self._simulated = self._clock.simulated if self._clock else None
         self._client_rounds = CommittedRounds()
+        self._evaluations = PendingEvaluations(
+            scenario, self._plans, populations, self._client_rounds, backend, self._watchdog
+        )
         self._in_flight: dict[str, Any] = {}
         self._start = 0.0
         self._settles, self._stopped, self._interrupted = settles, False, False
@@ -95,7 +96,7 @@ class Scheduler:
             ClientError: The first client update that failed.
         """
         self._start = time.monotonic()
-        yield from self._evaluations.collect(0 if self._settles else self._evaluations_ahead(self._committed))
+        yield from self._evaluations.collect(0 if self._settles else self._evaluations.ahead(self._committed))
         for number in range(self._committed.phase, len(self._plans)):
             if not self._stopped:
                 yield from self._phase(number)
@@ -188,7 +189,7 @@ class Scheduler:
         for ref in refs:
             self._backend.get(ref)
         for index, stored in zip(snapshot.evaluations, snapshot.server.models, strict=True):
-            self._evaluate(index, self._backend.server.call("stored_model", store, stored))
+            self._evaluations.submit(index, self._backend.server.call("stored_model", store, stored))
 
     def _phase(self, number: int) -> Generator[Event, None, None]:
         plan = self._plans[number]
@@ -212,8 +213,8 @@ class Scheduler:
                 return
             except StoppedError:
                 return
-            if not self._at_home(index) and self._evaluations.wanted(index):
-                self._evaluate(index, self._model_of(round), round.evaluators)
+            if not self._evaluations.at_home(index) and self._evaluations.wanted(index):
+                self._evaluations.submit(index, self._model_of(round), round.evaluators)
             under_way.append(_UnderWay(round, deepcopy(schedule.snapshot())))
             alone = round_in_phase == plan.phase.rounds or one_by_one
             yield from self._finish(under_way, left=0 if alone else self._backend.rounds_ahead)
@@ -253,8 +254,8 @@ class Scheduler:
                 self._clock.check(done.index, sum(len(clients) for _, clients in done.assignments), moved)
             spent = yield from self._commit(done, reports)
             self._in_flight = oldest.in_flight
-            if self._at_home(done.index) and self._evaluations.wanted(done.index):
-                self._evaluate(done.index, self._model_of(done))
+            if self._evaluations.at_home(done.index) and self._evaluations.wanted(done.index):
+                self._evaluations.submit(done.index, self._model_of(done))
             self._traffic = sum((report.traffic for report in reports), self._traffic)
             self._traffic = sum(done.unanswered.values(), self._traffic)
             seconds, left_out = time.monotonic() - self._start, self._budget.left_out_of(done.index)
@@ -263,7 +264,7 @@ class Scheduler:
             if self._settles:
                 yield from self._settle(done)
             else:
-                yield from self._evaluations.collect(self._evaluations_ahead(done.index))
+                yield from self._evaluations.collect(self._evaluations.ahead(done.index))
             yield from self._checkpoint()
 
     def _settle(self, done: SubmittedRound) -> Generator[Event, None, None]:
@@ -273,36 +274,19 @@ class Scheduler:
         if self._stopped:
             self._evaluations.drop()
             if not self._evaluations.wanted(done.index):
-                hosts = None if self._at_home(done.index) else done.evaluators
-                self._evaluate(done.index, self._model_of(done), hosts)
+                hosts = None if self._evaluations.at_home(done.index) else done.evaluators
+                self._evaluations.submit(done.index, self._model_of(done), hosts)
 
     def _model_of(self, done: SubmittedRound) -> Ref:
         """The model to evaluate; asked for before the server is told of a commit beyond the round's."""
         return self._backend.server.call("model_after", done.index) if done.model is None else done.model
-
-    def _at_home(self, index: RoundIndex) -> bool:
-        return scores_personal_models(self._scenario, self._plans[index.phase])
-
-    def _evaluations_ahead(self, index: RoundIndex) -> int:
-        """How many may be under way after a round; what clients keep must be scored before the next one replaces it."""
-        return 0 if self._at_home(index) else 2 * self._backend.rounds_ahead
-
-    def _evaluate(self, index: RoundIndex, model: Ref, hosts: Sequence[int] | None = None) -> None:
-        evaluation, slices = self._scenario.evaluation, self._populations[index.phase].slices
-        slices = slices_of_round(slices, evaluation, self._scenario.seed, index)
-        at_home = self._at_home(index)
-        clients = sorted({part.client for part in slices if part.client >= 0}) if at_home else []
-        committed = self._client_rounds.among(clients, index.phase)
-        if hosts is None:
-            hosts = range(len(self._backend.hosts))
-        self._evaluations.submit(index, model, hosts, slices, at_home, committed)
 
     def _cut_short(self, index: RoundIndex, admission: Admission) -> Generator[Event, None, None]:
         """Ends a phase before a round in which nobody can take part, or the run before one that exceeds a budget."""
         plan, reached = self._plans[index.phase], self._committed
         if reached.phase == index.phase and reached.round and not self._evaluations.wanted(reached):
             model = self._backend.server.call("model_after", reached)
-            self._evaluate(reached, model)
+            self._evaluations.submit(reached, model)
             yield from self._evaluations.collect(left=0)
         self._stopped = admission.ends_run
         left_out = () if self._stopped else self._budget.leave_out(admission.left_out)

@@ -15,7 +15,6 @@ from rich.text import Text
 
 from rayfl.callbacks.callback import Callback
 from rayfl.callbacks.follower import Follower
-from rayfl.checkpoint.checkpoint_writer import CheckpointWriter
 from rayfl.checkpoint.checkpoints import Checkpoints
 from rayfl.engine.job import Job, Session
 from rayfl.errors import CheckpointError, ResourceError
@@ -23,6 +22,7 @@ from rayfl.interruption import interruptible, is_interrupt
 from rayfl.lifecycle.charging import begin_to_charge
 from rayfl.lifecycle.committed_models import CommittedModels
 from rayfl.lifecycle.ending import end_callbacks, end_early
+from rayfl.lifecycle.keeping import Keeping
 from rayfl.lifecycle.seen import Seen
 from rayfl.models.flat import FlatModel
 from rayfl.planning.events import EventConsumer, RoundDone, RoundSettled, SnapshotFailed, SnapshotTaken
@@ -87,7 +87,7 @@ class Run:
         ledger: ReleaseLedger | None = None,
     ) -> None:
         self._checkpoints, self._ledger = checkpoints, ledger
-        self._writer = CheckpointWriter(checkpoints) if checkpoints else None
+        self._keeping = Keeping(records, checkpoints, job.scenario.checkpoint.on_failure == "continue", console)
         self._job, self._records, self._console = job, records, console
         self._models = CommittedModels(job, model)
         self.stopped: Stop | None = None
@@ -95,7 +95,6 @@ class Run:
         self._session: Session | None = None
         self._seen, self._seconds, self._seconds_before = Seen(), 0.0, 0.0
         self._goes_on = self._ended = False
-        self._last_not_recorded = ""
         self._stack, self._showing = ExitStack(), ExitStack()
         if names := job.result.store.client_names:
             records.name_clients(names)
@@ -137,8 +136,7 @@ class Run:
     ) -> None:
         with self._stack:
             self._showing.close()
-            if self._writer is not None:
-                self._writer.close()
+            self._keeping.close()
             if error is None or self._ended:
                 return
             cause = self._interrupts.cause_of(error)
@@ -204,7 +202,7 @@ class Run:
         for event in session.events():
             self._interrupts.check()
             check()
-            self._take_in_kept()
+            self._keeping.collect()
             if self._seen.has(event):
                 continue
             if isinstance(event, RoundDone):
@@ -216,7 +214,7 @@ class Run:
                 except ResourceError as error:
                     if consumer not in (self.status, self._records):
                         raise
-                    self._not_recorded(error)
+                    self._keeping.not_recorded(error)
             self._seen.add(event)
             if isinstance(event, RoundSettled):
                 if (stop := self._follower.stop) and stop.round < self.status.rounds:
@@ -225,10 +223,10 @@ class Run:
                     session.stop()
                 yield event
             elif isinstance(event, SnapshotTaken):
-                self._keep(event.snapshot)
+                self._keeping.begin(event.snapshot, self.state)
             elif isinstance(event, SnapshotFailed):
-                self._not_kept(event.reason)
-        self._take_in_kept(wait=True)
+                self._keeping.not_kept(event.reason)
+        self._keeping.collect(wait=True)
 
     def state(self) -> dict[str, Any]:
         """What a run needs to be reopened after the latest event: text, finite numbers, lists and tables.
@@ -255,7 +253,7 @@ class Run:
             ResourceError: The records cannot be written.
         """
         _, state = self._models.of(self._session)
-        self._check_folder()
+        self._keeping.check_folder()
         self._records.write_model(state)
         if self.stopped:
             self._privacy.stopped(self.stopped, self._follower.decided_by)
@@ -297,48 +295,3 @@ class Run:
         self._session.interrupt()
         # beside this thread, which may be printing at the moment
         Thread(target=self._console.print, args=[Text(said, style="yellow")], kwargs={"soft_wrap": True}).start()
-
-    def _keep(self, snapshot: str) -> None:
-        assert self._writer is not None
-        self._take_in_kept(wait=True)
-        self._check_folder()
-        try:
-            self._writer.begin(snapshot, self.state())
-            self._last_not_recorded = ""  # all was written
-        except ResourceError as error:
-            self._not_kept(str(error))
-
-    def _take_in_kept(self, wait: bool = False) -> None:
-        """Tells what became of a checkpoint that was begun before."""
-        if self._writer is None:
-            return
-        try:
-            stays = self._writer.collect(wait)
-        except ResourceError as error:
-            self._not_kept(str(error))
-            return
-        if stays:
-            said = f"warning: what older checkpoints have written stays until the next: {stays}"
-            self._console.print(Text(said, style="yellow"), soft_wrap=True)
-
-    def _not_kept(self, reason: str) -> None:
-        self._go_on("no checkpoint was written", reason)
-
-    def _check_folder(self) -> None:
-        try:
-            self._records.check_there()
-        except ResourceError as error:
-            self._not_recorded(error)
-
-    def _not_recorded(self, error: ResourceError) -> None:
-        """Goes on with records that could not be written, which are with the next event, or in a folder made anew."""
-        with suppress(ResourceError):
-            self._records.make_again()
-        if str(error) != self._last_not_recorded:
-            self._go_on("records wait to be written", str(error))
-            self._last_not_recorded = str(error)
-
-    def _go_on(self, what: str, why: str) -> None:
-        if self._job.scenario.checkpoint.on_failure == "stop":
-            raise ResourceError(f"{why}; with checkpoint.on_failure = 'continue' the run would have gone on")
-        self._console.print(Text(f"warning: {what}, and the run goes on: {why}", style="yellow"), soft_wrap=True)
