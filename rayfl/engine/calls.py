@@ -10,10 +10,17 @@ from rayfl.engine.backend import Ref
 
 @dataclass(frozen=True)
 class Call:
-    """A reference that is awaited, and what a person would call it."""
+    """A reference that is awaited.
+
+    Attributes:
+        ref: Of its value.
+        what: What a person would call it.
+        host: The number of the host that computes it; None for the server, and for what several hosts do.
+    """
 
     ref: Ref
     what: str
+    host: int | None = None
 
 
 def client_names(clients: Sequence[int]) -> str:

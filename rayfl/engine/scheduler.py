@@ -306,7 +306,7 @@ class Scheduler:
                 by_host.setdefault(number, []).extend(updated)
             for number, clients in by_host.items():
                 host = self._backend.hosts[number]
-                calls.append(Call(host.call("commit", done.index, clients), f"host {number}: commit"))
+                calls.append(Call(host.call("commit", done.index, clients), f"host {number}: commit", number))
             yield from self._wait(calls, done.index)
             updated_clients = [client for _, updated in done.assignments for client in updated]
             self._client_rounds.commit(done.index, updated_clients, set(plan.client_state.values()))

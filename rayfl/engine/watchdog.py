@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 from rayfl.config.scenario import Scenario
@@ -25,7 +25,7 @@ WARNINGS_AT_FIRST = 30.0
 class Watchdog:
     """Keeps watch over the calls of a run.
 
-    How long answers take is measured, except the first of all, for which hosts load PyTorch and their data. An
+    How long answers take is measured, except the first of each host, for which it loads PyTorch and its data. An
     evaluation may take far longer than the updates before it, so nothing is known either until a phase's first is over.
 
     Args:
@@ -38,7 +38,7 @@ class Watchdog:
         self._backend, self._clock = backend, clock
         self._every_s = scenario.resources.watchdog_s
         self._gives_up = scenario.resources.restarts > 0 and scenario.repeatable
-        self._started = False
+        self._answered: set[int] = set()
         self._longest_s: dict[str, float] = {}
         self._evaluated: dict[str, bool] = {}
 
@@ -66,36 +66,41 @@ class Watchdog:
             LostError: Nothing came back for so long that nothing will.
         """
         values: dict[Ref, Any] = {}
-        pending = {call.ref: call.what for call in calls}
+        pending = {call.ref: call for call in calls}
         since = self._clock()
         while pending:
-            done = self._backend.wait(list(pending), self._every_s)
+            done, firsts = self._backend.wait(list(pending), self._every_s), self._firsts(pending.values())
             for ref in done:
                 try:
                     values[ref] = self._backend.get(ref)
                 except ResourceError as error:
-                    error.args = (f"while waiting for {pending[ref]}, phase '{phase}', round {round}: {error}",)
+                    error.args = (f"while waiting for {pending[ref].what}, phase '{phase}', round {round}: {error}",)
                     raise
-                del pending[ref]
+                if (host := pending.pop(ref).host) is not None:
+                    self._answered.add(host)
             now = self._clock()
             silence = now - since
             if done:
-                if self._started:
+                if not firsts:
                     self._longest_s[phase] = max(silence, self._longest_s.get(phase, 0.0))
-                self._started, since = True, now
+                since = now
                 continue
-            yield Waiting(phase, round, silence, tuple(pending.values()))
-            if self._gives_up and silence >= (limit := self._limit_s(phase)):
-                outstanding = ", ".join(pending.values())
+            outstanding = tuple(call.what for call in pending.values())
+            yield Waiting(phase, round, silence, outstanding)
+            if self._gives_up and silence >= (limit := self._limit_s(phase, firsts)):
                 raise LostError(
                     f"no answer for {silence:.0f} s, where the limit is {limit:.0f} s ({self._why(phase)}), phase "
-                    f"'{phase}', round {round}: {outstanding}"
+                    f"'{phase}', round {round}: {', '.join(outstanding)}"
                 )
         return [values[call.ref] for call in calls]
 
-    def _limit_s(self, phase: str) -> float:
+    def _firsts(self, calls: Iterable[Call]) -> bool:
+        """Whether a host is awaited that has not answered yet."""
+        return any(call.host is not None and call.host not in self._answered for call in calls)
+
+    def _limit_s(self, phase: str, firsts: bool) -> float:
         longest = self._longest_s.get(phase)
-        known = longest is not None and self._evaluated.get(phase, True)
+        known = longest is not None and not firsts and self._evaluated.get(phase, True)
         return max((WARNINGS if known else WARNINGS_AT_FIRST) * self._every_s, PATIENCE * (longest or 0.0))
 
     def _why(self, phase: str) -> str:

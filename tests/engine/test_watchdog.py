@@ -50,7 +50,7 @@ def measured(longest: float) -> tuple[Clockwork, Watchdog]:
 
 def silences(watchdog: Watchdog, *ends: float) -> list[float]:
     """How long nothing had come back at each warning."""
-    calls = [Call(end, f"host {number}") for number, end in enumerate(ends)]
+    calls = [Call(end, f"call {number}", host=0) for number, end in enumerate(ends)]
     return [event.seconds for event in watchdog.wait(calls, "p", 1) if isinstance(event, Waiting)]
 
 
@@ -70,14 +70,14 @@ def test_a_silence_far_longer_than_any_before_is_the_last(longest: float) -> Non
     limit = max(WARNINGS * 10, PATIENCE * longest)
     assert len(silences(watchdog, backend.now + limit - 1)) == limit // 10 - 1  # late, but in time
     backend, watchdog = measured(longest)
-    with pytest.raises(LostError, match=rf"limit is {limit:.0f} s \(the longest wait so far was {longest} s\).*host 0"):
+    with pytest.raises(LostError, match=rf"limit is {limit:.0f} s \(the longest wait so far was {longest} s\).*call 0"):
         silences(watchdog, 1e9)
     assert backend.now == pytest.approx(START + longest + limit)
 
 
-def test_before_any_answer_and_after_the_first_which_hosts_started_for_it_waits_for_longer() -> None:
+def test_before_the_second_answer_of_a_host_which_starts_for_the_first_it_waits_for_longer() -> None:
     backend = Clockwork()
-    with pytest.raises(LostError, match=r"\(nothing was measured before\), phase 'p', round 1: host 0, host 1"):
+    with pytest.raises(LostError, match=r"\(nothing was measured before\), phase 'p', round 1: call 0, call 1"):
         silences(watched(backend), 1e9, 2e9)
     assert backend.now == WARNINGS_AT_FIRST * 10
     backend = Clockwork()
@@ -86,6 +86,13 @@ def test_before_any_answer_and_after_the_first_which_hosts_started_for_it_waits_
     with pytest.raises(LostError):
         silences(watchdog, 1e9)
     assert backend.now == START + WARNINGS_AT_FIRST * 10
+
+
+def test_another_host_that_starts_later_has_as_long() -> None:
+    backend, watchdog = measured(1.0)
+    list(watchdog.wait([Call(backend.now + WARNINGS_AT_FIRST * 10 - 1, "host 1", host=1)], "p", 1))
+    with pytest.raises(LostError, match=f"limit is {WARNINGS * 10:.0f} s"):
+        list(watchdog.wait([Call(1e9, "host 1", host=1)], "p", 1))
 
 
 def test_a_phases_first_evaluation_may_take_longer_than_all_updates_before() -> None:

@@ -45,7 +45,8 @@ class Parallel(Schedule):
                 host = index.round % len(hosts)  # any will do
                 part, report = hosts[host].call("answer_for_server", index, exchange, returns=2)
                 parts.append(part)
-                reports.append(Call(report, f"host {host}: the server's {'samples' if asked == 'server' else 'work'}"))
+                what = f"host {host}: the server's {'samples' if asked == 'server' else 'work'}"
+                reports.append(Call(report, what, host))
             for host, groups in shares if asked == "cohort" else ():
                 part, call = self.answer(host, index, groups, exchange)
                 parts.append(part)

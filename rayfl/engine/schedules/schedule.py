@@ -174,13 +174,13 @@ class Schedule(ABC):
         clients = [client for group in groups for client in group]
         committed = self._context.committed(clients)
         part, report = self.backend.hosts[host].call("answer", index, groups, exchange, committed, returns=2)
-        return part, Call(report, f"host {host}: {client_names(clients)}")
+        return part, Call(report, f"host {host}: {client_names(clients)}", host)
 
     def relay(self, host: int, index: RoundIndex, clients: Sequence[int], model: Ref) -> tuple[Ref, Call]:
         """Submits a segment of a relay; returns the model that its last client leaves, and the call that reports."""
         committed = self._context.committed(clients)
         left, report = self.backend.hosts[host].call("relay", index, clients, model, committed, returns=2)
-        return left, Call(report, f"host {host}: {self.names(clients)}")
+        return left, Call(report, f"host {host}: {self.names(clients)}", host)
 
     def names(self, clients: Sequence[int]) -> str:
         """Who trains, for the watchdog."""
