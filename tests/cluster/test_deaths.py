@@ -161,8 +161,8 @@ def test_a_run_that_gets_no_further_ends_with_the_model_of_its_last_snapshot(tmp
 def test_a_host_that_answers_no_more_is_replaced(tmp_path: Path) -> None:
     """It is stopped, not killed: only its silence tells."""
 
-    class Stops(Kills):
-        def on_round(self, run: RunSoFar) -> None:
+    class Stops(Callback):
+        def on_evaluation(self, run: RunSoFar) -> None:
             assert run.round is not None
             if run.round.round == 4:
                 os.kill(living("host")["Pid"], signal.SIGSTOP)
@@ -171,7 +171,7 @@ def test_a_host_that_answers_no_more_is_replaced(tmp_path: Path) -> None:
     scene: dict[str, Any] = tables(**SCENE) | {"checkpoint": {"rounds": 1}, "resources": resources}
     undisturbed = rayfl.run(scene, backend="inline", folder=tmp_path / "undisturbed", console=Console(quiet=True))
     with (tmp_path / "output").open("w") as output:
-        stops = Stops(name="stops", victims={})
+        stops = Stops(name="stops")
         result = rayfl.run(scene, folder=tmp_path / "run", callbacks=[stops], console=Console(file=output, width=1000))
     assert all(torch.equal(result.state_dict[name], value) for name, value in undisturbed.state_dict.items())
     said = (tmp_path / "output").read_text()
