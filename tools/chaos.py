@@ -2,7 +2,7 @@
 
 A scenario with relays, client states, a stateful server and private samples runs on a cluster of two nodes of its own,
 again and again, while processes of it are killed by a seeded plan. A run whose driver was killed is resumed, and so is
-one that gave up, since so much died in so short a time. Every run must end with the bits of an undisturbed one and
+one that gave up, such as for want of a node just then. Every run must end with the bits of an undisturbed one and
 leave no process behind. Outcomes are added to a file, a line for each run; started again, the command goes on where it
 ended.
 """
@@ -21,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ def chaos(folder: Path, kills: int, rounds: int, seed: int, records: Path) -> bo
     outcomes = [json.loads(line) for line in records.read_text().splitlines()] if records.exists() else []
     with _cluster() as cluster:
         while (done := sum(len(outcome["kills"]) for outcome in outcomes)) < kills:
-            number = len(outcomes)
+            number = next(number for number in count() if number not in {outcome["run"] for outcome in outcomes})
             plan = np.random.default_rng([seed, number])
             outcome = _Run(cluster, file, folder / f"run-{number}", plan, kills - done).outcome(expected)
             outcomes.append({"run": number, "seed": seed, "rounds": rounds} | outcome)
@@ -157,8 +158,8 @@ class _Run:
         return told | {"seconds": seconds, "problem": problem}
 
     def _is_resumed(self) -> bool:
-        """Resumes a run that gave up; each time needs two kills at least, since one death is always survived."""
-        if self._driver.returncode != 1 or 2 * (self._gave_up + 1) > len(self._kills):
+        """Resumes a run that gave up; each time needs a kill at least."""
+        if self._driver.returncode != 1 or self._gave_up >= len(self._kills):
             return False
         self._gave_up += 1
         self._driver = self._start("--resume", str(self._run_folder()))
