@@ -141,9 +141,12 @@ class ClientStates:
 
         def write() -> list[StoredState]:
             before, self._written = self._written, {}
+            rounds = {(client, scope): round for client, scope, round, _ in captured}
+            same = {key: entry for key, entry in before.items() if entry.round == rounds.get(key)}
+            held = store.held([entry.stored for entry in same.values()])
             for client, scope, round, state in captured:
-                entry = before.get((client, scope))
-                if entry is None or entry.round != round or not store.holds(entry.stored):
+                entry = same.get((client, scope))
+                if entry is None or entry.stored.place not in held:
                     arrays = {name: kept.array() for name, kept in state.items()}
                     entry = StoredState(client, round, scope, store.write(arrays))
                 self._written[client, scope] = entry

@@ -85,8 +85,8 @@ class StateStore(ABC):
             return {name: np.array(array) for name, array in safetensors.numpy.load(content).items()}
 
     @abstractmethod
-    def holds(self, stored: Stored) -> bool:
-        """Whether something is kept at this place; it may have been damaged."""
+    def held(self, stored: Collection[Stored]) -> set[str]:
+        """The places among some at which something is kept; it may have been damaged."""
 
     @abstractmethod
     def name(self, place: str) -> str:
@@ -117,9 +117,9 @@ class MemoryStore(StateStore):
     def __init__(self) -> None:
         self._contents: dict[str, bytes] = {}
 
-    def holds(self, stored: Stored) -> bool:
-        """See `StateStore.holds`."""
-        return stored.place in self._contents
+    def held(self, stored: Collection[Stored]) -> set[str]:
+        """See `StateStore.held`."""
+        return {one.place for one in stored if one.place in self._contents}
 
     def name(self, place: str) -> str:
         """See `StateStore.name`."""
@@ -156,9 +156,9 @@ class FolderStore(StateStore):
     def __init__(self, folder: Path) -> None:
         self._folder = folder.absolute()
 
-    def holds(self, stored: Stored) -> bool:
-        """See `StateStore.holds`."""
-        return (self._folder / stored.place).is_file()
+    def held(self, stored: Collection[Stored]) -> set[str]:
+        """See `StateStore.held`."""
+        return {one.place for one in stored if (self._folder / one.place).is_file()}
 
     def name(self, place: str) -> str:
         """See `StateStore.name`."""

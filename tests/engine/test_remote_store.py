@@ -48,7 +48,7 @@ def test_what_another_process_writes_is_read_here_bit_by_bit(store: RemoteStore)
     assert np.array_equal(read["a"], np.arange(6.0).reshape(2, 3))
     assert read["b"].shape == (0,)
     read["a"][0, 0] = 7.0  # they are the reader's own
-    assert store.holds(stored)
+    assert store.held([stored]) == {stored.place}
     assert list(store.places()) == [stored.place]
 
 
@@ -66,7 +66,7 @@ def test_a_state_that_is_gone_is_damage_and_a_server_that_refuses_is_not(
     """The checkpoint before would be read no better."""
     stored = store.write({"a": np.arange(3)})
     store.remove([stored.place, "00/never-there.safetensors"])
-    assert not store.holds(stored)
+    assert not store.held([stored])
     with pytest.raises(DamagedStateError, match=r"is missing; was the snapshot moved without it\?"):
         store.read(stored)
     server.refuses[""] = DENIED

@@ -40,7 +40,7 @@ class Run:
         return stored
 
     def kept(self, *states: Stored) -> list[bool]:
-        return [self.checkpoints.store.holds(stored) for stored in states]
+        return [bool(self.checkpoints.store.held([stored])) for stored in states]
 
     def rounds(self) -> list[int]:
         return sorted(int(path.stem.removeprefix("round-")) for path in self.manifests.glob("*.json"))
