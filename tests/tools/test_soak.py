@@ -55,7 +55,7 @@ class Measures(Callback):
 
     def on_round(self, run: RunSoFar) -> None:
         assert run.round is not None
-        if run.round.round % 20 == 0:
+        if run.round.round % 5 == 0:
             gc.collect()
             self._used[run.round.round] = tracemalloc.get_traced_memory()[0], psutil.Process().num_fds()
 
@@ -79,7 +79,9 @@ def test_memory_and_handles_stay_flat_over_rounds(phase: dict[str, Any], tmp_pat
     finally:
         tracemalloc.stop()
     memory, handles = (np.array([used[place] for used in measures._used.values()]) for place in (0, 1))
-    per_round = (memory[-1] - memory[1]) / (ROUNDS - 40)
-    # a round that waits for its evaluation takes about a kilobyte, and at most `ROUNDS_HELD` of them wait
-    assert per_round < 2000
-    assert handles[-1] <= handles[1] + 1
+    # the least of many, since a checkpoint that is being written takes some too
+    first, second = memory[5:10].min(), memory[10:].min()
+    per_round = (second - first) / 25
+    # a round that waits for its evaluation takes 1.6 kB, and at most `ROUNDS_HELD` of them wait
+    assert per_round < 2500
+    assert handles[-1] <= handles[3] + 1
