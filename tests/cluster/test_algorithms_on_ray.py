@@ -17,7 +17,7 @@ from rayfl.planning.events import Evaluated, RoundDone
 from tests.algorithms.scene import heeded
 from tests.engine.scenes import prepared, run_on_hosts, without_clock
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = pytest.mark.ray
 
 LOCAL = {"epochs": 2, "batch_size": "full", "lr": 0.2, "momentum": 0.5}
 ROBUST: list[Any] = ["median", {"name": "trimmed_mean", "share": 0.2}, "krum", "geometric_median"]

@@ -27,7 +27,7 @@ from tests.callbacks.scene import figures, tables
 from tests.engine.scenes import prepared, run_on_hosts
 from tests.lifecycle.scene import ROUNDS, SCENE, Memory
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
 LOCAL = {"epochs": 1, "batch_size": 4, "lr": 0.1}
 STATEFUL: dict[str, Any] = {
@@ -63,7 +63,9 @@ def followed(session: Any, victim: str, after: int, snapshots: bool) -> Iterator
             victim = ""
 
 
-@pytest.mark.parametrize("snapshots", [True, False], ids=["from a snapshot", "from the beginning"])
+@pytest.mark.parametrize(
+    "snapshots", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["from a snapshot", "from the beginning"]
+)
 @pytest.mark.parametrize("victim", CLASSES)
 def test_a_stateful_run_goes_on_when_an_actor_dies(victim: str, snapshots: bool, tmp_path: Path) -> None:
     job = prepared(**STATEFUL, checkpoint={"rounds": 1}, resources={"hosts": 2})
@@ -82,6 +84,7 @@ def test_a_stateful_run_goes_on_when_an_actor_dies(victim: str, snapshots: bool,
     assert seconds == sorted(seconds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", ["server", "host"])
 def test_an_asynchronous_run_goes_on_with_updates_in_flight_when_an_actor_dies(victim: str, tmp_path: Path) -> None:
     """Every answer is a step, so that hosts run several of them ahead; what a host had begun, Ray repeats."""
@@ -114,6 +117,7 @@ class Kills(Callback):
             kill(victim)
 
 
+@pytest.mark.slow
 def test_whoever_follows_a_run_sees_every_round_once(tmp_path: Path) -> None:
     """The server dies after the last round: its model is computed again for whoever asks for it."""
     scene: dict[str, Any] = tables(**SCENE) | {"checkpoint": {"rounds": 2}}
@@ -131,6 +135,7 @@ def test_whoever_follows_a_run_sees_every_round_once(tmp_path: Path) -> None:
     assert (status["status"], status["recoveries"]) == ("finished", len(victims))
 
 
+@pytest.mark.slow
 def test_a_run_that_a_callback_stops_ends_there_even_if_something_dies_just_then(tmp_path: Path) -> None:
     class Both(Kills):
         def on_round(self, run: RunSoFar) -> None:
@@ -145,6 +150,7 @@ def test_a_run_that_a_callback_stops_ends_there_even_if_something_dies_just_then
     assert result.metrics["round"].to_pylist()[-1] == 4
 
 
+@pytest.mark.slow
 def test_a_run_that_gets_no_further_ends_with_the_model_of_its_last_snapshot(tmp_path: Path) -> None:
     scene: dict[str, Any] = tables(**SCENE) | {"checkpoint": {"rounds": 1}, "resources": {"hosts": 1, "restarts": 0}}
     kills = Kills(name="kills", victims={4: "server"})
@@ -158,6 +164,7 @@ def test_a_run_that_gets_no_further_ends_with_the_model_of_its_last_snapshot(tmp
     assert all(torch.equal(resumed.state_dict[name], value) for name, value in undisturbed.state_dict.items())
 
 
+@pytest.mark.slow
 def test_a_host_that_answers_no_more_is_replaced(tmp_path: Path) -> None:
     """It is stopped, not killed: only its silence tells."""
 
@@ -180,6 +187,7 @@ def test_a_host_that_answers_no_more_is_replaced(tmp_path: Path) -> None:
     assert json.loads((result.directory / "status.json").read_text())["recoveries"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["Exiting", "ExitingStateful"])
 def test_a_client_that_kills_its_host_every_time_is_named(algorithm: str, tmp_path: Path) -> None:
     phase = {"name": "p", "rounds": 3, "cohort": {"explicit": [[1, 2], [3, 5], [4, 6]]}, "local": LOCAL}
@@ -191,6 +199,7 @@ def test_a_client_that_kills_its_host_every_time_is_named(algorithm: str, tmp_pa
             list(session.events())
 
 
+@pytest.mark.slow
 def test_a_host_that_is_started_again_is_counted(tmp_path: Path) -> None:
     """Where hosts keep nothing, Ray repeats their updates, and nobody else need do anything."""
     scene: dict[str, Any] = tables(phases=[{"name": "plain", "rounds": 400, "cohort": 5, "local": LOCAL}])

@@ -19,7 +19,7 @@ from rayfl.planning.events import HostsAdded, Recovering, RoundDone
 from tests.cluster.addresses import loopback
 from tests.engine.scenes import prepared, run_on_hosts
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = pytest.mark.ray
 
 HEAD, LOST = loopback(2), loopback(3)
 COMMON: dict[str, Any] = {"num_gpus": 0, "object_store_memory": 100 * 2**20, "include_dashboard": False}
@@ -49,7 +49,7 @@ def two_nodes(cluster: Cluster) -> Iterator[None]:
     cluster.remove_node(node, allow_graceful=False)
 
 
-@pytest.mark.parametrize(("schedule", "cohort"), [("relay", 1.0), ("parallel", 5)])
+@pytest.mark.parametrize(("schedule", "cohort"), [pytest.param("relay", 1.0, marks=pytest.mark.slow), ("parallel", 5)])
 @pytest.mark.usefixtures("two_nodes")
 def test_a_run_survives_the_loss_of_a_node_that_held_only_hosts_with_the_same_bits(
     schedule: str, cohort: float, tmp_path: Path
@@ -69,6 +69,7 @@ def test_a_run_survives_the_loss_of_a_node_that_held_only_hosts_with_the_same_bi
     assert np.array_equal(model, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("two_nodes")
 def test_without_restarts_the_loss_of_a_node_ends_the_run_and_is_named(tmp_path: Path) -> None:
     phase = {"name": "p", "rounds": 1, "cohort": 1.0, "local": {"batch_size": 16}}
@@ -82,6 +83,7 @@ def test_without_restarts_the_loss_of_a_node_ends_the_run_and_is_named(tmp_path:
             pass
 
 
+@pytest.mark.slow
 def test_a_stateful_run_goes_on_with_more_hosts_when_a_node_joins_and_with_fewer_when_it_dies(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,7 @@ def test_runs_share_hosts_and_have_the_bits_of_runs_by_themselves(session: Sessi
     assert len(next(iter(hosts))) == 2
 
 
+@pytest.mark.slow
 def test_other_data_and_another_network_are_no_reason_for_other_hosts(session: Session, tmp_path: Path) -> None:
     session.run(with_lr(0.1))
     before = hosts_of(session)
@@ -63,6 +64,7 @@ def test_other_data_and_another_network_are_no_reason_for_other_hosts(session: S
     assert same(model_of(ours), model_of(alone))
 
 
+@pytest.mark.slow
 def test_other_resources_take_other_hosts_for_which_the_first_make_room(session: Session) -> None:
     session.run(with_lr(0.1))
     before = hosts_of(session)
@@ -87,6 +89,7 @@ def test_a_run_that_fails_leaves_nothing_to_the_next(session: Session, tmp_path:
     assert same(model_of(ours), model_of(run(tmp_path / "alone", **with_lr(0.1))))
 
 
+@pytest.mark.slow
 def test_hosts_that_die_between_runs_are_replaced_or_restarted(session: Session, tmp_path: Path) -> None:
     session.run(with_lr(0.1))
     kept = session._kept
@@ -103,6 +106,7 @@ def test_hosts_that_die_between_runs_are_replaced_or_restarted(session: Session,
     assert hosts_of(session) != before
 
 
+@pytest.mark.slow
 def test_a_host_that_dies_in_a_later_run_comes_back_to_that_run(session: Session, tmp_path: Path) -> None:
     (tmp_path / "died").touch()
     first = {"phases.0.algorithm": {"name": "tests.cluster.broken:Killed", "mark": str(tmp_path / "died")}, **EVERYBODY}
@@ -122,6 +126,7 @@ def test_a_host_that_dies_in_a_later_run_comes_back_to_that_run(session: Session
     assert same(model_of(ours), model_of(alone))
 
 
+@pytest.mark.slow
 def test_closing_ends_the_hosts_and_a_later_run_begins_anew(session: Session) -> None:
     session.run(with_lr(0.1))
     session.close()

@@ -29,7 +29,7 @@ from rayfl.errors import RayflError, ResourceError, ScenarioError
 from tests.callbacks.scene import PLAIN, StopAt, figures, model_of, run, same, tables
 from tests.cluster.addresses import loopback
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = pytest.mark.ray
 
 ADDRESS = loopback(2)
 CPUS = 2.0
@@ -106,6 +106,7 @@ def test_a_submitted_run_leaves_what_a_run_here_does_and_nothing_on_the_cluster(
     until(nothing_left)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_without_its_program_and_is_found_by_name_from_another(cluster: str, tmp_path: Path) -> None:
     program = f"""
 import rayfl
@@ -135,6 +136,7 @@ print(handle.folder)
         rayfl.attach("long")
 
 
+@pytest.mark.slow
 def test_a_run_waits_for_others_and_says_so_and_may_be_stopped_meanwhile(cluster: str, tmp_path: Path) -> None:
     first = submit(tmp_path, scene={"phases": [LONG]})
     until(lambda: len(first.metrics()) >= 1)
@@ -151,6 +153,7 @@ def test_a_run_waits_for_others_and_says_so_and_may_be_stopped_meanwhile(cluster
     until(nothing_left)
 
 
+@pytest.mark.slow
 def test_the_commands_of_a_shell_submit_follow_show_and_stop_runs(
     cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,6 +219,7 @@ def test_submit_wants_a_scenario(capsys: pytest.CaptureFixture[str]) -> None:
         assert complaint in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_following_a_run_that_fails_ends_as_it_does(cluster: str, tmp_path: Path) -> None:
     handle = submit(tmp_path, scene={"callbacks": [{"name": "tests.callbacks.scene:Faulty", "hook": "on_round"}]})
     console = Console(file=io.StringIO(), width=200)
@@ -224,6 +228,7 @@ def test_following_a_run_that_fails_ends_as_it_does(cluster: str, tmp_path: Path
     until(nothing_left)
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_says_why_and_leaves_nothing_on_the_cluster(cluster: str, tmp_path: Path) -> None:
     handle = submit(tmp_path, scene={"callbacks": [{"name": "tests.callbacks.scene:Faulty", "hook": "on_round"}]})
     with pytest.raises(RayflError, match=r"callback 'tests\.callbacks\.scene:Faulty': on_round raised KeyError"):
@@ -232,6 +237,7 @@ def test_a_run_that_fails_says_why_and_leaves_nothing_on_the_cluster(cluster: st
     until(nothing_left)
 
 
+@pytest.mark.slow
 def test_a_run_whose_process_is_killed_leaves_nothing_on_the_cluster_and_is_resumed_from_its_folder(
     cluster: str, tmp_path: Path
 ) -> None:
@@ -250,6 +256,7 @@ def test_a_run_whose_process_is_killed_leaves_nothing_on_the_cluster_and_is_resu
     assert figures(resumed) == figures(expected)
 
 
+@pytest.mark.slow
 def test_a_run_may_be_stopped_while_the_scenario_that_it_starts_from_is_run(cluster: str, tmp_path: Path) -> None:
     first = tmp_path / "first.toml"
     first.write_text(tomli_w.dumps(tables(phases=[LONG])), encoding="utf-8")
@@ -262,6 +269,7 @@ def test_a_run_may_be_stopped_while_the_scenario_that_it_starts_from_is_run(clus
     until(nothing_left)
 
 
+@pytest.mark.slow
 def test_callbacks_of_the_program_go_with_a_run_and_its_centralised_counterpart_can_be_run(
     cluster: str, tmp_path: Path
 ) -> None:
@@ -274,6 +282,7 @@ def test_callbacks_of_the_program_go_with_a_run_and_its_centralised_counterpart_
     until(nothing_left)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_run_is_said_at_once(cluster: str, tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="unknown callback 'early_stoping'"):
         submit(tmp_path, scene={"callbacks": ["early_stoping"]})

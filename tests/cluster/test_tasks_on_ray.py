@@ -12,7 +12,7 @@ from rich.console import Console
 import rayfl
 from tests.engine import phase_tasks
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("shared_hosts")]
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("shared_hosts")]
 
 HERE = "tests.engine.test_tasks"
 LOCAL = {"batch_size": 8, "lr": 0.1}
@@ -37,7 +37,9 @@ TASKS = {"vectors": "regression", "tags": "multilabel", "maps": "segmentation", 
 MODELS = {"vectors": "Dense", "tags": "Dense", "maps": "Pixels", "verses": "Speller"}
 
 
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize(
+    "name", [name if name == "verses" else pytest.param(name, marks=pytest.mark.slow) for name in SCENES]
+)
 def test_a_task_has_the_same_bits_and_metrics_on_ray(name: str, tmp_path: Path) -> None:
     scenario = {
         "name": name,
@@ -65,6 +67,7 @@ def test_a_task_has_the_same_bits_and_metrics_on_ray(name: str, tmp_path: Path) 
     assert any(column.startswith("client_test_") for column in rows[0][0])
 
 
+@pytest.mark.slow
 def test_self_supervision_followed_by_supervision_has_the_same_bits_on_ray(tmp_path: Path) -> None:
     scenario = phase_tasks.tables(resources={"hosts": 2}, evaluation={"per_client": True})
     quietly: dict[str, Any] = {"out": tmp_path, "console": Console(quiet=True)}
@@ -87,6 +90,7 @@ WITHOUT_LABELS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITHOUT_LABELS)
 def test_self_supervision_on_fractals_has_the_same_bits_on_ray(name: str, tmp_path: Path) -> None:
     tables = WITHOUT_LABELS[name]
