@@ -13,6 +13,7 @@ import argparse
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -131,7 +132,8 @@ class _Run:
         self._gave_up = 0
         self._log = folder.with_suffix(".log")
         self._started = time.monotonic()
-        self._driver = self._start(str(file), "--out", str(folder))
+        self._scenario = str(file)
+        self._driver = self._start(self._scenario, "--out", str(folder))
 
     def outcome(self, expected: Any) -> dict[str, Any]:
         """Kills what is planned, waits for the end, and says how it was."""
@@ -158,18 +160,25 @@ class _Run:
         return told | {"seconds": seconds, "problem": problem}
 
     def _is_resumed(self) -> bool:
-        """Resumes a run that gave up; each time needs a kill at least."""
+        """Goes on with a run that gave up; each time needs a kill at least."""
         if self._driver.returncode != 1 or self._gave_up >= len(self._kills):
             return False
         self._gave_up += 1
-        self._driver = self._start("--resume", str(self._run_folder()))
+        if self._has_begun():
+            self._driver = self._start("--resume", str(self._run_folder()))
+        else:
+            shutil.rmtree(self._folder)
+            self._driver = self._start(self._scenario, "--out", str(self._folder))
         return True
+
+    def _has_begun(self) -> bool:
+        return bool(list(self._folder.glob("*/scenario.toml")))
 
     def _kill(self) -> str:
         victim = str(self._plan.choice(KINDS))
         if victim == "driver":
-            if not list(self._folder.glob("*/scenario.toml")):
-                return ""  # it has hardly begun
+            if not self._has_begun():
+                return ""
             self._driver.kill()
             self._driver.wait()
             self._note(victim)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import ray
+from ray.exceptions import RayError
 
 from rayfl.cluster.deadly_clients import SEEN, verdict
 from rayfl.cluster.deferred_failure import Started
 from rayfl.engine.memory import keep_freed_memory
-from rayfl.errors import ResourceError
+from rayfl.errors import LostError, ResourceError
 
 if TYPE_CHECKING:
     from rayfl.algorithms.exchange import Exchange
@@ -41,7 +43,8 @@ class HostActor:
         self.open()
         if ray.get_runtime_context().was_current_actor_reconstructed:
             self.watch()
-            ray.get(self._keeper().died.remote(index))
+            with suppress(RayError, LostError):  # of a server that died too, its next call tells
+                ray.get(self._keeper().died.remote(index))
 
     def watch(self) -> None:
         """Has the server know from now on whom this host is about to train."""
@@ -52,7 +55,10 @@ class HostActor:
             raise ResourceError(verdict(clients))
 
     def _keeper(self) -> Any:
-        return ray.get_actor(self._server)
+        try:
+            return ray.get_actor(self._server)
+        except ValueError:  # Ray's, for a name that nobody has
+            raise LostError("the server died") from None
 
     def open(self, told: None = None) -> None:
         """Begins the run that the server has been told of, with nothing left of the one before.

@@ -12,12 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import ray
 import torch
 from ray._private.state import actors
+from ray.exceptions import RayError
 from rich.console import Console
 
 import rayfl
 from rayfl.callbacks.callback import Callback, RunSoFar
+from rayfl.cluster.failures import as_rayfl_error
+from rayfl.cluster.host_actor import HostActor
 from rayfl.cluster.ray_log import RayLog
 from rayfl.cluster.ray_session import ray_session
 from rayfl.engine.state_store import FolderStore
@@ -209,3 +213,17 @@ def test_a_host_that_is_started_again_is_counted(tmp_path: Path) -> None:
         result = rayfl.run(scene, folder=tmp_path / "run", callbacks=[kills], console=console)
     assert re.search(r"warning: host \d died and was started again", (tmp_path / "output").read_text())
     assert json.loads((result.directory / "status.json").read_text())["recoveries"] == 1
+
+
+@pytest.mark.slow
+def test_a_host_that_starts_again_when_the_server_is_dead_says_so() -> None:
+    """It asks the server for the run, and tells it of the death; neither may keep the run from going on."""
+    actor: Any = ray.remote(HostActor).options(num_cpus=0, max_restarts=1, max_task_retries=1)
+    host = actor.remote(0, "nobody's name")
+    for _ in range(2):
+        with pytest.raises(RayError) as caught:
+            ray.get(host.describe.remote())
+        assert isinstance(told := as_rayfl_error(caught.value, {}), LostError)
+        assert "host 0 could not start on node" in str(told)
+        assert "the server died" in str(told)
+        ray.kill(host, no_restart=False)
