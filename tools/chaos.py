@@ -93,7 +93,8 @@ def chaos(folder: Path, kills: int, rounds: int, seed: int, records: Path) -> bo
         kills: In all runs together, those that are on record already included.
         rounds: Of each phase.
         seed: Of the plan of kills.
-        records: A JSON line for each run: what was killed and when, and how it ended.
+        records: A JSON line for each run: what was killed and when, and how it ended. A run whose line is taken out
+            is run again, with the same plan.
 
     Returns:
         Whether every run on record ended with the bits of an undisturbed one and left nothing behind.

@@ -87,9 +87,10 @@ class Watchdog:
                 continue
             outstanding = tuple(call.what for call in pending.values())
             yield Waiting(phase, round, silence, outstanding)
-            if self._gives_up and silence >= (limit := self._limit_s(phase, firsts)):
+            limit, why = self._limit(phase, firsts)
+            if self._gives_up and silence >= limit:
                 raise LostError(
-                    f"no answer for {silence:.0f} s, where the limit is {limit:.0f} s ({self._why(phase)}), phase "
+                    f"no answer for {silence:.0f} s, where the limit is {limit:.0f} s ({why}), phase "
                     f"'{phase}', round {round}: {', '.join(outstanding)}"
                 )
         return [values[call.ref] for call in calls]
@@ -98,11 +99,13 @@ class Watchdog:
         """Whether a host is awaited that has not answered yet."""
         return any(call.host is not None and call.host not in self._answered for call in calls)
 
-    def _limit_s(self, phase: str, firsts: bool) -> float:
+    def _limit(self, phase: str, firsts: bool) -> tuple[float, str]:
+        """After how many seconds without an answer there will be none, and what that rests on."""
         longest = self._longest_s.get(phase)
-        known = longest is not None and not firsts and self._evaluated.get(phase, True)
-        return max((WARNINGS if known else WARNINGS_AT_FIRST) * self._every_s, PATIENCE * (longest or 0.0))
-
-    def _why(self, phase: str) -> str:
-        longest = self._longest_s.get(phase)
-        return "nothing was measured before" if longest is None else f"the longest wait so far was {longest:.1f} s"
+        if longest is None:
+            return WARNINGS_AT_FIRST * self._every_s, "nothing was measured before"
+        said = f"the longest wait so far was {longest:.1f} s"
+        if firsts or not self._evaluated.get(phase, True):
+            said += f", but {'a host' if firsts else 'an evaluation'} is awaited for the first time"
+            return max(WARNINGS_AT_FIRST * self._every_s, PATIENCE * longest), said
+        return max(WARNINGS * self._every_s, PATIENCE * longest), said
