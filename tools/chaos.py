@@ -20,8 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -29,20 +28,17 @@ from typing import Any
 import numpy as np
 import ray
 from ray._private.state import actors
-from ray.cluster_utils import Cluster
 from rich.console import Console
 
 import rayfl
-from rayfl.cluster.ray_log import RayLog, ray_text_in
 from rayfl.config.scenario import Scenario
 from rayfl.report.records import read_rows
+from tools.two_nodes import TwoNodes, two_nodes
 
-HEAD = "127.0.3.1"
 CLASSES = {"host": "HostActor", "server": "ServerActor", "scheduler": "SchedulerActor"}
 KINDS = (*CLASSES, "node", "driver")
 MOST_KILLS = 8
 """In one run."""
-NODE_TRIES = 3
 PATIENCE_S = 120.0
 """For what is to happen at last: actors that start, or that end with their driver."""
 
@@ -104,7 +100,7 @@ def chaos(folder: Path, kills: int, rounds: int, seed: int, records: Path) -> bo
     undisturbed = rayfl.run(file, backend="inline", folder=folder / "undisturbed", console=Console(quiet=True))
     expected = _left(undisturbed.directory)
     outcomes = [json.loads(line) for line in records.read_text().splitlines()] if records.exists() else []
-    with _cluster() as cluster:
+    with two_nodes() as cluster:
         while (done := sum(len(outcome["kills"]) for outcome in outcomes)) < kills:
             number = next(number for number in count() if number not in {outcome["run"] for outcome in outcomes})
             plan = np.random.default_rng([seed, number])
@@ -124,9 +120,7 @@ def chaos(folder: Path, kills: int, rounds: int, seed: int, records: Path) -> bo
 class _Run:
     """One run, of which processes are killed."""
 
-    def __init__(
-        self, cluster: _TwoNodes, file: Path, folder: Path, plan: np.random.Generator, most_kills: int
-    ) -> None:
+    def __init__(self, cluster: TwoNodes, file: Path, folder: Path, plan: np.random.Generator, most_kills: int) -> None:
         self._cluster, self._folder, self._plan = cluster, folder, plan
         self._planned = min(most_kills, int(plan.integers(1, MOST_KILLS, endpoint=True)))
         self._kills: list[dict[str, Any]] = []
@@ -218,60 +212,6 @@ class _Run:
         if kept := [group for group in groups.values() if group["state"] != "REMOVED"]:
             return f"placement groups stayed behind: {kept}"
         return ""
-
-
-class _TwoNodes:
-    """The driver's node and another one, a CPU each."""
-
-    def __init__(self) -> None:
-        self._cluster = Cluster(initialize_head=True, head_node_args=_node(HEAD) | {"include_dashboard": False})
-        self.address: str = self._cluster.address
-        self._added = 0
-        self._other = self._add()
-
-    def _add(self) -> Any:
-        """Adds a node; on a busy machine one may take longer to start than Ray waits, and another one is tried."""
-        for _ in range(NODE_TRIES - 1):
-            try:
-                return self._start()
-            except Exception as error:  # Ray raises a plain one
-                print(f"another node is tried: {error}", file=sys.stderr)
-        return self._start()
-
-    def _start(self) -> Any:
-        self._added += 1
-        return self._cluster.add_node(**_node(f"127.0.4.{self._added % 250 + 1}"))
-
-    def replace_node(self, first: bool) -> None:
-        """Kills the other node; another one joins, before or after that."""
-        lost = self._other
-        if first:
-            self._other = self._add()
-        self._cluster.remove_node(lost, allow_graceful=False)
-        if not first:
-            self._other = self._add()
-
-    def end(self) -> None:
-        self._cluster.shutdown()
-
-
-@contextmanager
-def _cluster() -> Iterator[_TwoNodes]:
-    # a dead node is noticed after about 3 s instead of 20
-    settings = {"RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshold": "3"}
-    os.environ.update(settings | {"RAY_USAGE_STATS_ENABLED": "0"})
-    cluster = _TwoNodes()
-    try:
-        with ray_text_in(RayLog()):
-            ray.init(address=cluster.address, _node_ip_address=HEAD, log_to_driver=False)
-            yield cluster
-    finally:
-        ray.shutdown()
-        cluster.end()
-
-
-def _node(address: str) -> dict[str, Any]:
-    return {"num_cpus": 1, "num_gpus": 0, "node_ip_address": address, "object_store_memory": 100 * 2**20}
 
 
 def _living() -> Sequence[dict[str, Any]]:
