@@ -145,7 +145,8 @@ class Scheduler:
             deepcopy(self._in_flight),
             simulated=self._simulated,
         )
-        snapshots.begin(self._committed, complete, [model for _, model in outstanding])
+        kept = list(self._client_rounds.items(self._committed.phase))
+        snapshots.begin(self._committed, complete, [model for _, model in outstanding], kept)
 
     def _checkpoint(self) -> Generator[Event, None, None]:
         """Takes a snapshot where one is due, and reports one that was written meanwhile."""

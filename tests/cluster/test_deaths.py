@@ -24,6 +24,7 @@ from rayfl.cluster.failures import as_rayfl_error
 from rayfl.cluster.host_actor import HostActor
 from rayfl.cluster.ray_log import RayLog
 from rayfl.cluster.ray_session import ray_session
+from rayfl.engine.assignment import home
 from rayfl.engine.state_store import FolderStore
 from rayfl.errors import LostError, ResourceError
 from rayfl.planning.events import Event, Recovering, RoundDone, SnapshotTaken
@@ -46,14 +47,20 @@ STATEFUL: dict[str, Any] = {
 CLASSES = {"host": "HostActor", "server": "ServerActor", "scheduler": "SchedulerActor"}
 
 
-def living(kind: str) -> Any:
-    """What Ray knows of one living actor of a kind."""
-    known = actors().values()
-    return next(told for told in known if told["State"] == "ALIVE" and told["ActorClassName"] == CLASSES[kind])
+def living(kind: str, actor: Any = None) -> Any:
+    """What Ray knows of one living actor of a kind, or of this one."""
+    known = actors().items()
+    return next(
+        told
+        for id, told in known
+        if told["State"] == "ALIVE"
+        and told["ActorClassName"] == CLASSES[kind]
+        and (actor is None or id == actor._actor_id.hex())
+    )
 
 
-def kill(kind: str) -> None:
-    os.kill(living(kind)["Pid"], signal.SIGKILL)
+def kill(kind: str, actor: Any = None) -> None:
+    os.kill(living(kind, actor)["Pid"], signal.SIGKILL)
 
 
 def followed(session: Any, victim: str, after: int, snapshots: bool) -> Iterator[Event]:
@@ -86,6 +93,28 @@ def test_a_stateful_run_goes_on_when_an_actor_dies(victim: str, snapshots: bool,
     assert (recovering.round > 0) == snapshots
     seconds = [event.seconds for event in events if isinstance(event, RoundDone)]
     assert seconds == sorted(seconds)
+
+
+@pytest.mark.slow
+def test_a_host_that_dies_while_its_clients_rest_is_missed_by_the_next_snapshot(tmp_path: Path) -> None:
+    """It starts again while the others go on, and is asked for its clients' states before it is asked to train them."""
+    here, elsewhere = ([client for client in range(8) if home(client, 2) == host] for host in (0, 1))
+    cohorts = [[*here, *elsewhere], *[elsewhere] * 15, here]
+    rests = {"name": "rests", "rounds": len(cohorts), "cohort": {"explicit": cohorts}, "algorithm": "scaffold"}
+    scenario = STATEFUL | {"phases": [rests | {"local": LOCAL | {"epochs": 150}}], "evaluation": {"every": 100}}
+    expected, _ = run_on_hosts(prepared(**scenario), 1)
+    job = prepared(**scenario, checkpoint={"rounds": 1}, resources={"hosts": 2})
+    snapshots: list[int] = []
+    with ray_session(job, None, RayLog(tmp_path / "ray.log")) as session:
+        session.checkpoint_to(FolderStore(tmp_path / "states"))
+        for event in session.events():
+            if isinstance(event, SnapshotTaken):
+                if not snapshots:
+                    kill("host", session._attempt.actors.hosts[0].actor)  # type: ignore[attr-defined]
+                snapshots.append(event.round)
+        round, model = session.committed()
+    assert round == len(cohorts)
+    assert np.array_equal(model, expected)
 
 
 @pytest.mark.slow

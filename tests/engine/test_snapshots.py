@@ -7,14 +7,18 @@ import os
 import pickle
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
+from rayfl.engine.assignment import home
+from rayfl.engine.host import Host
+from rayfl.engine.inline import InlineBackend
 from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.engine.state_store import FolderStore, MemoryStore, StateStore
-from rayfl.errors import RayflError
-from rayfl.planning.events import Event, RoundDone
+from rayfl.errors import LostError, RayflError
+from rayfl.planning.events import Event, RoundDone, SnapshotTaken
 from tests.engine.scenes import cast, kept_by_clients, prepared, run_on_hosts, snapshot_of, without_clock
 
 LOCAL = {"epochs": 2, "batch_size": 4, "lr": 0.1, "momentum": 0.5, "lr_decay": 0.9}
@@ -168,6 +172,30 @@ def test_a_later_snapshot_writes_only_what_changed_since(tmp_path: Path) -> None
             left_by = {entry.client: entry.round for entry in manifest}
     assert [len(files) for files in written] == [4, 1, 1]
     assert left_by == {0: 1, 1: 3, 2: 1, 3: 1, 4: 2}
+
+
+def test_no_snapshot_is_taken_of_a_host_that_came_back_without_its_states() -> None:
+    """The rounds since do not need them, so that no update tells of the loss."""
+    here, there = 0, next(client for client in range(1, 8) if home(client, 2) != home(0, 2))
+    cohorts = [[here, there], [there], [there], [here]]
+    phase = {"name": "p", "rounds": 4, "cohort": {"explicit": cohorts}, "algorithm": "scaffold", "local": LOCAL}
+    job = prepared(**SCENARIO | {"phases": [phase], "checkpoint": {"rounds": 1}})
+    scheduler, _ = cast(job, 2)
+    scheduler.checkpoint_to(MemoryStore())
+    taken: list[int] = []
+
+    def follow() -> None:
+        for event in scheduler.run():
+            if isinstance(event, SnapshotTaken):
+                taken.append(event.round)
+            if isinstance(event, RoundDone) and event.round == 2:
+                hosts = scheduler._backend.hosts
+                assert isinstance(hosts, list)
+                hosts[home(here, 2)] = InlineBackend([Host(0, job.scenario, job.workloads)], Mock()).hosts[0]
+
+    with pytest.raises(LostError, match="the state of client 0 is lost: round 1 left one, .* snapshot of round 2"):
+        follow()
+    assert all(round < 2 for round in taken)
 
 
 class CountingStore(FolderStore):
