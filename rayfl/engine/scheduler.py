@@ -7,35 +7,26 @@ from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from rayfl.config.scenario import Scenario
-from rayfl.config.section import check_plain
 from rayfl.engine.assignment import BUCKETS, home
 from rayfl.engine.backend import Backend, Ref
 from rayfl.engine.calls import Call
-from rayfl.engine.committed_rounds import CommittedRounds
 from rayfl.engine.pending_evaluations import PendingEvaluations
-from rayfl.engine.privacy_budget import Admission, PrivacyBudget
-from rayfl.engine.round_report import round_done
+from rayfl.engine.privacy_budget import Admission
+from rayfl.engine.progress import Progress
 from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.engine.schedules.building import schedule_of
 from rayfl.engine.schedules.schedule import Schedule, ScheduleContext, SubmittedRound
-from rayfl.engine.server import BEFORE
 from rayfl.engine.snapshotting import Snapshotting
 from rayfl.engine.state_store import StateStore
 from rayfl.engine.submitting import NobodyLeftError, StoppedError, submitted
 from rayfl.engine.watchdog import Watchdog
-from rayfl.errors import RayflError, ResourceError
-from rayfl.local.spending import SpendingByClient
+from rayfl.errors import ResourceError
 from rayfl.planning.events import BudgetSpent, Event, RoundSettled
 from rayfl.planning.phase_plan import PhasePlan, plan_phases
 from rayfl.planning.round_index import RoundIndex
-from rayfl.planning.sampling import Sampling
-from rayfl.planning.totals import Traffic
-from rayfl.planning.update_report import UpdateReport
-from rayfl.planning.virtual_clock import VirtualClock
 from rayfl.planning.workload import Population
 from rayfl.privacy.charges import Charges
 
@@ -72,16 +63,10 @@ class Scheduler:
                 f"among them; give {BUCKETS}"
             )
         self._watchdog = Watchdog(scenario, backend)
-        self._committed, self._traffic = BEFORE, Traffic()
-        self._sampling = Sampling(scenario, self._plans, populations)
-        self._budget = PrivacyBudget(scenario.seed, self._plans, populations)
-        self._clock = VirtualClock(scenario.seed, self._plans, populations) if populations[0].devices else None
-        self._simulated = self._clock.simulated if self._clock else None
-        self._client_rounds = CommittedRounds()
+        self._progress = Progress(scenario, self._plans, populations)
         self._evaluations = PendingEvaluations(
-            scenario, self._plans, populations, self._client_rounds, backend, self._watchdog
+            scenario, self._plans, populations, self._progress.client_rounds, backend, self._watchdog
         )
-        self._in_flight: dict[str, Any] = {}
         self._start = 0.0
         self._settles, self._stopped, self._interrupted = settles, False, False
         self._snapshots: Snapshotting | None = None
@@ -96,8 +81,8 @@ class Scheduler:
             ClientError: The first client update that failed.
         """
         self._start = time.monotonic()
-        yield from self._evaluations.collect(0 if self._settles else self._evaluations.ahead(self._committed))
-        for number in range(self._committed.phase, len(self._plans)):
+        yield from self._evaluations.collect(0 if self._settles else self._evaluations.ahead(self._progress.index))
+        for number in range(self._progress.index.phase, len(self._plans)):
             if not self._stopped:
                 yield from self._phase(number)
         if not self._interrupted:
@@ -114,11 +99,11 @@ class Scheduler:
 
     def checkpoint_to(self, store: StateStore) -> None:
         """Has snapshots taken whenever the scenario's [checkpoint] asks for one, with their states in a store."""
-        self._snapshots = Snapshotting(self._scenario, self._backend, self._watchdog, store, self._committed.round)
+        self._snapshots = Snapshotting(self._scenario, self._backend, self._watchdog, store, self._progress.index.round)
 
     def charge_to(self, charges: Charges) -> None:
         """Charges every round in a ledger before any host or the server hears of it."""
-        self._budget.charge_to(charges)
+        self._progress.budget.charge_to(charges)
 
     def interrupt(self) -> None:
         """Makes the round under way the last one for now: a snapshot of it is taken, and the run ends unfinished.
@@ -129,24 +114,10 @@ class Scheduler:
 
     def _snapshot(self, snapshots: Snapshotting) -> None:
         """Begins a snapshot of the state after the last round that was reported as done."""
-        try:
-            check_plain(self._in_flight)
-        except ValueError as error:
-            name = self._committed.config(self._scenario).schedule
-            raise RayflError(f"schedule '{name}': what it has in flight is no plain data: {error}") from None
-        outstanding = self._evaluations.outstanding(self._committed)
-        complete = partial(
-            RunSnapshot,
-            self._committed,
-            self._sampling.snapshot(),
-            self._traffic,
-            [index for index, _ in outstanding],
-            self._budget.snapshot(),
-            deepcopy(self._in_flight),
-            simulated=self._simulated,
-        )
-        kept = list(self._client_rounds.items(self._committed.phase))
-        snapshots.begin(self._committed, complete, [model for _, model in outstanding], kept)
+        index = self._progress.index
+        outstanding = self._evaluations.outstanding(index)
+        complete = self._progress.snapshot([evaluated for evaluated, _ in outstanding])
+        snapshots.begin(index, complete, [model for _, model in outstanding])
 
     def _checkpoint(self) -> Generator[Event, None, None]:
         """Takes a snapshot where one is due, and reports one that was written meanwhile."""
@@ -154,7 +125,7 @@ class Scheduler:
         if snapshots is None:
             return
         yield from snapshots.collect()
-        if self._interrupted or snapshots.due(self._committed):
+        if self._interrupted or snapshots.due(self._progress.index):
             yield from snapshots.finish()
             self._snapshot(snapshots)
             if not self._scenario.repeatable:  # what is reported of later rounds would not come again
@@ -173,15 +144,7 @@ class Scheduler:
         Raises:
             RayflError: A state is missing or damaged.
         """
-        self._committed, self._traffic = snapshot.index, snapshot.traffic
-        self._sampling.restore(snapshot.sampling)
-        self._budget.restore(snapshot.privacy)
-        if self._clock is not None and snapshot.simulated is not None:
-            self._simulated = snapshot.simulated
-            self._clock.restore(snapshot.simulated)
-        self._in_flight = deepcopy(dict(snapshot.in_flight))
-        kept = [(state.client, state.scope, state.round) for state in snapshot.clients]
-        self._client_rounds.restore(snapshot.index.phase, kept)
+        self._progress.restore(snapshot)
         hosts = self._backend.hosts
         refs = [self._backend.server.call("restore", snapshot.server, store)]
         for number, host in enumerate(hosts):
@@ -194,13 +157,13 @@ class Scheduler:
 
     def _phase(self, number: int) -> Generator[Event, None, None]:
         plan = self._plans[number]
-        done_before = self._committed.round_in_phase if self._committed.phase == number else 0
+        done_before = self._progress.done_of(number)
         # clients' states, and scalars that a sampler reads, must be committed before the next round begins
         one_by_one = plan.keeps_client_state or (plan.sampler is not None and plan.sampler.reads_scalars)
         under_way = deque[_UnderWay]()
         schedule = self._schedule(plan, under_way)
         if 0 < done_before < plan.phase.rounds:
-            schedule.restore(deepcopy(self._in_flight))
+            schedule.restore(deepcopy(self._progress.in_flight))
         for round_in_phase in range(done_before + 1, plan.phase.rounds + 1):
             if self._stopped:
                 return
@@ -221,17 +184,8 @@ class Scheduler:
             yield from self._finish(under_way, left=0 if alone else self._backend.rounds_ahead)
 
     def _schedule(self, plan: PhasePlan, under_way: deque[_UnderWay]) -> Schedule:
-        clock = None if plan.phase.pool else self._clock
-
-        def draw(index: RoundIndex) -> Sequence[int]:
-            drawn = self._sampling.draw(index)
-            admission = self._budget.admit(index, clock.present(index, drawn) if clock else drawn)
-            if admission.ends:
-                raise NobodyLeftError(admission)
-            return admission.cohort
-
         def committed(clients: Sequence[int]) -> Mapping[int, int]:
-            return self._client_rounds.among(clients, plan.number)
+            return self._progress.client_rounds.among(clients, plan.number)
 
         def settled() -> Generator[Event, None, None]:
             if self._settles:
@@ -240,6 +194,7 @@ class Scheduler:
                 raise StoppedError
 
         sizes = self._populations[plan.number].sizes
+        draw, clock = self._progress.draw, self._progress.clock_of(plan)
         parts = plan, self._scenario, self._backend, self._watchdog, sizes, draw, committed, settled, clock
         return schedule_of(plan.phase)(ScheduleContext(*parts))
 
@@ -250,18 +205,13 @@ class Scheduler:
             done = oldest.round
             values = yield from self._wait([*done.reports, *done.server_calls], done.index)
             reports, server = values[: len(done.reports)], values[len(done.reports) :]
-            if self._clock and done.simulated:
-                moved = sum((report.traffic for report in reports), Traffic())
-                self._clock.check(done.index, sum(len(clients) for _, clients in done.assignments), moved)
-            spent = yield from self._commit(done, reports)
-            self._in_flight = oldest.in_flight
+            self._progress.check(done, reports)
+            yield from self._commit(done)
+            seconds = time.monotonic() - self._start
+            event = self._progress.commit(done, reports, server, oldest.in_flight, seconds)
             if self._evaluations.at_home(done.index) and self._evaluations.wanted(done.index):
                 self._evaluations.submit(done.index, self._model_of(done))
-            self._traffic = sum((report.traffic for report in reports), self._traffic)
-            self._traffic = sum(done.unanswered.values(), self._traffic)
-            seconds, left_out = time.monotonic() - self._start, self._budget.left_out_of(done.index)
-            phase = done.index.config(self._scenario).name
-            yield round_done(phase, done, reports, server, self._traffic, seconds, spent, left_out, self._simulated)
+            yield event
             if self._settles:
                 yield from self._settle(done)
             else:
@@ -284,18 +234,17 @@ class Scheduler:
 
     def _cut_short(self, index: RoundIndex, admission: Admission) -> Generator[Event, None, None]:
         """Ends a phase before a round in which nobody can take part, or the run before one that exceeds a budget."""
-        plan, reached = self._plans[index.phase], self._committed
+        plan, reached = self._plans[index.phase], self._progress.index
         if reached.phase == index.phase and reached.round and not self._evaluations.wanted(reached):
             model = self._backend.server.call("model_after", reached)
             self._evaluations.submit(reached, model)
             yield from self._evaluations.collect(left=0)
         self._stopped = admission.ends_run
-        left_out = () if self._stopped else self._budget.leave_out(admission.left_out)
+        left_out = () if self._stopped else self._progress.budget.leave_out(admission.left_out)
         yield BudgetSpent(plan.phase.name, index.round, admission.ends, self._stopped, left_out, admission.limit)
 
-    def _commit(
-        self, done: SubmittedRound, reports: Sequence[UpdateReport]
-    ) -> Generator[Event, None, SpendingByClient]:
+    def _commit(self, done: SubmittedRound) -> Generator[Event, None, None]:
+        """Has server and hosts commit a round."""
         plan = self._plans[done.index.phase]
         # nobody goes on with the rounds of a phase that is over, unless the run is given more of them later
         over = done.index.round_in_phase == plan.phase.rounds and plan is not self._plans[-1]
@@ -309,12 +258,7 @@ class Scheduler:
                 host = self._backend.hosts[number]
                 calls.append(Call(host.call("commit", done.index, clients), f"host {number}: commit", number))
             yield from self._wait(calls, done.index)
-            updated_clients = [client for _, updated in done.assignments for client in updated]
-            self._client_rounds.commit(done.index, updated_clients, set(plan.client_state.values()))
         # elsewhere there is nothing to wait for: the server, which has the round's model, only drops the one before
-        self._committed, self._simulated = done.index, done.simulated or self._simulated
-        self._sampling.commit(done.index, reports)
-        return self._budget.commit(done.index, reports, done.unanswered)
 
     def _wait(self, calls: Sequence[Call], index: RoundIndex) -> Generator[Event, None, list[Any]]:
         return (yield from self._watchdog.wait(calls, index.config(self._scenario).name, index.round))

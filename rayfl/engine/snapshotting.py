@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from rayfl.config.scenario import Scenario
@@ -13,15 +13,11 @@ from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.engine.server import ServerSnapshot
 from rayfl.engine.state_store import StateStore, StoredState
 from rayfl.engine.watchdog import Watchdog
-from rayfl.errors import LostError, RayflError
-from rayfl.local.state import Scope
+from rayfl.errors import RayflError
 from rayfl.planning.events import Event, SnapshotFailed, SnapshotTaken
 from rayfl.planning.round_index import RoundIndex
 
 Complete = Callable[[ServerSnapshot, Sequence[StoredState]], RunSnapshot]
-
-Kept = tuple[int, Scope, int]
-"""A client, the scope of a state that it keeps, and the round that left it."""
 
 LASTS_S = 60.0
 """A run that has not lasted so long is quickly run again: the ends of its phases are no reason for a snapshot.
@@ -57,7 +53,6 @@ class Snapshotting:
         self._started = self._latest = clock()
         self._latest_round = after
         self._under_way: tuple[RoundIndex, Complete] | None = None
-        self._kept: Collection[Kept] = ()
         self._asked: list[Ref] = []
 
     def due(self, index: RoundIndex) -> bool:
@@ -71,16 +66,14 @@ class Snapshotting:
         late = settings.minutes and now - self._latest >= 60 * settings.minutes
         return bool(late or (settings.rounds and index.round - self._latest_round >= settings.rounds))
 
-    def begin(self, index: RoundIndex, complete: Complete, models: Sequence[Ref], kept: Collection[Kept]) -> None:
+    def begin(self, index: RoundIndex, complete: Complete, models: Sequence[Ref]) -> None:
         """Begins to write one; `finish` the one before first.
 
         Args:
             index: The last committed round.
-            complete: Makes the snapshot of what the server and the clients keep.
+            complete: Makes the snapshot of what the server and the clients keep; see `Progress.snapshot`.
             models: Those that have yet to be evaluated.
-            kept: The states that clients keep now, all of which the hosts must have.
         """
-        self._kept = kept
         self._under_way, self._latest, self._latest_round = (index, complete), self._clock(), index.round
         self._asked = []
         self._backend.server.call("snapshot", index, self._store, *models)
@@ -130,13 +123,6 @@ class Snapshotting:
         (index, complete), self._under_way = self._under_way, None
         server, *hosts = parts
         clients = sorted((state for part in hosts for state in part), key=lambda state: (state.client, state.scope))
-        # a host that came back empty lists what it has, and rounds without its other clients hide that it lost theirs
-        if lost := set(self._kept).difference((state.client, state.scope, state.round) for state in clients):
-            client, _, round = min(lost)
-            raise LostError(
-                f"the state of client {client} is lost: round {round} left one, and its host, which was restarted, has "
-                f"none for the snapshot of round {index.round}"
-            )
         return SnapshotTaken(index.config(self._scenario).name, index.round, complete(server, clients).to_json())
 
     def _failed(self, error: RayflError) -> Event:

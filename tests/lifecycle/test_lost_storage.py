@@ -64,7 +64,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if mounted.returncode:
         pytest.skip("only root can mount a small file system")
     yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    # lazily: a file that a writer has not closed yet, in a traceback that nobody needs any more, keeps it busy
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def fill(disk: Path) -> None:

@@ -1,0 +1,179 @@
+"""Where a run is: all that its committed rounds left with the scheduler, which a snapshot holds and restores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+from rayfl.config.scenario import Scenario
+from rayfl.config.section import check_plain
+from rayfl.engine.committed_rounds import CommittedRounds, Kept
+from rayfl.engine.privacy_budget import PrivacyBudget
+from rayfl.engine.round_report import round_done
+from rayfl.engine.run_snapshot import RunSnapshot
+from rayfl.engine.schedules.schedule import SubmittedRound
+from rayfl.engine.server import BEFORE, ServerSnapshot
+from rayfl.engine.state_store import StoredState
+from rayfl.engine.submitting import NobodyLeftError
+from rayfl.errors import LostError, RayflError
+from rayfl.planning.events import RoundDone
+from rayfl.planning.phase_plan import PhasePlan
+from rayfl.planning.round_index import RoundIndex
+from rayfl.planning.sampling import Sampling
+from rayfl.planning.totals import Traffic
+from rayfl.planning.update_report import UpdateReport
+from rayfl.planning.virtual_clock import VirtualClock
+from rayfl.planning.workload import Population
+
+
+class Progress:
+    """The progress of a run: it draws cohorts, takes committed rounds in, and goes on from a snapshot.
+
+    Args:
+        scenario: What runs.
+        plans: Of its phases.
+        populations: The clients of each phase.
+
+    Attributes:
+        index: The last committed round.
+        in_flight: What its schedule has submitted and not committed.
+        client_rounds: Which round has left the state of a client.
+        budget: What clients may still spend of their privacy.
+    """
+
+    def __init__(self, scenario: Scenario, plans: Sequence[PhasePlan], populations: Sequence[Population]) -> None:
+        self._scenario, self._plans = scenario, plans
+        self.index, self.in_flight = BEFORE, dict[str, Any]()
+        self.client_rounds = CommittedRounds()
+        self.budget = PrivacyBudget(scenario.seed, plans, populations)
+        self._sampling = Sampling(scenario, plans, populations)
+        self._clock = VirtualClock(scenario.seed, plans, populations) if populations[0].devices else None
+        self._simulated = self._clock.simulated if self._clock else None
+        self._traffic = Traffic()
+
+    def done_of(self, phase: int) -> int:
+        """How many rounds of a phase are committed, if it is the last one that has any."""
+        return self.index.round_in_phase if self.index.phase == phase else 0
+
+    def clock_of(self, plan: PhasePlan) -> VirtualClock | None:
+        """What tells the virtual time of a phase; None where it has none."""
+        return None if plan.phase.pool else self._clock
+
+    def draw(self, index: RoundIndex) -> Sequence[int]:
+        """Draws the clients of a round: those of its cohort who are there, and may still spend privacy.
+
+        Raises:
+            NobodyLeftError: The budget ends the phase before this round.
+        """
+        drawn, clock = self._sampling.draw(index), self.clock_of(self._plans[index.phase])
+        admission = self.budget.admit(index, clock.present(index, drawn) if clock else drawn)
+        if admission.ends:
+            raise NobodyLeftError(admission)
+        return admission.cohort
+
+    def check(self, done: SubmittedRound, reports: Sequence[UpdateReport]) -> None:
+        """Checks a round that is about to be committed against what the clock foresaw.
+
+        Raises:
+            RayflError: It moved something else.
+        """
+        if self._clock and done.simulated:
+            moved = sum((report.traffic for report in reports), Traffic())
+            self._clock.check(done.index, sum(len(clients) for _, clients in done.assignments), moved)
+
+    def commit(
+        self,
+        done: SubmittedRound,
+        reports: Sequence[UpdateReport],
+        server: Sequence[Mapping[str, float] | None],
+        in_flight: dict[str, Any],
+        seconds: float,
+    ) -> RoundDone:
+        """Takes in a round that hosts and server have committed.
+
+        Args:
+            done: The round.
+            reports: What the hosts said of its client updates.
+            server: The scalars that the server's calls returned.
+            in_flight: What the schedule had submitted and not committed once it had submitted this round.
+            seconds: Since the start of the run.
+        """
+        index, plan = done.index, self._plans[done.index.phase]
+        if plan.keeps_client_state:
+            updated = [client for _, clients in done.assignments for client in clients]
+            self.client_rounds.commit(index, updated, set(plan.client_state.values()))
+        self.index, self.in_flight, self._simulated = index, in_flight, done.simulated or self._simulated
+        self._sampling.commit(index, reports)
+        spent = self.budget.commit(index, reports, done.unanswered)
+        for traffic in (*(report.traffic for report in reports), *done.unanswered.values()):
+            self._traffic += traffic
+        left_out = self.budget.left_out_of(index)
+        return round_done(
+            plan.phase.name, done, reports, server, self._traffic, seconds, spent, left_out, self._simulated
+        )
+
+    def snapshot(
+        self, evaluations: Sequence[RoundIndex]
+    ) -> Callable[[ServerSnapshot, Sequence[StoredState]], RunSnapshot]:
+        """Captures it.
+
+        Args:
+            evaluations: Rounds whose evaluation has yet to be reported.
+
+        Returns:
+            Makes a snapshot of it and of what the server and the clients keep, which raises `LostError` if the state of
+            a client is missing.
+
+        Raises:
+            RayflError: What the schedule has in flight is no plain data.
+        """
+        try:
+            check_plain(self.in_flight)
+        except ValueError as error:
+            name = self.index.config(self._scenario).schedule
+            raise RayflError(f"schedule '{name}': what it has in flight is no plain data: {error}") from None
+        kept = set(self.client_rounds.items(self.index.phase))
+        complete = partial(
+            RunSnapshot,
+            self.index,
+            self._sampling.snapshot(),
+            self._traffic,
+            evaluations,
+            self.budget.snapshot(),
+            deepcopy(self.in_flight),
+            simulated=self._simulated,
+        )
+
+        def completed(server: ServerSnapshot, clients: Sequence[StoredState]) -> RunSnapshot:
+            snapshot = complete(server, clients)
+            _check_whole(snapshot, kept)
+            return snapshot
+
+        return completed
+
+    def restore(self, snapshot: RunSnapshot) -> None:
+        """Goes on after the round of a snapshot."""
+        self.index, self.in_flight = snapshot.index, deepcopy(dict(snapshot.in_flight))
+        self.client_rounds.restore(snapshot.index.phase, map(_kept, snapshot.clients))
+        self.budget.restore(snapshot.privacy)
+        self._sampling.restore(snapshot.sampling)
+        self._traffic = snapshot.traffic
+        if self._clock is not None and snapshot.simulated is not None:
+            self._simulated = snapshot.simulated
+            self._clock.restore(snapshot.simulated)
+
+
+def _kept(state: StoredState) -> Kept:
+    return state.client, state.scope, state.round
+
+
+def _check_whole(snapshot: RunSnapshot, kept: set[Kept]) -> None:
+    """A host that came back empty lists what it has, and rounds without its other clients hide that it lost theirs."""
+    if lost := kept.difference(map(_kept, snapshot.clients)):
+        client, _, round = min(lost)
+        raise LostError(
+            f"the state of client {client} is lost: round {round} left one, and its host, which was restarted, has "
+            f"none for the snapshot of round {snapshot.index.round}"
+        )
