@@ -10,7 +10,7 @@ from rayfl.planning.round_index import RoundIndex
 KEPT: tuple[Scope, Scope] = ("phase", "run")
 """The scopes of what clients keep beyond a round."""
 
-Kept = tuple[int, Scope, int]
+KeptState = tuple[int, Scope, int]
 """A client, the scope of a state that it keeps, and the round that left it."""
 
 
@@ -55,13 +55,13 @@ class CommittedRounds:
         """`of` for those of some clients that have a state."""
         return {client: round for client in clients if (round := self.of(client, phase)) is not None}
 
-    def items(self, phase: int) -> Iterator[Kept]:
+    def items(self, phase: int) -> Iterator[KeptState]:
         """All states that are still there in a phase."""
         for scope in self._scopes(phase):
             for client, round in self._rounds[scope].items():
                 yield client, scope, round
 
-    def restore(self, phase: int, kept: Iterable[Kept]) -> None:
+    def restore(self, phase: int, kept: Iterable[KeptState]) -> None:
         """Continues in a phase with what `items` gave."""
         self._phase, self._rounds = phase, {scope: {} for scope in KEPT}
         for client, scope, round in kept:

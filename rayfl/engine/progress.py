@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from functools import partial
 from typing import Any
 
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import check_plain
-from rayfl.engine.committed_rounds import CommittedRounds, Kept
+from rayfl.engine.committed_rounds import CommittedRounds, KeptState
 from rayfl.engine.privacy_budget import PrivacyBudget
 from rayfl.engine.round_report import round_done
 from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.engine.schedules.schedule import SubmittedRound
 from rayfl.engine.server import BEFORE, ServerSnapshot
+from rayfl.engine.snapshotting import Complete
 from rayfl.engine.state_store import StoredState
 from rayfl.engine.submitting import NobodyLeftError
 from rayfl.errors import LostError, RayflError
@@ -114,17 +114,14 @@ class Progress:
             plan.phase.name, done, reports, server, self._traffic, seconds, spent, left_out, self._simulated
         )
 
-    def snapshot(
-        self, evaluations: Sequence[RoundIndex]
-    ) -> Callable[[ServerSnapshot, Sequence[StoredState]], RunSnapshot]:
-        """Captures it.
+    def snapshot(self, evaluations: Sequence[RoundIndex]) -> Complete:
+        """Captures the progress.
 
         Args:
             evaluations: Rounds whose evaluation has yet to be reported.
 
         Returns:
-            Makes a snapshot of it and of what the server and the clients keep, which raises `LostError` if the state of
-            a client is missing.
+            Adds what the server and the clients keep, and raises `LostError` if the state of a client is missing.
 
         Raises:
             RayflError: What the schedule has in flight is no plain data.
@@ -135,23 +132,16 @@ class Progress:
             name = self.index.config(self._scenario).schedule
             raise RayflError(f"schedule '{name}': what it has in flight is no plain data: {error}") from None
         kept = set(self.client_rounds.items(self.index.phase))
-        complete = partial(
-            RunSnapshot,
-            self.index,
-            self._sampling.snapshot(),
-            self._traffic,
-            evaluations,
-            self.budget.snapshot(),
-            deepcopy(self.in_flight),
-            simulated=self._simulated,
-        )
+        index, traffic, simulated = self.index, self._traffic, self._simulated
+        sampling, privacy, in_flight = self._sampling.snapshot(), self.budget.snapshot(), deepcopy(self.in_flight)
 
-        def completed(server: ServerSnapshot, clients: Sequence[StoredState]) -> RunSnapshot:
-            snapshot = complete(server, clients)
-            _check_whole(snapshot, kept)
-            return snapshot
+        def complete(server: ServerSnapshot, clients: Sequence[StoredState]) -> RunSnapshot:
+            _check_whole(clients, kept, index)
+            return RunSnapshot(
+                index, sampling, traffic, evaluations, privacy, in_flight, server, clients, simulated=simulated
+            )
 
-        return completed
+        return complete
 
     def restore(self, snapshot: RunSnapshot) -> None:
         """Goes on after the round of a snapshot."""
@@ -165,15 +155,15 @@ class Progress:
             self._clock.restore(snapshot.simulated)
 
 
-def _kept(state: StoredState) -> Kept:
+def _kept(state: StoredState) -> KeptState:
     return state.client, state.scope, state.round
 
 
-def _check_whole(snapshot: RunSnapshot, kept: set[Kept]) -> None:
+def _check_whole(clients: Sequence[StoredState], kept: set[KeptState], index: RoundIndex) -> None:
     """A host that came back empty lists what it has, and rounds without its other clients hide that it lost theirs."""
-    if lost := kept.difference(map(_kept, snapshot.clients)):
+    if lost := kept.difference(map(_kept, clients)):
         client, _, round = min(lost)
         raise LostError(
             f"the state of client {client} is lost: round {round} left one, and its host, which was restarted, has "
-            f"none for the snapshot of round {snapshot.index.round}"
+            f"none for the snapshot of round {index.round}"
         )

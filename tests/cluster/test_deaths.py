@@ -6,7 +6,7 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from rayfl.cluster.host_actor import HostActor
 from rayfl.cluster.ray_log import RayLog
 from rayfl.cluster.ray_session import ray_session
 from rayfl.engine.assignment import home
+from rayfl.engine.job import Job
 from rayfl.engine.state_store import FolderStore
 from rayfl.errors import LostError, ResourceError
 from rayfl.planning.events import Event, Recovering, RoundDone, SnapshotTaken
@@ -74,6 +75,20 @@ def followed(session: Any, victim: str, after: int, snapshots: bool) -> Iterator
             victim = ""
 
 
+def struck(job: Job, folder: Path, strike: Callable[[Any], None]) -> tuple[np.ndarray, list[Event]]:
+    """The final model and the events of a run whose attempt is struck at its first snapshot."""
+    events: list[Event] = []
+    with ray_session(job, None, RayLog(folder / "ray.log")) as session:
+        session.checkpoint_to(FolderStore(folder / "states"))
+        for event in session.events():
+            if isinstance(event, SnapshotTaken) and not any(isinstance(each, SnapshotTaken) for each in events):
+                strike(session._attempt)  # type: ignore[attr-defined]
+            events.append(event)
+        round, model = session.committed()
+    assert round == sum(phase.rounds for phase in job.scenario.phases)
+    return model, events
+
+
 @pytest.mark.parametrize(
     "snapshots", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["from a snapshot", "from the beginning"]
 )
@@ -104,17 +119,9 @@ def test_a_host_that_dies_while_its_clients_rest_is_missed_by_the_next_snapshot(
     scenario = STATEFUL | {"phases": [rests | {"local": LOCAL | {"epochs": 150}}], "evaluation": {"every": 100}}
     expected, _ = run_on_hosts(prepared(**scenario), 1)
     job = prepared(**scenario, checkpoint={"rounds": 1}, resources={"hosts": 2})
-    snapshots: list[int] = []
-    with ray_session(job, None, RayLog(tmp_path / "ray.log")) as session:
-        session.checkpoint_to(FolderStore(tmp_path / "states"))
-        for event in session.events():
-            if isinstance(event, SnapshotTaken):
-                if not snapshots:
-                    kill("host", session._attempt.actors.hosts[0].actor)  # type: ignore[attr-defined]
-                snapshots.append(event.round)
-        round, model = session.committed()
-    assert round == len(cohorts)
+    model, events = struck(job, tmp_path, lambda attempt: kill("host", attempt.actors.hosts[0].actor))
     assert np.array_equal(model, expected)
+    assert any("is lost" in event.reason for event in events if isinstance(event, Recovering))
 
 
 @pytest.mark.slow
@@ -125,15 +132,7 @@ def test_an_asynchronous_run_goes_on_with_updates_in_flight_when_an_actor_dies(v
     scenario = STATEFUL | {"phases": [phase], "participation": {"steps_per_s": {"lognormal": [1.0, 1.0]}}}
     expected, _ = run_on_hosts(prepared(**scenario), 1)
     job = prepared(**scenario, checkpoint={"rounds": 1}, resources={"hosts": 2})
-    events: list[Event] = []
-    with ray_session(job, None, RayLog(tmp_path / "ray.log")) as session:
-        session.checkpoint_to(FolderStore(tmp_path / "states"))
-        for event in session.events():
-            if isinstance(event, SnapshotTaken) and not any(isinstance(each, SnapshotTaken) for each in events):
-                kill(victim)
-            events.append(event)
-        round, model = session.committed()
-    assert round == 30
+    model, events = struck(job, tmp_path, lambda attempt: kill(victim))
     assert np.array_equal(model, expected)
     recoveries = [event for event in events if isinstance(event, Recovering)]
     assert [recovering.round > 0 for recovering in recoveries] == [True] * (victim == "server")

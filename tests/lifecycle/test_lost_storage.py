@@ -64,7 +64,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if mounted.returncode:
         pytest.skip("only root can mount a small file system")
     yield folder
-    # lazily: a file that a writer has not closed yet, in a traceback that nobody needs any more, keeps it busy
+    # lazily, since a file there that is still open would keep it busy
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
