@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 TESTS ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all lint bench constraints clean
+.PHONY: help setup run test test-all docs lint bench constraints clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 19
@@ -24,6 +24,10 @@ test: $(VENV)/.test ## Run the quick tests in two processes
 test-all: $(VENV)/.test-all ## Run all tests in two processes
 	$(PYTEST) $(TESTS)
 
+docs: $(VENV)/.docs ## Build the documentation in build/docs, running its notebooks
+	$(BIN)/sphinx-build -W --keep-going --jobs 2 --quiet docs build/docs
+	@echo "open build/docs/index.html"
+
 lint: $(VENV)/.lint ## Check style, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -32,11 +36,11 @@ lint: $(VENV)/.lint ## Check style, format and types
 bench: $(VENV)/.run ## Measure speed against bare PyTorch, hops, start-up and memory
 	$(BIN)/python -m tools.bench
 
-setup: $(VENV)/.test-all $(VENV)/.lint ## Install all that the targets above need (they do this by themselves)
+setup: $(VENV)/.test-all $(VENV)/.docs $(VENV)/.lint ## Install all that the targets above need (they do this by themselves)
 
 constraints: $(VENV)/.installer ## Write constraints.txt anew, with new versions for what is missing or no longer fits
 	$(BIN)/uv pip compile pyproject.toml --universal --fork-strategy fewest --python-version 3.11 --all-extras \
-		--group setup --group test-all --group lint $(if $(UPGRADE),--upgrade) \
+		--group setup --group test-all --group docs --group lint $(if $(UPGRADE),--upgrade) \
 		--no-annotate --custom-compile-command 'make constraints' --quiet --output-file constraints.txt
 	sed -i 's/ ;.*//' constraints.txt
 
@@ -61,6 +65,10 @@ $(VENV)/.test: $(VENV)/.run
 
 $(VENV)/.test-all: $(VENV)/.run
 	$(call install,-e '$(EXTRAS)' --group test-all)
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.run
+	$(call install,--group docs)
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.run

@@ -48,7 +48,7 @@ def run(
         address: Address of a Ray cluster (`auto`: the one this machine belongs to). By default the cluster that this
             program is connected to, else that of RAY_ADDRESS, else one started on this machine for the run.
         out: Where the run's folder is created, as `<out>/<name>-<time>`: a path, or a URI such as `s3://bucket/runs`
-            for clusters without a shared file system, see docs/checkpoints.md.
+            for clusters without a shared file system, see docs/how-to/resume.md.
         folder: Use this folder, or this place at a URI, for the run instead of creating one in `out`.
         data_dir: Where the real data is; by default RAYFL_DATA or ~/.cache/rayfl/data.
         callbacks: Objects or classes derived from `rayfl.Callback`, called after those that the scenario names.

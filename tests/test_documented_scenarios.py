@@ -27,13 +27,13 @@ def of_page(page: str) -> list[Any]:
     return [pytest.param(tables, id=f"{page} {index}") for index, tables in enumerate(scenarios(page))]
 
 
-@pytest.mark.parametrize("tables", of_page("self_supervision.md"))
+@pytest.mark.parametrize("tables", of_page("how-to/self-supervision.md"))
 def test_a_documented_scenario_of_views_can_be_run(tables: dict[str, Any]) -> None:
     views = [{"augment": ["flip"]}] * (3 if "orchestra" in str(tables["phases"]) else 2)
     prepared(tables, views=views)
 
 
-@pytest.mark.parametrize("tables", of_page("asynchronous.md"))
+@pytest.mark.parametrize("tables", of_page("how-to/asynchronous.md"))
 def test_a_documented_scenario_can_be_run(tables: dict[str, Any]) -> None:
     prepared(tables)
 
@@ -43,6 +43,6 @@ def prepared(tables: dict[str, Any], **data: Any) -> None:
     prepare(Scenario.from_tables(tables | {"data": data}), Path("no-data-here"))
 
 
-@pytest.mark.parametrize(("page", "number"), [("self_supervision.md", 2), ("asynchronous.md", 1)])
+@pytest.mark.parametrize(("page", "number"), [("how-to/self-supervision.md", 2), ("how-to/asynchronous.md", 1)])
 def test_the_page_has_its_scenarios(page: str, number: int) -> None:
     assert len(scenarios(page)) == number

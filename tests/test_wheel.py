@@ -88,7 +88,7 @@ def test_the_installed_package_copies_its_examples_and_they_run(programs: Path, 
 
 def test_what_readme_tells_to_run_is_in_the_wheel(wheel: Path) -> None:
     files = set(zipfile.ZipFile(wheel).namelist())
-    for page in (CHECKOUT / "README.md", *(CHECKOUT / "docs").glob("*.md")):
+    for page in (CHECKOUT / "README.md", *(CHECKOUT / "docs").rglob("*.md")):
         told = set(re.findall(r"python -m (rayfl[\w.]*)", page.read_text(encoding="utf-8")))
         for module in told:
             path = module.replace(".", "/")

@@ -22,7 +22,7 @@ examples:
   {prog} landscape runs/mine models=initial,final points=11 --backend inline
   {prog} curve runs/mine target=0.5
 
-what each shows, and its options: docs/analyses.md
+what each shows, and its options: docs/how-to/analyse.md
 """
 
 AT_URI = "and every node reads the runs again and again: copy it to a folder that all of them see"

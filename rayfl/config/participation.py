@@ -130,7 +130,7 @@ class Devices(Section):
     """The devices that clients are simulated on: how fast, how well connected, how reliable.
 
     A virtual clock times the rounds of a run with them, whatever the machine needs that runs it; see
-    docs/participation.md. A client's part of an exchange takes down_bytes / down_bytes_per_s + steps / steps_per_s +
+    docs/how-to/slow-clients.md. A client's part of an exchange takes down_bytes / down_bytes_per_s + steps / steps_per_s +
     up_bytes / up_bytes_per_s virtual seconds. What a key that is left out would slow down takes no time. Everything
     that is drawn follows from the scenario's seed.
 

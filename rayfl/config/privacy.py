@@ -28,7 +28,7 @@ class SampleDP(Section):
 
     A step draws every sample with rate q = min(1, batch_size / samples), clips the gradient of each to `max_grad_norm`,
     adds Gaussian noise of standard deviation `noise_multiplier * max_grad_norm` to their sum, and divides by the
-    expected number of drawn samples, min(batch_size, samples). What guarantee a run gives is in docs/privacy.md and in
+    expected number of drawn samples, min(batch_size, samples). What guarantee a run gives is in docs/explanation/privacy.md and in
     its privacy.json.
 
     Attributes:
@@ -132,7 +132,7 @@ class ClientDP(Section):
     """Privacy of whole clients (McMahan et al., ICLR 2018): a round hides who took part with what.
 
     All vectors that a client releases are clipped as one: `clip_norm` bounds the root of the sum of their squares.
-    What neighbours are, who is trusted and what amplifies is in docs/privacy.md.
+    What neighbours are, who is trusted and what amplifies is in docs/explanation/privacy.md.
 
     Attributes:
         level: `central`: the server adds noise to the exact sum; `local`: each client noises what it sends.

@@ -1,4 +1,4 @@
-"""What `local.dp` guarantees, in the words of every run's privacy.json; docs/privacy.md explains it."""
+"""What `local.dp` guarantees, in the words of every run's privacy.json; docs/explanation/privacy.md explains it."""
 
 from __future__ import annotations
 
