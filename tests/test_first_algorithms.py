@@ -104,7 +104,7 @@ class FailsInRoundTwo(FedAvg):
 @pytest.mark.parametrize(
     ("algorithm", "said"),
     [
-        ("WithoutRound", "must define what its base class leaves open: round"),
+        ("WithoutRound", "must define the abstract methods of its base class: round"),
         ("RaisesWhenMade", "RaisesWhenMade raised LookupError: not today"),
         ("AnswersWithArray", "it answered with 'delta' as a ndarray, not a torch.Tensor"),
         ("ReadsUndeclaredState", "client state 'previous' is not declared"),

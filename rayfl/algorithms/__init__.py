@@ -1,4 +1,4 @@
-"""One file per federated algorithm, which reads like its paper; presets name well-known combinations of their parts."""
+"""Federated algorithms, one file each; presets name well-known combinations of their parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the server makes one update of its clients': the mean, robust estimates that some clients cannot spoil, or yours.
+"""How the server combines the cohort's updates: the mean, robust estimators, or your own.
 
 Median and trimmed mean: Yin et al., "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates", ICML
 2018, definitions 1 and 2.
@@ -34,13 +34,26 @@ aggregations = Registry(
 
 
 class Aggregation(Component, ABC):
-    """Makes one update of the clients', which come one by one; see `Updates` for what this costs.
+    """Combines the clients' updates into one; derive from it to write your own.
 
-    Buffers (batch norm's statistics) are part of an update and are aggregated with it.
+    Buffers (batch norm statistics) are part of an update and are aggregated with it. `Updates` says what keeping the
+    updates one by one costs.
 
     Attributes:
-        each: Whether the updates are needed one by one.
-        takes_weights: Whether clients may be weighted by their samples; otherwise every client counts once.
+        each: Whether the aggregation needs the updates one by one; otherwise it gets their weighted mean.
+        takes_weights: Whether clients may be weighted by their sample counts; otherwise each client counts once and
+            `weighting` must be `uniform`.
+
+    Example:
+        >>> import numpy as np
+        >>> from rayfl.algorithms import Aggregation, FedAvg, Updates
+        >>> class Midrange(Aggregation):
+        ...     def combine(self, updates):
+        ...         return updates.by_coordinate(lambda values: (values.min(axis=0) + values.max(axis=0)) / 2)
+        >>> vectors = [np.array([1, 5], np.float32), np.array([3, 2], np.float32)]
+        >>> Midrange().combine(Updates(clients=(0, 1), weights=np.ones(2), vectors=vectors))
+        array([2. , 3.5])
+        >>> algorithm = FedAvg(weighting="uniform", aggregation=Midrange())
     """
 
     each: ClassVar[bool] = True
@@ -48,42 +61,49 @@ class Aggregation(Component, ABC):
 
     @abstractmethod
     def combine(self, updates: Updates) -> np.ndarray:
-        """Computes the update that the server's optimizer gets.
+        """Computes the update that the server optimizer receives.
 
         Args:
-            updates: What the clients sent, in order of client number.
+            updates: The clients' updates, in order of client number.
 
         Returns:
-            float64 [n], as long as each of the updates.
+            float64 [n], where n is the length of each update.
         """
 
     def check_cohort(self, smallest: int, largest: int) -> None:
-        """Checks that cohorts of these sizes make sense; called before anything starts.
+        """Checks that cohorts of these sizes can be aggregated; called before the run starts.
+
+        Args:
+            smallest: Number of clients in the smallest cohort that the phase can draw.
+            largest: Number of clients in the largest one.
 
         Raises:
-            ScenarioError: A cohort can be too small, or the aggregation has no effect in any.
+            ScenarioError: A cohort may be too small, or the aggregation would have no effect on any cohort.
         """
 
     def check_round(self, clients: int) -> None:
-        """Checks that a round with answers of so many clients can be aggregated.
+        """Checks that the answers of one round can be aggregated.
+
+        Args:
+            clients: Number of clients that answered.
 
         Raises:
-            ScenarioError: It cannot.
+            ScenarioError: They are too few.
         """
 
     def of(self, answers: Answers, name: str, compared: int | None = None) -> np.ndarray:
         """Aggregates one named vector of the answers.
 
         Args:
-            answers: Of a whole cohort.
-            name: Of the vector.
-            compared: Over how many leading values distances are taken; by default all.
+            answers: The answers of a whole cohort.
+            name: The vector's name.
+            compared: Number of leading values over which distances are computed; by default all of them.
 
         Returns:
             float64 [n].
 
         Raises:
-            RayflError: The cohort is too small, or a user's own class returned no vector of that length.
+            RayflError: The cohort is too small, or `combine` returned something else than an array [n].
         """
         if not self.each:
             return answers.mean(name)
@@ -97,7 +117,7 @@ class Aggregation(Component, ABC):
 
 
 class Mean(Aggregation):
-    """The mean, weighted by `weighting`: one exact sum per host, no update by itself."""
+    """The mean, weighted according to `weighting`. Each worker process sends one exact sum, no single updates."""
 
     each: ClassVar[bool] = False
     takes_weights: ClassVar[bool] = True
@@ -109,7 +129,7 @@ class Mean(Aggregation):
 
 
 class Median(Aggregation):
-    """The median of every coordinate; of an even number of clients, the mean of the two in the middle."""
+    """The coordinate-wise median; for an even number of clients, the mean of the two middle values."""
 
     name: str = "median"
 
@@ -118,11 +138,11 @@ class Median(Aggregation):
 
 
 class TrimmedMean(Aggregation):
-    """The mean of every coordinate without its largest and its smallest values.
+    """The coordinate-wise mean without the largest and the smallest values.
 
     Attributes:
-        share: beta, the share of the clients that is left out at either end; of m clients, beta m rounded down, in a
-            small cohort nobody.
+        share: beta, the share of clients trimmed at each end, above 0 and below 0.5. Of m clients, floor(beta m) are
+            trimmed at each end; in a small cohort that may be none.
     """
 
     name: str = "trimmed_mean"
@@ -135,10 +155,10 @@ class TrimmedMean(Aggregation):
     def check_cohort(self, smallest: int, largest: int) -> None:
         if not self._left_out(largest):
             raise ScenarioError(
-                f"share = {self.share} of {largest} clients leaves nobody out, so it is the mean; use at least "
+                f"share = {self.share} trims none of {largest} clients, which is the plain mean; use at least "
                 f"{1 / largest:.3g}"
                 if largest > 2
-                else f"'trimmed_mean' needs cohorts of at least 3 clients, and this one has at most {largest}"
+                else f"'trimmed_mean' needs cohorts of at least 3 clients; this one has at most {largest}"
             )
 
     def _left_out(self, clients: int) -> int:
@@ -146,15 +166,15 @@ class TrimmedMean(Aggregation):
 
 
 class Krum(Aggregation):
-    """The update that lies closest to its neighbours, or the mean of several such (Multi-Krum).
+    """Selects the update closest to its neighbours (Krum), or averages several of them (Multi-Krum).
 
-    An update's score is the sum of its squared distances to the n - f - 2 nearest others; the smallest score wins, of
-    equal ones the client with the lower number. Distances are over all that clients send. The m (m - 1) / 2 distances
-    of m clients take time in proportion to m^2 n.
+    The score of an update is the sum of its squared distances to its n - f - 2 nearest neighbours. The smallest score
+    wins; ties go to the client with the lower number. Distances cover everything that clients send. Computing all m (m
+    - 1) / 2 distances of m clients takes O(m^2 n) time.
 
     Attributes:
-        byzantine: f, how many clients of a cohort may be wrong; cohorts need n > 2 f + 2 clients.
-        select: m, how many updates are averaged; 1 is Krum.
+        byzantine: f, the number of clients in a cohort that may be faulty. Cohorts need n > 2 f + 2 clients.
+        select: m, the number of updates that are averaged; 1 is Krum. It must be smaller than the cohort.
     """
 
     name: str = "krum"
@@ -162,7 +182,7 @@ class Krum(Aggregation):
     select: PositiveInt = 1
 
     def combine(self, updates: Updates) -> np.ndarray:
-        distances = np.sort(updates.pairwise_squared_distances(), axis=1)  # first comes the distance to itself, 0
+        distances = np.sort(updates.pairwise_squared_distances(), axis=1)  # column 0 is the distance to itself
         scores = distances[:, 1 : len(updates) - self.byzantine - 1].sum(axis=1)
         chosen = np.zeros(len(updates))
         chosen[np.argsort(scores, kind="stable")[: self.select]] = 1.0
@@ -173,24 +193,24 @@ class Krum(Aggregation):
         if smallest < needed:
             raise ScenarioError(
                 f"'krum' with byzantine = {self.byzantine} needs cohorts of at least {needed} clients (n > 2 f + 2), "
-                f"and this one can have {smallest}"
+                f"but this one can have {smallest}"
             )
         if self.select >= smallest:
-            raise ScenarioError(f"select = {self.select} of {smallest} clients is the mean of all; choose fewer")
+            raise ScenarioError(f"select = {self.select} of {smallest} clients is the mean of all; select fewer")
 
     def check_round(self, clients: int) -> None:
         self.check_cohort(clients, clients)
 
 
 class GeometricMedian(Aggregation):
-    """The point whose weighted distances to the updates have the smallest sum, by the smoothed Weiszfeld algorithm.
+    """The point with the smallest weighted sum of distances to the updates, by the smoothed Weiszfeld algorithm.
 
-    z <- sum_i beta_i x_i / sum_i beta_i with beta_i = p_i / max(nu, ||z - x_i||), from the weighted mean. Distances are
-    over all that clients send. Every iteration passes over the updates twice.
+    z <- sum_i beta_i x_i / sum_i beta_i with beta_i = p_i / max(nu, ||z - x_i||), starting from the weighted mean.
+    Distances cover everything that clients send. Each iteration reads all updates twice.
 
     Attributes:
-        iterations: How often; RFA finds a few to be enough.
-        smoothing: nu, below which distances count as nu.
+        iterations: Number of Weiszfeld iterations; the RFA paper finds a few to be enough.
+        smoothing: nu, the lower bound on the distances that appear in the denominators.
     """
 
     takes_weights: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""What every federated algorithm is: a round on the server, and what it asks of its clients."""
+"""The base class of all federated algorithms: a round on the server, and what it needs from clients."""
 
 from __future__ import annotations
 
@@ -26,26 +26,49 @@ if TYPE_CHECKING:
     from rayfl.local.context import ClientContext
 
 Round = Generator[Exchange, Answers, None]
-"""A round on the server: yields exchanges and receives their reduced answers."""
+"""A round on the server: a generator that yields each `Exchange` and receives its `Answers`.
+
+You write one in `Algorithm.round`; rayfl runs it.
+"""
 
 
 class Algorithm(Limits, MessageHooks, PersonalModels, PrivacyHooks, BaseModel, ABC):
-    """A federated algorithm; its fields are its hyper-parameters, the keys of `algorithm = { name = ..., ... }`.
+    """A federated algorithm; derive from it to write your own. Its fields are its hyperparameters.
 
-    An algorithm holds no state: the server's is in `ServerState`, a client's in `ClientContext.state`. A client update
-    thus depends only on its inputs and can be repeated anywhere.
+    A scenario sets the fields as keys of `algorithm = { name = ..., ... }`.
 
-    `round` and a client update are all that it needs. What else it may say is grouped: what it needs and rules out in
-    `Limits`, what its messages hold in `MessageHooks`, what privacy has to hide in `PrivacyHooks`, and models that
-    clients keep in `PersonalModels`.
+    An algorithm holds no state: the server's state is in `ServerState`, a client's in `ClientContext.state`. A client
+    update therefore depends only on its inputs and can be repeated on any worker.
+
+    You must write `round` and a client update. Everything else has defaults, grouped by topic: `Limits` (what the
+    algorithm needs and rules out), `MessageHooks` (what its messages contain), `PrivacyHooks` (what DP must hide), and
+    `PersonalModels` (models that clients keep).
 
     Attributes:
-        exchanges: Number of exchanges that a round yields; fixed, so that rounds can be submitted ahead of results.
-        trains: Whether its clients train, so that there are trained models to evaluate and to compare.
-        trains_only: What of the network it trains; a phase's `train` may restrict it further.
-        default_eval_model: Which model is evaluated unless the phase says otherwise.
-        reports: What it can report beside `step` and `divergence` where `phases.N.report` asks for it (read as
-            `context.reports` and `client.reports`).
+        exchanges: Number of exchanges in a round. It is fixed, which lets rayfl submit rounds before earlier results
+            arrive.
+        trains: Whether clients train, and there are trained models to evaluate and compare.
+        trains_only: The part of the network that the algorithm trains; `phases.N.train` may restrict it further.
+        default_eval_model: The model that is evaluated unless `phases.N.eval_model` names another.
+        reports: Names that `phases.N.report` may ask for in addition to `step` and `divergence`. The algorithm finds
+            the requested ones in `context.reports` and `client.reports`.
+
+    Example:
+        >>> from rayfl.algorithms import Algorithm, Answer, Exchange
+        >>> from rayfl.local import LocalTraining
+        >>> class DampedAveraging(Algorithm):
+        ...     damping: float = 0.5
+        ...
+        ...     def client_update(self, client, model):
+        ...         trained = yield LocalTraining(model)
+        ...         return Answer(client.num_samples, delta=trained - model)
+        ...
+        ...     def round(self, server, context):
+        ...         answers = yield Exchange(self.client_update, server.model)
+        ...         change = self.damping * answers.mean("delta")
+        ...         server.apply_update(change[: server.num_params], change[server.num_params :])
+        >>> DampedAveraging(damping=0.9)
+        DampedAveraging(damping=0.9)
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -61,35 +84,36 @@ class Algorithm(Limits, MessageHooks, PersonalModels, PrivacyHooks, BaseModel, A
         """Runs one parallel round: yields exchanges, receives their reduced answers, and updates `server`.
 
         Args:
-            server: A working copy of the global model and the algorithm's state.
+            server: A working copy of the global model and the algorithm's state; rayfl keeps it once the round is
+                committed.
             context: The round: its cohort, number, learning rate and random stream.
 
         Yields:
-            `exchanges` exchanges.
+            As many exchanges as `exchanges` says.
         """
 
     def asks(self) -> tuple[Asked, ...]:
-        """Returns who answers each of a round's exchanges: the cohort, unless an `Exchange` says otherwise."""
+        """Returns who answers each exchange of a round: the cohort, unless `Exchange.at` says otherwise."""
         asked: tuple[Asked, ...] = ("cohort",)
         return asked * self.exchanges
 
     def messages(self) -> Messages:
-        """Returns what the server sends to a client and gets back, for each exchange that the cohort answers.
+        """Returns what the server sends to a client and receives, for each exchange that the cohort answers.
 
-        That is `down` and `up` of the `Exchange`, in every round, by default the model both times. The virtual clock of
-        [participation] is planned with it; a round that moves anything else ends the run.
+        These are `down` and `up` of each `Exchange`, the same in every round; by default the model in both directions.
+        The virtual clock of [participation] plans with them, and a round that transfers anything else raises an error.
 
         Raises:
-            ScenarioError: It cannot be said beforehand; says why.
+            ScenarioError: The traffic cannot be known beforehand; the message says why.
         """
         return [(("model",), ("model",))] * self.asks().count("cohort")
 
     def relay(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[torch.Tensor]:
-        """Runs one client's part of a relay.
+        """Runs one client's part of a relay (sequential, cyclic training).
 
         Args:
             client: The client.
-            model: float32 [length of the model], the model vector that the previous client produced.
+            model: float32 [length of the model], the model vector from the previous client.
 
         Returns:
             The model vector for the next client.
@@ -98,32 +122,32 @@ class Algorithm(Limits, MessageHooks, PersonalModels, PrivacyHooks, BaseModel, A
         return trained
 
     def training_sizes(self, sizes: np.ndarray) -> np.ndarray:
-        """Returns how many of their training samples clients train on.
+        """Returns how many of their samples clients train on; the others serve other purposes, such as queries.
 
         Args:
-            sizes: [clients] int64, the training samples of every client.
+            sizes: int64 [clients], the number of training samples of each client.
 
         Returns:
-            [clients] int64; by default all of them.
+            int64 [clients]; by default `sizes`.
         """
         return sizes
 
     def check_training(self, task: Any, local: Local, sizes: np.ndarray) -> None:
-        """Compares the algorithm with what clients learn, how they train, and how many samples they train on.
+        """Checks that the algorithm fits the task, local training and the clients' sample counts.
 
         Args:
             task: The phase's `rayfl.tasks.Task`.
-            local: The phase's local training.
-            sizes: [clients] int64, as `training_sizes` gives them.
+            local: The phase's local training options.
+            sizes: int64 [clients], as returned by `training_sizes`.
 
         Raises:
             ScenarioError: They do not fit; the message names the key.
         """
 
     def client_state(self) -> Declaration:
-        """Returns what clients keep, by name."""
+        """Declares the tensors that clients keep between exchanges, by name, with their scopes."""
         return {}
 
     def server_state(self) -> Declaration:
-        """Returns what the server keeps, by name."""
+        """Declares the arrays that the server keeps between rounds, by name, with their scopes."""
         return {}

@@ -1,4 +1,4 @@
-"""Every client by itself: what a client reaches without the others, the baseline of personalised federated learning."""
+"""Local-only training: every client trains without the others, the baseline of personalised federated learning."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Alone(Algorithm):
-    """What the phases of `schedule = "local"` run: clients go on from models of their own, and send nothing.
+    """The algorithm of `schedule = "local"`: each client continues its own model and sends nothing.
 
     Attributes:
-        objective: The algorithm whose local objective, that of its relay, clients train with.
+        objective: The algorithm whose relay objective clients train with.
     """
 
     objective: SkipValidation[Algorithm]
@@ -38,10 +38,10 @@ class Alone(Algorithm):
         return [((), ())]
 
     def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
-        """Goes on with the client's own model; its first one is that with which the phase begins."""
+        """Continues from the client's own model, which starts as the phase's first model."""
         trained = yield from self.objective.relay(client, self.personal_model(client, model))
         client.state["own model"] = trained
-        return Answer(diagnostics={"clients": model.new_ones(1)}, trained=trained)  # nothing that anybody sends
+        return Answer(diagnostics={"clients": model.new_ones(1)}, trained=trained)  # not sent
 
     def has_personal_model(self) -> bool:
         return True

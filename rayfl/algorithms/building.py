@@ -1,4 +1,4 @@
-"""From the algorithms that a scenario names to the algorithms themselves."""
+"""Builds the algorithms, transforms and samplers that a scenario names."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from rayfl.user_code import report_as_theirs
 
 
 def build_algorithm(phase: Phase) -> Algorithm:
-    """The algorithm of a phase, with its hyper-parameters.
+    """Builds a phase's algorithm with its hyperparameters.
 
     Raises:
-        ScenarioError: An unknown name, something that is no algorithm, a hyper-parameter that is unknown or out of
-            range, or a user's own class that raises, or declares what is no declaration.
+        ScenarioError: The name is unknown or is not an algorithm, a hyperparameter is unknown or out of range, or a
+            user's own class raises an exception or makes an invalid declaration.
     """
     chosen, where = phase.algorithm, f"phases.{phase.name}.algorithm"
     kind = algorithms.resolve(chosen.name)
@@ -37,12 +37,12 @@ def build_algorithm(phase: Phase) -> Algorithm:
         raise ScenarioError(f"{where}: '{chosen.name}' is not a class derived from rayfl.algorithms.Algorithm")
     if isabstract(kind):
         missing = ", ".join(sorted(kind.__abstractmethods__))
-        raise ScenarioError(f"{where}: '{chosen.name}' must define what its base class leaves open: {missing}")
+        raise ScenarioError(f"{where}: '{chosen.name}' must define the abstract methods of its base class: {missing}")
     preset, options = PRESETS.get(chosen.name), chosen.options
     own_fields: list[str] = preset.own_fields() if preset else []
     if preset:
         own = {key: value for key, value in options.items() if key in own_fields}
-        with_options(preset.part()[1], own, where)  # so that errors name the keys as the scenario writes them
+        with_options(preset.part()[1], own, where)  # here, errors name the keys as the scenario writes them
         try:
             options = preset.expand(options)
         except ScenarioError as error:
@@ -53,7 +53,7 @@ def build_algorithm(phase: Phase) -> Algorithm:
 
 
 def _check_declarations(algorithm: Algorithm, where: str) -> None:
-    """Checks what an algorithm says of itself, once, so that nobody who asks later needs to."""
+    """Checks everything an algorithm declares, once, so that later callers can rely on it."""
     for method in ("client_state", "server_state"):
         declared = _said(algorithm, method, where)
         if not (isinstance(declared, Mapping) and all(scope in get_args(Scope) for scope in declared.values())):
@@ -98,7 +98,7 @@ def _said(algorithm: Algorithm, method: str, where: str) -> Any:
 
 
 def build_transforms(phase: Phase) -> list[AnswerTransform]:
-    """What happens to a phase's answers, in order.
+    """Builds the transforms of a phase's answers, in the order in which they apply.
 
     Raises:
         ScenarioError: As `build_algorithm`.
@@ -113,7 +113,7 @@ def build_transforms(phase: Phase) -> list[AnswerTransform]:
 
 
 def build_sampler(phase: Phase) -> CohortSampler:
-    """The sampler of a phase whose cohorts one draws.
+    """Builds the sampler that draws a phase's cohorts.
 
     Raises:
         ScenarioError: As `build_algorithm`.
@@ -131,16 +131,16 @@ def build_sampler(phase: Phase) -> CohortSampler:
     if isabstract(kind):
         missing = ", ".join(sorted(kind.__abstractmethods__))
         raise ScenarioError(
-            f"{where}.sampler: '{chosen.sampler}' must define what its base class leaves open: {missing}"
+            f"{where}.sampler: '{chosen.sampler}' must define the abstract methods of its base class: {missing}"
         )
     if "name" in chosen.options:
-        raise ScenarioError(f"{where}.name: is no option of a sampler, which '{where}.sampler' names; leave it out")
+        raise ScenarioError(f"{where}.name: is not an option; '{where}.sampler' names the sampler. Leave it out")
     sampler: CohortSampler = with_options(kind, chosen.options, where)
     return sampler
 
 
 def with_algorithm_defaults(scenario: Scenario) -> Scenario:
-    """The same scenario with every option of its algorithms, transforms and samplers written out.
+    """Returns the scenario with every option of its algorithms, transforms and samplers written out.
 
     Raises:
         ScenarioError: As `build_algorithm`.

@@ -1,7 +1,7 @@
-"""CoPreFL: federated pre-training whose server steps towards a model that serves all clients well, and evenly.
+"""CoPreFL: federated pre-training with a server step towards a model that serves all clients well and evenly.
 
-"Rethinking the Starting Point: Collaborative Pre-Training for Federated Downstream Tasks", algs. 1 (scenario I, data
-only at clients) and 2 (scenario II, the server holds data too).
+"Rethinking the Starting Point: Collaborative Pre-Training for Federated Downstream Tasks", algs. 1 (scenario I, only
+clients have data) and 2 (scenario II, the server has data too).
 """
 
 from __future__ import annotations
@@ -39,40 +39,41 @@ META = "meta"
 
 
 class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
-    """w' = mean of the clients' models, trained on support; w = w' - meta_lr * gradient of L_meta at w'.
+    """Averages models trained on support sets, then takes a meta step on the query losses and their variance.
 
-    L_meta = gamma sum_j L_j + (1 - gamma) var_j(L_j), where L_j is the mean loss of w' on the j-th query set, and the
-    variance is over the m query sets of the round. How w' depends on the model of the round before is left out, as in
-    the paper, so that with g_j, the gradient of L_j at w', the gradient is
+    With w' the mean of the clients' models, w = w' - meta_lr * gradient of L_meta at w', where L_meta = gamma sum_j L_j
+    + (1 - gamma) var_j(L_j). L_j is the mean loss of w' on the j-th query set; the variance is over the m query sets of
+    the round. As in the paper, the dependence of w' on the previous round's model is ignored. With g_j the gradient of
+    L_j at w', the gradient is
 
         sum_j (gamma + 2 (1 - gamma) / m (L_j - mean L)) g_j.
 
-    The server needs no single answer for it: with a number c that is close to the mean loss (last round's) the sums of
-    g_j, L_j and (L_j - c) g_j give the same. The protocol's traffic is that of single answers, L_j and g_j, four model
-    sizes for a participant with all else. `up_bytes_more_if_summed` reports how many bytes more the cohort would send
-    if the server were to see sums alone, five model sizes. Buffers are averaged with the models; `transforms` apply to
-    the models' changes.
+    The server can compute it without single answers: for any number c close to the mean loss (the mean loss of the
+    previous round), the sums of g_j, L_j and (L_j - c) g_j are enough. The traffic counted is nevertheless that of the
+    paper's single answers L_j and g_j: four model sizes per participant, everything included. `up_bytes_more_if_summed`
+    reports how many more bytes the cohort would send if the server saw only sums (five model sizes). Buffers are
+    averaged with the models; `transforms` apply to the changes of the models.
 
-    `report = ["meta"]` compares the two steps of a round: `meta_norm` is the length of the server's, and `meta_ratio`
-    that length over the length of the clients' mean change, which is FedAvg's step on support. `meta_loss_norm` and
-    `meta_variance_norm` are the lengths of the gradients of L_meta's two terms before gamma weighs them, so both weigh
-    the same where gamma / (1 - gamma) is the second over the first.
+    `report = ["meta"]` compares the two steps of a round. `meta_norm` is the norm of the server's step; `meta_ratio`
+    divides it by the norm of the clients' mean change, which is FedAvg's step on support. `meta_loss_norm` and
+    `meta_variance_norm` are the gradient norms of the two terms of L_meta before gamma weights them; the terms
+    contribute equally where gamma / (1 - gamma) is the second norm over the first.
 
-    It has no client-level privacy (`phases.N.dp`): losses, gradients and their products differ in scale, and one bound
-    on the norm does not fit them.
+    Example-level DP (`local.dp`): training on support is noised; a query's gradient, clipped sample by sample, and its
+    loss, bounded by `max_loss`, are noised too, and each is charged. A split that is drawn once composes in parallel.
+    Client-level DP (`phases.N.dp`) is not supported: losses, gradients and their products have different scales, and no
+    single norm bound fits them.
 
     Attributes:
-        gamma: The balance between the clients' losses and their variance. gamma = 0 only evens the losses out.
-        meta_lr: The server's rate (zeta). It multiplies a sum over the query sets; 0 leaves the clients' mean.
+        gamma: Balance between the clients' losses and their variance, from 0 to 1. gamma = 0 only evens out the losses.
+        meta_lr: zeta, the server's learning rate, at least 0. It multiplies a sum over the query sets; 0 keeps the mean
+            of the clients' models.
         total: Whether the first term of L_meta is the `sum` of the losses, as in the paper, or their `mean`. gamma = 1
-            with the mean is support training plus the mean query gradient.
-        queries: Where query sets come from. `clients`: a part of each participant's samples, the others being its
+            with `mean` is support training plus the mean query gradient.
+        queries: Where query sets come from. `clients`: a part of each participant's samples, while the rest is its
             support (scenario I). `server`: the server's samples, split anew every round into as many equal parts as
-            there are participants, who train on all of theirs (scenario II).
-        weighting: Of the models' mean: `samples` of support, as in the paper, or `uniform`.
-
-    With `local.dp` training on support is noised, and so are a query's gradient, clipped sample by sample, and its
-    loss, bounded by `max_loss`; each is charged. A split that is drawn once composes in parallel.
+            there are participants, who train on all of their samples (scenario II).
+        weighting: Weights of the mean of the models: `samples` in support, as in the paper, or `uniform`.
     """
 
     exchanges: ClassVar[int] = 2
@@ -125,20 +126,20 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
         return support if self.queries == "server" else [*support, (("model",), ("params", 1))]
 
     def support_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
-        """Trains on the client's support; answers with the weighted change."""
+        """Trains on the client's support set; answers with the weighted change."""
         support = client.data if self.queries == "server" else self.support_and_query(client)[0]
         trained = yield from self.train(client, model, data=support)
         return Answer(len(support) if self.weighting == "samples" else 1.0, delta=trained - model)
 
     def query_update(self, client: ClientContext, model: torch.Tensor, centre: torch.Tensor) -> ClientUpdate[Answer]:
-        """Answers with the loss of the clients' mean on the client's query set, and its gradient."""
+        """Answers with the loss and gradient of the clients' mean model on the client's query set."""
         views = [self.support_and_query(client)[1]]
         return (yield from self._queries(client, self.with_buffers(client, model), centre, views))
 
     def server_queries(
         self, client: ClientContext, model: torch.Tensor, centre: torch.Tensor, parts: int
     ) -> ClientUpdate[Answer]:
-        """The same of all query sets that the server's samples are split into, summed."""
+        """Does the same on all query sets that the server's samples are split into, and sums the results."""
         order = client.streams.numpy("query sets").permutation(client.num_samples)
         views = [DataView(np.sort(places), augment=False) for places in np.array_split(order, parts)]
         return (yield from self._queries(client, model, centre, views))
@@ -158,13 +159,14 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
     def meta_update(
         self, server: ServerState, answers: Answers, centre: float, change: np.ndarray | None = None
     ) -> None:
-        """Steps the clients' mean by the gradient of L_meta.
+        """Steps the clients' mean model against the gradient of L_meta.
 
         Args:
-            server: The server's working copy, with the clients' mean as its model.
+            server: The server's working copy, whose model is the clients' mean.
             answers: The sums over the query sets.
             centre: c.
-            change: float64 [num_params], the clients' mean change, where the step is to be compared with it.
+            change: float64 [num_params], the clients' mean change, to report the step relative to it; None reports
+                nothing.
         """
         sums, m = answers.sums, float(answers.sums["query_sets"][0])
         above = float(sums["above"][0]) / m
@@ -186,8 +188,8 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
 
     def releases(self) -> Released:
         raise ScenarioError(
-            "clients answer with losses, gradients, their products and models, which one bound does not fit; use "
-            "'fedavg'"
+            "clients answer with losses, gradients, their products and models, and no single norm bound fits them; "
+            "use 'fedavg'"
         )
 
     def sample_requests(self) -> tuple[SampleRequest, ...]:
@@ -205,7 +207,7 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
 
     def check_cohort(self, smallest: int, largest: int) -> None:
         if largest == 1 and self.gamma < 1:
-            raise ScenarioError("gamma: the losses of a single participant have no variance; use a larger cohort")
+            raise ScenarioError("gamma: the loss of a single participant has no variance; use a larger cohort")
 
     def check_server(self, samples: int, largest_cohort: int) -> None:
         if self.queries == "server" and samples < largest_cohort:

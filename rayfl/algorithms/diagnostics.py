@@ -1,4 +1,4 @@
-"""Scalars that a round reports where `phases.N.report` asks for them; what nobody asks for costs nothing."""
+"""Optional scalars that a round reports if `phases.N.report` asks for them; unrequested ones cost nothing."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 STEP, DIVERGENCE = "step", "divergence"
 ALWAYS_KNOWN = (STEP, DIVERGENCE)
-"""What every algorithm's rounds can report; `Algorithm.reports` has what an algorithm adds."""
+"""Diagnostics that every algorithm can report; `Algorithm.reports` lists those an algorithm adds."""
 
 CHANGE, NORMS = "change to report", "norms to report"
 
 
 class Diagnostics:
-    """What one phase reports of all algorithms alike, on both sides; buffers do not count.
+    """The diagnostics that one phase reports for any algorithm, on both sides; buffers are not included.
 
-    `step`: `step_norm`, the norm of the server's step ||w_new - w||. `divergence`: of the last exchange in which
-    clients trained, with d_i = w_i - w of what a client received and trained, `divergence`, the mean of ||d_i||, and
-    `divergence_ratio`, the mean of ||d_i||^2 over ||mean d_i||^2: 1 where all clients agree, the number of clients
-    where their changes are orthogonal and equally long. These are plain means of exact sums; they cost one more vector
-    per host, which is not the protocol's.
+    `step` reports `step_norm`, the norm of the server's step ||w_new - w||. `divergence` is about the last exchange in
+    which clients trained: with d_i = w_i - w, what client i trained minus what it received, `divergence` is the mean of
+    ||d_i||, and `divergence_ratio` is the mean of ||d_i||^2 over ||mean d_i||^2. The ratio is 1 where all clients
+    agree, and the number of clients where their changes are orthogonal and equally long. These are plain means of exact
+    sums. They cost one more vector per worker process, which is not counted as protocol traffic.
 
     Args:
         names: `phases.N.report`.
@@ -40,11 +40,11 @@ class Diagnostics:
         self.reads_step, self.reads_trained = STEP in names, DIVERGENCE in names
 
     def diagnose(self, num_params: int, change: torch.Tensor) -> dict[str, torch.Tensor]:
-        """What a client adds to its answer.
+        """Returns what a client adds to its answer.
 
         Args:
-            num_params: Length of the parameters' part.
-            change: [length of the model], the model that it trained less what it received.
+            num_params: Length of the parameters' part of the model vector.
+            change: [length of the model], the trained minus the received model.
         """
         if not self.reads_trained:
             return {}
@@ -57,12 +57,12 @@ class Diagnostics:
         return CHANGE in answers.sums
 
     def report(self, server: ServerState, before: np.ndarray | None, answers: Answers | None) -> None:
-        """Reports what was asked for, at the end of a round.
+        """Reports the requested diagnostics at the end of a round.
 
         Args:
             server: The server's working copy, after the algorithm's round.
-            before: float32 [length of the model], the global model before the round, where the step is wanted.
-            answers: Of the last exchange in which clients trained.
+            before: float32 [length of the model], the global model before the round; None if the step is not requested.
+            answers: The answers of the last exchange in which clients trained.
 
         Raises:
             RayflError: No client trained.
@@ -80,5 +80,5 @@ class Diagnostics:
 
 
 def norm(values: np.ndarray) -> float:
-    """The Euclidean length, by no product of BLAS, whose bits depend on its threads."""
+    """The Euclidean norm, without a BLAS product, whose bits would depend on the number of threads."""
     return math.sqrt(float(np.square(values).sum()))

@@ -1,4 +1,4 @@
-"""Ditto: beside the global model every client trains one of its own, which is pulled towards the global one.
+"""Ditto: beside the global model, every client trains a personal model that is pulled towards the global one.
 
 Li, Hu, Beirami and Smith, "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021, alg. 1.
 """
@@ -23,25 +23,28 @@ if TYPE_CHECKING:
 
 
 class Ditto(FedAvg):
-    """v_k <- v_k - eta (grad F_k(v_k) + lambda (v_k - w)), beside FedAvg of w, whose bits it leaves as they are.
+    """Adds personal models to FedAvg: v_k <- v_k - eta (grad F_k(v_k) + lambda (v_k - w)).
 
-    v_k, the client's personal model, starts from the first global model that the client receives (in the paper from
-    the very first one, which is the same where everybody takes part) and stays with the client. It trains as `local`
-    says, after the client's update of w; a round's steps and training loss are those of both. Penalties are for w.
-    `evaluation.client_model = "personal"` scores the v_k; a client that never took part has the global model.
+    FedAvg's training of w stays bitwise the same. v_k, the client's personal model, starts from the first global model
+    that the client receives and stays on the client. (In the paper it starts from the initial global model, which is
+    the same under full participation.) It is trained as `local` says, after the client's update of w; the steps and the
+    training loss of a round cover both. Regularisers (`penalties`) apply to w only. `evaluation.client_model =
+    "personal"` evaluates the v_k; a client that never took part uses the global model.
+
+    Example-level DP (`local.dp`): both trainings are noised and charged, although the personal model never leaves the
+    client.
 
     Attributes:
-        mu: lambda, the weight of the pull; 0 trains every client by itself. The paper tunes it for each data set.
-
-    With `local.dp` both trainings are noised and charged, although the personal model never leaves its client.
+        mu: lambda, the weight of the pull, at least 0; 0 trains each personal model by itself. The paper
+            tunes it for each data set.
     """
 
-    no_relay: ClassVar[str] = "its personal models are trained beside a server's"
+    no_relay: ClassVar[str] = "its personal models are trained beside the server's global model"
 
     mu: NonNegativeFloat = 0.1
 
     def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
-        """Trains the global model, then the personal one; answers with the change of the former."""
+        """Trains the global model, then the personal one; answers with the change of the global model."""
         trained = yield from self.train(client, model)
         pull = Affine(quadratic=self.mu, centre=model[: client.num_params])
         start = client.state.get("personal", model)

@@ -1,4 +1,4 @@
-"""Which model of a parallel round is evaluated, exported and handed to the next phase (`phases.N.eval_model`)."""
+"""Selects the model of a parallel round to evaluate, export and pass to the next phase (`phases.N.eval_model`)."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
 
 Trained = tuple[np.ndarray, Answers]
-"""Of an exchange in which clients trained: the model that was sent, float32, and their answers."""
+"""An exchange in which clients trained: the float32 model that was sent, and their answers."""
 
 
 NOBODY_TRAINED = (
-    "needs trained models, and no client trained in this round, or its answer names no trained model; return "
+    "needs trained models, but no client trained in this round, or the answers name no trained model; return "
     "Answer(..., trained=...)"
 )
 
 
 class EvaluatedModel:
-    """The rule of one phase, on both sides.
+    """The `eval_model` rule of one phase, on the server and on the clients.
 
-    `participants` and `all` need what clients returned, hence an algorithm whose clients train. A round costs one
+    `participants` and `all` need what clients returned, and hence an algorithm whose clients train. A round costs one
     vector, whatever the number of clients: for `all` the server keeps the sum of all changes since the phase's first
-    model. `ema` costs the server one vector in float64.
+    model. `ema` costs the server one float64 vector.
 
     Args:
         rule: See `EvalModel`.
-        decay: Of `ema`.
+        decay: The decay of `ema`.
     """
 
     def __init__(self, rule: EvalModel, decay: float = 0.99) -> None:
@@ -46,15 +46,15 @@ class EvaluatedModel:
 
     @property
     def reads_trained(self) -> bool:
-        """Whether it needs the models that clients trained."""
+        """Whether the rule needs the models that clients trained."""
         return self.rule in ("participants", "all")
 
     def client_state(self) -> Declaration:
-        """What clients keep for it."""
+        """Declares what clients keep for the rule."""
         return {"last": "phase"} if self.rule == "all" else {}
 
     def server_state(self) -> Declaration:
-        """What the server keeps for it."""
+        """Declares what the server keeps for the rule."""
         states: dict[str, Declaration] = {"all": {"first": "phase", "change": "phase"}, "ema": {"ema": "phase"}}
         return states.get(self.rule, {})
 
@@ -66,14 +66,14 @@ class EvaluatedModel:
         change: torch.Tensor,
         summed: bool = True,
     ) -> dict[str, torch.Tensor]:
-        """What the experimenter needs of a client; no protocol sends it.
+        """Returns what the rule needs from a client; it is not part of the protocol's traffic.
 
         Args:
             client: The client.
-            answer: What it answered.
-            received: [length of the model], what it received.
-            change: [length of the model], the model that it trained less what it received.
-            summed: Whether the answer's values are summed, not kept one by one.
+            answer: Its answer.
+            received: [length of the model], the model that it received.
+            change: [length of the model], the trained minus the received model.
+            summed: Whether the answer's values are summed rather than kept one by one.
         """
         if self.rule == "participants" and not (summed and "delta" in answer.values):
             return {"returned": answer.weight * change}
@@ -91,7 +91,7 @@ class EvaluatedModel:
         return self.rule == "participants" and ("delta" in answers.totals or "returned" in answers.sums)
 
     def before_round(self, server: ServerState) -> dict[str, Any]:
-        """What `after_round` needs of the server's model before the round."""
+        """Returns what `after_round` needs to know of the server's model before the round."""
         return {} if self.rule == "global" else {"received": server.model.astype(np.float64)}
 
     def after_round(

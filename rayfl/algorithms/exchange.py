@@ -1,4 +1,4 @@
-"""What passes between the server and a cohort: one message, each client's answer, the reduced answers."""
+"""What passes between the server and a cohort: a message, each client's answer, and the reduced answers."""
 
 from __future__ import annotations
 
@@ -17,29 +17,36 @@ if TYPE_CHECKING:
     from rayfl.local.requests import ClientUpdate
 
 Part = Literal["model", "params"] | int
-"""What a message holds: a `model` (parameters and averaged buffers), the `params` alone, or a number of plain values.
+"""One part of a message: the `model` (parameters and averaged buffers), the `params`, or a number of plain values.
 
-Modules that a phase never trains are in nobody's message; padding of the flat vector is never counted.
+You pass tuples of parts to `Exchange(down=..., up=...)`. Modules that a phase never trains are not in any message, and
+the padding of the flat vector is never counted.
 """
 
 
 Messages = Sequence[tuple[tuple[Part, ...], tuple[Part, ...]]]
-"""What the server sends to a client and what it gets back (`Exchange.down` and `up`), exchange by exchange."""
+"""What the server sends to a client and gets back (`Exchange.down` and `up`), for each exchange."""
 
 MORE_IF_SUMMED = "bytes more if summed"
-"""Under which diagnostic hosts tell the server; see `Exchange.up_if_summed`."""
+"""The diagnostic through which workers report the bytes of `Exchange.up_if_summed` to the server."""
 
 Asked = Literal["cohort", "server", "host"]
-"""Who answers an exchange: every client of the cohort; the server's own samples, once; or a host, once, without any."""
+"""Who answers an exchange: every client of the cohort; the server's samples, once; or a worker, once, without any."""
 
 
 @dataclass(frozen=True)
 class Released:
-    """What the clients of an algorithm answer with, where noise on sums has to hide each of them (`phases.N.dp`).
+    """Declares what clients answer with, for client-level DP (`phases.N.dp`); returned by `Algorithm.releases`.
 
     Attributes:
-        values: The answers' vectors that are averaged, by name, with their lengths: `model` and `params` as in `Part`.
-        sums: Those that are summed.
+        values: The answers' vectors that are averaged: their lengths by name, as `model`, `params` or a number (see
+            `Part`).
+        sums: The vectors that are summed, likewise.
+
+    Example:
+        >>> from rayfl.algorithms import Released
+        >>> Released({"delta": "model"}, {"control_delta": "params"}).parts
+        {'delta': 'model', 'control_delta': 'params'}
     """
 
     values: Mapping[str, Part] = field(default_factory=dict)
@@ -47,32 +54,44 @@ class Released:
 
     @property
     def parts(self) -> dict[str, Part]:
-        """All of them, in order."""
+        """All vectors, in order."""
         return {**self.values, **self.sums}
 
 
 class Exchange:
     """One message to the cohort, which every client answers; or work on what the server holds.
 
+    Yield it from `Algorithm.round`, which then receives the cohort's `Answers`.
+
     Attributes:
-        update: `update(client, *send)` is the client's part: a generator that yields requests and returns an `Answer`;
-            a method of the algorithm, or any function that hosts can import. A function that needs no request may
-            return its `Answer` at once.
-        send: float32 vectors, the same for every client; first the model that they train from. `update` gets them as
-            tensors on the client's device and must not change them.
+        update: The client's part, called as `update(client, *send)`: a generator that yields requests and returns an
+            `Answer`. It is a method of the algorithm, or any function that workers can import. A function that needs no
+            request may return its `Answer` directly.
+        send: float32 vectors, the same for every client; the first is the model that clients train from. `update` gets
+            them as tensors on the client's device and must not change them.
         down: What the protocol sends to each client.
         up: What the protocol gets back from each client.
-        each: Whether the answers' `values` come one by one, in `Answers.each`, instead of as a weighted sum; `Updates`
-            says what that costs. A protocol's traffic is the same. `sums` and `maxima` are reduced as ever.
-        up_if_summed: What the protocol would get back if the server were to see sums alone, where that is more than
-            `up`. By how many bytes it is more, for the whole cohort, is reported as `up_bytes_more_if_summed`.
-        with_first_model: Whether the phase's first model goes with it, if the algorithm asks for that at all.
-        at: Who answers. With "server" it is the server's samples (`data.server_share`): `update` runs once, on a host,
-            as that of one more client which holds them; nothing travels. With "host" that client has no samples: it is
-            work for the server that needs PyTorch.
-        number: Which exchange of its round this is, from 0; the server counts.
-        first_model: The phase's first global model, which the server adds if the algorithm asks for it.
-        clip_norm: With `phases.N.dp`, the bound on the norm of an answer, which the server adds.
+        each: Whether the answers' `values` arrive one by one, in `Answers.each`, instead of as a weighted sum.
+            `Updates` says what that costs; the protocol's traffic is the same. `sums` and `maxima` are reduced in
+            either case.
+        up_if_summed: What the protocol would get back if the server saw only sums, if that is more than `up`. The
+            difference in bytes, for the whole cohort, is reported as `up_bytes_more_if_summed`.
+        with_first_model: Whether to send the phase's first model along, if the algorithm reads it.
+        at: Who answers. With "server", `update` runs once, on a worker, for an extra client that holds the server's
+            samples (`data.server_share`); nothing is transferred. With "host", that client has no samples: use it for
+            server work that needs PyTorch.
+        number: Position of the exchange in its round, from 0; set by the server.
+        first_model: The phase's first global model, set by the server if the algorithm reads it.
+        clip_norm: The norm bound of an answer under client-level DP (`phases.N.dp`), set by the server.
+
+    Example:
+        >>> import numpy as np
+        >>> from rayfl.algorithms import Answer, Exchange
+        >>> def update(client, model):
+        ...     return Answer(sums={"norm": model.norm().reshape(1)})
+        >>> exchange = Exchange(update, np.zeros(3, np.float32), up=(1,))
+        >>> exchange.down, exchange.up, exchange.at
+        (('model',), (1,), 'cohort')
     """
 
     def __init__(
@@ -97,16 +116,24 @@ class Answer:
     """What one client returns: named float32 vectors, which are reduced over the cohort.
 
     Attributes:
-        weight: The client's weight in the cohort's means; 1 for all gives the plain mean.
-        values: Vectors to be averaged with these weights, or wanted one by one.
-        sums: Vectors to be summed, without weights.
+        weight: The client's weight in the cohort's means; 1 for all clients gives the plain mean.
+        values: Vectors, passed as keyword arguments, that are averaged with these weights or kept one by one
+            (`Exchange.each`).
+        sums: Vectors that are summed without weights.
         maxima: Vectors whose elementwise maximum is taken.
-        diagnostics: Like `sums`, but for the experimenter only: not counted as the protocol's traffic.
-        trained: [length of the model] float32, the model that the client trained, which the experimenter's reports and
-            `phases.N.eval_model` are about; nobody sends it. Without it, that is what a value named `delta` leads to
-            from the model that was sent.
-        norm: With `phases.N.dp`, the norm of values and sums together before the algorithm clipped them itself, by
-            which an adaptive bound is moved; None if it has not.
+        diagnostics: Like `sums`, but only for the experimenter; not counted as protocol traffic.
+        trained: float32 [length of the model], the model that the client trained, for `phases.N.report` and
+            `phases.N.eval_model`; it is not sent. By default it is the model that was sent plus the value named
+            `delta`.
+        norm: For client-level DP (`phases.N.dp`), the joint norm of values and sums before the algorithm itself clipped
+            them, which moves an adaptive bound; None if it has not clipped them.
+
+    Example:
+        >>> import torch
+        >>> from rayfl.algorithms import Answer
+        >>> answer = Answer(weight=20, sums={"loss": torch.tensor([1.5])}, delta=torch.tensor([0.25, -0.5]))
+        >>> answer.values["delta"]
+        tensor([ 0.2500, -0.5000])
     """
 
     def __init__(
@@ -126,15 +153,24 @@ class Answer:
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of a whole cohort, reduced exactly, so that their order does not matter.
+    """The answers of a cohort, reduced exactly: the result does not depend on their order.
+
+    `Algorithm.round` receives it for every `Exchange` that it yields.
 
     Attributes:
-        count: How many clients answered; their expected number where `phases.N.dp` hides it.
-        weight: The sum of their weights.
+        count: Number of clients that answered; the expected number if `phases.N.dp` hides it.
+        weight: Sum of their weights.
         totals: float64 weighted sums of the answers' `values`.
-        sums: float64 plain sums of `sums` and `diagnostics`.
-        maxima: float64 elementwise maxima of `maxima`.
-        each: The answers' `values` one by one, where the exchange asks for them; `totals` is empty then.
+        sums: float64 unweighted sums of the answers' `sums` and `diagnostics`.
+        maxima: float64 elementwise maxima of the answers' `maxima`.
+        each: The answers' `values` one by one if the exchange asks for them; `totals` is then empty.
+
+    Example:
+        >>> import numpy as np
+        >>> from rayfl.algorithms import Answers
+        >>> answers = Answers(count=2, weight=4.0, totals={"delta": np.array([2.0, 6.0])}, sums={})
+        >>> answers.mean("delta")
+        array([0.5, 1.5])
     """
 
     count: float
@@ -145,7 +181,17 @@ class Answers:
     each: Mapping[str, Updates] = field(default_factory=dict)
 
     def mean(self, name: str) -> np.ndarray:
-        """The weighted mean of one named vector over the cohort, float64."""
+        """Returns the weighted mean of one named vector over the cohort.
+
+        Args:
+            name: A name among the answers' `values`.
+
+        Returns:
+            float64 [n].
+
+        Raises:
+            RayflError: No client answered with such a vector, or the exchange asked for the vectors one by one.
+        """
         if name not in self.totals:
             raise RayflError(
                 f"no client answered with '{name}'; the answers hold {', '.join(self.totals) or 'nothing'}"
@@ -156,10 +202,17 @@ class Answers:
         return result
 
     def one_by_one(self, name: str) -> Updates:
-        """One named vector of every client, where the exchange asked for `each`."""
+        """Returns one named vector of every client, if the exchange asked for `each`.
+
+        Args:
+            name: A name among the answers' `values`.
+
+        Raises:
+            RayflError: There are no such vectors, or they were summed.
+        """
         if name not in self.each:
             raise RayflError(
-                f"no client answered with '{name}' by itself; that takes Exchange(..., each=True), and a vector of "
-                f"that name among the values of every Answer ({', '.join(self.each) or 'there are none'})"
+                f"there are no single vectors '{name}'; they need Exchange(..., each=True) and a value of that name in "
+                f"every Answer (single vectors: {', '.join(self.each) or 'none'})"
             )
         return self.each[name]

@@ -27,30 +27,42 @@ if TYPE_CHECKING:
 
 
 def check_uniform(weighting: str) -> None:
-    """Checks that clients have the same weight, as `phases.N.dp` needs.
+    """Checks that all clients have the same weight, as `phases.N.dp` requires.
 
     Raises:
-        ScenarioError: Weights follow the clients' numbers of samples.
+        ScenarioError: Weights follow the clients' sample counts.
     """
     if weighting != "uniform":
-        raise ScenarioError("weights tell how many samples a client has; use weighting = 'uniform'")
+        raise ScenarioError("weights reveal how many samples a client has; use weighting = 'uniform'")
 
 
 class FedAvg(LocalTrainingAlgorithm):
-    """w <- w + step(sum_i p_i (w_i - w)), p_i in proportion to the clients' sample counts, or uniform.
+    """Clients train locally and the server averages: w <- w + step(sum_i p_i (w_i - w)).
 
-    With client-level privacy (`phases.N.dp`) the change is clipped and noised; penalties stay at the client, and the
-    server's optimizer works on what is released.
+    p_i is proportional to the clients' sample counts, or uniform; `step` is the server optimizer.
+
+    Example-level DP (`local.dp`): local training is noised; everything the server does with it is free post-processing.
+    Client-level DP (`phases.N.dp`): the change is clipped and noised; regularisers (`penalties`) act on the client
+    only, and the server optimizer works on the noised mean.
 
     Attributes:
-        weighting: `samples` is the paper's and that of most code bases; `uniform` is FedBug's and FedBABU's code.
-        server_optimizer: What the server does with the mean change: `sgd` (with lr = 1 it is the average), `momentum`,
-            `adagrad`, `adam`, `yogi`, or your own.
-        aggregation: What the server makes of the changes: their `mean`, or from each of them the `median`,
-            `trimmed_mean`, `krum`, `geometric_median`, or your own. Median, trimmed mean and Krum count every client
-            once, as in their papers, hence need `weighting = "uniform"`: who may lie could lie about its samples too.
+        weighting: Clients' weights: `samples`, as in the paper and most code, or `uniform`, as in FedBug's and
+            FedBABU's code.
+        server_optimizer: What the server does with the mean change: `sgd` (plain averaging with lr = 1), `momentum`,
+            `adagrad`, `adam`, `yogi`, or your own `ServerOptimizer`.
+        aggregation: How the server combines the changes: `mean`, `median`, `trimmed_mean`, `krum`, `geometric_median`,
+            or your own `Aggregation`. Median, trimmed mean and Krum count every client once, as in their papers, and
+            therefore need `weighting = "uniform"`: a client that lies about its update could lie about its sample count
+            as well.
 
-    With `local.dp` training is noised; what the server makes of it is free.
+    Example:
+        >>> import numpy as np
+        >>> from rayfl.algorithms import FedAvg, ServerState
+        >>> algorithm = FedAvg(server_optimizer={"name": "sgd", "lr": 0.5})
+        >>> server = ServerState(model=np.zeros(2, np.float32), num_params=2, num_clients=10)
+        >>> algorithm.apply(server, np.array([2.0, 4.0]))
+        >>> server.model
+        array([1., 2.], dtype=float32)
     """
 
     weighting: Literal["samples", "uniform"] = "samples"
@@ -76,11 +88,19 @@ class FedAvg(LocalTrainingAlgorithm):
         return Answer(self.weight(client), delta=trained - model)
 
     def weight(self, client: ClientContext) -> float:
-        """The client's weight in the cohort's mean, p_i up to a common factor."""
+        """Returns the client's weight in the cohort's mean, p_i up to a common factor."""
         return client.num_samples if self.weighting == "samples" else 1.0
 
     def aggregated(self, server: ServerState, answers: Answers, name: str = "delta") -> np.ndarray:
-        """float64 [length of the model]: one change of all clients', distances being over what the protocol sends."""
+        """Returns the aggregated change, float64 [length of the model].
+
+        Distances are computed over what the protocol sends, without buffers that clients keep.
+
+        Args:
+            server: The server's working copy.
+            answers: The cohort's answers.
+            name: The vector to aggregate.
+        """
         aggregated: np.ndarray = self.aggregation.of(
             answers, name, None if self.buffers_are_sent() else server.num_params
         )
@@ -93,11 +113,11 @@ class FedAvg(LocalTrainingAlgorithm):
             raise ScenarioError(f"aggregation: {error}") from None
 
     def apply(self, server: ServerState, delta: np.ndarray) -> None:
-        """Steps the parameters by the server optimizer, the buffers by their mean change.
+        """Steps the parameters with the server optimizer and the buffers by their mean change.
 
         Args:
             server: The server's working copy.
-            delta: float64 [length of the model], the mean change.
+            delta: float64 [length of the model], the aggregated change.
         """
         step = self.server_optimizer.step(server, delta[: server.num_params])
         server.apply_update(step, delta[server.num_params :])
@@ -106,8 +126,8 @@ class FedAvg(LocalTrainingAlgorithm):
         check_uniform(self.weighting)
         if self.aggregation.each:
             raise ScenarioError(
-                f"aggregation = '{self.aggregation.name}' reads the clients' updates one by one, and noise hides them "
-                "in a sum alone; use aggregation = 'mean'"
+                f"aggregation = '{self.aggregation.name}' reads the clients' updates one by one, but noise hides them "
+                "only in a sum; use aggregation = 'mean'"
             )
         return Released({"delta": "model"})
 

@@ -1,4 +1,4 @@
-"""FedBABU: only the body is trained; the head stays as it was drawn, and is fine-tuned when a client personalises.
+"""FedBABU: only the body is trained; the head keeps its random initial weights until clients fine-tune it.
 
 Oh, Kim and Yun, "FedBABU: Toward Enhanced Representation for Federated Image Classification", ICLR 2022.
 """
@@ -12,10 +12,12 @@ from rayfl.config.local import Train
 
 
 class FedBABU(FedAvg):
-    """FedAvg of all but the network's head, its feature layer, which keeps its initial value on all clients.
+    """FedAvg of the network's body; the head (its feature layer) keeps its initial weights on all clients.
 
-    Evaluated as it is, it is the paper's "initial accuracy"; `evaluation.personalize` fine-tunes it for every client.
-    With `local.dp` the body's gradients are clipped and noised; the head has no noise.
+    Evaluating the global model gives the paper's "initial accuracy"; `evaluation.personalize` fine-tunes it for every
+    client.
+
+    Example-level DP (`local.dp`): the body's gradients are clipped and noised; the head gets no noise.
     """
 
     trains_only: ClassVar[Train] = "body"

@@ -1,4 +1,4 @@
-"""FedBN: clients keep their batch norm to themselves, parameters and statistics; everything else is averaged.
+"""FedBN: clients keep their batch norm parameters and statistics; everything else is averaged.
 
 Li, Jiang, Zhang, Kamp and Dou, "FedBN: Federated Learning on Non-IID Features via Local Batch Normalization", ICLR
 2021, alg. 1.
@@ -25,14 +25,15 @@ if TYPE_CHECKING:
 
 
 class FedBN(PersonalParts):
-    """FedAvg of all that lies outside of batch norm layers; a client starts with its own batch norm of its last update.
+    """FedAvg of everything outside batch norm layers; a client reuses its own batch norm from its last update.
 
-    `evaluation.client_model = "personal"` scores every client with its own batch norm. The global model, for clients
-    that never took part, has the mean of what the participants' batch norm became, as `buffers = "keep"` has of its
-    statistics; no protocol sends it, and a client's first update starts from it. (In the paper all clients always take
-    part.) Refused with `local.dp`, as batch norm mixes samples.
+    `evaluation.client_model = "personal"` evaluates every client with its own batch norm. In the global model, which
+    clients that never took part use and a client's first update starts from, batch norm is the mean of what the
+    participants' became, like the statistics under `buffers = "keep"`; no protocol sends it. (In the paper all clients
+    take part in every round.)
 
-    It has no client-level privacy (`phases.N.dp`): the global model has the mean of what clients keep to themselves.
+    Example-level DP (`local.dp`) is not supported, because batch norm mixes samples. Client-level DP (`phases.N.dp`) is
+    not supported: the global model contains the mean of what clients keep to themselves.
     """
 
     def round(self, server: ServerState, context: RoundContext) -> Round:

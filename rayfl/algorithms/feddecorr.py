@@ -1,4 +1,4 @@
-"""FedDecorr: a penalty on correlated features keeps local models from collapsing to few dimensions.
+"""FedDecorr: a regulariser on correlated features keeps local models from collapsing to few dimensions.
 
 Shi et al., "Towards Understanding and Mitigating Dimensional Collapse in Heterogeneous Federated Learning", ICLR 2023.
 """
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 class Decorrelation(Penalty):
-    """Adds beta times a penalty on the correlations of the features (what enters the network's feature layer).
+    """Adds beta times a regulariser on the correlations of the features, the input of the network's feature layer.
 
-    A batch of one sample has no correlations, hence no penalty.
+    A batch of one sample has no correlations and adds nothing.
+
+    Example-level DP (`local.dp`) is not supported: the correlations are those of a whole batch.
 
     Attributes:
-        beta: Weight; 0.1 is the authors', FedBug has 0.01 in its paper and 0.001 in its code.
-        scaling: `correlation`, the paper's: 1/d^2 ||R||_F^2 of the correlation matrix R, diagonal (a constant)
-            included. `code`, the authors' code: 1/B * 1/(d (d - 1)) * sum over a != b of G_ab^2, where G = (B - 1) R is
-            a sum over the batch of B; about B times as large.
-
-    Refused with `local.dp`: the correlations are of a whole batch.
+        beta: Weight, at least 0. The authors use 0.1; FedBug uses 0.01 in its paper and 0.001 in its code.
+        scaling: `correlation`: the paper's 1/d^2 ||R||_F^2 of the correlation matrix R, including the (constant)
+            diagonal. `code`: the authors' code, 1/B * 1/(d (d - 1)) * sum over a != b of G_ab^2, where G = (B - 1) R is
+            a sum over the batch of B samples; about B times as large.
     """
 
     name: str = "decorrelation"
@@ -48,7 +48,7 @@ class Decorrelation(Penalty):
         return weighted
 
     def penalty(self, features: torch.Tensor) -> torch.Tensor:
-        """The penalty without its weight, a scalar.
+        """Computes the regulariser without its weight, a scalar.
 
         Args:
             features: [B, d].

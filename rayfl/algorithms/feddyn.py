@@ -1,4 +1,4 @@
-"""FedDyn: every client's objective is regularised so that the clients' minima agree with the global one.
+"""FedDyn: dynamic regularisation of the clients' objectives aligns their minima with the global one.
 
 Acar et al., "Federated Learning Based on Dynamic Regularization", ICLR 2021, alg. 1.
 """
@@ -27,27 +27,28 @@ if TYPE_CHECKING:
 
 
 class FedDyn(LocalTrainingAlgorithm):
-    """min f_i(w) + alpha <w, p_i> + alpha / 2 ||w - w_received||^2; then p_i <- p_i + (w_i - w_received).
+    """Clients minimise f_i(w) + alpha <w, p_i> + alpha / 2 ||w - w_received||^2, then p_i <- p_i + (w_i - w_received).
 
-    p_i = -g_i / alpha in the paper's letters, zero at the start. The server: w <- mean of the participants' w_i plus
-    1/N times the sum of p_i over all N clients, which is the paper's -h / alpha. `report = ["norms"]` reports
-    `dual_norm`, of the mean of the p_i over all clients, and `client_dual_norm`, of the participants' new p_i.
+    In the paper's notation p_i = -g_i / alpha, initially zero. The server sets w to the mean of the participants' w_i
+    plus 1/N times the sum of the p_i over all N clients, which is the paper's -h / alpha. The update of p_i assumes
+    only that w_i is near the minimum of this objective, whichever optimizer finds it.
 
-    p_i only assumes that w_i is near the minimum of this objective, by whatever optimizer.
+    Clients start from that w (`eval_model = "global"`). By default the plain mean of the round's participants is
+    evaluated (`participants`); the authors' example plots `all`.
 
-    Clients start from that w (`eval_model = "global"`); what is evaluated is by default the plain mean of the round's
-    `participants`; the authors' example plots `all`.
+    `report = ["norms"]` reports `dual_norm`, the norm of the mean of the p_i over all clients, and `client_dual_norm`,
+    the norms of the participants' new p_i.
 
-    With client-level privacy (`phases.N.dp`) the change is clipped and noised, and the server's sum of the p_i is
-    made of that; a client's p_i is what it computed.
+    Example-level DP (`local.dp`): training is noised; the p_i are sums of noised changes and free. Client-level DP
+    (`phases.N.dp`): the change is clipped and noised, and the server's sum of the p_i is computed from the noised
+    changes; a client's own p_i is not noised.
 
     Attributes:
-        alpha: Weight of the regularisation.
-        penalty: `gradient` is the paper's objective; `decay` is the authors' code, where alpha ||w||^2 / 2 is weight
-            decay of the optimizer, which clipping does not see; added to the gradient also with AdamW.
-        scale_alpha: alpha_i = alpha / (n_i / mean n), as in the authors' code; equal sizes make no difference.
-
-    With `local.dp` training is noised; the p_i, which are sums of noised changes, are free.
+        alpha: Weight of the regularisation, above 0.
+        penalty: `gradient`: the paper's objective. `decay`: the authors' code, in which alpha ||w||^2 / 2 is weight
+            decay of the optimizer and hence not clipped; it is added to the gradient also with AdamW.
+        scale_alpha: Whether to use alpha_i = alpha / (n_i / mean n), as in the authors' code; no effect for equal
+            sizes.
     """
 
     no_relay: ClassVar[str] = "its dual vectors need a server"
@@ -68,7 +69,7 @@ class FedDyn(LocalTrainingAlgorithm):
         server.apply_update(delta[: server.num_params] + duals / server.num_clients, delta[server.num_params :])
 
     def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
-        """Trains on the regularised objective; answers with the change, every client of weight 1."""
+        """Trains on the regularised objective; answers with the change, with weight 1 for every client."""
         params = model[: client.num_params]
         dual = client.state.get("dual", params.new_zeros(params.shape))
         alpha = self.alpha / client.relative_size if self.scale_alpha else self.alpha
@@ -84,7 +85,8 @@ class FedDyn(LocalTrainingAlgorithm):
     def releases(self) -> Released:
         if self.scale_alpha:
             raise ScenarioError(
-                "scale_alpha = true makes every client's change depend on the mean size of all; use scale_alpha = false"
+                "scale_alpha = true makes each client's change depend on the mean size of all clients; use "
+                "scale_alpha = false"
             )
         return Released({"delta": "model"})
 

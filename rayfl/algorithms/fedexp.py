@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 class FedExP(LocalTrainingAlgorithm):
     """w <- w + eta_g mean(delta_i), eta_g = max(1, mean ||delta_i||^2 / (2 (||mean(delta_i)||^2 + epsilon))).
 
-    Evaluated is by default the `average` of the last two models (in the paper and its code, from the second round on),
-    while training goes on from the last; FedDecorr's code evaluates that `global` model itself.
+    By default the `average` of the last two models is evaluated (in the paper and its code from the second round on),
+    while training continues from the last one; FedDecorr's code evaluates that `global` model itself.
 
-    With client-level privacy (`phases.N.dp`) a client clips delta_i to a = C / sqrt(2) and sends ||delta_i||^2 / a
-    beside it, so that both together have norm C at most; both are noised. The noise of mean(delta_i) lowers eta_g.
+    Example-level DP (`local.dp`): training is noised; the norms are those of noised changes and free (and larger
+    because of the noise). Client-level DP (`phases.N.dp`): a client clips delta_i to a = C / sqrt(2) and also sends
+    ||delta_i||^2 / a, so that both together have at most norm C; both are noised. The noise of mean(delta_i) lowers
+    eta_g.
 
     Attributes:
-        form: `paper`, as above. `code`: the authors' code, for epsilon, has |S| epsilon decay^(2 t) in round t, from 1
-            and counted as `local.lr_decay_from` says, since one decay shrinks both there (and `weighting = "samples"`).
-            `feddecorr`: FedDecorr's code, the paper's form with norms over the buffers too. `fedbug`: FedBug's code,
-            without the factor 2 and with |S| for epsilon. With one participant all are FedAvg.
-        epsilon: 1e-3 for CIFAR and CINIC, 0.1 for EMNIST. Not for `form = "fedbug"`.
-        decay: For `form = "code"` alone.
-        weighting: Of the means, `uniform` in the paper.
-
-    With `local.dp` training is noised; the norms, which are of noised changes, are free (and larger for the noise).
+        form: `paper`: as above. `code`: the authors' code, in which epsilon is multiplied by |S| decay^(2 t) in round
+            t, counted from 1 as `local.lr_decay_from` says, because one decay shrinks both there (and `weighting =
+            "samples"`). `feddecorr`: FedDecorr's code, the paper's form with norms that include the buffers. `fedbug`:
+            FedBug's code, without the factor 2 and with |S| for epsilon. With one participant, all forms are FedAvg.
+        epsilon: At least 0; the paper uses 1e-3 for CIFAR and CINIC, 0.1 for EMNIST. Not for `form = "fedbug"`.
+        decay: Decay per round for `form = "code"` only; above 0, at most 1.
+        weighting: Weights of the means: `uniform`, as in the paper, or `samples`.
     """
 
     default_eval_model: ClassVar[EvalModel] = "average"
@@ -88,7 +88,14 @@ class FedExP(LocalTrainingAlgorithm):
         return Answer(weight, delta=delta, squared_norm=squared_norm, norm=norm)
 
     def extrapolation(self, squared_norm: float, mean: float, participants: float, round: int) -> float:
-        """eta_g, from the mean of the changes' squared norms and the squared norm of their mean."""
+        """Computes eta_g.
+
+        Args:
+            squared_norm: Mean of the changes' squared norms.
+            mean: Squared norm of the mean change.
+            participants: |S|, the number of participants.
+            round: t, from 1.
+        """
         denominator = {
             "paper": 2 * (mean + self.epsilon),
             "feddecorr": 2 * (mean + self.epsilon),
@@ -103,5 +110,5 @@ class FedExP(LocalTrainingAlgorithm):
 
 
 def _unit(clip_norm: float | None) -> float:
-    """What squared norms are released in: 1, or the bound on the norm."""
+    """The unit in which squared norms are released: 1, or the clipping bound of a change."""
     return 1.0 if clip_norm is None else clip_norm / math.sqrt(2)

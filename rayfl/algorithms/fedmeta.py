@@ -1,4 +1,4 @@
-"""FedMeta: the global model learns to be adapted by one gradient step on a client's support samples.
+"""FedMeta: trains a global model that adapts to a client by one gradient step on its support samples.
 
 Chen et al., "Federated Meta-Learning with Fast Convergence and Efficient Communication", 2018, alg. 1, with MAML or
 Meta-SGD at the clients.
@@ -30,25 +30,28 @@ if TYPE_CHECKING:
 class FedMeta(SupportQuery):
     """w <- w - beta mean_u g_u, g_u the gradient of the query loss L_Qu(w_u) after w_u = w - alpha a_u.
 
-    a_u is the gradient of the support loss L_Su at w, H_u its Hessian there, b_u the gradient of L_Qu at w_u:
+    a_u is the gradient of the support loss L_Su at w, H_u its Hessian there, and b_u the gradient of L_Qu at w_u:
 
         MAML: g_u = b_u - alpha H_u b_u, with alpha a number, the round's `local.lr`;
-        Meta-SGD: g_u = b_u - H_u (alpha * b_u), with alpha a vector that the server learns too, from `local.lr` in all
-        places: alpha <- alpha + beta mean_u(b_u * a_u), which is its exact gradient and takes no Hessian.
+        Meta-SGD: g_u = b_u - H_u (alpha * b_u), with alpha a vector that the server learns as well, initially
+        `local.lr` everywhere: alpha <- alpha + beta mean_u(b_u * a_u), which is its exact gradient and needs no
+        Hessian.
 
-    Every client counts once. Losses are over all support and all query samples, in evaluation mode, hence without
-    dropout, and never augmented, as the Hessian must be of the gradient's samples. `query_loss`, of the adapted models,
-    is reported. With client-level privacy (`phases.N.dp`) g_u, and the rates' gradient, are clipped and noised.
+    Every client counts once. Losses cover all support and all query samples, in evaluation mode (no dropout) and
+    without augmentation, since the Hessian must be that of the gradient's samples. `query_loss`, the loss of the
+    adapted models, is reported.
+
+    Example-level DP (`local.dp`), only with `order = "first"`: gradients are clipped sample by sample and noised, the
+    query loss is bounded and noised, and each is charged for all samples of its set. Client-level DP (`phases.N.dp`):
+    g_u, and the gradient of the rates, are clipped and noised.
 
     Attributes:
-        variant: Whether alpha is given (`maml`) or learned (`meta_sgd`).
-        order: `exact` is the paper's gradient and costs a Hessian-vector product; `first` leaves H_u out, as the
-            unofficial code (ddayzzz/federated-meta) does in effect: it writes the adapted parameters in place.
-        meta_lr: beta, the server's learning rate. The unofficial code has Adam at the server; the paper's algorithm
-            has this plain step.
-
-    With `local.dp`, for `order = "first"` alone, gradients are clipped sample by sample and noised, and the query loss
-    is bounded and noised; each is charged for all samples of its set.
+        variant: Whether alpha is fixed (`maml`) or learned (`meta_sgd`).
+        order: `exact`: the paper's gradient, which costs a Hessian-vector product. `first`: without H_u, as the
+            unofficial code (ddayzzz/federated-meta) computes in effect, because it writes the adapted parameters in
+            place.
+        meta_lr: beta, the server's learning rate, above 0. The unofficial code uses Adam on the server; the paper's
+            algorithm uses this plain step.
     """
 
     trains: ClassVar[bool] = False
@@ -77,7 +80,7 @@ class FedMeta(SupportQuery):
     def meta_gradient(
         self, client: ClientContext, model: torch.Tensor, rates: torch.Tensor | None = None
     ) -> ClientUpdate[Answer]:
-        """Answers with g_u, and with the gradient of the rates where they are learned."""
+        """Answers with g_u and, if the rates are learned, with their gradient."""
         support, query = self.support_and_query(client)
         alpha = client.lr if rates is None else rates
         inner = yield Gradient(model, support)

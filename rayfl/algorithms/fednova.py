@@ -1,7 +1,7 @@
-"""FedNova: clients that take more local steps do not pull the average further.
+"""FedNova: normalises client updates, so that clients with more local steps do not pull the average further.
 
-Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization", NeurIPS 2020,
-eq. 9 and section 4.2 for local momentum.
+Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization", NeurIPS 2020, eq. 9
+and section 4.2 for local momentum.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ if TYPE_CHECKING:
 
 
 class FedNova(FedAvg):
-    """w <- w + tau_eff sum_i p_i (w_i - w) / tau_i, tau_eff = sum_i p_i tau_i; equal steps make it FedAvg.
+    """w <- w + tau_eff sum_i p_i (w_i - w) / tau_i, tau_eff = sum_i p_i tau_i; with equal steps it is FedAvg.
 
-    tau_i is ||a_i||_1, where the client's change is eta times a combination of its gradients with coefficients a_i: the
-    number of its steps, or with momentum rho: (K - rho (1 - rho^K) / (1 - rho)) / (1 - rho). With an `lr_schedule` the
-    coefficients carry the rate of each step, eta being the rate before it. The change by an adaptive optimizer is no
-    such combination, so only plain SGD is accepted. Buffers are averaged plainly. Gradual unfreezing does not change
-    tau_i.
+    tau_i is ||a_i||_1, where the client's change is eta times a combination of its gradients with coefficients a_i. It
+    is the number of steps, or with momentum rho (K - rho (1 - rho^K) / (1 - rho)) / (1 - rho). With an `lr_schedule`
+    the coefficients include the rate of each step, and eta is the rate before the schedule. The change made by an
+    adaptive optimizer is not such a combination, so only plain SGD is accepted. Buffers are averaged without rescaling.
+    Gradual unfreezing does not change tau_i.
 
-    It has no client-level privacy (`phases.N.dp`): tau_i tells how many samples a client has.
-    With `local.dp` training is noised; tau_i follows from the number of samples, which is public, and is free.
+    Example-level DP (`local.dp`): training is noised; tau_i follows from the number of samples, which is public, and is
+    free. Client-level DP (`phases.N.dp`) is not supported: tau_i reveals how many samples a client has.
     """
 
-    no_stale_answers: ClassVar[str] = "it averages changes apart from steps, and would discount an answer twice"
+    no_stale_answers: ClassVar[str] = "it averages changes and steps separately, and would discount an answer twice"
     sent_vectors: ClassVar[tuple[str, ...]] = ("change",)
 
     @model_validator(mode="after")
     def _takes_means(self) -> FedNova:
         if self.aggregation.name != "mean":
             raise ValueError(
-                f"aggregation = '{self.aggregation.name}' has no meaning with 'fednova', whose step is a mean of "
+                f"aggregation = '{self.aggregation.name}' is not defined for 'fednova', whose step is a mean of "
                 "changes times a mean of steps; use it with 'fedavg'"
             )
         return self
 
     def releases(self) -> Released:
         raise ScenarioError(
-            "clients answer with their numbers of steps, which tell their sizes; use 'fedavg' with local.steps, which "
-            "is the same where all take as many"
+            "clients answer with their numbers of steps, which reveal their sample counts; use 'fedavg' with "
+            "local.steps, which is equivalent if all clients take the same number of steps"
         )
 
     def assumes_sgd(self) -> str:

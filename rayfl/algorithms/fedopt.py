@@ -1,4 +1,4 @@
-"""Server optimizers: the server steps with the clients' mean change as if it were a negative gradient.
+"""Server optimizers: the server treats the clients' mean change as a negative gradient.
 
 Momentum: Hsu, Qi and Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual
 Classification", 2019 (FedAvgM).
@@ -33,30 +33,44 @@ server_optimizers = Registry(
 
 
 class ServerOptimizer(Component, ABC):
-    """Turns the clients' mean change of the parameters into the server's step."""
+    """Turns the clients' mean change of the parameters into the server's step; derive from it to write your own.
+
+    Example:
+        >>> import numpy as np
+        >>> from rayfl.algorithms import FedAvg, ServerOptimizer
+        >>> class SignStep(ServerOptimizer):
+        ...     lr: float = 0.1
+        ...
+        ...     def step(self, server, delta):
+        ...         return self.lr * np.sign(delta)
+        >>> SignStep().step(server=None, delta=np.array([2.0, -3.0]))
+        array([ 0.1, -0.1])
+        >>> algorithm = FedAvg(server_optimizer=SignStep(lr=0.01))
+    """
 
     @abstractmethod
     def step(self, server: ServerState, delta: np.ndarray) -> np.ndarray:
         """Computes the server's step.
 
         Args:
-            server: Keeps the optimizer's state, under the names declared by `server_state`.
+            server: The server's working copy; it keeps the optimizer's state under the names that `server_state`
+                declares.
             delta: float64 [num_params], the clients' mean change.
 
         Returns:
-            float64 [num_params], to be added to the parameters.
+            float64 [num_params], which is added to the parameters.
         """
 
     def server_state(self) -> Declaration:
-        """Declares what the server keeps for this optimizer."""
+        """Declares the arrays that the server keeps for this optimizer, by name, with their scopes."""
         return {}
 
 
 class SGD(ServerOptimizer):
-    """w <- w + lr delta.
+    """Plain averaging, scaled: w <- w + lr delta.
 
     Attributes:
-        lr: eta_g, the server's learning rate; 1 is plain averaging.
+        lr: eta_g, the server's learning rate, above 0; 1 is plain averaging.
     """
 
     name: str = "sgd"
@@ -70,9 +84,9 @@ class Momentum(ServerOptimizer):
     """FedAvgM: m <- beta m + delta, w <- w + lr m.
 
     Attributes:
-        lr: eta_g, the server's learning rate.
-        momentum: beta.
-        dampened: Use m <- beta m + (1 - beta) delta instead, as MOON's code does.
+        lr: eta_g, the server's learning rate, above 0.
+        momentum: beta, from 0 to below 1.
+        dampened: Whether to use m <- beta m + (1 - beta) delta instead, as MOON's code does.
     """
 
     name: str = "momentum"
@@ -95,9 +109,9 @@ class Adaptive(ServerOptimizer):
     Subclasses define v, which starts at tau^2, the smallest value that the paper allows.
 
     Attributes:
-        lr: eta_g, the server's learning rate.
-        beta_1: Decay of the first moment.
-        tau: Degree of adaptivity.
+        lr: eta_g, the server's learning rate, above 0.
+        beta_1: Decay of the first moment, from 0 to below 1.
+        tau: Degree of adaptivity, above 0.
     """
 
     lr: PositiveFloat = 0.1
@@ -120,8 +134,11 @@ class Adaptive(ServerOptimizer):
         """Updates v.
 
         Args:
-            before: The previous v, float64 [num_params].
-            squared: delta^2, float64 [num_params].
+            before: float64 [num_params], the previous v.
+            squared: float64 [num_params], delta^2.
+
+        Returns:
+            float64 [num_params], the new v.
         """
 
 
@@ -140,7 +157,7 @@ class Adam(Adaptive):
     """FedAdam: v <- beta_2 v + (1 - beta_2) delta^2.
 
     Attributes:
-        beta_2: Decay of the second moment.
+        beta_2: Decay of the second moment, from 0 to below 1.
     """
 
     name: str = "adam"
@@ -155,7 +172,7 @@ class Yogi(Adaptive):
     """FedYogi: v <- v - (1 - beta_2) delta^2 sign(v - delta^2).
 
     Attributes:
-        beta_2: Decay of the second moment.
+        beta_2: Decay of the second moment, from 0 to below 1.
     """
 
     name: str = "yogi"

@@ -1,4 +1,4 @@
-"""FedPer: every client has a head of its own on a body that all of them train.
+"""FedPer: every client has its own head on a body that all clients train together.
 
 Arivazhagan, Aggarwal, Singh and Choudhary, "Federated Learning with Personalization Layers", 2019, alg. 1 and 2.
 """
@@ -17,14 +17,21 @@ if TYPE_CHECKING:
 
 
 class FedPer(PersonalParts):
-    """Clients train body and head together, and send the body alone.
+    """Clients train body and head together, and send only the body.
 
-    A client's head starts as the phase's first model has it, the same for all; in the paper each client draws its own.
+    All heads start as the head of the phase's first model; in the paper each client draws its own.
 
     Attributes:
-        keeps: What stays with a client: its `head`, or names of modules, such as the paper's last blocks. With `body`
-            it is LG-FedAvg's local representation under a global head (Liang et al., "Think Locally, Act Globally",
-            2020).
+        keeps: What stays on a client: its `head`, or module names, such as those of the paper's last blocks. With
+            `body` it is LG-FedAvg's local representation under a global head (Liang et al., "Think Locally, Act
+            Globally", 2020).
+
+    Example:
+        >>> from torch import nn
+        >>> from rayfl.algorithms import FedPer
+        >>> network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        >>> sorted(FedPer(keeps=("2",)).stays_local(network))
+        ['2.bias', '2.weight']
     """
 
     keeps: Train = "head"

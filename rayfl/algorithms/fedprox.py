@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 class Proximal(Penalty):
     """Adds mu / 2 * ||w - w_received||^2 to every local objective; mu = 0 is FedAvg.
 
-    Attributes:
-        mu: Weight of the term. CyclicFL uses 0.01, FedBug and FedDyn's experiments 1e-4, CoPreFL 1.
+    Example-level DP (`local.dp`): the term does not depend on samples, so it is added after clipping and noise and is
+    free.
 
-    With `local.dp` the term, which knows no sample, is added behind clipping and noise, and is free.
+    Attributes:
+        mu: Weight of the term, at least 0. CyclicFL uses 0.01, FedBug and FedDyn's experiments 1e-4, CoPreFL 1.
     """
 
     name: str = "proximal"

@@ -1,4 +1,4 @@
-"""What an algorithm needs and rules out, so that a scenario is refused before anything starts."""
+"""What an algorithm needs and rules out, checked before a run starts."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ if TYPE_CHECKING:
     import numpy as np
 
 Requirement = Literal["features", "buffers", "batch_norm", "no_running_statistics", "plain_objective"]
-"""What an algorithm may ask of a network: a declared feature layer, buffers, batch norm layers, no running statistics;
-or of a task: that what training minimises is its loss alone."""
+"""A requirement that `Algorithm.requirements` may return.
+
+Of the network: a declared feature layer (`features`), `buffers`, batch norm layers (`batch_norm`), or
+`no_running_statistics`. Of the task: that training minimises its loss and nothing else (`plain_objective`).
+"""
 
 
 class Limits:
-    """Which networks, options, cohorts and data make no sense with an algorithm; a base of every `Algorithm`.
+    """Which networks, options, cohorts and data do not work with an algorithm; a base class of every `Algorithm`.
 
     Attributes:
-        trains: As `Algorithm` says.
-        no_relay: Why it cannot run as a relay; empty if it can.
-        no_stale_answers: Why its server cannot take in answers to an older model than its own; empty if it can, where
+        trains: See `Algorithm`.
+        no_relay: Why the algorithm cannot run as a relay (sequential, cyclic training); empty if it can.
+        no_stale_answers: Why the server cannot use answers to an older model than its own; empty if it can, and the
             values that clients answer with may be discounted.
-        only_eval_models: Those that have a meaning; None for all.
-        local_options: Names of the fields that affect local training and so have an effect in a relay; all others must
-            keep their defaults there.
+        only_eval_models: The `eval_model` rules that are defined for the algorithm; None for all.
+        local_options: Names of the fields that affect local training and therefore a relay; all other fields must keep
+            their defaults in a relay.
     """
 
     trains: ClassVar[bool]
@@ -35,45 +38,49 @@ class Limits:
     local_options: ClassVar[frozenset[str]] = frozenset()
 
     def requirements(self) -> set[Requirement]:
-        """Returns what the network must have, or must not have; checked before anything starts."""
+        """Returns what the network and the task must or must not have; checked before the run starts."""
         return set()
 
     def local_keys(self) -> frozenset[str] | None:
-        """Returns which keys of `local` its clients read; None for all.
+        """Returns the keys of `local` that clients read; None for all.
 
-        The others must keep their defaults. `phases.N.train` needs none of them: gradients and Hessian-vector products
-        that a client update asks for are zero in what does not train.
+        All other keys must keep their defaults. `phases.N.train` works in any case: gradients and Hessian-vector
+        products that a client update asks for are zero for parameters that do not train.
         """
         return None if self.trains else RATE_KEYS
 
     def assumes_sgd(self) -> str:
-        """Returns why clients can train by plain SGD alone (`local.optimizer = "sgd"`); empty if by any optimizer."""
+        """Returns why clients must train with plain SGD (`local.optimizer = "sgd"`); empty if any optimizer works."""
         return ""
 
     def check_cohort(self, smallest: int, largest: int) -> None:
-        """Checks that cohorts of these sizes make sense; before anything starts, where the sizes are known by then.
+        """Checks that cohorts of these sizes work; called before the run starts, if the sizes are known by then.
+
+        Args:
+            smallest: Number of clients in the smallest cohort that the phase can draw.
+            largest: Number of clients in the largest one.
 
         Raises:
-            ScenarioError: They do not; begins with the option that asks for others.
+            ScenarioError: They do not work; the message begins with the option that requires other sizes.
         """
 
     def check_clients(self, sizes: np.ndarray) -> None:
-        """Checks that clients of these sizes can take part; before anything starts.
+        """Checks that clients of these sizes can take part; called before the run starts.
 
         Args:
-            sizes: [clients] int64, the training samples of every client.
+            sizes: int64 [clients], the number of training samples of each client.
 
         Raises:
-            ScenarioError: One cannot.
+            ScenarioError: A client cannot take part.
         """
 
     def check_server(self, samples: int, largest_cohort: int) -> None:
-        """Checks that the server's samples suffice, where an exchange is about them; before anything starts.
+        """Checks that the server has enough samples, if an exchange reads them; called before the run starts.
 
         Args:
-            samples: How many there are.
-            largest_cohort: The largest number of clients that a round can have.
+            samples: Number of samples that the server holds.
+            largest_cohort: The largest number of clients in a round.
 
         Raises:
-            ScenarioError: They do not.
+            ScenarioError: There are too few samples.
         """

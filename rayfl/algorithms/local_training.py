@@ -1,4 +1,4 @@
-"""Algorithms whose clients train locally with penalties: what FedAvg and its relatives share."""
+"""The base of FedAvg and its relatives: algorithms whose clients train locally, with regularisers."""
 
 from __future__ import annotations
 
@@ -22,13 +22,33 @@ if TYPE_CHECKING:
 
 
 class LocalTrainingAlgorithm(Algorithm):
-    """An algorithm whose clients train with penalties, whatever the server makes of their models.
+    """An algorithm whose clients train with regularisers, whatever the server does with their models.
+
+    Derive from it if your server step is new and your clients train as `local` says; derive from `FedAvg` to change
+    only the local training.
 
     Attributes:
-        penalties: Terms added to the local objective: `proximal`, `contrastive`, `decorrelation`, or your own.
-        buffers: Which batch-norm buffers a client starts from. `average`: the server's, the mean of what clients
-            returned (MOON, NIID-Bench). `keep`: the client's own from its last update, never sent (FedBN). `reset`: the
-            network's initial ones. In all cases the server averages the returned buffers for evaluation.
+        penalties: Regularisers added to the local objective: `proximal`, `contrastive`, `decorrelation`, or your own
+            `Penalty`.
+        buffers: The batch norm buffers that a client starts from. `average`: the server's, which are the mean of what
+            clients returned (MOON, NIID-Bench). `keep`: the client's own from its last update, which are never sent
+            (FedBN). `reset`: the network's initial ones. The server always averages the returned buffers for
+            evaluation.
+
+    Example:
+        >>> from rayfl.algorithms import Answer, Exchange, LocalTrainingAlgorithm
+        >>> class SignMajority(LocalTrainingAlgorithm):
+        ...     server_lr: float = 0.001
+        ...
+        ...     def client_update(self, client, model):
+        ...         trained = yield from self.train(client, model)
+        ...         return Answer(signs=(trained - model)[: client.num_params].sign(), trained=trained)
+        ...
+        ...     def round(self, server, context):
+        ...         answers = yield Exchange(self.client_update, server.model, up=("params",))
+        ...         server.apply_update(self.server_lr * answers.mean("signs"))
+        >>> SignMajority(penalties=("proximal",)).penalties
+        (Proximal(name='proximal', mu=0.01),)
     """
 
     local_options: ClassVar[frozenset[str]] = frozenset({"penalties", "buffers"})
@@ -51,21 +71,21 @@ class LocalTrainingAlgorithm(Algorithm):
         steps: int | None = None,
         data: DataView | None = None,
     ) -> Generator[LocalTraining, torch.Tensor, torch.Tensor]:
-        """Trains from a model vector with the algorithm's penalties.
+        """Trains from a model vector with the algorithm's regularisers; use it with `yield from`.
 
         Args:
             client: The client.
-            model: float32 [length of the model], what to start from.
+            model: float32 [length of the model], the model to start from.
             gradient: Further terms added to every gradient before it is clipped.
             after_step: Terms applied as `params -= lr * term` after the optimizer step.
             weight_decay: Added to the weight decay of `local`.
-            train: What of the network trains, of what the phase trains.
-            epochs: Passes over the samples, instead of those of `local`.
-            steps: Steps, likewise.
+            train: The part of the network to train, within what the phase trains.
+            epochs: Passes over the samples, overriding `local`.
+            steps: Number of steps, overriding `local`.
             data: The samples to train on; by default all of the client's.
 
         Returns:
-            The trained model vector.
+            float32 [length of the model], the trained model vector.
         """
         start = self.with_buffers(client, model)
         affine = [term for term in (penalty.affine(client, start) for penalty in self.penalties) if term is not None]
@@ -91,14 +111,14 @@ class LocalTrainingAlgorithm(Algorithm):
         return trained
 
     def step_gradient(self, client: ClientContext, step: TrainingStep) -> torch.Tensor:
-        """Computes the gradient of a step of local training; override it to take another than the batch's.
+        """Computes the gradient of a local training step; override it to use another than the batch's.
 
         Args:
             client: The client.
-            step: The step: its parameters, and its batch's gradient there or elsewhere.
+            step: The step: its parameters, and the gradient of its batch there or elsewhere.
 
         Returns:
-            float32 [num_params]. What `local` says of clipping, weight decay and the optimizer follows.
+            float32 [num_params]. Clipping, weight decay and the optimizer of `local` are applied afterwards.
         """
         return step.gradient()
 
@@ -107,7 +127,7 @@ class LocalTrainingAlgorithm(Algorithm):
         return type(self).step_gradient is not LocalTrainingAlgorithm.step_gradient
 
     def with_buffers(self, client: ClientContext, model: torch.Tensor) -> torch.Tensor:
-        """The model vector with the buffers that the client uses (`buffers`)."""
+        """Returns the model vector with the buffers that the client starts from, as `buffers` says."""
         if self.buffers == "average":
             return model
         own = client.initial_buffers if self.buffers == "reset" else client.state.get("buffers")
@@ -122,7 +142,7 @@ class LocalTrainingAlgorithm(Algorithm):
             return NO_OWN_GRADIENTS
         for penalty in self.penalties:
             if type(penalty).term is not Penalty.term:
-                return f"its penalty '{penalty.name}' is a function of the batch, not a sum over samples; leave it out"
+                return f"its penalty '{penalty.name}' depends on the whole batch, not on single samples; leave it out"
         return ""
 
     def requirements(self) -> set[Requirement]:

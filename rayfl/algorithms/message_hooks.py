@@ -1,4 +1,4 @@
-"""What an algorithm says of its messages: what is in them, and what stays with a client."""
+"""What an algorithm's messages contain, and what stays on a client."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 class MessageHooks:
-    """What traffic, transforms and shared models follow from; a base of every `Algorithm`.
+    """Determines traffic, transforms and the shared part of the model; a base class of every `Algorithm`.
 
     Attributes:
-        sent_vectors: Names of the answers' vectors that begin with all parameters; transforms apply to these.
+        sent_vectors: Names of the answers' vectors that begin with all parameters; `transforms` apply to these.
     """
 
     sent_vectors: ClassVar[tuple[str, ...]] = ("delta",)
@@ -27,9 +27,9 @@ class MessageHooks:
         return True
 
     def stays_local(self, network: nn.Module) -> Collection[str]:
-        """Returns the names of the parameters and buffers that clients keep to themselves: they are in no message.
+        """Returns the names of the parameters and buffers that clients keep to themselves and never send.
 
         Raises:
-            ScenarioError: The network has not what clients are to keep.
+            ScenarioError: The network does not have what clients should keep.
         """
         return ()

@@ -1,4 +1,4 @@
-"""MOON: a contrastive term pulls a client's features towards the global model's, away from its previous model's.
+"""MOON: a contrastive term pulls a client's features towards the global model's and away from its previous model's.
 
 Li, He and Song, "Model-Contrastive Federated Learning", CVPR 2021, eq. 3 and alg. 1.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rayfl.local.training_batch import TrainingBatch
 
 SAMPLES_AT_ONCE = 256
-"""Samples per pass through the frozen models: upcoming batches are computed with the current one, which is faster."""
+"""Samples per pass through the frozen models: computing upcoming batches along with the current one is faster."""
 
 
 class Contrastive(Penalty):
@@ -33,17 +33,17 @@ class Contrastive(Penalty):
 
     z, z_g and z_p are the features of the same augmented batch under the trained model, the received model and the
     client's previous model; the latter two are in evaluation mode. The paper's network has a projection head before its
-    classifier: use the model `projected` for this. NIID-Bench's networks have none.
+    classifier: use the model `projected` for it. NIID-Bench's networks have none.
+
+    Example-level DP (`local.dp`) is not supported: it clips only the task's loss.
 
     Attributes:
-        mu: Weight of the term; CyclicFL uses 0.1.
-        tau: Temperature.
-        first: What replaces the previous model of a client that has none yet. `skip`: no term, as MOON's code does in
-            its first round. `random`: a random network of the client's own, as in MOON's later code and FedDecorr's.
-            `initial`: the phase's first global model, which the server sends along in every round.
-        divide_by_tau: Whether to divide the cosines by tau; FedDecorr's code omits this.
-
-    Refused with `local.dp`, which clips the task's loss alone.
+        mu: Weight of the term, at least 0; CyclicFL uses 0.1.
+        tau: Temperature, above 0.
+        first: The previous model of a client that has none yet. `skip`: no term, as in the first round of MOON's code.
+            `random`: a random network of the client's own, as in MOON's later code and FedDecorr's. `initial`: the
+            phase's first global model, which the server sends along in every round.
+        divide_by_tau: Whether to divide the cosines by tau; FedDecorr's code does not.
     """
 
     name: str = "contrastive"
@@ -76,7 +76,7 @@ class Contrastive(Penalty):
             return None
         features_of = client.frozen_features(start), client.frozen_features(previous)
 
-        # -log(e^a / (e^a + e^b)) is softplus(b - a), and a difference of two cosines with z is one dot product
+        # -log(e^a / (e^a + e^b)) is softplus(b - a), and the difference of two cosines with z is one dot product
         def pull(x: torch.Tensor) -> torch.Tensor:
             from torch.nn.functional import normalize
 
@@ -99,7 +99,7 @@ class Contrastive(Penalty):
 
 
 class _TogetherWithComingBatches:
-    """Applies a row-wise function of the inputs to a batch and the batches that follow it in one pass."""
+    """Applies a row-wise function of the inputs to a batch and the batches that follow it, in one pass."""
 
     def __init__(self, compute: Callable[[torch.Tensor], torch.Tensor]) -> None:
         self._compute = compute
@@ -110,12 +110,12 @@ class _TogetherWithComingBatches:
 
         while self._computed and self._computed[0][0] is not batch.x:
             self._computed.popleft()
-        if not isinstance(batch.x, torch.Tensor):  # inputs by name
+        if not isinstance(batch.x, torch.Tensor):  # named inputs
             return self._compute(batch.x)
         if not self._computed:
             shape = batch.x.shape[1:]
             upcoming = batch.upcoming(SAMPLES_AT_ONCE // len(batch.x) - 1)
-            inputs = [batch.x, *takewhile(lambda x: x.shape[1:] == shape, upcoming)]  # padded, they differ
+            inputs = [batch.x, *takewhile(lambda x: x.shape[1:] == shape, upcoming)]  # padded batches differ in shape
             rows = self._compute(torch.cat(inputs))
             parts = torch.split(rows, [len(x) for x in inputs])
             self._computed.extend(zip(inputs, parts, strict=True))

@@ -1,4 +1,4 @@
-"""Orchestra: clients cluster what they remember, the server clusters their clusters.
+"""Orchestra: clients cluster the representations in their memories, and the server clusters their centroids.
 
 Lubana et al., "Orchestra: Unsupervised Federated Learning via Globally Consistent Clustering", ICML 2022, alg. 1 and 2.
 """
@@ -30,28 +30,30 @@ if TYPE_CHECKING:
 
 LOCAL_ITERATIONS, LOCAL_SINKHORN = 5, 10
 STEPS, LR, MOMENTUM, DECAY = 500, 0.01, 0.9, 1e-4
-"""Of the global clustering, by SGD."""
+"""Of the global clustering by SGD."""
 
 
 class Orchestra(FedAvg):
-    """FedAvg of all tensors, weighted by local batches; then clients send centroids, and the server clusters those.
+    """FedAvg weighted by local batches, after which clients send centroids and the server clusters these.
 
-    For the task and the model `orchestra`. The phase's first round only sets up: clients fill their memories without a
-    step, and centroids are clustered, so that r rounds of training take r + 1. In every round a client clusters its
-    memory: from distinct rows of it, five times, the most likely cluster by `sinkhorn` and the mean of its rows. The
-    server fits the global centroids to the evenly spread assignments of all of these, from the ones before.
+    For the task and the model `orchestra`. The phase's first round only sets up: clients fill their memories without
+    training, and their centroids are clustered; r rounds of training therefore take r + 1 rounds. In every round a
+    client clusters its memory: starting from distinct rows of it, it five times assigns rows to their most likely
+    cluster by `sinkhorn` and takes the mean of each cluster. The server fits the global centroids, starting from the
+    previous ones, to evenly spread assignments of all clients' centroids.
 
-    By default clients keep nothing: in every round the memory is filled anew, which takes as many samples.
+    By default clients keep nothing: the memory is filled anew in every round, for which the client needs as many
+    samples.
+
+    Example-level DP (`local.dp`) and client-level DP (`phases.N.dp`) are not supported: centroids are not clipped.
 
     Attributes:
-        local_clusters: Centroids that a client sends.
+        local_clusters: Number of centroids that a client sends.
         stateful: Whether clients keep their target network and their memory from round to round.
-        temperature: What cosines with the global centroids are divided by when these are fitted.
-
-    There is no privacy for it: centroids are not clipped.
+        temperature: Divisor of the cosines with the global centroids when these are fitted, above 0.
     """
 
-    no_relay: ClassVar[str] = "its server clusters what all of a cohort send"
+    no_relay: ClassVar[str] = "its server clusters what the whole cohort sends"
 
     exchanges: ClassVar[int] = 3
 
@@ -82,7 +84,7 @@ class Orchestra(FedAvg):
         before[...] = fitted.mean("centroids").reshape(before.shape)
 
     def messages(self) -> Messages:
-        raise ScenarioError("'orchestra' moves something else in its first round than later, and clocks plan with all")
+        raise ScenarioError("'orchestra' transfers less in its first round, and clocks need the same in every round")
 
     def set_up(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
         """Fills the client's memory; sends nothing."""
@@ -103,7 +105,7 @@ class Orchestra(FedAvg):
         return Answer(self.weight(client), delta=trained - model, trained=trained)
 
     def weight(self, client: ClientContext) -> float:
-        """The number of local batches, as in the authors' code; 1 with weighting = 'uniform'."""
+        """Returns the number of local batches, as in the authors' code; 1 with weighting = 'uniform'."""
         return client.steps if self.weighting == "samples" else 1.0
 
     def _forget(self, client: ClientContext) -> None:
@@ -128,7 +130,7 @@ class Orchestra(FedAvg):
         return Answer(centroids=centroids.flatten())
 
     def fit_centroids(self, client: ClientContext, before: torch.Tensor, sent: torch.Tensor, width: int) -> Answer:
-        """Fits the global centroids to the assignments of all local ones, each cluster weighing the same."""
+        """Fits the global centroids to the assignments of all local ones; every cluster has the same weight."""
         import torch
         from torch.nn.functional import cosine_similarity, normalize
 
@@ -153,21 +155,21 @@ class Orchestra(FedAvg):
             raise ScenarioError(f"algorithm 'orchestra' clusters the memory of task 'orchestra', not of '{task.name}'")
         if memory < self.local_clusters:
             raise ScenarioError(
-                f"algorithm.local_clusters: {self.local_clusters} clusters begin as distinct rows of a memory of "
+                f"algorithm.local_clusters: {self.local_clusters} clusters start from distinct rows of a memory of "
                 f"{memory}; use a larger task.memory or fewer clusters"
             )
         seen = np.array([sum(map(sum, batches_of_steps(local, int(size)))) for size in sizes])
         if not self.stateful and seen.min() < memory:
             raise ScenarioError(
-                f"task.memory: client {int(seen.argmin())} trains on {int(seen.min())} samples in a round, which do "
-                f"not fill a memory of {memory}; use a smaller one, more epochs, or algorithm.stateful = true"
+                f"task.memory: client {int(seen.argmin())} trains on {int(seen.min())} samples in a round, too few to "
+                f"fill a memory of {memory}; use a smaller one, more epochs, or algorithm.stateful = true"
             )
 
     def no_sample_dp(self) -> str:
-        return "its clients send centroids of what they remember of single samples"
+        return "its clients send centroids of the representations of single samples"
 
     def releases(self) -> Released:
-        raise ScenarioError("centroids that clients send are not clipped; use 'fedavg' with task 'simsiam' or 'moco'")
+        raise ScenarioError("the clients' centroids are not clipped; use 'fedavg' with task 'simsiam' or 'moco'")
 
     def client_state(self) -> Declaration:
         own: Declaration = {"memory": "phase", "target": "phase"} if self.stateful else {"memory": "round"}

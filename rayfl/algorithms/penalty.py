@@ -1,4 +1,4 @@
-"""Terms that an algorithm adds to the local objective."""
+"""Regularisers: terms that an algorithm adds to the local objective (the key `penalties`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,22 @@ penalties = Registry(
 
 
 class Penalty(Component):
-    """A term of the local objective: affine in the parameters, hence data, or a function of the batch."""
+    """A regulariser of the local objective; derive from it to write your own.
+
+    Define `affine` for a term that is affine-quadratic in the parameters (it is data, fused into the step, and free
+    under `local.dp`), or `term` for any other function of the batch.
+
+    Example:
+        >>> from rayfl.algorithms import FedAvg, Penalty
+        >>> class L1(Penalty):
+        ...     name: str = "l1"
+        ...     weight: float = 1e-4
+        ...
+        ...     def term(self, client, start):
+        ...         return lambda batch: self.weight * sum(p.abs().sum() for p in batch.module.parameters())
+        >>> FedAvg(penalties=(L1(weight=0.01), "proximal")).penalties
+        (L1(name='l1', weight=0.01), Proximal(name='proximal', mu=0.01))
+    """
 
     def reads_features(self) -> bool:
         """Whether the network must declare its feature layer."""
@@ -36,19 +51,34 @@ class Penalty(Component):
         return False
 
     def client_state(self) -> Declaration:
-        """What a client keeps for it."""
+        """Declares the tensors that a client keeps for the regulariser, by name, with their scopes."""
         return {}
 
     def affine(self, client: ClientContext, start: torch.Tensor) -> Affine | None:
-        """The gradient of a term that is affine-quadratic in the parameters, around what training starts from."""
+        """Returns the gradient of an affine-quadratic term; None if the regulariser has none.
+
+        Args:
+            client: The client.
+            start: float32 [length of the model], the model that training starts from.
+        """
         return None
 
     def term(self, client: ClientContext, start: torch.Tensor) -> LossTerm | None:
-        """A function of the batch, made once for every training request; None for no term in this client update."""
+        """Returns a function from a batch to a scalar loss, created once per training request; None for no term.
+
+        Args:
+            client: The client.
+            start: float32 [length of the model], the model that training starts from.
+        """
         return None
 
     def after_training(self, client: ClientContext, trained: torch.Tensor) -> None:
-        """Keeps what later client updates need of the trained model."""
+        """Stores what later client updates need of the trained model in `client.state`.
+
+        Args:
+            client: The client.
+            trained: float32 [length of the model].
+        """
 
 
 PenaltyField: Any = component_field(penalties, Penalty)

@@ -1,4 +1,4 @@
-"""Per-FedAvg: FedAvg of the loss after one gradient step, so that clients adapt the global model quickly.
+"""Per-FedAvg: minimises the loss after one gradient step, so that clients adapt the global model quickly.
 
 Fallah, Mokhtari and Ozdaglar, "Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic
 Meta-Learning Approach", NeurIPS 2020, alg. 1, with the approximations of its section 5.
@@ -32,31 +32,33 @@ if TYPE_CHECKING:
     from rayfl.local.requests import ClientUpdate
 
 BATCHES = ("adaptation batch", "meta batch", "Hessian batch")
-"""What an iteration draws D_1, D_2 and D_3 for."""
+"""The random streams from which an iteration draws D_1, D_2 and D_3."""
 
 
 class PerFedAvg(Algorithm):
-    """tau local steps w <- w - beta g, each after an adaptation w' = w - alpha grad f(w; D_1); then the clients' mean.
+    """Averages models after tau local steps w <- w - beta g, each after an adaptation w' = w - alpha grad f(w; D_1).
 
         first order: g = v = grad f(w'; D_2);
         Hessian-free: g = v - alpha (grad f(w + delta v; D_3) - grad f(w - delta v; D_3)) / (2 delta).
 
-    beta is `local.lr`; tau is the number of steps that `local` says (`epochs`, `steps`, `batch_size`), but an iteration
-    draws its batches anew from all of the client's samples, independently of each other and each without replacement.
-    D_1 and D_2 are augmented; D_3 is not, as both of its gradients must see the same inputs. Gradients are taken in
-    evaluation mode, hence without dropout. The training loss is f(w'; D_2), which is what is minimised.
+    beta is `local.lr`. tau is the number of steps that follows from `local` (`epochs`, `steps`, `batch_size`), but
+    every iteration draws its batches anew from all of the client's samples, independently of each other and each
+    without replacement. D_1 and D_2 are augmented; D_3 is not, because both of its gradients must see the same inputs.
+    Gradients are taken in evaluation mode, without dropout. The training loss is f(w'; D_2), which is what is
+    minimised.
 
-    FedBABU's code runs both through one momentum buffer, so that the adaptation's gradients leak into the steps; here
-    neither has momentum. Scores after adaptation: `evaluation.personalize = { steps = 1, lr = alpha }`.
-    With client-level privacy (`phases.N.dp`) the change is clipped and noised.
+    FedBABU's code runs both gradients through one momentum buffer, which lets the adaptation's gradients leak into the
+    steps; here neither has momentum. To evaluate after adaptation, set `evaluation.personalize = { steps = 1, lr =
+    alpha }`.
+
+    Example-level DP (`local.dp`): every gradient and loss of a batch is clipped, noised, and charged as if it covered
+    all samples. Client-level DP (`phases.N.dp`): the change is clipped and noised.
 
     Attributes:
-        variant: `first_order` leaves the Hessian out, `hessian_free` approximates it by a difference of gradients.
-        inner_lr: alpha, the rate of the adaptation.
-        delta: The step of the difference, as a share of v. In float32 it is rounded off when it is much smaller.
-        weighting: `uniform` is the paper's plain mean of the clients' models; `samples` weights by sample counts.
-
-    With `local.dp` every gradient and loss of a batch is clipped, noised, and charged as if it were of all samples.
+        variant: `first_order` omits the Hessian; `hessian_free` approximates it by a difference of gradients.
+        inner_lr: alpha, the learning rate of the adaptation, above 0.
+        delta: Step of the difference, as a multiple of v, above 0. Much smaller values are lost to rounding in float32.
+        weighting: `uniform`: the paper's plain mean of the clients' models. `samples`: weighted by sample counts.
     """
 
     local_options: ClassVar[frozenset[str]] = frozenset({"variant", "inner_lr", "delta"})
@@ -122,7 +124,7 @@ class PerFedAvg(Algorithm):
 
 
 def _batches(client: ClientContext) -> Iterator[tuple[DataView, DataView, DataView]]:
-    """D_1, D_2 and D_3 of every iteration; each kind comes from a stream of its own."""
+    """Yields D_1, D_2 and D_3 of every iteration, each from its own random stream."""
     streams, size = [client.streams.numpy(purpose) for purpose in BATCHES], batch_size(client.local, client.num_samples)
     for _ in range(client.steps):
         adaptation, meta, hessian = (DataView(rng.choice(client.data.places, size, replace=False)) for rng in streams)

@@ -1,4 +1,4 @@
-"""Models that clients keep for themselves, which `evaluation.client_model = "personal"` scores."""
+"""Models that clients keep for themselves, evaluated by `evaluation.client_model = "personal"`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 
 class PersonalModels:
-    """Whether clients have models of their own, and how these are assembled; a base of every `Algorithm`."""
+    """Whether clients have personal models, and how to assemble them; a base class of every `Algorithm`."""
 
     def has_personal_model(self) -> bool:
-        """Whether every client has a model of its own, which `evaluation.client_model = "personal"` scores."""
+        """Whether every client has its own model, which `evaluation.client_model = "personal"` evaluates."""
         return False
 
     def personal_model(self, client: ClientContext, model: torch.Tensor) -> torch.Tensor:
         """Assembles a client's own model.
 
         Args:
-            client: The client, with the state that it kept after the last committed round.
-            model: float32 [length of the model], the global model to evaluate; it must not be changed.
+            client: The client, with its state after the last committed round.
+            model: float32 [length of the model], the global model to evaluate; do not change it.
 
         Returns:
             float32 [length of the model].

@@ -22,11 +22,20 @@ if TYPE_CHECKING:
 
 
 class PersonalParts(FedAvg):
-    """FedAvg of what clients share; what `stays_local` names, each has for itself, from its last update.
+    """FedAvg of the shared part of the model; each client keeps the part that `stays_local` names from its last update.
 
-    `evaluation.client_model = "personal"` scores every client with its own part. In the global model, which clients
-    that never took part have, that part stays as the phase found it. It has no client-level privacy (`phases.N.dp`),
-    whose noise would fall on it too.
+    `evaluation.client_model = "personal"` evaluates every client with its own part. In the global model, which clients
+    that never took part use, that part stays as it was at the start of the phase. Client-level DP (`phases.N.dp`) is
+    not supported: its noise would fall on that part, too.
+
+    Example:
+        >>> from torch import nn
+        >>> from rayfl.algorithms import PersonalParts
+        >>> class PersonalBiases(PersonalParts):
+        ...     def stays_local(self, network):
+        ...         return [name for name, _ in network.named_parameters() if name.endswith("bias")]
+        >>> PersonalBiases().stays_local(nn.Linear(4, 2))
+        ['bias']
     """
 
     no_relay: ClassVar[str] = "its clients keep a part of the model to themselves"
@@ -34,7 +43,7 @@ class PersonalParts(FedAvg):
 
     @model_validator(mode="after")
     def _keeps_its_buffers(self) -> PersonalParts:
-        check_idle(self, {"buffers": True}, "where clients keep a part of the model, with its buffers")
+        check_idle(self, {"buffers": True}, "where clients keep a part of the model and its buffers")
         return self
 
     def round(self, server: ServerState, context: RoundContext) -> Round:
@@ -49,19 +58,19 @@ class PersonalParts(FedAvg):
         return Answer(self.weight(client), trained=trained, shared=(trained - model) * ~own)
 
     def train_parts(self, client: ClientContext, start: torch.Tensor) -> ClientUpdate[torch.Tensor]:
-        """Trains both parts, by default together.
+        """Trains both parts; by default together.
 
         Args:
             client: The client.
-            start: float32 [length of the model], its own part with what the server sent.
+            start: float32 [length of the model], the client's own part combined with what the server sent.
 
         Returns:
-            The trained model vector.
+            float32 [length of the model], the trained model vector.
         """
         return (yield from self.train(client, start))
 
     def releases(self) -> Released:
-        raise ScenarioError("its noise would fall on what clients keep to themselves, too; use 'fedavg'")
+        raise ScenarioError("noise would also fall on what clients keep to themselves; use 'fedavg'")
 
     def has_personal_model(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""Power of choice: of some candidates, the clients with the highest losses take part.
+"""Power of choice: among some candidates, the clients with the highest losses take part.
 
 Cho, Wang and Joshi, "Client Selection in Federated Learning: Convergence Analysis and Power-of-Choice Selection
 Strategies", 2020, its variant rpow-d.
@@ -18,13 +18,13 @@ from rayfl.errors import ScenarioError
 class PowerOfChoice(CohortSampler):
     """Draws d candidates in proportion to their sizes, without replacement; the m with the highest losses take part.
 
-    A candidate's loss is the mean over its local steps when it last took part; that of one that never did counts as
-    infinite. Of equal losses, those drawn first win. (The paper's pow-d asks every candidate for its loss at the
-    current model instead, which costs a message and a pass over its data.)
+    A candidate's loss is the mean over its local steps when it last took part; a client that never took part counts as
+    having infinite loss. Ties go to those drawn first. (The paper's pow-d instead asks every candidate for its loss at
+    the current model, which costs a message and a pass over its data.)
 
     Attributes:
         clients: m, the size of the cohort.
-        candidates: d, at least m; d = m is sampling by size.
+        candidates: d, from m to the number of clients; d = m is sampling by size.
     """
 
     reads_scalars = True
@@ -46,7 +46,7 @@ class PowerOfChoice(CohortSampler):
     def cohort_sizes(self, num_clients: int) -> tuple[int, int]:
         if not self.clients <= self.candidates <= num_clients:
             raise ScenarioError(
-                f"'power_of_choice' needs clients <= candidates <= {num_clients}, the number of clients; "
-                f"they are {self.clients} and {self.candidates}"
+                f"'power_of_choice' needs clients <= candidates <= {num_clients}, the number of clients, but has "
+                f"clients = {self.clients} and candidates = {self.candidates}"
             )
         return self.clients, self.clients

@@ -1,10 +1,10 @@
-"""Well-known algorithms as names for a combination: FedProx is FedAvg with a proximal penalty.
+"""Presets: names for well-known combinations; FedProx is FedAvg with a proximal regulariser.
 
 `algorithm = { name = "fedprox", mu = 0.01 }` is short for
 `algorithm = { name = "fedavg", penalties = [{ name = "proximal", mu = 0.01 }] }`, and
 `algorithm = { name = "fedadam", lr = 0.1 }` for
 `algorithm = { name = "fedavg", server_optimizer = { name = "adam", lr = 0.1 } }`.
-A preset takes the options of its part and those of the algorithm; the general form may be given under its name too.
+A preset takes the options of its part and those of the algorithm. It also accepts the general form.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ class Preset:
     """FedAvg with one of its parts chosen.
 
     Attributes:
-        penalty: The registered name of its only penalty.
-        server_optimizer: The registered name of its server optimizer.
+        penalty: Registered name of its only regulariser.
+        server_optimizer: Registered name of its server optimizer.
     """
 
     penalty: str | None = None
     server_optimizer: str | None = None
 
     def part(self) -> tuple[str, Any]:
-        """The registered name of the chosen part, and its class."""
+        """Returns the registered name of the chosen part, and its class."""
         registry, name = (penalties, self.penalty) if self.penalty else (server_optimizers, str(self.server_optimizer))
         return name, registry.resolve(name)
 
     def own_fields(self) -> list[str]:
-        """The options of the chosen part, which a scenario writes beside those of the algorithm."""
+        """Returns the options of the chosen part, which a scenario writes beside those of the algorithm."""
         return [field for field in self.part()[1].model_fields if field != "name"]
 
     def expand(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options in the general form.
+        """Returns the options in the general form.
 
         Raises:
-            ScenarioError: The general form is given without the preset's own part, so another algorithm is meant.
+            ScenarioError: The general form is given without the preset's own part, and so describes another algorithm.
         """
         name, own_fields = self.part()[0], self.own_fields()
         part: Any = {"name": name} | {key: value for key, value in options.items() if key in own_fields}
@@ -56,11 +56,11 @@ class Preset:
 
 
 def _with(chosen: list[Any], part: Mapping[str, Any]) -> list[Any]:
-    """The chosen parts, with options put over those of the same name."""
+    """Returns the chosen parts, with options overriding those of the part of the same name."""
     tables = [{"name": given} if isinstance(given, str) else given for given in chosen]
     if all(table.get("name") != part["name"] for table in tables):
         raise ScenarioError(
-            f"this preset stands for '{part['name']}', which is not among what is given instead; name the algorithm "
+            f"this preset stands for '{part['name']}', but the parts given here do not include it; use the algorithm "
             "'fedavg' for other parts"
         )
     return [{**table, **part} if table.get("name") == part["name"] else table for table in tables]

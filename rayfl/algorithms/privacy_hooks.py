@@ -1,4 +1,4 @@
-"""What an algorithm says of privacy: why it has none, or what there is to hide."""
+"""What an algorithm declares about privacy: what DP must hide, or why it is not supported."""
 
 from __future__ import annotations
 
@@ -8,43 +8,44 @@ from rayfl.errors import ScenarioError
 
 
 class PrivacyHooks:
-    """What `local.dp` and `phases.N.dp` ask an algorithm before anything starts; a base of every `Algorithm`.
+    """What `local.dp` and `phases.N.dp` ask an algorithm before a run starts; a base class of every `Algorithm`.
 
-    For that of samples (`local.dp`) an algorithm defines `no_sample_dp` and `sample_requests`, for that of clients
+    For example-level DP (`local.dp`) an algorithm defines `no_sample_dp` and `sample_requests`, for client-level DP
     (`phases.N.dp`) `releases`.
     """
 
     def no_sample_dp(self) -> str:
         """Returns why `local.dp` does not work with the algorithm; empty if it does.
 
-        With `local.dp`, every request of a client (training, losses, gradients) is clipped sample by sample, noised and
-        charged to its account, so that whatever the client answers or keeps is private without further code. Give a
-        reason where that cannot be done (loss terms of a whole batch, Hessian-vector products), or where noise would
-        leave nothing of use.
+        Under `local.dp`, every request of a client (training, losses, gradients) is clipped sample by sample, noised
+        and charged to its account. Whatever the client answers or keeps is then private without further code. Return a
+        reason if that is impossible (loss terms over a whole batch, Hessian-vector products) or if the noise would make
+        the results useless.
         """
         return ""
 
     def sample_requests(self) -> tuple[SampleRequest, ...]:
-        """Returns what a client update of a round asks of the client's samples, one entry per request.
+        """Returns what one client update reads of the client's samples, with one entry per request.
 
-        It is what `local.dp` plans with: the noise for a `target_epsilon`, and who may still take part under a
-        `max_epsilon`. By default, one local training. An algorithm that first asks for the gradient over all samples
-        returns `(SampleRequest("query"), SampleRequest())`. A round that spends more ends the run.
+        `local.dp` plans with it: the noise for a `target_epsilon`, and which clients may still take part under a
+        `max_epsilon`. By default, it is one local training. An algorithm that first asks for the gradient over all
+        samples returns `(SampleRequest("query"), SampleRequest())`. A round that spends more than declared ends the
+        run.
         """
         return (SampleRequest(),)
 
     def releases(self) -> Released:
         """Returns the names and lengths of the vectors that clients answer with, for `phases.N.dp`.
 
-        By declaring them an algorithm promises that its server works with noised sums alone: the vectors of a client
-        are clipped as one, all clients have the weight 1, and a round asks its cohort once. FedAvg returns
-        `Released({"delta": "model"})`.
+        By declaring them an algorithm promises that its server needs only noised sums: the vectors of a client are
+        clipped as one, all clients have weight 1, and a round asks its cohort once. FedAvg returns `Released({"delta":
+        "model"})`.
 
         Raises:
-            ScenarioError: Clients answer with something else; says with what, and what to use instead. So does every
-                algorithm that declares nothing.
+            ScenarioError: Clients answer with something else; the message says with what, and what to use instead. The
+                default raises it as well.
         """
         raise ScenarioError(
-            f"{type(self).__name__} does not declare what its clients release; define releases() where clipped sums of "
-            "equal weight are enough for it"
+            f"{type(self).__name__} does not declare what its clients release; define releases() if clipped sums with "
+            "equal weights are all that it needs"
         )

@@ -1,4 +1,4 @@
-"""q-FFL: clients with larger losses get larger weights, which makes accuracy more even across clients.
+"""q-FFL: gives clients with larger losses larger weights, which evens out accuracy across clients.
 
 Li et al., "Fair Resource Allocation in Federated Learning", ICLR 2020, algs. 1 (q-FedSGD) and 2 (q-FedAvg).
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rayfl.local.requests import ClientUpdate
 
 SMALLEST_LOSS = 1e-10
-"""Added to F before it is raised to a power, as in the authors' code."""
+"""Added to F_k before raising it to a power, as in the authors' code."""
 
 Change = tuple["torch.Tensor", "torch.Tensor | None"]
 """eta dw_k, [length of the model], and the model that the client trained, if it trains."""
@@ -37,20 +37,19 @@ Change = tuple["torch.Tensor", "torch.Tensor | None"]
 class _QFFL(Algorithm):
     """w <- w - sum_k D_k / sum_k h_k, with D_k = F_k^q dw_k and h_k = q F_k^(q-1) ||dw_k||^2 + L F_k^q.
 
-    F_k is the client's mean loss at the received model, on all of its training samples; dw_k is the client's change
+    F_k is the client's mean loss at the received model over all of its training samples; dw_k is the client's change
     divided by eta, the local learning rate; L = 1 / eta. q = 0 is the plain mean.
 
     Dividing every F_k^q by the same number leaves the quotient unchanged. A first exchange therefore finds the cohort's
     largest loss c, and a second one sums eta D_k / c^q and eta h_k / c^q, which neither vanish nor overflow for any q
     and any losses. Clients are not weighted by size; the authors instead sample them in proportion to their sizes
-    (cohort `by_size`). Batch-norm buffers, which the paper does not mention, are updated by the same quotient.
+    (cohort `by_size`). Batch norm buffers, which the paper does not mention, are updated by the same quotient.
 
-    It has no client-level privacy (`phases.N.dp`): the largest loss is a single client's.
+    Example-level DP (`local.dp`) is not supported: noise on the losses would swamp their powers. Client-level DP
+    (`phases.N.dp`) is not supported: the largest loss is that of a single client.
 
     Attributes:
-        q: Exponent of the losses; larger values favour clients with larger losses more strongly.
-
-    Refused with `local.dp`: noise on the losses would swamp their powers.
+        q: Exponent of the losses, at least 0; larger values favour clients with larger losses more strongly.
     """
 
     exchanges: ClassVar[int] = 2
@@ -69,7 +68,7 @@ class _QFFL(Algorithm):
         curvature = answers.sums["curvature"][0]
         step = -answers.sums["direction"] / curvature
         if not (curvature > 0 and np.isfinite(step).all()):
-            raise RayflError(f"q-FFL: with q = {self.q} and a largest loss of {largest[0]:g} there is no step to take")
+            raise RayflError(f"q-FFL: with q = {self.q} and a largest loss of {largest[0]:g}, there is no valid step")
         server.report(largest_loss=largest[0])
         server.apply_update(step[: server.num_params], step[server.num_params :])
 
@@ -90,7 +89,7 @@ class _QFFL(Algorithm):
     ) -> ClientUpdate[Answer]:
         """Answers with the curvature and the change, weighted by the loss relative to the cohort's largest."""
         loss = client.state.get("loss")
-        if loss is None:  # it went with its host
+        if loss is None:  # lost with its worker
             loss = (yield Loss(model)) + SMALLEST_LOSS
         change, trained = yield from self.change(client, model)
         relative = loss / largest
@@ -103,7 +102,7 @@ class _QFFL(Algorithm):
 
     def releases(self) -> Released:
         raise ScenarioError(
-            "the largest loss of a cohort is a single client's, which no noise on sums hides; use 'fedavg'"
+            "the largest loss of a cohort is that of a single client, which noise on sums does not hide; use 'fedavg'"
         )
 
     def requirements(self) -> set[Requirement]:
@@ -111,7 +110,7 @@ class _QFFL(Algorithm):
 
     @abstractmethod
     def change(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Change]:
-        """What a client would change, and what it trained."""
+        """Returns eta dw_k, and the trained model if the client trains."""
 
     def client_state(self) -> Declaration:
         return {"loss": "round"}
@@ -120,12 +119,13 @@ class _QFFL(Algorithm):
 class QFedAvg(_QFFL, LocalTrainingAlgorithm):
     """q-FFL with local training: eta dw_k = w - w_k, where w_k is the client's trained model.
 
-    L = 1 / eta stands for the Lipschitz constant of the gradient to which SGD's rate is tuned; another optimizer's rate
-    says nothing of it, so for q > 0 only plain SGD is accepted. With an `lr_schedule` eta is the rate before it.
+    L = 1 / eta stands for the Lipschitz constant of the gradient, to which the learning rate of SGD is tuned. The rate
+    of another optimizer says nothing about it, so q > 0 accepts only plain SGD. With an `lr_schedule`, eta is the rate
+    before the schedule.
     """
 
     def assumes_sgd(self) -> str:
-        return "h_k takes 1 / lr for the gradient's Lipschitz constant, as SGD's rate is" if self.q else ""
+        return "h_k takes 1 / lr as the gradient's Lipschitz constant, which holds for SGD" if self.q else ""
 
     def change(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Change]:
         trained = yield from self.train(client, model)
@@ -137,7 +137,7 @@ class QFedAvg(_QFFL, LocalTrainingAlgorithm):
 
 
 class QFedSGD(_QFFL):
-    """q-FFL with dw_k = the gradient of F_k at the received model, on all of the client's samples.
+    """q-FFL with dw_k = the gradient of F_k at the received model, over all of the client's samples.
 
     There is no local training: only the learning rate of `local` is used. The authors' code computes the gradient on a
     single batch.

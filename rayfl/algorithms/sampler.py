@@ -1,4 +1,4 @@
-"""Cohort samplers: classes that say which clients take part in a round (`cohort = { sampler = ... }`)."""
+"""Cohort samplers: classes that choose which clients take part in a round (`cohort = { sampler = ... }`)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,26 @@ samplers = Registry("sampler", {"power_of_choice": "rayfl.algorithms.power_of_ch
 
 @dataclass(frozen=True)
 class SamplingContext:
-    """A round that has yet to begin, as a sampler sees it.
+    """A round that is about to begin, as a sampler sees it; `CohortSampler.draw` receives it.
 
     Attributes:
-        round: Number within the whole scenario, from 1.
-        round_in_phase: Number within the phase, from 1.
-        sizes: int64 [clients], training samples of each client, which is known by its place here.
+        round: Position within the whole scenario, from 1.
+        round_in_phase: Position within the phase, from 1.
+        sizes: int64 [clients], the number of training samples of each client; the index is the client's number.
         stream: The round's own random generator.
-        scalars: By client, the last value of everything that it reported in the earlier rounds of this phase:
-            `train_loss`, the mean loss of its steps in its last round, and what it reported by `ClientContext.report`.
-            A client that has not taken part is missing. Empty unless the sampler says `reads_scalars`.
-        state: What the sampler left here in the earlier rounds of this phase: numbers, text, and lists and tables of
-            such. Change it as you like.
+        scalars: By client, the last value of everything it reported in earlier rounds of this phase: `train_loss`, the
+            mean loss of its steps in its last round, and what it passed to `ClientContext.report`. Clients that have
+            not taken part are missing. Empty unless the sampler sets `reads_scalars`.
+        state: What the sampler stored here in earlier rounds of this phase: numbers, text, and lists and tables of
+            these. You may change it.
+
+    Example:
+        >>> import numpy as np
+        >>> from rayfl.algorithms import SamplingContext
+        >>> sizes, stream = np.array([5, 9]), np.random.default_rng(0)
+        >>> context = SamplingContext(round=1, round_in_phase=1, sizes=sizes, stream=stream)
+        >>> context.scalars, context.state
+        ({}, {})
     """
 
     round: int
@@ -40,19 +48,33 @@ class SamplingContext:
 
 
 class CohortSampler(Component, ABC):
-    """Draws the clients of every round. Its fields are its options, the other keys of `cohort = { sampler = ... }`.
+    """Draws the clients of every round; derive from it to write your own.
+
+    Its fields are its options, the other keys of `cohort = { sampler = ... }`.
 
     Attributes:
-        reads_scalars: Whether it reads `SamplingContext.scalars`. A round is then drawn only when all those before it
-            are over, so that what it sees, and with it the bits, does not depend on timing; on Ray this costs the time
-            in which rounds would otherwise overlap.
+        reads_scalars: Whether it reads `SamplingContext.scalars`. Each round is then drawn only after all earlier
+            rounds have finished, so that what the sampler sees does not depend on timing and results stay bitwise
+            reproducible; on Ray, rounds then cannot overlap.
+
+    Example:
+        >>> import numpy as np
+        >>> from rayfl.algorithms import CohortSampler, SamplingContext
+        >>> class LargestClients(CohortSampler):
+        ...     clients: int = 10
+        ...
+        ...     def draw(self, context):
+        ...         return np.argsort(-context.sizes, kind="stable")[: self.clients].tolist()
+        >>> sizes, stream = np.array([5, 9, 7]), np.random.default_rng(0)
+        >>> LargestClients(clients=2).draw(SamplingContext(1, 1, sizes, stream))
+        [1, 2]
     """
 
     reads_scalars: ClassVar[bool] = False
 
     @abstractmethod
     def draw(self, context: SamplingContext) -> Sequence[int]:
-        """Draws a round's clients.
+        """Draws the clients of a round.
 
         Args:
             context: The round.
@@ -62,9 +84,12 @@ class CohortSampler(Component, ABC):
         """
 
     def cohort_sizes(self, num_clients: int) -> tuple[int, int]:
-        """The smallest and the largest cohort that it can draw, which some aggregations need to know.
+        """Returns the sizes of the smallest and the largest cohort it can draw, which some aggregations need.
+
+        Args:
+            num_clients: Number of all clients.
 
         Raises:
-            ScenarioError: Its options do not fit so many clients.
+            ScenarioError: Its options do not fit this number of clients.
         """
         return 1, num_clients

@@ -30,29 +30,29 @@ if TYPE_CHECKING:
 class SCAFFOLD(FedAvg):
     """y <- y - eta (g(y) - c_i + c); w <- w + eta_g mean(dy_i), c <- c + 1/N sum(dc_i), all c zero at the start.
 
-    The sum of the dc_i is divided by the number N of all clients, not of the participants; the others keep their c_i.
-    `report = ["norms"]` reports `control_norm`, of the new c, and `client_control_norm`, of the participants' new c_i.
+    The sum of the dc_i is divided by the number N of all clients, not of the participants; the other clients keep their
+    c_i. `report = ["norms"]` reports `control_norm`, the norm of the new c, and `client_control_norm`, those of the
+    participants' new c_i.
 
-    With client-level privacy (`phases.N.dp`) dy_i and dc_i are clipped as one vector and both noised; a client's c_i is
-    what it computed, not what it released.
+    Example-level DP (`local.dp`): training is noised. Option II derives the c_i from the noised models and is free; the
+    gradient of option I is clipped sample by sample, noised, and charged in addition. Client-level DP (`phases.N.dp`):
+    dy_i and dc_i are clipped as one vector and both are noised; a client's own c_i is what it computed, not what it
+    released.
 
     Attributes:
-        option: `II`: c_i+ = c_i - c + (w - y) / (K eta), with the K steps that this client took and the rate of this
-            round (FedDyn's code has the initial rate and one K for all). `I`: c_i+ is the gradient of the client's data
-            at the received model, in evaluation mode; an extra pass. With gradual unfreezing K is that of the whole
-            client update, also for modules that were frozen for a part of it.
-        correction: Where c - c_i enters: the `gradient`, before clipping and momentum, as a linear term of the loss
-            (FedDyn's and FedExP's code), or the `step`, after them (NIID-Bench's code). Without clipping and momentum
-            both are the paper's; what is meant with them it does not say. Other optimizers than SGD rescale
-            gradients, which a `step` is subtracted beside, and are refused with it.
-        steps: K of option II. `effective`: where momentum multiplies the correction too, the effective number of steps;
-            dividing by the plain one lets the c_i grow without bound from momentum 0.5 on. `plain`: the number of steps
-            whatever the momentum, as all the code bases have it. Equal without momentum.
-        aggregation: Of the models' changes alone: those of the control variates are summed, as ever.
+        option: `II`: c_i+ = c_i - c + (w - y) / (K eta), with the K steps that this client took and this round's
+            learning rate (FedDyn's code uses the initial rate and one K for all). `I`: c_i+ is the gradient of the
+            client's data at the received model, in evaluation mode, which costs an extra pass. Under gradual
+            unfreezing, K counts the whole client update, also for modules that were frozen during a part of it.
+        correction: Where c - c_i is added: to the `gradient`, before clipping and momentum, as a linear term of the
+            loss (FedDyn's and FedExP's code), or to the `step`, after them (NIID-Bench's code). Without clipping and
+            momentum both are the paper's algorithm; the paper does not say how to combine it with them. `step` accepts
+            only SGD, because other optimizers rescale gradients.
+        steps: K of option II. `effective`: if momentum multiplies the correction, too, the effective number of steps;
+            dividing by the plain number lets the c_i grow without bound from momentum 0.5 on. `plain`: the number of
+            steps whatever the momentum, as in all the code bases. Equal without momentum.
+        aggregation: Aggregation of the models' changes only; those of the control variates are always summed.
         weighting: `uniform` in the paper and FedDyn's code; NIID-Bench weights the models' mean by `samples`.
-
-    With `local.dp` training is noised. Option II takes the c_i from the noised models and is free; option I's gradient
-    is clipped sample by sample, noised, and charged beside it.
     """
 
     sent_vectors: ClassVar[tuple[str, ...]] = ("delta", "control_delta")
@@ -71,7 +71,7 @@ class SCAFFOLD(FedAvg):
 
     def assumes_sgd(self) -> str:
         if self.option == "II":
-            return "option = 'II' takes the change divided by lr for a mean of gradients; use option = 'I'"
+            return "option = 'II' treats the change divided by lr as a mean of gradients; use option = 'I'"
         if self.correction == "step":
             return "correction = 'step' subtracts lr times a gradient from its step; use correction = 'gradient'"
         return ""
@@ -92,7 +92,7 @@ class SCAFFOLD(FedAvg):
     def controlled_update(
         self, client: ClientContext, model: torch.Tensor, control: torch.Tensor
     ) -> ClientUpdate[Answer]:
-        """Trains against the drift c - c_i; answers with the changes of the model and of c_i."""
+        """Trains with the correction c - c_i; answers with the changes of the model and of c_i."""
         own = client.state.get("control", control.new_zeros(control.shape))
         drift = (Affine(linear=control - own),)
         new = (yield Gradient(model)) if self.option == "I" else None

@@ -15,17 +15,25 @@ from rayfl.models.tensor_names import listed
 
 @dataclass(frozen=True)
 class RoundContext:
-    """A round, as the server's part of an algorithm sees it.
+    """A round, as the server's part of an algorithm sees it; `Algorithm.round` receives it.
 
     Attributes:
-        cohort: The clients that take part, in the order drawn.
-        round: Number within the whole scenario, from 1.
-        round_in_phase: Number within the phase, from 1.
+        cohort: Numbers of the clients that take part, in the order drawn. Empty under `phases.N.dp`, which hides them.
+        round: Position within the whole scenario, from 1.
+        round_in_phase: Position within the phase, from 1.
         lr: The round's local learning rate.
-        decay_round: Number as `local.lr_decay_from` counts it, from 1: what decays beside `lr` is in step with it.
+        decay_round: Position as counted by `local.lr_decay_from`, from 1, for quantities that decay in step with `lr`.
         stream: The round's own random generator.
-        reports: What the phase wants reported (`phases.N.report`).
-        clip_norm: With `phases.N.dp`, the bound on the norm of an answer. The cohort stays hidden then: it is empty.
+        reports: What the phase asks to have reported (`phases.N.report`).
+        clip_norm: Under `phases.N.dp`, the bound on the norm of an answer; None without it.
+
+    Example:
+        >>> import numpy as np
+        >>> from rayfl.algorithms import RoundContext
+        >>> stream = np.random.default_rng(0)
+        >>> context = RoundContext([3, 7], round=1, round_in_phase=1, lr=0.1, decay_round=1, stream=stream)
+        >>> len(context.cohort), "norms" in context.reports
+        (2, False)
     """
 
     cohort: Sequence[int]
@@ -40,17 +48,28 @@ class RoundContext:
 
 @dataclass
 class ServerState:
-    """The global model and what the algorithm keeps; a round works on a copy, kept once the round is committed.
+    """The global model and what the algorithm keeps.
+
+    A round works on a copy, which replaces the original once the round is committed. `Algorithm.round` receives it.
 
     Attributes:
-        model: [length of the model] float32: parameters, then buffers.
-        num_params: Length of the parameters' part, padding included; `model[:num_params]` is what is trained.
+        model: float32 [length of the model]: parameters, then buffers.
+        num_params: Length of the parameters' part, including padding; `model[:num_params]` is trained.
         num_clients: Number of all clients.
-        state: What the algorithm keeps, by declared name; arrays in it are replaced, never changed in place.
+        state: What the algorithm keeps, by declared name. Replace the arrays, never change them in place.
         declared: The scope of every name that `state` may hold.
-        layout: Where each tensor lies in the model.
-        eval_model: The model to evaluate, export and hand to the next phase, if not the global one.
-        scalars: What the round reported.
+        layout: Position of each tensor in the model vector.
+        eval_model: The model to evaluate, export and pass to the next phase; None for the global model.
+        scalars: What the round has reported.
+
+    Example:
+        >>> import numpy as np
+        >>> from rayfl.algorithms import ServerState
+        >>> server = ServerState(np.zeros(2, np.float32), num_params=2, num_clients=10, declared={"momentum": "phase"})
+        >>> server.keep("momentum", 0.9 * server.get("momentum", 0.0) + np.array([1.0, 2.0]))
+        >>> server.apply_update(server.state["momentum"])
+        >>> server.model
+        array([1., 2.], dtype=float32)
     """
 
     model: np.ndarray
@@ -63,14 +82,14 @@ class ServerState:
     scalars: dict[str, float] = field(default_factory=dict)
 
     def staged(self) -> ServerState:
-        """A copy for a round to work on."""
+        """Returns a copy for a round to work on."""
         return replace(self, model=np.array(self.model), state=dict(self.state), scalars={})
 
     def tensor(self, name: str) -> np.ndarray:
-        """A tensor of the model by PyTorch's name, float32 in PyTorch's shape: a view, so that it may be written to.
+        """Returns a tensor of the model by its PyTorch name: a writable float32 view in PyTorch's shape.
 
         Raises:
-            RayflError: The model has none of this name.
+            RayflError: The model has no tensor of this name.
         """
         for slot in self.layout:
             if name in slot.names:
@@ -78,34 +97,34 @@ class ServerState:
         raise RayflError(f"the model has no tensor '{name}'; it has {listed([slot.name for slot in self.layout])}")
 
     def evaluated(self) -> np.ndarray:
-        """[length of the model] float32: the model to evaluate."""
+        """Returns the model to evaluate, float32 [length of the model]."""
         return self.model if self.eval_model is None else self.eval_model
 
     def apply_update(self, step: np.ndarray, buffers: np.ndarray | None = None) -> None:
-        """Steps the model, in float64 and rounded once.
+        """Steps the model, computing in float64 and rounding once.
 
         Args:
-            step: [num_params] float64, added to the parameters.
-            buffers: [length of the buffers] float64, added to the buffers; None leaves them.
+            step: float64 [num_params], added to the parameters.
+            buffers: float64 [length of the buffers], added to the buffers; None leaves them unchanged.
         """
         self.model[: self.num_params] += step
         if buffers is not None:
             self.model[self.num_params :] += buffers
 
     def get(self, name: str, initial: float | np.ndarray) -> np.ndarray:
-        """The state of a declared name.
+        """Returns the state of a declared name.
 
         Args:
             name: The name.
-            initial: What there is until something is kept: an array of any shape and type, or a number that fills
-                float64 [num_params].
+            initial: The value until something is kept: an array of any shape and dtype, or a number that fills float64
+                [num_params].
         """
         if name in self.state:
             return self.state[name]
         return initial if isinstance(initial, np.ndarray) else np.full(self.num_params, initial)
 
     def keep(self, name: str, value: np.ndarray) -> None:
-        """Keeps an array of any shape and type under a declared name, read-only from now on.
+        """Keeps an array of any shape and dtype under a declared name; it is read-only from then on.
 
         Raises:
             RayflError: The name is not declared.
@@ -120,5 +139,5 @@ class ServerState:
         self.state[name] = kept
 
     def report(self, **scalars: float) -> None:
-        """Reports named scalars of this round, which reach the metrics."""
+        """Reports named scalars of this round; they appear in the metrics."""
         self.scalars |= {name: float(value) for name, value in scalars.items()}

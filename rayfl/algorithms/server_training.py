@@ -1,4 +1,4 @@
-"""Training on the server's own samples at the end of every round (`phases.N.server_training`), after any algorithm."""
+"""Training on the server's own samples after every round of any algorithm (`phases.N.server_training`)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def followed_by_training(steps: Round, server: ServerState) -> Round:
-    """The same round with one more exchange, in which the new global model is trained on the server's samples.
+    """Appends an exchange to a round, in which the new global model is trained on the server's samples.
 
-    CoPreFL's rivals in its scenario II are an algorithm's usual round and five steps of this. Their mean
-    loss and their number are reported as `server_train_loss` and `server_steps`.
+    CoPreFL's baselines in its scenario II are an algorithm's usual round followed by five steps of this. The mean loss
+    and the number of the steps are reported as `server_train_loss` and `server_steps`.
 
     Args:
-        steps: The algorithm's.
-        server: The working copy that it steps.
+        steps: The algorithm's round.
+        server: The working copy that the round updates.
     """
     yield from steps
     answers = yield Exchange(train_at_server, server.model, at="server")
@@ -34,7 +34,7 @@ def followed_by_training(steps: Round, server: ServerState) -> Round:
 
 
 def train_at_server(client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
-    """Trains on all samples that the server holds; answers with the change and the mean loss of its steps."""
+    """Trains on all samples that the server holds; answers with the change and the mean loss of the steps."""
     trained = yield LocalTraining(model)
     steps = len(client.losses)
     loss = model.new_full((1,), sum(client.losses) / steps)

@@ -1,4 +1,4 @@
-"""Assignments to clusters of equal size: Sinkhorn and Knopp's algorithm, as Orchestra's code stops it."""
+"""Balanced cluster assignments by the Sinkhorn-Knopp algorithm, with the stopping rule of Orchestra's code."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
 def sinkhorn(scores: torch.Tensor, most: int = 100, sharpness: float = 25.0) -> torch.Tensor:
     """Spreads samples evenly over clusters.
 
-    Rows of softmax(sharpness * scores) and its columns are scaled in turn until every sample weighs 1 / n and every
-    cluster 1 / k. Every tenth iteration, from the first, adds up by what share each sample's scale has changed, and
-    below 0.01 ends it.
+    Rows and columns of softmax(sharpness * scores) are scaled in turn until every sample weighs 1 / n and every cluster
+    1 / k. Every tenth iteration, starting with the first, sums the relative changes of the samples' scales, and stops
+    below 0.01.
 
-    From Cuturi, "Sinkhorn Distances: Lightspeed Computation of Optimal Transport", NeurIPS 2013, and the code of
-    Lubana et al., "Orchestra: Unsupervised Federated Learning via Globally Consistent Clustering", ICML 2022.
+    From Cuturi, "Sinkhorn Distances: Lightspeed Computation of Optimal Transport", NeurIPS 2013, and the code of Lubana
+    et al., "Orchestra: Unsupervised Federated Learning via Globally Consistent Clustering", ICML 2022.
 
     Args:
-        scores: [n, k] float32, of samples and clusters.
-        most: Iterations.
-        sharpness: What scores are multiplied by.
+        scores: float32 [n, k], the scores of n samples for k clusters.
+        most: Maximum number of iterations.
+        sharpness: Factor of the scores.
 
     Returns:
-        [n, k] float32: a sample's shares of the clusters, which add up to about 1.
+        float32 [n, k], each sample's shares of the clusters, which add up to about 1.
     """
     import torch
 

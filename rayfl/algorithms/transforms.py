@@ -32,13 +32,19 @@ answer_transforms = Registry(
 
 @dataclass(frozen=True)
 class Encoded:
-    """A vector on its way to the server.
+    """A vector on its way to the server; `AnswerTransform.transform` takes and returns it.
 
     Attributes:
-        values: [num_params] float32, what the server decodes.
+        values: float32 [num_params], what the server decodes.
         count: Number of values sent.
         value_bits: Bits per value.
-        extra_bits: Bits sent in addition to the values.
+        extra_bits: Bits sent in addition to the values, such as indices.
+
+    Example:
+        >>> import torch
+        >>> from rayfl.algorithms import Encoded
+        >>> Encoded(values=torch.tensor([0.0, 3.0]), count=1, extra_bits=32).bits
+        64
     """
 
     values: torch.Tensor
@@ -48,35 +54,51 @@ class Encoded:
 
     @property
     def bits(self) -> int:
-        """Size of the whole message in bits."""
+        """Size of the whole message, in bits."""
         return self.count * self.value_bits + self.extra_bits
 
 
 class AnswerTransform(Component, ABC):
-    """Changes the parameters' part of every vector that a client sends back.
+    """Changes the parameters' part of every vector that a client sends back; derive from it to write your own.
 
-    Buffers and single values are sent as they are. What an algorithm keeps at the client (SCAFFOLD's control variate,
-    FedDyn's dual vector) is what the client computed, not what the server decodes, so there the server's sum differs
-    from that of the clients' by what the transforms left out.
+    Buffers and single values are sent unchanged. What an algorithm keeps on the client (SCAFFOLD's control variate,
+    FedDyn's dual vector) is what the client computed, not what the server decodes; for these, the server's sum differs
+    from the clients' by what the transforms left out.
 
+    Example:
+        >>> from dataclasses import replace
+        >>> import torch
+        >>> from rayfl.algorithms import AnswerTransform, Encoded
+        >>> class Sign(AnswerTransform):
+        ...     name: str = "sign"
+        ...
+        ...     def planned(self, message):
+        ...         return replace(message, value_bits=1)
+        ...
+        ...     def transform(self, client, vector, message):
+        ...         return replace(self.planned(message), values=message.values.sign())
+        >>> sent = Sign().transform(None, "delta", Encoded(torch.tensor([-2.0, 3.0]), count=2))
+        >>> sent.values, sent.bits
+        (tensor([-1.,  1.]), 2)
     """
 
     def client_state(self, vectors: Sequence[str]) -> Declaration:
-        """What clients keep for the vectors of these names."""
+        """Declares what clients keep for the vectors of these names."""
         return {}
 
     def planned(self, message: Encoded) -> Encoded:
-        """How large what is sent instead of a message is, whatever its values; the virtual clock needs it beforehand.
+        """Returns the size of what is sent instead of a message, whatever its values; the virtual clock needs it.
 
         Args:
-            message: Without values.
+            message: A message without values.
 
         Raises:
-            ScenarioError: That depends on the values, as it does unless a class says otherwise.
+            ScenarioError: The size depends on the values. This is the default; override it if the size is known
+                beforehand.
         """
         raise ScenarioError(
-            f"'{self.name}' does not say beforehand how much it sends, which the clock of [participation] needs; where "
-            "that is known, define its planned()"
+            f"'{self.name}' does not say beforehand how much it sends, which the clock of [participation] needs; "
+            "define its planned() if the size is known"
         )
 
     @abstractmethod
@@ -84,9 +106,9 @@ class AnswerTransform(Component, ABC):
         """Transforms a message.
 
         Args:
-            client: Who sends it.
+            client: The client that sends it.
             vector: Name of the vector in the answer.
-            message: The vector, or what an earlier transform made of it.
+            message: The vector, or the output of an earlier transform.
 
         Returns:
             What is sent instead.
@@ -94,12 +116,28 @@ class AnswerTransform(Component, ABC):
 
 
 class BiasedTransform(AnswerTransform, ABC):
-    """A transform that leaves something out, which clients keep and add to their next answer: error feedback.
+    """A transform with error feedback: clients keep what it leaves out and add it to their next answer.
 
     Seide et al., INTERSPEECH 2014; Karimireddy et al., ICML 2019.
 
     Attributes:
         error_feedback: Whether to use error feedback.
+
+    Example:
+        >>> from dataclasses import replace
+        >>> from types import SimpleNamespace
+        >>> import torch
+        >>> from rayfl.algorithms import BiasedTransform, Encoded
+        >>> class Rounded(BiasedTransform):
+        ...     name: str = "rounded"
+        ...
+        ...     def encode(self, client, vector, message):
+        ...         return replace(message, values=message.values.round())
+        >>> client = SimpleNamespace(state={})
+        >>> Rounded().transform(client, "delta", Encoded(torch.tensor([0.75, 2.25]), count=2)).values
+        tensor([1., 2.])
+        >>> client.state
+        {'rounded residual of delta': tensor([-0.2500,  0.2500])}
     """
 
     error_feedback: bool = True
@@ -118,7 +156,7 @@ class BiasedTransform(AnswerTransform, ABC):
 
     @abstractmethod
     def encode(self, client: ClientContext, vector: str, message: Encoded) -> Encoded:
-        """As `transform`, without error feedback."""
+        """Transforms a message without error feedback; arguments as for `transform`."""
 
     def _residual(self, vector: str) -> str:
         return f"{self.name} residual of {vector}"
@@ -130,7 +168,7 @@ class TopK(BiasedTransform):
     Aji and Heafield, "Sparse Communication for Distributed Gradient Descent", EMNLP 2017.
 
     Attributes:
-        share: Share of the values that is sent, rounded up.
+        share: Share of the values that is sent, above 0, at most 1; the number is rounded up.
     """
 
     name: str = "top_k"
@@ -144,7 +182,7 @@ class TopK(BiasedTransform):
         import torch
 
         sent = self.planned(message)
-        # a stable sort, since topk may choose differently among equals
+        # a stable sort, since topk may break ties differently
         chosen = torch.argsort(message.values.abs(), descending=True, stable=True)[: sent.count]
         values = torch.zeros_like(message.values)
         values[chosen] = message.values[chosen]
@@ -152,14 +190,14 @@ class TopK(BiasedTransform):
 
 
 class Quantize(AnswerTransform):
-    """Sends a sign and one of 2^(bits - 1) levels of every value, rounded at random without bias, and the L2 norm.
+    """Sends the L2 norm, and for every value a sign and one of 2^(bits - 1) levels, by unbiased stochastic rounding.
 
     Alistarh et al., "QSGD: Communication-Efficient SGD via Gradient Quantization and Encoding", NeurIPS 2017, section
-    3.1, without its entropy code. There is no error feedback: rounding is unbiased, so that errors average out; they
-    may be larger than the vector itself, and what a client kept of them would grow without bound.
+    3.1, without its entropy coding. There is no error feedback: unbiased rounding errors average out, but may be larger
+    than the vector itself, and a residual kept by the client would grow without bound.
 
     Attributes:
-        bits: Of each value.
+        bits: Bits per value, from 2 to 16.
     """
 
     name: str = "quantize"

@@ -1,4 +1,4 @@
-"""The answers of a cohort one by one, in blocks of coordinates: what a sum cannot give is computed from these."""
+"""A cohort's answers one by one, in blocks of coordinates, for aggregations that a sum cannot express."""
 
 from __future__ import annotations
 
@@ -8,23 +8,35 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 BLOCK = 1 << 20
-"""Values of a block, clients times coordinates: 8 MiB of float64."""
+"""Number of values in a block, clients times coordinates: 8 MiB of float64."""
 
 
 @dataclass(frozen=True)
 class Updates:
-    """One named vector of every client of a cohort, in order of client number, hence free of hosts and arrival.
+    """One named vector from every client of a cohort, in order of client number whatever the workers and arrival times.
 
-    Every update is sent whole, as float32, and stays as it arrived: a cohort of m clients with n values each costs
-    4 m n bytes on the server (on Ray in shared memory, which may spill to disk), 4 n bytes for each of its clients on a
-    host, and as much between them. What is computed from them is float64 and takes one block at a time, 8 MiB whatever
-    m and n are, so that the working memory beside the updates is a few vectors of n.
+    `Aggregation.combine` receives it. Every update is sent whole, as float32, and stays as it arrived: a cohort of m
+    clients with n values each takes 4 m n bytes on the server (with Ray, in shared memory, which may spill to disk), 4
+    n bytes on a worker for each of its clients, and as much network traffic. Computations are in float64, one block of
+    8 MiB at a time whatever m and n are; beyond the updates they need memory for only a few vectors of length n.
 
     Attributes:
-        clients: Their numbers, ascending.
+        clients: The clients' numbers, ascending.
         weights: float64 [clients], the weights of their answers.
         vectors: float32 [n] for each client; read-only.
-        compared: Distances are taken over this many leading values, by default all: those that the protocol sends.
+        compared: Number of leading values over which distances are computed; None for all. (rayfl sets it to what the
+            protocol sends.)
+
+    Example:
+        >>> import numpy as np
+        >>> from rayfl.algorithms import Updates
+        >>> vectors = [np.array([0, 0], np.float32), np.array([3, 4], np.float32)]
+        >>> updates = Updates(clients=(2, 5), weights=np.array([1.0, 3.0]), vectors=vectors)
+        >>> updates.weighted_mean(updates.weights)
+        array([2.25, 3.  ])
+        >>> updates.pairwise_squared_distances()
+        array([[ 0., 25.],
+               [25.,  0.]])
     """
 
     clients: tuple[int, ...]
@@ -33,26 +45,27 @@ class Updates:
     compared: int | None = None
 
     def __len__(self) -> int:
-        """The number of clients."""
+        """Number of clients."""
         return len(self.clients)
 
     @property
     def length(self) -> int:
-        """The number of values of each update."""
+        """Number of values of each update."""
         return len(self.vectors[0])
 
     def compared_on(self, values: int) -> Updates:
-        """The same updates, with distances over the first so many values."""
+        """Returns the same updates, with distances computed over this many leading values."""
         return replace(self, compared=values)
 
     def blocks(self, stop: int | None = None) -> Iterator[tuple[slice, np.ndarray]]:
-        """Goes through the coordinates.
+        """Iterates over blocks of coordinates.
 
         Args:
-            stop: How many of them; by default all.
+            stop: Number of coordinates; by default all.
 
         Yields:
-            A range of coordinates, and the clients' values there: float64 [clients, coordinates], free to be changed.
+            The range of coordinates, and the clients' values there as float64 [clients, coordinates], which you may
+            change.
         """
         width, stop = max(1, BLOCK // len(self)), self.length if stop is None else stop
         for start in range(0, stop, width):
@@ -63,7 +76,7 @@ class Updates:
         """Reduces every coordinate over the clients.
 
         Args:
-            reduce: From float64 [clients, coordinates] to [coordinates].
+            reduce: Function from float64 [clients, coordinates] to [coordinates].
 
         Returns:
             float64 [n].
@@ -74,19 +87,33 @@ class Updates:
         return result
 
     def weighted_mean(self, weights: np.ndarray) -> np.ndarray:
-        """float64 [n]: the mean of the updates with the given weights, [clients] float64, added in client order."""
+        """Returns the weighted mean of the updates, summed in client order.
+
+        Args:
+            weights: float64 [clients].
+
+        Returns:
+            float64 [n].
+        """
         total = weights.sum()
         return self.by_coordinate(lambda values: (weights[:, None] * values).sum(axis=0) / total)
 
     def squared_distances(self, point: np.ndarray) -> np.ndarray:
-        """float64 [clients]: of every update from a point, [n] float64."""
+        """Returns the squared distance of every update from a point.
+
+        Args:
+            point: float64 [n].
+
+        Returns:
+            float64 [clients].
+        """
         result = np.zeros(len(self))
         for part, values in self.blocks(self.compared):
             result += _squares(values - point[part])
         return result
 
     def pairwise_squared_distances(self) -> np.ndarray:
-        """float64 [clients, clients], with zeros on the diagonal."""
+        """Returns the squared distances between all updates: float64 [clients, clients], zero on the diagonal."""
         result = np.zeros((len(self), len(self)))
         for _, values in self.blocks(self.compared):
             for row in range(len(self) - 1):
@@ -96,6 +123,6 @@ class Updates:
 
 
 def _squares(differences: np.ndarray) -> np.ndarray:
-    """Row by row; no product of matrices, whose bits depend on the number of BLAS's threads."""
+    """Row-wise sums of squares, without a matrix product, whose bits would depend on the number of BLAS threads."""
     result: np.ndarray = np.square(differences).sum(axis=1)
     return result

@@ -213,7 +213,7 @@ def test_asking_the_answers_for_what_they_do_not_hold_is_explained() -> None:
     one = Answers(7, 7.0, {}, {}, each={"delta": seven()})
     with pytest.raises(RayflError, match=r"'delta' came one by one \(each=True\) and was not summed"):
         one.mean("delta")
-    with pytest.raises(RayflError, match=r"no client answered with 'change' by itself; .*\(delta\)"):
+    with pytest.raises(RayflError, match=r"there are no single vectors 'change'; .*\(single vectors: delta\)"):
         one.one_by_one("change")
 
 
@@ -229,7 +229,7 @@ UNIFORM = {"name": "fedavg", "weighting": "uniform"}
         ),
         (
             {"name": "fednova", "weighting": "uniform", "aggregation": "median"},
-            ": aggregation = 'median' has no meaning with 'fednova', whose step is a mean of changes times a mean of ",
+            ": aggregation = 'median' is not defined for 'fednova', whose step is a mean of changes times a mean of ",
         ),
         (UNIFORM | {"aggregation": "mode"}, ".aggregation: unknown aggregation 'mode'; did you mean 'mean'?"),
         (
@@ -238,15 +238,15 @@ UNIFORM = {"name": "fedavg", "weighting": "uniform"}
         ),
         (
             UNIFORM | {"aggregation": {"name": "trimmed_mean", "share": 0.1}},
-            ".aggregation: share = 0.1 of 7 clients leaves nobody out, so it is the mean; use at least 0.143",
+            ".aggregation: share = 0.1 trims none of 7 clients, which is the plain mean; use at least 0.143",
         ),
         (
             UNIFORM | {"aggregation": {"name": "krum", "byzantine": 3}},
-            ".aggregation: 'krum' with byzantine = 3 needs cohorts of at least 9 clients (n > 2 f + 2), and this one ",
+            ".aggregation: 'krum' with byzantine = 3 needs cohorts of at least 9 clients (n > 2 f + 2), but this one ",
         ),
         (
             UNIFORM | {"aggregation": {"name": "krum", "select": 7}},
-            ".aggregation: select = 7 of 7 clients is the mean of all; choose fewer",
+            ".aggregation: select = 7 of 7 clients is the mean of all; select fewer",
         ),
         (
             UNIFORM | {"aggregation": {"name": "geometric_median", "smoothing": 0}},

@@ -314,7 +314,7 @@ def test_the_codes_schedule_needs_a_step_for_every_unit_of_the_shortest_client_u
     message = failure("fedavg", PLAIN.with_local(unfreeze={"share": 1.0, "schedule": "code"}))
     assert message == (
         "phase 'federated' (fedavg): local.unfreeze: with schedule = 'code' a share of 1.0 of 2 steps is too short "
-        "for 3 units; at least 3 steps must lie in it"
+        "for 3 units; it must contain at least 3 steps"
     )
     prepared("fedavg", PLAIN.with_local(epochs=3, unfreeze={"share": 1.0, "schedule": "code"}))
     prepared("fedavg", PLAIN.with_local(unfreeze={"share": 1.0, "schedule": "code", "units": "halves"}))

@@ -269,7 +269,7 @@ def test_what_cannot_be_is_said_before_anything_starts() -> None:
         "samples out, use fewer or other clients, or a partition with a minimum"
     )
     assert refusal(coprefl(), Setting(((3,),), local=PLAIN.local)) == (
-        "phases.federated.algorithm.gamma: the losses of a single participant have no variance; use a larger cohort"
+        "phases.federated.algorithm.gamma: the loss of a single participant has no variance; use a larger cohort"
     )
     for rule in ("participants", "all", "average"):
         assert refusal(coprefl(), phase={"eval_model": rule}) == (

@@ -128,5 +128,5 @@ def test_a_relay_reports_nothing() -> None:
 
 
 def test_divergence_needs_somebody_who_trained() -> None:
-    with pytest.raises(RayflError, match=r"report = \['divergence'\] needs trained models, and no client trained"):
+    with pytest.raises(RayflError, match=r"report = \['divergence'\] needs trained models, but no client trained"):
         scalars("tests.algorithms.test_eval_model:Idle", "divergence")

@@ -106,7 +106,7 @@ def test_with_privacy_of_samples_both_trainings_of_fedrep_are_charged() -> None:
         ({"keeps": "all"}, {}, {}, r"phases.federated.algorithm.keeps: with 'all' there is nothing to share"),
         ({"keeps": ["neck"]}, {}, {}, r"phases.federated.algorithm.keeps: model TanhNet has no module 'neck'"),
         ({}, {"schedule": "relay"}, {}, r"there is no relay of 'fedper': its clients keep a part of the model"),
-        ({}, {"dp": {"level": "central", "noise_multiplier": 1.0, "clip_norm": 1.0}}, {}, r"its noise would fall on"),
+        ({}, {"dp": {"level": "central", "noise_multiplier": 1.0, "clip_norm": 1.0}}, {}, r"noise would also fall on"),
     ],
 )
 def test_bad_input_is_named(options: Any, phase: Any, changes: Any, complaint: str) -> None:

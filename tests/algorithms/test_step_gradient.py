@@ -141,7 +141,7 @@ class Wrong(FedAvg):
     [
         ("short", r"what step_gradient returned must be a vector of the \d+ parameters"),
         ("nothing", r"what step_gradient returned must be a vector .* not None"),
-        ("at", r"at must be a vector of the \d+ parameters, as step.gradient\(\) and step.params are, not \[1, "),
+        ("at", r"at must be a vector of the \d+ parameters, like step.gradient\(\) and step.params, not \[1, "),
     ],
 )
 def test_a_gradient_of_another_shape_is_refused(what: str, complaint: str) -> None:
@@ -231,7 +231,7 @@ def test_a_task_that_keeps_something_between_batches_is_refused() -> None:
     [
         ({"epochs": 0}, r"LocalTraining.epochs: must be a whole number of at least 1, not 0"),
         ({"steps": 1.5}, r"LocalTraining.steps: must be a whole number of at least 1, not 1.5"),
-        ({"epochs": 1, "steps": 1}, r"'epochs' and 'steps' both say how long to train; leave one out"),
+        ({"epochs": 1, "steps": 1}, r"'epochs' and 'steps' both set the length of training; leave one out"),
     ],
 )
 def test_how_long_a_request_trains_is_checked(options: dict[str, Any], complaint: str) -> None:

@@ -175,13 +175,13 @@ def test_momentum_is_that_of_sgd() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "reason"),
     [
-        ("scaffold", "option = 'II' takes the change divided by lr for a mean of gradients; use option = 'I'"),
+        ("scaffold", "option = 'II' treats the change divided by lr as a mean of gradients; use option = 'I'"),
         (
             {"name": "scaffold", "option": "I", "correction": "step"},
             "correction = 'step' subtracts lr times a gradient from its step; use correction = 'gradient'",
         ),
         ("fednova", "it divides a client's change by the weights that SGD gives its gradients"),
-        ("qfedavg", "h_k takes 1 / lr for the gradient's Lipschitz constant, as SGD's rate is"),
+        ("qfedavg", "h_k takes 1 / lr as the gradient's Lipschitz constant, which holds for SGD"),
     ],
     ids=str,
 )

@@ -221,7 +221,7 @@ def test_what_a_users_sampler_gets_wrong_is_named_as_theirs(what: str, complaint
             {"sampler": "power_of_choice", "clients": 3, "candidate": 4},
             ".federated.cohort.candidate: unknown key; did you mean 'candidates'?",
         ),
-        ({"sampler": f"{__name__}:Watching", "name": "x"}, ".federated.cohort.name: is no option of a sampler, which"),
+        ({"sampler": f"{__name__}:Watching", "name": "x"}, ".federated.cohort.name: is not an option; "),
         ({"sampler": 3}, ".0.cohort: allowed are a number of clients (1, 2, ...), a share of them"),
     ],
 )

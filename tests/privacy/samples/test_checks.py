@@ -37,8 +37,8 @@ def refusal(
 @pytest.mark.parametrize(
     ("algorithm", "reason"),
     [
-        ("moon", "its penalty 'contrastive' is a function of the batch, .*leave it out"),
-        ("feddecorr", "its penalty 'decorrelation' is a function of the batch"),
+        ("moon", "its penalty 'contrastive' depends on the whole batch, .*leave it out"),
+        ("feddecorr", "its penalty 'decorrelation' depends on the whole batch"),
         ({"name": "fedavg", "penalties": ["proximal", "decorrelation"]}, "its penalty 'decorrelation'"),
         ("qfedavg", "powers of clients' losses"),
         ("qfedsgd", "powers of clients' losses"),
