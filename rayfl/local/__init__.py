@@ -1,4 +1,4 @@
-"""A client update: the context an algorithm sees, what it requests, and local training."""
+"""A client update: the context that an algorithm sees, the requests it makes, and local training."""
 
 from __future__ import annotations
 

@@ -30,14 +30,21 @@ from rayfl.streams import client_stream, client_torch_seed
 
 @dataclass(frozen=True)
 class ClientStreams:
-    """Keys of the random streams of one client in one exchange.
+    """Keys of a client's random streams in one exchange; an algorithm reads it as `ClientContext.streams`.
 
     Attributes:
-        seed: The scenario's.
-        phase: Number of the phase, from 0.
-        round: Number of the round in the scenario, from 1.
-        exchange: Number of the exchange in its round, from 0.
+        seed: The scenario's seed.
+        phase: Position of the phase, from 0.
+        round: Position of the round within the scenario, from 1.
+        exchange: Position of the exchange within its round, from 0.
         client: The client's number.
+
+    Example:
+        >>> from rayfl.local import ClientStreams
+        >>> streams = ClientStreams(seed=0, phase=0, round=1, exchange=0, client=7)
+        >>> first, again = streams.numpy("my noise"), streams.numpy("my noise")
+        >>> bool((first.random(3) == again.random(3)).all())
+        True
     """
 
     seed: int
@@ -47,23 +54,39 @@ class ClientStreams:
     client: int
 
     def numpy(self, purpose: str, request: int = 0) -> np.random.Generator:
-        """The generator of a purpose; `request` counts the requests of that purpose in the exchange, from 0."""
+        """Returns a NumPy generator for a purpose.
+
+        Args:
+            purpose: A name for what is drawn; other names give independent streams.
+            request: Counts the requests with this purpose in the exchange, from 0.
+        """
         return client_stream(self.seed, purpose, self.phase, self.round, self.client, self.exchange, request)
 
     def torch_seed(self, purpose: str, request: int = 0) -> int:
-        """A seed of the same kind for PyTorch's generators, 63 bits."""
+        """Returns a 63-bit seed for PyTorch's generators; arguments as for `numpy`."""
         return client_torch_seed(self.seed, purpose, self.phase, self.round, self.client, self.exchange, request)
 
 
 class ClientState(MutableMapping[str, torch.Tensor]):
-    """Named tensors that a client keeps from exchange to exchange; kept for good only once the round is committed.
+    """Named tensors that a client keeps between exchanges; an algorithm reads it as `ClientContext.state`.
 
-    The algorithm, the task, or an option of local training must declare every name with its scope: `round`, `phase` or
-    `run`.
+    It behaves like a dictionary. Changes take effect once the round is committed. The algorithm, the task, or an option
+    of local training must declare every name with its scope (`round`, `phase` or `run`); reading or setting an
+    undeclared name raises RayflError.
 
     Args:
         tensors: The kept tensors, on the client's device; a copy for this client update.
-        declared: The names that may be set.
+        declared: The declared names.
+
+    Example:
+        >>> import torch
+        >>> from rayfl.local import ClientState
+        >>> state = ClientState({}, declared=frozenset({"control"}))
+        >>> state.get("control", torch.zeros(2))
+        tensor([0., 0.])
+        >>> state["control"] = torch.ones(2)
+        >>> list(state)
+        ['control']
     """
 
     def __init__(self, tensors: dict[str, torch.Tensor], declared: frozenset[str]) -> None:
@@ -100,16 +123,16 @@ class ClientState(MutableMapping[str, torch.Tensor]):
 
 @dataclass(frozen=True)
 class UpdatePlan:
-    """What phase, round and exchange say of their client updates.
+    """What phase, round and exchange determine about their client updates.
 
     Attributes:
-        local: The phase's local training; numbers that differ by client may still have to be drawn.
+        local: The phase's local training options, before numbers that differ by client are drawn.
         lr: The round's local learning rate, before `local.lr_schedule`.
-        train: What restricts the parameters that train: the algorithm, the phase.
-        num_values: Number of values that the phase trains, and therefore sends; None where everything trains.
+        train: Restrictions on the parameters that train, by the algorithm and by the phase.
+        num_values: Number of values that the phase trains and therefore sends; None if everything trains.
         first_model: The phase's first global model, if the algorithm asked for it.
-        reports: What the phase wants reported (`phases.N.report`).
-        keeps_momentum: Whether local training begins with the velocity that the client's last one ended with.
+        reports: What the phase asks to have reported (`phases.N.report`).
+        keeps_momentum: Whether local training starts with the velocity at which the client's last one ended.
     """
 
     local: Local
@@ -123,7 +146,7 @@ class UpdatePlan:
 
 @dataclass(frozen=True)
 class ClientFacts:
-    """What is known of one client before its update.
+    """What is known about a client before its update.
 
     Attributes:
         id: The client's number.
@@ -131,7 +154,7 @@ class ClientFacts:
         relative_size: `num_samples` divided by the mean over all clients.
         streams: Keys of its random streams.
         state: What it keeps.
-        noise_multiplier: Of `local.dp`, its own; None without it.
+        noise_multiplier: The client's own noise multiplier under `local.dp`; None without it.
     """
 
     id: int
@@ -144,12 +167,12 @@ class ClientFacts:
 
 @dataclass(frozen=True)
 class ClientNetwork:
-    """The network that a host's clients train, as their contexts use it.
+    """The network that the clients of a worker train, as their contexts use it.
 
     Attributes:
         model: The resident model; its values are whatever was trained last.
-        initial_buffers: [length of the buffers] float32, the network's initial buffers.
-        random_model: From a seed to a freshly initialised model vector.
+        initial_buffers: float32 [length of the buffers], the network's initial buffers.
+        random_model: Function from a seed to a freshly initialised model vector.
     """
 
     model: FlatModel
@@ -160,33 +183,35 @@ class ClientNetwork:
 class ClientContext:
     """One client in one exchange of a round, or in one hop of a relay.
 
+    You receive it from rayfl as the first argument of a client update; see `Algorithm` for one.
+
     Attributes:
         id: The client's number.
-        data: All of its training samples.
+        data: All of its training samples, as a `DataView`.
         num_samples: Number of training samples.
         relative_size: `num_samples` divided by the mean over all clients.
-        num_params: Length of the parameters' part of a model vector, padding included.
-        num_values: Number of values that the phase trains, and therefore sends.
-        local: The phase's local training; what is drawn for every client and round has been drawn.
+        num_params: Length of the parameters' part of a model vector, including padding.
+        num_values: Number of values that the phase trains and therefore sends.
+        local: The phase's local training options; numbers that vary by client and round have been drawn.
         lr: The round's local learning rate, before `local.lr_schedule`.
-        train: What restricts the parameters that train: the algorithm, the phase.
-        state: The client's state.
+        train: Restrictions on the parameters that train, by the algorithm and by the phase.
+        state: What the client keeps between exchanges.
         first_model: The phase's first global model, if the algorithm asked for it.
-        initial_buffers: [length of the buffers] float32, the network's initial buffers.
+        initial_buffers: float32 [length of the buffers], the network's initial buffers.
         streams: Keys of the client's random streams.
-        reports: What the phase wants reported (`phases.N.report`).
-        keeps_momentum: Whether local training begins with the velocity that the client's last one ended with.
+        reports: What the phase asks to have reported (`phases.N.report`).
+        keeps_momentum: Whether local training starts with the velocity at which the client's last one ended.
         scalars: Reported scalars, by name.
-        sent: The vectors that the exchange brought, the same for every client, or the model that a hop starts from; not
-            to be changed.
-        clip_norm: With `phases.N.dp`, the bound on the norm of its answer.
-        spent: How often each mechanism has touched its samples in this update, by `local.dp`.
-        noise_multiplier: Of `local.dp`, the client's own; None without it.
+        sent: The vectors that the exchange sent, the same for every client, or the model that a hop starts from; do not
+            change them.
+        clip_norm: Under `phases.N.dp`, the bound on the norm of the client's answer; None without it.
+        spent: How often each mechanism of `local.dp` has touched the client's samples in this update.
+        noise_multiplier: The client's own noise multiplier under `local.dp`; None without it.
     """
 
     def __init__(self, plan: UpdatePlan, client: ClientFacts, network: ClientNetwork) -> None:
         self.id, self.num_samples, self.relative_size = client.id, client.num_samples, client.relative_size
-        # every exchange of a round has the same numbers
+        # all exchanges of a round share the drawn numbers
         self.local = drawn(plan.local, lambda purpose: replace(client.streams, exchange=0).numpy(purpose))
         self.lr, self.train = plan.lr, plan.train
         self.streams, self.state, self.noise_multiplier = client.streams, client.state, client.noise_multiplier
@@ -204,7 +229,7 @@ class ClientContext:
         self._open = ExitStack()
 
     def asked_for(self, request: Any) -> ClientContext:
-        """The client as a request has it: itself, unless the request says what trains or for how long."""
+        """Returns the client as a request modifies it: a copy if the request says what to train or for how long."""
         if not isinstance(request, LocalTraining):
             return self
         length = other_length(request.epochs, request.steps)
@@ -220,32 +245,33 @@ class ClientContext:
         """The loss of every training step so far, in order.
 
         Raises:
-            RayflError: With `local.dp`: they are not noised, and what reads them could put them into its answer.
+            RayflError: Under `local.dp`, since the losses are not noised and could end up in the answer.
         """
         if self.local.dp is not None:
             raise RayflError(
-                "ClientContext.losses cannot be read with local.dp: nothing hides samples in them; yield Loss(...), "
-                "which is noised and charged, and name it in the algorithm's sample_requests()"
+                "ClientContext.losses cannot be read with local.dp: the losses are not noised; yield Loss(...), which "
+                "is noised and charged, and declare it in the algorithm's sample_requests()"
             )
         return tuple(self._losses)
 
     def add_losses(self, losses: Iterable[float]) -> None:
-        """Adds the losses of training steps, for the experimenter's reports."""
+        """Adds the losses of training steps to those that are reported."""
         self._losses.extend(losses)
 
     def _losses_for_reports(self) -> tuple[float, int]:
-        """Their sum and their number for `UpdateReport`, not for algorithms: with `local.dp` nothing hides samples."""
+        """Sum and number of the losses, for `UpdateReport` only: under `local.dp` they are not noised."""
         return math.fsum(self._losses), len(self._losses)
 
     @property
     def steps(self) -> int:
-        """Steps of local training on all samples, as `local` says: K_i."""
+        """Number of local training steps on all samples, as `local` says: K_i."""
         return update_steps(self.local, self.num_samples)
 
     def effective_steps(self, momentum: float = 0.0) -> float:
-        """||a||_1 of these steps, where SGD with this momentum moves the model by lr * sum_k a_k g_k.
+        """Returns ||a||_1 of these steps, where SGD with this momentum moves the model by lr * sum_k a_k g_k.
 
-        Without momentum it is the sum of the steps' learning rates as shares of `lr`: K without an `lr_schedule`.
+        Without momentum it is the sum of the steps' learning rates relative to `lr`, which is K without an
+        `lr_schedule`.
         """
         return effective_steps(rates(self.local.lr_schedule, self.steps), momentum)
 
@@ -253,7 +279,7 @@ class ClientContext:
         """Returns a function from inputs to their features [n, d] under another model, in evaluation mode.
 
         Args:
-            vector: [length of the model] float32; it must not change during this client update.
+            vector: float32 [length of the model]; it must not change during this client update.
         """
         frozen = self._open.enter_context(self._model.frozen_copy(vector))
 
@@ -264,10 +290,10 @@ class ClientContext:
         return features
 
     def places_of(self, chosen: Callable[[nn.Module], Collection[str]]) -> torch.Tensor:
-        """Where in a model vector some parameters and buffers lie: bool [length of the model].
+        """Returns the positions of some parameters and buffers in a model vector: bool [length of the model].
 
         Args:
-            chosen: From the network to their names.
+            chosen: Function from the network to their names.
         """
         places = torch.zeros_like(self._model.vector, dtype=torch.bool)
         for slot in self._model.slots_of(chosen(self._model.module)):
@@ -275,7 +301,7 @@ class ClientContext:
         return places
 
     def places_of_copies(self) -> torch.Tensor:
-        """Where the modules that follow others lie in a model vector (`Network.copies`): bool [length of the model]."""
+        """Returns the positions of modules that follow others (`Network.copies`): bool [length of the model]."""
         places = torch.zeros_like(self._model.vector, dtype=torch.bool)
         for slot in self._model.layout:
             if followed(slot.name, getattr(self._model.module, "copies", {})):
@@ -283,12 +309,12 @@ class ClientContext:
         return places
 
     def random_model(self, purpose: str) -> torch.Tensor:
-        """Returns a freshly initialised model vector, the client's own and the same in every round of a phase."""
+        """Returns a freshly initialised model vector of the client's own, the same in every round of a phase."""
         streams = self.streams
         return self._random_model(client_torch_seed(streams.seed, purpose, streams.phase, 0, self.id))
 
     def report(self, **scalars: float) -> None:
-        """Reports named scalars: the mean over the cohort goes to the metrics, each value to the client's records."""
+        """Reports named scalars: their mean over the cohort goes to the metrics, each value to the client's records."""
         self.scalars |= {name: float(value) for name, value in scalars.items()}
 
     def close(self) -> None:

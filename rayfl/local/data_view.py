@@ -1,4 +1,4 @@
-"""A client's training samples, or a part of them, as requests name it."""
+"""A subset of a client's training samples, for requests."""
 
 from __future__ import annotations
 
@@ -13,12 +13,21 @@ from rayfl.errors import ScenarioError
 class DataView:
     """Some of a client's training samples; views of one client may overlap.
 
+    You get the view of all samples as `ClientContext.data`, and parts of it from `split`.
+
     Attributes:
-        places: [n] int64, the samples' places in the client's shard.
-        augment: Whether batches are augmented; None for what the request does by default: training augments, losses
-            and gradients do not.
-        part: The name of a part of the samples that is drawn once and for all, and which no part of another name
-            overlaps (`support`, `query`): what is spent of their privacy composes in parallel. "" for any others.
+        places: int64 [n], the samples' positions in the client's shard.
+        augment: Whether to augment batches; None for the request's default (training augments, losses and gradients do
+            not).
+        part: Name of a part of the samples that is drawn once and for all and overlaps no part of another name
+            (`support`, `query`): their privacy costs compose in parallel. Empty for all other views.
+
+    Example:
+        >>> import numpy as np
+        >>> from rayfl.local import DataView
+        >>> query, support = DataView(np.arange(10)).split(0.2, np.random.default_rng(0))
+        >>> len(query), len(support), query.augmented(False).augment
+        (2, 8, False)
     """
 
     places: np.ndarray
@@ -26,14 +35,15 @@ class DataView:
     part: str = ""
 
     def __len__(self) -> int:
+        """Number of samples."""
         return len(self.places)
 
     def split(self, share: float, rng: np.random.Generator) -> tuple[DataView, DataView]:
-        """Splits the view at random into two, such as support and query.
+        """Splits the view at random into two, such as query and support.
 
         Args:
-            share: What the first view gets, in (0, 1); both get one sample at least.
-            rng: Draws who goes where; from a stream without the round's number, the split is the same in all rounds.
+            share: Share of the samples in the first view, between 0 and 1; both views get at least one sample.
+            rng: Draws the split. A stream that does not depend on the round gives the same split in all rounds.
 
         Raises:
             ScenarioError: There are fewer than two samples, or `share` is not between 0 and 1.
@@ -50,5 +60,5 @@ class DataView:
         )
 
     def augmented(self, augment: bool = True) -> DataView:
-        """The same samples, with or without augmentation whatever the request."""
+        """Returns the same samples, with or without augmentation, whatever the request's default."""
         return replace(self, augment=augment)

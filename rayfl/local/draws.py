@@ -10,28 +10,28 @@ from rayfl.config.local import Choices, Local, Uniform
 
 
 def drawn(local: Local, stream: Callable[[str], np.random.Generator]) -> Local:
-    """The options of one client in one round, all of them numbers.
+    """Returns the options of one client in one round, with all numbers drawn.
 
     Args:
-        local: The phase's.
-        stream: The client's generator of a purpose in this round. Every option has its own, so that a second one that
-            is drawn does not change the first.
+        local: The phase's options.
+        stream: Function from a purpose to the client's generator in this round. Every option has its own stream, so
+            that drawing another option does not change the first.
     """
     return _with_numbers(local, lambda key, number: _draw(number, stream(f"local {key}")))
 
 
 def typical(local: Local) -> Local:
-    """The options with the mean of every number that is drawn, rounded: for planning."""
+    """Returns the options with the rounded mean of every number that is drawn, for planning."""
     return _with_numbers(local, lambda _, number: round(float(np.mean(_values(number)))))
 
 
 def smallest(local: Local) -> Local:
-    """The options with the smallest of every number that is drawn: the shortest client update."""
+    """Returns the options with the smallest value of every number that is drawn: the shortest client update."""
     return _with_numbers(local, lambda _, number: int(_values(number).min()))
 
 
 def largest(local: Local) -> Local:
-    """The options with the largest of every number that is drawn: the longest client update."""
+    """Returns the options with the largest value of every number that is drawn: the longest client update."""
     return _with_numbers(local, lambda _, number: int(_values(number).max()))
 
 

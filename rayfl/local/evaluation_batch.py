@@ -1,4 +1,4 @@
-"""One batch of an evaluation, as a task sees it."""
+"""A batch of an evaluation, as a task sees it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,20 @@ from rayfl.local.features import features_and_outputs
 
 
 class EvaluationBatch:
-    """A batch that nobody trains on, and the network that is scored on it.
+    """A batch that is evaluated, and the network; `Task.evaluated` receives it.
 
     Attributes:
         module: The network, in evaluation mode.
         x: The inputs as the network takes them, not augmented: [n, ...], or a dictionary of such tensors.
-        y: [n, ...] labels.
-        views: Augmented versions of the inputs, as many as the task's `evaluation_views`: the same in every evaluation.
+        y: [n, ...], the labels.
+        views: Augmented versions of the inputs, as many as the task's `evaluation_views`; the same in every evaluation.
+
+    Example:
+        >>> import torch
+        >>> from rayfl.local import EvaluationBatch
+        >>> batch = EvaluationBatch(torch.nn.Linear(3, 2).eval(), torch.zeros(5, 3), torch.zeros(5, dtype=torch.long))
+        >>> batch.outputs.shape
+        torch.Size([5, 2])
     """
 
     __slots__ = ("_features", "_outputs", "module", "views", "x", "y")
@@ -29,16 +36,17 @@ class EvaluationBatch:
 
     @property
     def outputs(self) -> torch.Tensor:
-        """[n, ...] what the network returns for the inputs; computed once, when it is read."""
+        """[n, ...], the network's outputs for the inputs; computed once, on first access."""
         if self._outputs is None:
             self._outputs = self.module(self.x)
         return self._outputs
 
     @property
     def features(self) -> torch.Tensor:
-        """[n, d]: what enters the network's feature layer for the inputs.
+        """[n, d], the input of the network's feature layer.
 
-        A task that reads them sets `reads_features`, so that networks without a feature layer are refused beforehand.
+        A task that reads it sets `reads_features`; networks without a feature layer are then rejected before the run
+        starts.
         """
         if self._features is None:
             self._features, self._outputs = features_and_outputs(self.module, self.x)

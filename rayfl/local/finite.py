@@ -1,4 +1,4 @@
-"""Whether a tensor holds neither NaN nor infinity."""
+"""Checks for NaN and infinity."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def all_finite(values: torch.Tensor) -> bool:
-    """Whether every value is finite: by its extremes, NaN if any value is, in a tenth of the time of `isfinite`."""
+    """Whether every value is finite, judged by the extremes (NaN if any value is), ten times faster than `isfinite`."""
     import torch  # imported here because the server adds up answers without PyTorch
 
-    return not values.numel() or all(map(math.isfinite, torch.stack(values.aminmax()).tolist()))  # one wait for a GPU
+    return not values.numel() or all(map(math.isfinite, torch.stack(values.aminmax()).tolist()))  # one GPU sync

@@ -1,4 +1,4 @@
-"""What local training needs to know of a task."""
+"""What local training needs to know about a task."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ if TYPE_CHECKING:
     from rayfl.local.training_batch import TrainingBatch
 
 Reduction = Literal["mean", "sum", "none"]
-"""How a loss is reduced: over the batch, or one value per sample."""
+"""How a loss is reduced: `mean` or `sum` over the batch, or `none` for one value per sample.
+
+You receive it as the argument `reduction` of `Task.loss`.
+"""
 
 
 class Objective(Protocol):
-    """The part of `rayfl.tasks.Task` that training reads, where each method is explained."""
+    """The part of `rayfl.tasks.Task` that training reads; `Task` documents each method."""
 
     @property
     def reads_features(self) -> bool: ...
@@ -29,5 +32,5 @@ class Objective(Protocol):
 
 
 def nonzero(total: torch.Tensor | int) -> torch.Tensor | int:
-    """The same, but 1 instead of 0; of a tensor without waiting for its value."""
+    """Returns the total, with 0 replaced by 1; a tensor is not waited for."""
     return total + (total == 0)

@@ -1,4 +1,4 @@
-"""Which optimizer trains: rayfl's SGD, those of torch.optim by name, or a user's own."""
+"""Selects the local optimizer: rayfl's SGD, those of torch.optim by name, or your own."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ optimizers = Registry(
 ELEMENTWISE = frozenset(
     ("Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")
 )
-"""Classes of torch.optim that treat every element alike, whatever the shape of its tensor."""
+"""Classes of torch.optim that treat all elements alike, whatever the shape of their tensor."""
 
 REFUSED = {
     torch.optim.LBFGS: "it evaluates the loss several times a step, by a closure",
@@ -47,18 +47,18 @@ REFUSED = {
 }
 
 MATRICES_ONLY = "Muon"
-"""Takes 2-D parameters alone; the others go to a second optimizer."""
+"""Takes only 2-D parameters; the others go to a second optimizer."""
 
 
 NOT_HERE = {"capturable", "differentiable"}
-"""Options of torch.optim's classes for uses that local training does not have: CUDA graphs, gradients of a step."""
+"""Options of torch.optim for uses that local training does not have: CUDA graphs, gradients through a step."""
 
 
 def optimizer_class(chosen: Named, where: str) -> type[Optimizer]:
-    """The class that a scenario names.
+    """Returns the optimizer class that a scenario names.
 
     Raises:
-        ScenarioError: The name is unknown, or names no optimizer, or one that cannot train here.
+        ScenarioError: The name is unknown, is not an optimizer, or is one that cannot train clients.
     """
     try:
         kind = optimizers.resolve(chosen.name)
@@ -73,20 +73,20 @@ def optimizer_class(chosen: Named, where: str) -> type[Optimizer]:
 
 
 def is_elementwise(kind: type[Optimizer]) -> bool:
-    """Whether the optimizer may work on flat vectors; a user's own may not, for nothing is known of it."""
+    """Whether the optimizer may work on flat vectors; a user's own may not, since nothing is known about it."""
     return kind.__module__.startswith("torch.optim.") and kind.__name__ in ELEMENTWISE
 
 
 def others_of(chosen: Named) -> Named | None:
-    """The optimizer of the parameters that Muon does not take; None for every other optimizer."""
+    """Returns the optimizer of the parameters that Muon does not take; None for any other optimizer."""
     return Named.model_validate(chosen.options.get("others", "adamw")) if _is_muon(chosen) else None
 
 
 def build_optimizer(chosen: Named, local: Local, tensors: Iterable[torch.Tensor], where: str) -> Optimizer:
-    """A fresh optimizer over some tensors.
+    """Builds a fresh optimizer over some tensors.
 
     Raises:
-        ScenarioError: An option is unknown, does not fit, or is one that `local` has a key for.
+        ScenarioError: An option is unknown, does not fit, or has its own key in `local`.
     """
     kind = optimizer_class(chosen, where)
     given = _given(kind, chosen, local, where)
@@ -101,14 +101,14 @@ def build_optimizer(chosen: Named, local: Local, tensors: Iterable[torch.Tensor]
 
 
 def with_optimizer_defaults(local: Local, where: str) -> Local:
-    """The same options with every option of the optimizer written out, and checked.
+    """Returns the options of local training with every option of the optimizer written out and checked.
 
     Args:
         local: Options of local training.
         where: Their key path, for errors.
 
     Raises:
-        ScenarioError: The optimizer or an option of it is unknown or out of range, or has no effect.
+        ScenarioError: The optimizer or one of its options is unknown, out of range, or has no effect.
     """
     if local.is_plain_sgd:
         return local
@@ -135,7 +135,7 @@ def _is_muon(chosen: Named) -> bool:
 
 
 def _own_options(chosen: Named) -> dict[str, Any]:
-    """The options that go to the class."""
+    """The options that are passed to the class."""
     if not_here := sorted(key for key in NOT_HERE if chosen.options.get(key)):
         raise ScenarioError(f"local.optimizer.{not_here[0]}: is not for training clients; leave it out")
     return {key: value for key, value in chosen.options.items() if not (key == "others" and _is_muon(chosen))}

@@ -1,4 +1,4 @@
-"""Which samples each epoch of local training takes, and in which order."""
+"""The samples of each epoch of local training, and their order."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rayfl.local.steps import step_size, steps_per_epoch, update_steps
 def passes(
     local: Local, num_samples: int, order: np.random.Generator, classes: np.ndarray | None = None
 ) -> Iterator[np.ndarray]:
-    """Yields the places of every epoch's samples, in order; the last one ends with the last step.
+    """Yields the positions of each epoch's samples, in order; the last epoch ends with the last step.
 
     Args:
         local: Options whose numbers have been drawn (`rayfl.local.draws`).
-        num_samples: How many samples are trained on.
+        num_samples: Number of samples to train on.
         order: The training request's own generator.
-        classes: [num_samples] integers, for `sampling = "balanced"`.
+        classes: integers [num_samples], for `sampling = "balanced"`.
     """
     remaining, per_epoch = update_steps(local, num_samples), steps_per_epoch(local, num_samples)
     chances = None if classes is None else balanced_chances(classes)
@@ -30,7 +30,7 @@ def passes(
 
 
 def balanced_chances(classes: np.ndarray) -> np.ndarray:
-    """[n] float64: with which probability a draw is each sample, if all classes that occur are equally likely."""
+    """Returns the probability of drawing each sample if all classes that occur are equally likely: float64 [n]."""
     _, places, counts = np.unique(classes, return_inverse=True, return_counts=True)
     chances: np.ndarray = 1 / (len(counts) * counts[places])
     return chances

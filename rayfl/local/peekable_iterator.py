@@ -1,4 +1,4 @@
-"""An iterator whose next items can be seen before they are taken."""
+"""An iterator whose next items can be inspected before they are consumed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class PeekableIterator(Iterator[T], Generic[T]):
-    """Yields the items of another iterator, in its order."""
+    """Yields the items of another iterator, in order."""
 
     def __init__(self, items: Iterator[T]) -> None:
         self._items = items
@@ -21,11 +21,11 @@ class PeekableIterator(Iterator[T], Generic[T]):
         return self._seen.popleft() if self._seen else next(self._items)
 
     def peek(self, number: int) -> list[T]:
-        """The next `number` items, or as many as there are; they stay to be taken."""
+        """Returns the next `number` items, or as many as remain, without consuming them."""
         self._seen.extend(islice(self._items, max(number - len(self._seen), 0)))
         return list(islice(self._seen, max(number, 0)))
 
     def drop(self, number: int) -> None:
-        """Takes the next `number` items, or as many as there are, and forgets them."""
+        """Discards the next `number` items, or as many as remain."""
         for _ in islice(self, number):
             pass

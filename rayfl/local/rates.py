@@ -1,4 +1,4 @@
-"""Learning-rate schedules: over the steps of a client update, and over the rounds of a phase."""
+"""Learning rate schedules over the steps of a client update and over the rounds of a phase."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from rayfl.config.local import Rates
 
 
 def rates(schedule: Rates, steps: int) -> list[float]:
-    """The learning rate of every step as a share of the base rate; `Rates` has the formulas."""
+    """Returns the learning rate of every step relative to the base rate; `Rates` has the formulas."""
     return [rate_at(schedule, step, steps) for step in range(1, steps + 1)]
 
 
 def rate_at(schedule: Rates, step: int, steps: int) -> float:
-    """The rate of one step, counted from 1, of so many; in (0, 1], since the last one comes before `final`."""
+    """Returns the rate of one of several steps, counted from 1; in (0, 1], since the last step precedes `final`."""
     warmup = schedule.warmup if isinstance(schedule.warmup, int) else round(schedule.warmup * steps)
     if step <= warmup:
         return step / (warmup + 1)

@@ -15,17 +15,17 @@ weightings = Registry("weighting of samples", {"inverse_frequency": "rayfl.local
 
 
 def inverse_frequency(labels: np.ndarray) -> np.ndarray:
-    """Weighs all classes that a client has alike: a sample of a class with n_c samples by 1 / n_c.
+    """Gives all classes of a client equal weight: a sample of a class with n_c samples weighs 1 / n_c.
 
     Args:
-        labels: [n] integers, of one client's samples.
+        labels: integers [n], of one client's samples.
 
     Raises:
-        ScenarioError: The labels are no classes.
+        ScenarioError: The labels are not classes.
     """
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
         raise ScenarioError(
-            f"'inverse_frequency' needs one class per sample, and labels are {labels.dtype} of shape "
+            f"'inverse_frequency' needs one class per sample, but labels are {labels.dtype} of shape "
             f"{list(labels.shape)}; give a function of your own"
         )
     _, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
@@ -34,19 +34,19 @@ def inverse_frequency(labels: np.ndarray) -> np.ndarray:
 
 
 def sample_weights(chosen: Named, labels: torch.Tensor, where: str = "local.sample_weights") -> torch.Tensor:
-    """The weights of some samples of one client, with a mean of 1.
+    """Returns the weights of some samples of one client, with a mean of 1.
 
     Args:
         chosen: A registered name, or the import path of a function from labels to weights, with its options.
-        labels: [n, ...], of the samples.
+        labels: [n, ...], the samples' labels.
         where: The key path, for errors.
 
     Returns:
-        [n] float32, on the labels' device.
+        float32 [n], on the labels' device.
 
     Raises:
-        ScenarioError: The function raised, or returned something else than [n] weights that are finite, not negative
-            and not all zero.
+        ScenarioError: The function raised an exception, or did not return n finite, non-negative weights that are not
+            all zero.
     """
     given = {"labels": labels.cpu().numpy()}
     try:
@@ -71,14 +71,14 @@ def _is_numeric(found: object) -> bool:
 
 
 def with_weighting_defaults(local: Local, where: str) -> Local:
-    """The same options with every option of the weighting written out, and checked.
+    """Returns the options of local training with every option of the weighting written out and checked.
 
     Args:
         local: Options of local training.
         where: Their key path, for errors.
 
     Raises:
-        ScenarioError: The weighting or an option of it is unknown or does not fit.
+        ScenarioError: The weighting or one of its options is unknown or does not fit.
     """
     if local.sample_weights is None:
         return local

@@ -1,4 +1,4 @@
-"""What of a network trains: all of it, its head, its body, or some modules."""
+"""Selects the part of a network that trains: all of it, its head, its body, or some modules."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Selection:
     """What may change in a client update.
 
     Attributes:
-        tensors: Names of the parameters that train and of the buffers that are updated. A tied parameter is in it with
-            all its names or with none.
-        frozen: Names of the outermost modules of which nothing trains; they compute in evaluation mode.
+        tensors: Names of the parameters that train and of the buffers that are updated. A tied parameter is included
+            with all of its names or with none.
+        frozen: Names of the outermost modules in which nothing trains; they compute in evaluation mode.
     """
 
     tensors: frozenset[str]
@@ -28,21 +28,21 @@ class Selection:
 
 
 def select(chosen: Sequence[Train], network: nn.Module) -> Selection | None:
-    """What is left to train under several restrictions.
+    """Combines several restrictions on what trains.
 
-    A tied parameter trains if any module that holds it does. A module without parameters and buffers of its own
-    (dropout) is frozen with the module that it lies in, never by itself.
+    A tied parameter trains if any module that holds it does. A module without its own parameters and buffers (dropout)
+    is frozen with the module that contains it, never by itself.
 
     Args:
-        chosen: Such as those of the algorithm and of the phase.
+        chosen: The restrictions, such as those of the algorithm and of the phase.
         network: The network.
 
     Returns:
-        None where everything trains.
+        None if everything trains.
 
     Raises:
         ScenarioError: The network declares no feature layer or has no such module, its head is tied to its body, or
-            nothing is left.
+            nothing is left to train.
     """
     restrictions = [one for one in chosen if one != "all"]
     if not restrictions:
@@ -95,7 +95,7 @@ def _held(network: nn.Module) -> list[str]:
 
 
 def _ties(network: nn.Module) -> list[list[str]]:
-    """The names of every parameter that has several."""
+    """The names of every parameter that has several names."""
     names: dict[int, list[str]] = {}
     for name, parameter in network.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
@@ -103,7 +103,7 @@ def _ties(network: nn.Module) -> list[list[str]]:
 
 
 def _modules_around(tensors: Iterable[str]) -> set[str]:
-    """The names of all modules, at any depth but the network itself, in which the tensors lie."""
+    """The names of all modules that contain the tensors, at any depth, except the network itself."""
     around = set()
     for name in tensors:
         while name := name.rpartition(".")[0]:

@@ -26,12 +26,13 @@ from rayfl.models.flat import FlatModel
 from rayfl.models.modes import enter_training_mode, evaluation_mode
 
 Batches = PeekableIterator[tuple[Any, ...]]
-"""Inputs, labels, and further views of the inputs, of one batch after the other."""
+"""Inputs, labels, and further views of the inputs, batch by batch."""
 
 StepGradient = Callable[[int], torch.Tensor | None]
-"""Leaves the gradient of the next step, which takes so many batches, in the model's gradient vector.
+"""Writes the gradient of the next step, which takes this many batches, into the model's gradient vector.
 
-Returns the step's mean loss, or None where the step has no samples."""
+Returns the step's mean loss, or None if the step has no samples.
+"""
 
 
 def train(
@@ -44,29 +45,29 @@ def train(
     after_step: Callable[[], None] = lambda: None,
     velocity: torch.Tensor | None = None,
 ) -> list[float]:
-    """Trains `model` in place from where it is, with a fresh optimizer (but for a given `velocity`).
+    """Trains `model` in place from its current values, with a fresh optimizer (except for a given `velocity`).
 
-    A step: `step_gradient` plus the request's `gradient` terms, its elements clipped to `local.clip_value`, it all
-    clipped to `local.clip_norm`, then the optimizer (PyTorch's SGD: g + weight_decay w into the momentum buffer),
-    then the `after_step` terms. Clipping before weight decay is what the code of FedDyn, FedBug and FedExP does, where
-    decay belongs to the optimizer.
+    One step: `step_gradient` plus the request's `gradient` terms, clipped elementwise to `local.clip_value` and then by
+    norm to `local.clip_norm`; then the optimizer (PyTorch's SGD: g + weight_decay w into the momentum buffer); then the
+    `after_step` terms. FedDyn's, FedBug's and FedExP's code also clips before weight decay, which belongs to the
+    optimizer there.
 
     Args:
         model: The resident model, already loaded with the request's start.
         step_gradient: Computes the gradient of the loss, such as `BatchGradients`.
-        plan: The steps. Nothing happens to what does not train; its momentum starts when it thaws.
+        plan: The steps. Frozen parts do not change; their momentum starts when they thaw.
         request: What to add to gradients and steps.
         local: Clipping, decay and the optimizer.
         lr: The round's learning rate.
         after_step: Called after every step, without gradients.
-        velocity: As of `stepping`.
+        velocity: As for `stepping`.
 
     Returns:
         The loss of every step that has one.
 
     Raises:
-        DivergenceError: A loss or a parameter is not finite; says at which step. With `local.dp` losses, which are not
-            noised, end nothing.
+        DivergenceError: A loss or a parameter is not finite; the message names the step. Under `local.dp` losses, which
+            are not noised, are not checked.
     """
     enter_training_mode(model.module)
     stages = [(number, names, _groups(model, names, plan.own_rates)) for number, names in plan.stages]
@@ -91,15 +92,15 @@ def train(
 
 
 class BatchGradients:
-    """The gradient of the mean loss of each step's batches, with the request's terms; a `StepGradient`.
+    """Computes the gradient of the mean loss of each step's batches, including the request's terms; a `StepGradient`.
 
     Args:
         model: The resident model.
         batches: All the batches (x, y) of the client update.
         request: What to add to the loss.
-        client: Whose update it is.
-        task: What is learned.
-        weights: Of the samples of every batch, [n] each; None if all count alike.
+        client: The client.
+        task: The task.
+        weights: [n], the sample weights of every batch; None if all samples count alike.
     """
 
     def __init__(
@@ -134,10 +135,10 @@ class BatchGradients:
         return mean
 
     def _backward(self, number: int) -> torch.Tensor:
-        """Adds the gradient of the next batches, which stay to be taken; returns their mean loss."""
+        """Adds the gradient of the next batches without consuming them; returns their mean loss."""
         model, batches, task, client = self._model, self._batches.peek(number), self._task, self._client
         weights = self._weights.peek(number) if self._weights is not None else [None] * number
-        # as the mean over the large batch weighs its parts: by samples, unless the task counts otherwise
+        # weighted as in the mean over the large batch: by samples, unless the task counts otherwise
         totals = [task.total(y) for _, y, *_ in batches] if number > 1 else []
         mean: torch.Tensor | None = None
         for index, (x, y, *others) in enumerate(batches):
@@ -167,7 +168,7 @@ class BatchGradients:
 
 
 def inputs_of(batches: Batches, number: int) -> list[Any]:
-    """The inputs of the batches that follow, of several views the first, up to a number of them."""
+    """Returns the inputs of up to this many upcoming batches; of several views, the first."""
     return [inputs for inputs, *_ in batches.peek(number)]
 
 
@@ -176,13 +177,13 @@ def _precision(local: Local, device: torch.device) -> AbstractContextManager[Any
 
 
 Group = tuple[Sequence[slice], float | None]
-"""Parts of the vector that train at one rate: their own, or, where that is None, the step's."""
+"""Parts of the vector that train at the same rate: their own, or the step's if that is None."""
 
 
 def _groups(
     model: FlatModel, names: Collection[str] | None, own_rates: Sequence[tuple[float, frozenset[str]]]
 ) -> list[Group]:
-    """The parts of the parameters that train in a stage, by their rates."""
+    """The parts of the parameters that train in a stage, grouped by rate."""
     if not own_rates:
         return [(model.parts_of(names), None)]
     trained = {name for slot in model.training_slots for name in slot.names if names is None or name in names}
@@ -194,7 +195,7 @@ def _groups(
 def _step(
     model: FlatModel, groups: Sequence[Group], optimizer: Stepping, request: LocalTraining, local: Local, lr: float
 ) -> None:
-    """One step on the parts of the vector that train; elsewhere the gradient is zero."""
+    """Takes one step on the parts of the vector that train; elsewhere the gradient is zero."""
     params, gradient = model.params, model.gradient
     for affine in request.gradient:
         correction = affine.at(params)
@@ -215,7 +216,7 @@ def _step(
 
 
 def check_finite(losses: list[float], params: torch.Tensor, steps: int) -> None:
-    """Checks once, after the last step: a loss that is not finite stays so, and a check per step would stall a GPU."""
+    """Checks once, after the last step: a non-finite loss stays so, and a check per step would stall a GPU."""
     for step, value in enumerate(losses, start=1):
         if not math.isfinite(value):
             raise DivergenceError(

@@ -1,4 +1,4 @@
-"""What survives from exchange to exchange, by scope; whoever needs state declares it."""
+"""State that survives from exchange to exchange, with its scope; whoever needs state declares it."""
 
 from __future__ import annotations
 
@@ -8,27 +8,35 @@ from typing import Literal
 from rayfl.errors import ScenarioError
 
 Scope = Literal["round", "phase", "run"]
-"""How long a named state lives: between the exchanges of one round, within one phase, or through the whole run.
+"""How long a named state lives: across the exchanges of one round, within one phase, or throughout the run.
 
-A client's state of scope `round` may be missing in a later exchange, where its host was restarted: compute it again.
-The model of a later phase may be laid out otherwise, so vectors that are laid out as the model belong to a phase.
+A client's state of scope `round` may be missing in a later exchange if its worker was restarted: compute it again. The
+model of a later phase may have another layout, so vectors in the layout of the model belong to a phase.
 """
 
 VELOCITY = "velocity"
-"""The name under which a client keeps the momentum of local training, where the phase says so."""
+"""The name under which a client keeps the momentum of local training, if the phase says so."""
 
 Declaration = Mapping[str, Scope]
-"""The scope of every named state; what is not declared cannot be kept."""
+"""The scope of every named state, such as `{"control": "phase"}`; undeclared state cannot be kept.
+
+You return one from `Algorithm.client_state` and `Algorithm.server_state`.
+"""
 
 
 def merged(declarations: Iterable[tuple[str, Declaration]]) -> dict[str, Scope]:
-    """All declarations as one.
+    """Merges several declarations into one.
 
     Args:
-        declarations: (who declares, what).
+        declarations: Pairs of who declares (for the error) and the declaration.
 
     Raises:
-        ScenarioError: Two declare the same name, and would overwrite each other's state.
+        ScenarioError: Two declare the same name and would overwrite each other's state.
+
+    Example:
+        >>> from rayfl.algorithms import merged
+        >>> merged([("the algorithm", {"control": "phase"}), ("the optimizer", {"momentum": "phase"})])
+        {'control': 'phase', 'momentum': 'phase'}
     """
     owners: dict[str, str] = {}
     result: dict[str, Scope] = {}

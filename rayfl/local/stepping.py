@@ -25,8 +25,8 @@ class Stepping(Protocol):
         """Takes a step with the model's gradient.
 
         Args:
-            parts: Of the vector, which train; elsewhere the gradient is zero and nothing moves. The state of what has
-                been frozen so far begins with its first step.
+            parts: The parts of the vector that train; elsewhere the gradient is zero and nothing changes. The optimizer
+                state of parts that were frozen starts with their first step.
             lr: The learning rate of this step.
         """
 
@@ -38,16 +38,15 @@ def stepping(
     decay: float,
     velocity: torch.Tensor | None = None,
 ) -> Stepping:
-    """The optimizer that `local` names.
+    """Builds the optimizer that `local` names.
 
     Args:
         model: The resident model.
         stages: The parts that train, for every stage of the client update.
         local: Options of local training.
-        decay: Weight decay that the algorithm adds: a term of the gradient, after clipping, whatever the optimizer
-            makes of `local.weight_decay`.
-        velocity: [length of params] float32, what the momentum of plain SGD begins with, updated in place; by default
-            zero.
+        decay: Weight decay added by the algorithm: a term of the gradient, after clipping, whatever the optimizer does
+            with `local.weight_decay`.
+        velocity: float32 [length of params], the initial momentum of plain SGD, updated in place; by default zero.
     """
     if local.is_plain_sgd:
         return FusedSGD(model, local.momentum, local.weight_decay + decay, velocity)
@@ -89,8 +88,8 @@ class _Piece:
 class TorchOptimizers:
     """Optimizers of torch.optim, or a user's own, on views into the vector.
 
-    Those that treat all elements alike get the stretches that thaw together, which are few and long; the others get
-    every parameter in its shape. What is frozen has no gradient, which PyTorch's optimizers pass over.
+    Elementwise optimizers get the stretches that thaw together, which are few and long; the others get every parameter
+    in its shape. Frozen parameters have no gradient, and PyTorch's optimizers skip them.
     """
 
     def __init__(self, model: FlatModel, stages: Sequence[Sequence[slice]], local: Local, decay: float) -> None:
@@ -122,7 +121,7 @@ class TorchOptimizers:
 
 
 def _stretches(model: FlatModel, stages: Sequence[Sequence[slice]]) -> list[_Piece]:
-    """The longest stretches of the vector, all elements of which train in the same stages."""
+    """The longest stretches of the vector whose elements all train in the same stages."""
     ends = sorted({end for parts in stages for part in parts for end in (part.start, part.stop)})
     pieces = [
         _Piece(start, stop, model.params[start:stop], model.gradient[start:stop]) for start, stop in pairwise(ends)

@@ -1,4 +1,4 @@
-"""How many steps a client update takes: known from the number of samples alone, so it can also be planned with."""
+"""The number of steps of a client update; it depends only on the number of samples, so it can be planned with."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from rayfl.config.local import Local
 
 
 def step_size(local: Local, num_samples: int) -> int:
-    """Samples of a whole step: of `accumulate` batches."""
+    """Number of samples of a full step, which takes `accumulate` batches."""
     return num_samples if local.batch_size == "full" else min(local.batch_size * local.accumulate, num_samples)
 
 
 def batch_size(local: Local, num_samples: int) -> int:
-    """Samples of a whole batch."""
+    """Number of samples of a full batch."""
     return num_samples if local.batch_size == "full" else min(local.batch_size, num_samples)
 
 
 def steps_per_epoch(local: Local, num_samples: int) -> int:
-    """Steps of one pass; the incomplete one counts unless it is dropped, and is kept where it is the only one."""
+    """Number of steps of one pass; an incomplete step counts unless dropped, and is kept if it is the only one."""
     size = step_size(local, num_samples)
     return max(1, num_samples // size) if local.drop_last else -(-num_samples // size)
 
 
 def other_length(epochs: int | None, steps: int | None) -> dict[str, int | None]:
-    """The keys of `local` by which a client update takes so many epochs, or so many steps in as many as they need."""
+    """Returns the keys of `local` with which a client update takes this many epochs, or this many steps."""
     if epochs is not None:
         return {"epochs": epochs, "steps": None}
     return {} if steps is None else {"epochs": steps, "steps": steps}  # a step is of one pass
 
 
 def update_steps(local: Local, num_samples: int) -> int:
-    """Steps of one client update: those of its epochs, at most `local.steps`.
+    """Number of steps of one client update: those of its epochs, at most `local.steps`.
 
     Args:
         local: Options whose numbers have been drawn (`rayfl.local.draws`).
-        num_samples: How many samples are trained on.
+        num_samples: Number of samples to train on.
     """
     assert isinstance(local.epochs, int)
     steps = local.epochs * steps_per_epoch(local, num_samples)
@@ -46,7 +46,7 @@ def update_steps(local: Local, num_samples: int) -> int:
 
 
 def batches_of_steps(local: Local, num_samples: int) -> list[list[int]]:
-    """The numbers of samples of every batch of every step of a client update."""
+    """Returns the sample counts of every batch of every step of a client update."""
     steps, per_epoch = update_steps(local, num_samples), steps_per_epoch(local, num_samples)
     whole, batch = step_size(local, num_samples), batch_size(local, num_samples)
     sizes = [min(whole, num_samples - step % per_epoch * whole) for step in range(steps)]

@@ -14,16 +14,26 @@ from rayfl.local.features import features_and_outputs
 
 
 class TrainingBatch:
-    """A batch, the network that trains on it, and whose it is.
+    """A batch, the network that trains on it, and the client it belongs to.
+
+    `Task.objective` and loss terms (`LossTerm`) receive it.
 
     Attributes:
         module: The network, in training mode.
-        client: Whose update it is: its state, its random streams, and `sent`, the vectors that the exchange brought.
-        views: The inputs of every view, as the network takes them: [n, ...], or a dictionary of such tensors. One,
-            unless the task compares several (`Task.views`).
-        y: [n, ...] labels.
-        upcoming: `upcoming(k)` gives the inputs of the k batches that follow, or of as many as there are; of several
-            views the first.
+        client: The client: its state, its random streams, and `sent`, the vectors that the exchange sent.
+        views: The inputs of every view, as the network takes them: [n, ...], or a dictionary of such tensors. There is
+            one view unless the task compares several (`Task.views`).
+        y: [n, ...], the labels.
+        upcoming: `upcoming(k)` returns the inputs of the next k batches, or of as many as remain; of several views, the
+            first.
+
+    Example:
+        >>> import torch
+        >>> from rayfl.local import TrainingBatch
+        >>> labels, network = torch.tensor([0, 1]), torch.nn.Linear(3, 2)
+        >>> batch = TrainingBatch(network, None, (torch.zeros(2, 3),), labels, upcoming=lambda number: [])
+        >>> batch.x.shape, batch.outputs.shape
+        (torch.Size([2, 3]), torch.Size([2, 2]))
     """
 
     __slots__ = ("_features", "_outputs", "_reads_features", "client", "module", "upcoming", "views", "y")
@@ -49,7 +59,7 @@ class TrainingBatch:
 
     @property
     def outputs(self) -> torch.Tensor:
-        """[n, ...] what the network returns for the first view, with gradients; computed once, when it is read."""
+        """[n, ...], the network's outputs for the first view, with gradients; computed once, on first access."""
         if self._outputs is None:
             if self._reads_features:
                 self._features, self._outputs = features_and_outputs(self.module, self.x)
@@ -59,10 +69,10 @@ class TrainingBatch:
 
     @property
     def features(self) -> torch.Tensor:
-        """[n, d]: what enters the network's feature layer for the first view, with gradients.
+        """[n, d], the input of the network's feature layer for the first view, with gradients.
 
         Raises:
-            RayflError: Neither the training request nor the task said that it reads features.
+            RayflError: Neither the training request nor the task declared that it reads features.
         """
         if not self._reads_features:
             raise RayflError(

@@ -1,4 +1,4 @@
-"""How one client update goes, step by step: known before it starts."""
+"""The steps of one client update, known before it starts."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ class TrainingPlan:
     """The steps of one client update.
 
     Attributes:
-        batches: [steps] the numbers of samples of every batch of a step.
-        rates: [steps] the learning rate of every step as a share of the round's.
-        stages: (number of steps, names of the tensors that train in them or None for all), which make up all steps.
+        batches: [steps], the sample counts of every batch of a step.
+        rates: [steps], the learning rate of every step relative to the round's.
+        stages: (number of steps, names of the tensors that train in them or None for all); together they make up all
+            steps.
         frozen: Names of the modules that compute in evaluation mode throughout.
-        own_rates: (learning rate, names of the tensors) of what has a rate of its own in every step.
+        own_rates: (learning rate, names of the tensors) for tensors with their own rate in every step.
     """
 
     batches: Sequence[Sequence[int]]
@@ -38,14 +39,14 @@ def plan_training(local: Local, selection: Selection | None, network: nn.Module,
     """Plans a client update.
 
     Args:
-        local: Options of local training, drawn.
+        local: Options of local training, with numbers drawn.
         selection: What trains; None for everything.
         network: The network.
-        num_samples: How many samples are trained on.
+        num_samples: Number of samples to train on.
 
     Raises:
-        ScenarioError: As `training_stages`; or a module of `module_lr` is none of the network's, lies in another one,
-            or does not train.
+        ScenarioError: As `training_stages`; or a module of `module_lr` does not exist, is inside another one, or does
+            not train.
     """
     batches = batches_of_steps(local, num_samples)
     return TrainingPlan(

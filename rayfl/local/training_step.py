@@ -13,23 +13,25 @@ from rayfl.models.flat import FlatModel
 
 
 class TrainingStep:
-    """A step on a batch that has been drawn, as `LocalTraining.step_gradient` sees it.
+    """A step on a batch that has already been drawn.
 
-    SAM's, for instance, is the gradient at the worst point near the parameters:
+    You receive it from rayfl in `LocalTrainingAlgorithm.step_gradient` or `LocalTraining.step_gradient`. SAM, for
+    instance, uses the gradient at the worst point near the parameters:
 
-        def step_gradient(self, step):
+        def step_gradient(self, client, step):
             ascent = step.gradient()
             return step.gradient(at=step.params + self.rho * ascent / ascent.norm())
 
     Attributes:
-        number: Which step of the client update it is, from 0.
-        params: [num_params] float32, the parameters that the step starts from; not to be changed.
-        losses: The mean loss, [], of each gradient that was computed so far. The first is reported as the step's.
+        number: Position of the step in the client update, from 0.
+        params: float32 [num_params], the parameters at which the step starts; do not change them.
+        losses: The mean loss, [], of each gradient computed so far. The first is reported as the step's.
 
     Args:
         model: The resident model, at the parameters of the step.
-        number: Which step it is.
-        backward: Adds the gradient of the step's batch to the model's, and returns the mean loss; as often as wanted.
+        number: Position of the step.
+        backward: Adds the gradient of the step's batch to the model's and returns the mean loss; may be called
+            repeatedly.
     """
 
     def __init__(self, model: FlatModel, number: int, backward: Callable[[], torch.Tensor]) -> None:
@@ -38,17 +40,20 @@ class TrainingStep:
         self._model, self._backward = model, backward
 
     def gradient(self, at: torch.Tensor | None = None) -> torch.Tensor:
-        """The gradient of the mean objective of the step's batch, with the network in training mode.
+        """Returns the gradient of the mean objective of the step's batch, with the network in training mode.
 
-        Batches, augmented samples included, are the same in every call; dropout draws anew. The objective is the task's
-        with the request's `terms`. Buffers (batch norm's statistics) change as in any training step, but only where the
-        gradient is that of the step's own parameters: they say nothing of other ones.
+        Batches, including augmentation, are the same in every call; dropout draws anew. The objective is the task's
+        plus the request's `terms`. Buffers (batch norm statistics) are updated as in any training step, but only by the
+        gradient at the step's own parameters, since they would not describe others.
 
         Args:
-            at: [num_params] float32, other parameters; by default the step's.
+            at: float32 [num_params], other parameters; by default the step's own.
 
         Returns:
-            [num_params] float32; zero for what does not train.
+            float32 [num_params]; zero for what does not train.
+
+        Raises:
+            RayflError: `at` is not a vector [num_params].
         """
         self._model.zero_gradient()
         with torch.enable_grad(), nullcontext() if at is None else self._model.elsewhere(self._vector(at, "at")):
@@ -56,10 +61,10 @@ class TrainingStep:
         return self._model.gradient.clone()
 
     def take(self, gradient: torch.Tensor) -> None:
-        """Makes a vector the gradient of the step, where parameters train.
+        """Makes a vector the gradient of the step, for the parameters that train.
 
         Raises:
-            RayflError: It is none.
+            RayflError: It is not a vector [num_params].
         """
         values = self._vector(gradient, "what step_gradient returned")
         self._model.zero_gradient()
@@ -71,8 +76,8 @@ class TrainingStep:
         if not isinstance(vector, torch.Tensor) or vector.shape != self.params.shape:
             shown = list(vector.shape) if isinstance(vector, torch.Tensor) else repr(vector)
             raise RayflError(
-                f"{what} must be a vector of the {len(self.params)} parameters, as step.gradient() and step.params "
-                f"are, not {shown}"
+                f"{what} must be a vector of the {len(self.params)} parameters, like step.gradient() and step.params, "
+                f"not {shown}"
             )
         return vector.detach()
 
@@ -81,7 +86,7 @@ def check_repeatable(keeps: bool, task: str) -> None:
     """Checks that an objective may be computed several times on one batch.
 
     Args:
-        keeps: Whether something is kept from one batch to the next, by the client or in the network.
+        keeps: Whether the client or the network keeps something from one batch to the next.
         task: The task's name.
 
     Raises:

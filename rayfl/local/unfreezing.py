@@ -71,13 +71,13 @@ def thawed_units(unfreeze: Unfreezing, step: int, steps: int, units: int) -> int
     if not period:
         raise ScenarioError(
             f"local.unfreeze: with schedule = 'code' a share of {unfreeze.share} of {steps} steps is too short for "
-            f"{units} units; at least {units} steps must lie in it"
+            f"{units} units; it must contain at least {units} steps"
         )
     return min(units, (step - 1) // period + 1)
 
 
 def trained_units(unfreeze: Unfreezing, selection: Selection | None, network: nn.Module) -> list[frozenset[str]]:
-    """The units that thaw one after another, from input to output, without what never trains.
+    """Returns the units that thaw one after another, from input to output, without parameters that never train.
 
     Args:
         unfreeze: Options of gradual unfreezing.
@@ -88,7 +88,7 @@ def trained_units(unfreeze: Unfreezing, selection: Selection | None, network: nn
         The names of each unit's parameters.
 
     Raises:
-        ScenarioError: The network declares no ordered modules, or not the grouping asked for.
+        ScenarioError: The network declares no ordered modules, or lacks the requested grouping.
     """
     kind = type(network).__name__
     if not isinstance(network, Network):

@@ -219,5 +219,5 @@ def test_what_is_no_request_is_refused(bench: Bench) -> None:
 def test_a_request_on_no_samples_is_refused_instead_of_answered_with_zeros(kind: Any, bench: Bench) -> None:
     nothing = DataView(np.empty(0, np.int64))
     more = {"vector": bench.initial} if kind is HessianVectorProduct else {}
-    with pytest.raises(ScenarioError, match="on a DataView without samples has no result: leave the request out"):
+    with pytest.raises(ScenarioError, match="on a DataView without samples has no result: skip the request"):
         kind(bench.initial, data=nothing, **more)

@@ -179,6 +179,6 @@ def test_frequencies_are_those_of_classes() -> None:
     with pytest.raises(ScenarioError) as caught:
         sample_weights(Named(name="inverse_frequency"), torch.tensor([0.5, 1.0]))
     assert str(caught.value) == (
-        "local.sample_weights: 'inverse_frequency' needs one class per sample, and labels are float32 of shape [2]; "
+        "local.sample_weights: 'inverse_frequency' needs one class per sample, but labels are float32 of shape [2]; "
         "give a function of your own"
     )
