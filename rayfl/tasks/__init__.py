@@ -1,4 +1,4 @@
-"""What is learned: one file per task, and the metrics that say how well."""
+"""Learning tasks, one file each, and the metrics that evaluate them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the task that a scenario names to the object itself. Loads no PyTorch."""
+"""Builds the task that a scenario names. Loads no PyTorch."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from rayfl.tasks.task import Task
 
 
 def build_task(scenario: Scenario, phase: Phase | None = None) -> Task:
-    """The task of a phase; without one, the scenario's.
+    """Builds the task of a phase; without a phase, the scenario's.
 
     Raises:
-        ScenarioError: An unknown name, something that is no task, or an option that is unknown or out of range.
+        ScenarioError: The name is unknown or is not a task, or an option is unknown or out of range.
     """
     own = None if phase is None else phase.task
     try:
@@ -25,5 +25,5 @@ def build_task(scenario: Scenario, phase: Phase | None = None) -> Task:
 
 
 def task_key(phase: Phase | None) -> str:
-    """The key that says what a phase learns."""
+    """Returns the key that names a phase's task."""
     return "task" if phase is None or phase.task is None else f"phases.{phase.name}.task"

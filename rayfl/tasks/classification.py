@@ -18,12 +18,23 @@ if TYPE_CHECKING:
 
 
 class Classification(Task):
-    """Cross-entropy between logits [n, classes] and labels [n].
+    """Cross-entropy between logits [n, classes] and integer labels [n]; one class per sample.
 
     Attributes:
-        label_smoothing: Share of every label that is spread over all classes.
-        class_weights: Weight of each class in the loss, which is divided by the sum of the weights of a batch, as in
-            torch.nn.CrossEntropyLoss; by default all weigh the same.
+        label_smoothing: Share of every label that is spread over all classes, from 0 to below 1.
+        class_weights: Weight of each class in the loss, above 0. The loss is divided by the sum of the weights in a
+            batch, as in torch.nn.CrossEntropyLoss. By default all classes weigh the same.
+
+    Raises:
+        DataError: In `num_outputs`, if the labels are not integers [n], all are equal, or `class_weights` has another
+            length than the data has classes.
+
+    Example:
+        >>> import torch
+        >>> from rayfl.tasks import Classification
+        >>> logits, labels = torch.tensor([[0.0, 0.0], [0.0, 0.0]]), torch.tensor([0, 1])
+        >>> Classification(label_smoothing=0.1).loss(logits, labels)
+        tensor(0.6931)
     """
 
     default_metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
@@ -42,9 +53,9 @@ class Classification(Task):
         classes = count_classes(self.name, labels, num_classes)
         if labels.min() == labels.max():
             raise DataError(
-                f"task '{self.name}': all {len(labels):,} training labels are {labels[0]}, and of a single class there "
-                "is nothing to learn: give samples of two classes at least, choose more with data.classes, or another "
-                "task"
+                f"task '{self.name}': all {len(labels):,} training labels are {labels[0]}, and a single class leaves "
+                "nothing to learn: provide samples of at least two classes, choose more with data.classes, or use "
+                "another task"
             )
         if self.class_weights is not None and len(self.class_weights) != classes:
             raise DataError(
@@ -72,8 +83,8 @@ class Classification(Task):
 
 @lru_cache(maxsize=8)
 def _on_device(weights: tuple[float, ...], device: torch.device) -> torch.Tensor:
-    """Copied once, since a copy to a GPU in every step would wait for it."""
+    """The weights on a device; copied once, since copying to a GPU in every step would wait for it."""
     import torch
 
-    with torch.inference_mode(False):  # kept for training too, whoever asks first
+    with torch.inference_mode(False):  # training reuses the tensor even if evaluation created it
         return torch.tensor(weights, device=device)

@@ -1,4 +1,4 @@
-"""A scenario with every option of its tasks and metrics written out."""
+"""Writes out every option of a scenario's tasks and metrics."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rayfl.tasks.task import Task
 
 
 def with_task_defaults(scenario: Scenario) -> Scenario:
-    """The same scenario with every option of its tasks and metrics written out, of the phases' own too.
+    """Returns the scenario with every option of its tasks and metrics written out, including those of its phases.
 
     Raises:
-        ScenarioError: As `build_task`, of a metric, or a headline that is not among the metrics.
+        ScenarioError: As `build_task`; for an invalid metric; or if the headline is not among the metrics.
     """
     task, evaluation = build_task(scenario), scenario.evaluation
     chosen = tuple(
@@ -37,7 +37,7 @@ def with_task_defaults(scenario: Scenario) -> Scenario:
 
 
 def _of_its_own(scenario: Scenario, phase: Phase) -> Phase:
-    """The phase with the defaults of its own task and metrics, where it has some."""
+    """Returns the phase with the defaults of its own task and metrics, if it has any."""
     task, metrics = build_task(scenario, phase), phase.metrics
     if metrics is None and phase.task is not None:
         metrics = task.metrics()

@@ -1,4 +1,4 @@
-"""Self-supervision by MoCo: a view's query is to find the key of the other view among those of earlier samples."""
+"""Self-supervision by MoCo: a view's query identifies the key of the other view among keys of earlier samples."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 class MoCo(SelfSupervised):
     """Cross-entropy of cos(query, key) / temperature over the key of the same sample and a queue of earlier keys.
 
-    For the model `momentum_contrast`, whose follower computes the keys. Before every step its parameters become
-    momentum * own + (1 - momentum) * trained, as in the authors' code, and its batch norm has statistics of its own;
-    after the loss the batch's keys replace the oldest of the queue. The queue begins as random directions; a client
-    keeps it, and never sends it. There is no loss of single samples: test samples are scored by metrics alone.
+    For the model `momentum_contrast`, whose follower network computes the keys. Before every step its parameters become
+    momentum * own + (1 - momentum) * trained, as in the authors' code; its batch norm has its own statistics. After the
+    loss, the batch's keys replace the oldest in the queue. The queue starts as random directions; a client keeps it and
+    never sends it. Single samples have no loss: test samples are evaluated only by metrics.
 
     From He et al., "Momentum Contrast for Unsupervised Visual Representation Learning", CVPR 2020, algorithm 1, with
     the temperature of MoCo v2.
 
     Attributes:
         queue: Number of keys; a multiple of the batch size.
-        momentum: How much of itself the keys' network keeps.
-        temperature: What cosines are divided by.
+        momentum: Share of its own parameters that the key network keeps in every step, from 0 to 1.
+        temperature: Divisor of the cosines, above 0.
     """
 
     model: ClassVar[str] = "momentum_contrast"
@@ -54,14 +54,14 @@ class MoCo(SelfSupervised):
     def check_local(self, local: Local, sizes: np.ndarray) -> None:
         if not isinstance(local.batch_size, int) or self.queue % local.batch_size:
             raise ScenarioError(
-                f"task.queue: {self.queue} keys are no multiple of local.batch_size = {local.batch_size!r}; use one "
+                f"task.queue: {self.queue} keys are not a multiple of local.batch_size = {local.batch_size!r}; use one "
                 "that is"
             )
         if not local.drop_last:
             raise ScenarioError(f"task '{self.name}' fills its queue with whole batches; set local.drop_last = true")
         if sizes.min() < local.batch_size:
             raise ScenarioError(
-                f"task '{self.name}' fills its queue with whole batches, and client {int(sizes.argmin())} has "
+                f"task '{self.name}' fills its queue with whole batches, but client {int(sizes.argmin())} has "
                 f"{int(sizes.min())} samples, fewer than local.batch_size = {local.batch_size}; use a smaller one"
             )
 
@@ -86,7 +86,7 @@ class MoCo(SelfSupervised):
         loss = cross_entropy(logits, torch.zeros(len(keys), dtype=torch.long, device=keys.device))
         oldest = int(batch.client.state["oldest"])
         with torch.no_grad():
-            queue = queue.clone()  # the step of this batch still needs the one that it was compared with
+            queue = queue.clone()  # this batch's backward pass still needs the old queue
             queue[oldest : oldest + len(keys)] = keys
         batch.client.state["queue"] = queue
         batch.client.state["oldest"] = torch.tensor((oldest + len(keys)) % self.queue)

@@ -1,4 +1,4 @@
-"""Any number of classes per sample."""
+"""Any number of labels per sample."""
 
 from __future__ import annotations
 
@@ -21,8 +21,17 @@ class Multilabel(Task):
     A sample's loss is the mean over its labels.
 
     Attributes:
-        weigh_labels: Whether a label that a sample has weighs J / m times as much as one that it has not, where m of
-            the J labels are its own, as in FPS's multi-label pre-training (Chen et al., ICLR 2023).
+        weigh_labels: Whether a sample's positive labels weigh J / m times as much as its negative ones, where m of the
+            J labels are positive, as in FPS's multi-label pre-training (Chen et al., ICLR 2023).
+
+    Raises:
+        DataError: In `num_outputs`, if the labels are not zeros and ones [n, labels].
+
+    Example:
+        >>> import torch
+        >>> from rayfl.tasks import Multilabel
+        >>> Multilabel().loss(torch.zeros(2, 3), torch.tensor([[1, 0, 1], [0, 0, 1]]), reduction="none")
+        tensor([0.6931, 0.6931])
     """
 
     default_metrics: ClassVar[tuple[str, ...]] = ("macro_f1", "micro_f1")
@@ -59,7 +68,7 @@ class Multilabel(Task):
 
 
 def _are_binary(labels: np.ndarray) -> bool:
-    """Whether all are 0 or 1; of integers without a copy, for there may be many."""
+    """Whether all labels are 0 or 1; integer labels, of which there may be many, are not copied."""
     if labels.dtype.kind in "bui":
         return not labels.size or bool(labels.min() >= 0 and labels.max() <= 1)
     return bool(np.isin(labels, (0, 1)).all())

@@ -1,4 +1,4 @@
-"""The next symbol of a sequence: language models over characters, words or tokens."""
+"""Prediction of the next symbol in a sequence: language models over characters, words or tokens."""
 
 from __future__ import annotations
 
@@ -18,10 +18,20 @@ if TYPE_CHECKING:
 class NextSymbol(Task):
     """Cross-entropy of every symbol: logits [n, symbols] for labels [n], or [n, length, symbols] for [n, length].
 
-    The mean is over the labelled positions of the whole batch, zero if there are none.
+    The mean is over the labelled positions of the whole batch, and zero if there are none.
 
     Attributes:
-        ignore: The label of positions that count in no loss and no metric, such as padding.
+        ignore: The label of positions that are excluded from losses and metrics, such as padding.
+
+    Raises:
+        DataError: In `num_outputs`, if the labels are not integers [n] or [n, length], or are out of range.
+
+    Example:
+        >>> import torch
+        >>> from rayfl.tasks import NextSymbol
+        >>> logits, labels = torch.zeros(1, 3, 4), torch.tensor([[2, 0, -100]])
+        >>> NextSymbol().loss(logits, labels), NextSymbol().total(labels)
+        (tensor(1.3863), tensor(2))
     """
 
     default_metrics: ClassVar[tuple[str, ...]] = ("accuracy", "perplexity")
@@ -55,7 +65,7 @@ class NextSymbol(Task):
         return (targets != self.ignore).sum()
 
     def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
-        """Probabilities with the symbols in dimension 1, where torchmetrics looks for classes."""
+        """Returns probabilities with the symbols in dimension 1, where torchmetrics expects classes."""
         return outputs.movedim(-1, 1).softmax(dim=1)
 
     @property

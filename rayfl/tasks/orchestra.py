@@ -1,4 +1,4 @@
-"""Orchestra's local objective: both views of an image lie in the same global cluster, and its rotation is told."""
+"""Orchestra's local objective: both views of an image share a global cluster, and its rotation is predicted."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 
 class Orchestra(SelfSupervised):
-    """Cross-entropy of the clusters of one view, given those of another under the target, and of four rotations.
+    """Cross-entropy of one view's clusters, given those of another under the target network, and of four rotations.
 
-    For the model `orchestra` and the algorithm `orchestra`, which moves the clusters. The three views are x1, x2 and
-    one that is rotated by a random number of quarter turns; only x1 enters the target. Before every step the target's
-    parameters become momentum * own + (1 - momentum) * trained. What the target says of x1 enters the client's memory,
-    the oldest of which goes. There is no loss of single samples: test samples are scored by metrics alone.
+    For the model `orchestra` and the algorithm `orchestra`, which updates the clusters. The three views are x1, x2 and
+    one that is rotated by a random number of quarter turns; only x1 is given to the target network. Before every step
+    the target's parameters become momentum * own + (1 - momentum) * trained. The target's projections of x1 enter the
+    client's memory and replace its oldest. Single samples have no loss: test samples are evaluated only by metrics.
 
-    From Lubana et al., "Orchestra: Unsupervised Federated Learning via Globally Consistent Clustering", ICML 2022, in
-    the form of its code: the network also sees x1, for the statistics of its batch norm alone.
+    From Lubana et al., "Orchestra: Unsupervised Federated Learning via Globally Consistent Clustering", ICML 2022, as
+    in its code: the network also sees x1, only to update its batch norm statistics.
 
     Attributes:
-        memory: Number of projections that a client clusters.
-        momentum: How much of itself the target keeps.
-        temperature: What cosines with centroids are divided by.
+        memory: Number of projections that a client keeps and clusters.
+        momentum: Share of its own parameters that the target keeps in every step, from 0 to 1.
+        temperature: Divisor of the cosines with centroids, above 0.
     """
 
     views: ClassVar[int] = 3

@@ -18,13 +18,22 @@ if TYPE_CHECKING:
 
 
 class Regression(Task):
-    """A distance between outputs and targets, both [n] or [n, d]; outputs [n, 1] also fit targets [n].
+    """A distance between outputs and real-valued targets, both [n] or [n, d]; outputs [n, 1] also fit targets [n].
 
     A sample's loss is the mean over its d values.
 
     Attributes:
-        distance: `squared`, `absolute`, or `huber`: half the squared distance up to `delta`, linear beyond.
-        delta: Where `huber` becomes linear.
+        distance: `squared`; `absolute`; or `huber`, half the squared distance up to `delta` and linear beyond.
+        delta: The distance at which `huber` becomes linear, above 0, in the unit of the targets.
+
+    Raises:
+        DataError: In `num_outputs`, if the targets are not [n] or [n, d].
+
+    Example:
+        >>> import torch
+        >>> from rayfl.tasks import Regression
+        >>> Regression(distance="absolute").loss(torch.tensor([[1.0], [4.0]]), torch.tensor([2.0, 2.0]))
+        tensor(1.5000)
     """
 
     default_metrics: ClassVar[tuple[str, ...]] = ("rmse", "mae")

@@ -18,10 +18,20 @@ if TYPE_CHECKING:
 class Segmentation(Task):
     """Cross-entropy of every labelled pixel, from logits [n, classes, height, width]; labels are [n, height, width].
 
-    The mean is over the labelled pixels of the whole batch, zero if there are none.
+    The mean is over the labelled pixels of the whole batch, and zero if there are none.
 
     Attributes:
-        ignore: The label of pixels that count in no loss and no metric.
+        ignore: The label of pixels that are excluded from losses and metrics.
+
+    Raises:
+        DataError: In `num_outputs`, if the labels are not integers [n, height, width], or are out of range.
+
+    Example:
+        >>> import torch
+        >>> from rayfl.tasks import Segmentation
+        >>> labels = torch.tensor([[[0, 1], [255, 1]]])
+        >>> Segmentation().loss(torch.zeros(1, 2, 2, 2), labels), Segmentation().total(labels)
+        (tensor(0.6931), tensor(3))
     """
 
     default_metrics: ClassVar[tuple[str, ...]] = ("mean_iou", "accuracy")

@@ -1,4 +1,4 @@
-"""What tasks without labels share: a network with a head of their own, and outputs that are no classes."""
+"""The base of tasks without labels: a network with its own head, and outputs that are not classes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SelfSupervised(Task):
 
     @abstractmethod
     def head_of(self, network: nn.Module) -> nn.Module | None:
-        """The module that the task knows; None if the network has none."""
+        """Returns the head module that the task needs; None if the network has none."""
 
     def check_network(self, network: nn.Module) -> None:
         if self.head_of(network) is None:
@@ -50,4 +50,4 @@ class SelfSupervised(Task):
             )
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Reduction = "mean") -> torch.Tensor:
-        raise RayflError(f"task '{self.name}' has no loss of single samples: it compares {self.compared} of a batch")
+        raise RayflError(f"task '{self.name}' has no per-sample loss: it compares {self.compared} within a batch")

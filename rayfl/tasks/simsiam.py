@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SimSiam(SelfSupervised):
-    """-(cos(p1, z2) + cos(p2, z1)) / 2, where no gradient enters the projections z; labels are not read.
+    """-(cos(p1, z2) + cos(p2, z1)) / 2, without gradients through the projections z; labels are not read.
 
     For the model `siamese`. The loss of test samples is that of two augmented views, the same in every evaluation.
 

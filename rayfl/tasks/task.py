@@ -1,6 +1,6 @@
-"""What every task is: the loss of a batch, what labels and outputs look like, and the metrics that are reported.
+"""The base class of tasks: the loss of a batch, the form of labels and outputs, and the metrics.
 
-The module and those of rayfl's tasks load PyTorch only where they compute, so that the server may build a task.
+This module and those of rayfl's tasks load PyTorch only where they compute, so the server can build a task without it.
 """
 
 from __future__ import annotations
@@ -27,24 +27,45 @@ if TYPE_CHECKING:
     from rayfl.local.training_batch import TrainingBatch
 
 Kind = Literal["multiclass", "multilabel"]
-"""What torchmetrics calls a kind of classification."""
+"""A kind of classification, in the terms of torchmetrics."""
 
 
 class Task(Component, ABC):
-    """What is learned; its fields are the keys of `[task]`.
+    """What is learned; derive from it to write your own. Its fields are the keys of `[task]`.
 
     Attributes:
-        default_metrics: What is reported unless `evaluation.metrics` says otherwise; the first is the headline.
-        kind: The kind of classification, for metrics that have one.
-        class_dimension: The dimension of the outputs that counts the classes.
-        views: How many independently augmented versions of every training batch there are; one, unless the objective
-            compares several. `data.views` gives each its own augmentations.
-        evaluation_views: How many augmented versions of every evaluated batch `evaluated` reads beside the plain one;
-            they are augmented as the first views of training batches, and the same in every evaluation.
-        reads_features: Whether the objective reads `TrainingBatch.features`, or `evaluated` those of its batch, so that
-            the network must declare them.
-        has_loss: Whether test samples have a loss (`loss`); where they have none, metrics alone score them.
-        per_sample: Whether the loss of a batch is made of losses of single samples, which q-FFL and DP-SGD need.
+        default_metrics: Metrics that are reported unless `evaluation.metrics` says otherwise; the first is the
+            headline.
+        kind: The kind of classification, for metrics that need one.
+        class_dimension: The dimension of the outputs that indexes the classes.
+        views: Number of independently augmented versions of every training batch; 1 unless the objective compares
+            several. `data.views` gives each its own augmentations.
+        evaluation_views: Number of augmented versions of every evaluated batch that `evaluated` reads in addition to
+            the plain one. They are augmented like the first views of training batches, and are the same in every
+            evaluation.
+        reads_features: Whether the objective reads `TrainingBatch.features`, or `evaluated` those of its batch; the
+            network must then declare a feature layer.
+        has_loss: Whether test samples have a loss (`loss`); otherwise only metrics evaluate them.
+        per_sample: Whether the loss of a batch is composed of per-sample losses, which q-FFL and DP-SGD need.
+
+    Example:
+        >>> import torch
+        >>> from rayfl.tasks import Task
+        >>> class Absolute(Task):
+        ...     name: str = "absolute"
+        ...     default_metrics = ("mae",)
+        ...
+        ...     def num_outputs(self, labels, num_classes):
+        ...         return 1
+        ...
+        ...     def output_shapes(self, targets, num_outputs):
+        ...         return [[len(targets), 1]]
+        ...
+        ...     def loss(self, outputs, targets, reduction="mean"):
+        ...         losses = (outputs.squeeze(1) - targets).abs()
+        ...         return losses if reduction == "none" else getattr(losses, reduction)()
+        >>> Absolute().loss(torch.zeros(2, 1), torch.tensor([1.0, 3.0]))
+        tensor(2.)
     """
 
     default_metrics: ClassVar[tuple[str, ...]]
@@ -58,11 +79,11 @@ class Task(Component, ABC):
 
     @abstractmethod
     def num_outputs(self, labels: np.ndarray, num_classes: int | None) -> int:
-        """Width of the network's output, which a network gets as `num_classes`.
+        """Returns the width of the network's output, which a network gets as `num_classes`.
 
         Args:
             labels: All training labels, as the data has them.
-            num_classes: How many classes they count; None where they are no classes.
+            num_classes: Number of classes; None if the labels are not classes.
 
         Raises:
             DataError: The labels do not fit the task.
@@ -70,91 +91,92 @@ class Task(Component, ABC):
 
     @abstractmethod
     def output_shapes(self, targets: torch.Tensor, num_outputs: int) -> list[list[int]]:
-        """The shapes that the network's outputs may have for a batch of targets; -1 is any length."""
+        """Returns the shapes that the network's outputs may have for a batch of targets; -1 is any length."""
 
     def check_network(self, network: nn.Module) -> None:
-        """Called before the network is tried, by tasks that need modules of a certain kind.
+        """Checks that the network has the modules that the task needs; called before the network is tried.
 
         Raises:
-            ScenarioError: It has none; says which network has.
+            ScenarioError: It does not; the message says which network does.
         """
 
     def check_local(self, local: Local, sizes: np.ndarray) -> None:
-        """Called with how a phase trains.
+        """Checks that the task can be trained as a phase trains.
 
         Args:
-            local: Its local training.
-            sizes: [clients] int64, the samples that each trains on; of the pool in central training.
+            local: The phase's local training options.
+            sizes: int64 [clients], the number of samples that each client trains on; that of the pool in central
+                training.
 
         Raises:
-            ScenarioError: The task cannot be trained so.
+            ScenarioError: The task cannot be trained this way.
         """
 
     @abstractmethod
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Reduction = "mean") -> torch.Tensor:
-        """The loss of a batch.
+        """Computes the loss of a batch.
 
         Args:
-            outputs: What the network returned.
-            targets: The labels of the batch: int64, or float32 where the data has floating-point labels.
-            reduction: `none` is [n], one value per sample; `sum` adds these up; `mean` divides the sum by `divisor`.
+            outputs: The network's outputs.
+            targets: The labels of the batch: int64, or float32 if the data has floating-point labels.
+            reduction: `none`: [n], one value per sample. `sum`: their sum. `mean`: the sum divided by `divisor`.
         """
 
     def total(self, targets: torch.Tensor) -> torch.Tensor | int:
-        """What the mean loss is divided by: the number of samples, unless labels or classes weigh differently."""
+        """Returns the divisor of the mean loss: the number of samples, unless labels or classes have weights."""
         return len(targets)
 
     def divisor(self, targets: torch.Tensor) -> torch.Tensor | int:
-        """`total`, but 1 where nothing is labelled: the sum of no losses is zero, and so is their mean."""
+        """Returns `total`, but 1 if nothing is labelled: the sum of no losses is zero, and so is their mean."""
         return nonzero(self.total(targets))
 
     def objective(self, batch: TrainingBatch) -> torch.Tensor:
-        """What a training step minimises, a scalar: the mean loss, unless the task needs more of the batch.
+        """Returns what a training step minimises, a scalar: the mean loss, unless the task needs more of the batch.
 
-        Called once for every training batch, in order: what is kept in `client_state`, and modules that follow others
-        (`Network.copies`), may be updated here, under `torch.no_grad()`.
+        Called once for every training batch, in order. You may update what is kept in `client_state`, and modules that
+        follow others (`Network.copies`), under `torch.no_grad()`.
         """
         return self.loss(batch.outputs, batch.y)
 
     def after_step(self, module: nn.Module, client: ClientContext) -> None:
-        """Called after every training step, without gradients; modules that follow others may be updated here."""
+        """Called after every training step, without gradients; you may update modules that follow others here."""
 
     def evaluated(self, batch: EvaluationBatch) -> torch.Tensor:
-        """[n, ...] what `loss` and metrics are given as outputs where a model is evaluated: the network's, by default.
+        """Returns what `loss` and metrics receive as outputs in an evaluation, [n, ...]; by default the outputs.
 
         Called in evaluation mode, without gradients.
         """
         return batch.outputs
 
     def client_state(self) -> Declaration:
-        """What a client keeps for its objective from exchange to exchange, such as a queue, by name, with its scope."""
+        """Declares what a client keeps for its objective between exchanges, such as a queue, with its scope."""
         return {}
 
     def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
-        """Outputs as torchmetrics expects them: probabilities, or values."""
+        """Converts outputs to what torchmetrics expects: probabilities, or values."""
         return outputs
 
     @property
     def ignored_label(self) -> int | None:
-        """The label that counts in no loss and no metric, if there is one."""
+        """The label that is excluded from losses and metrics, if there is one."""
         return None
 
     def metrics(self) -> tuple[Named, ...]:
-        """The default metrics, as a scenario would name them."""
+        """Returns the default metrics as a scenario would name them."""
         return tuple(Named(name=name) for name in self.default_metrics)
 
 
 def count_classes(task: str, labels: np.ndarray, num_classes: int | None, ignored: int | None = None) -> int:
-    """The number of classes of integer labels of any shape.
+    """Counts the classes of integer labels of any shape.
 
     Args:
         task: The task's name, for messages.
         labels: All training labels.
-        num_classes: How many classes they count, where the data says so; else the largest label decides.
-        ignored: The label that counts in no loss.
+        num_classes: Number of classes, if the data says so; otherwise the largest label determines it.
+        ignored: The label that is excluded from the loss.
 
     Raises:
-        DataError: The labels are no integers, or one of them is no class.
+        DataError: The labels are not integers, or one of them is out of range.
     """
     if labels.dtype.kind not in "ui":
         raise DataError(f"task '{task}' needs integer class labels; the data has {labels.dtype} labels")

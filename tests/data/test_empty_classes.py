@@ -106,6 +106,6 @@ def test_a_single_class_is_refused_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         rayfl.run(scenario(one_class), backend="inline", out=tmp_path, console=Console(quiet=True))
     assert str(caught.value) == (
-        "task 'classification': all 12 training labels are 0, and of a single class there is nothing to learn: give "
-        "samples of two classes at least, choose more with data.classes, or another task"
+        "task 'classification': all 12 training labels are 0, and a single class leaves nothing to learn: provide "
+        "samples of at least two classes, choose more with data.classes, or use another task"
     )

@@ -157,7 +157,7 @@ NOT_CALLABLE = 3
         (chosen("accuracy", label="loss"), "metrics.0: the label 'loss' is taken"),
         (chosen("accuracy", label="a b"), "metrics.0.label: 'a b' must be letters"),
         (chosen("accuracy", higher_is_better="yes"), "higher_is_better: must be true or false"),
-        (chosen(f"{__name__}:Ratio"), "state 'ratio' of Ratio cannot be put together exactly"),
+        (chosen(f"{__name__}:Ratio"), "state 'ratio' of Ratio cannot be merged exactly"),
         (chosen(f"{__name__}:alone"), r"is a function of \['outputs'\]; it must take"),
         (chosen(f"{__name__}:NOT_CALLABLE"), "is an object of type int, not a metric"),
         (chosen("torch.nn:Identity"), "neither a function .* nor a class derived from torchmetrics.Metric"),
@@ -205,7 +205,7 @@ def test_ignored_labels_count_in_no_metric(name: str) -> None:
     [
         ("accuracy", Regression(), "needs a task with one class per label"),
         ("accuracy", Multilabel(), "needs a task with one class per label"),
-        ("top_5", Classification(), "counts the 5 most probable classes, and there are 4"),
+        ("top_5", Classification(), "counts the 5 most probable classes, but there are only 4"),
         ("rmse", Classification(), "needs a task with real-valued targets"),
         ("perplexity", Multilabel(), "needs task 'next_symbol'"),
     ],

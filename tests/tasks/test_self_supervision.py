@@ -124,7 +124,7 @@ def moco(queue: int) -> dict[str, Any]:
     [
         ("simsiam", "momentum_contrast", False, r"projections with predictions, .*use model = \{ name = \"siamese\""),
         (moco(12), "siamese", True, r"use model = \{ name = \"momentum_contrast\""),
-        (moco(20), "momentum_contrast", True, "task.queue: 20 keys are no multiple of local.batch_size = 12"),
+        (moco(20), "momentum_contrast", True, "task.queue: 20 keys are not a multiple of local.batch_size = 12"),
         (moco(12), "momentum_contrast", False, "set local.drop_last = true"),
     ],
 )

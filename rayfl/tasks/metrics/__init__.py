@@ -1,4 +1,4 @@
-"""Metrics by name: rayfl's own, torchmetrics', or your own."""
+"""Metrics by name: rayfl's own, those of torchmetrics, or your own."""
 
 from rayfl.registry import Registry
 

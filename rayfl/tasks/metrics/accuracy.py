@@ -1,4 +1,4 @@
-"""Accuracy: the share of labels that are the most probable class, or among the most probable ones."""
+"""Accuracy: the share of labels that are the most probable class, or among the k most probable ones."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class TopK(Metric):
     """The share of labels among the k largest logits.
 
     Args:
-        k: How many.
+        k: Number of classes that count as predicted.
         kind: The task's kind of classification.
         num_outputs: Number of classes.
-        class_dimension: The dimension of the outputs that counts the classes.
-        ignored_label: The label that does not count.
+        class_dimension: The dimension of the outputs that indexes the classes.
+        ignored_label: The label that is excluded.
     """
 
     is_share = True
@@ -35,7 +35,7 @@ class TopK(Metric):
         if kind != "multiclass":
             raise ScenarioError("needs a task with one class per label")
         if k > num_outputs:
-            raise ScenarioError(f"counts the {k} most probable classes, and there are {num_outputs}")
+            raise ScenarioError(f"counts the {k} most probable classes, but there are only {num_outputs}")
         self._k, self._classes, self._ignored = k, class_dimension, ignored_label
 
     def state(self, outputs: torch.Tensor, targets: torch.Tensor) -> State:
@@ -57,7 +57,7 @@ class TopK(Metric):
 
 
 class Accuracy(TopK):
-    """The share of labels that have the largest logit."""
+    """The share of labels with the largest logit."""
 
     def __init__(
         self, kind: Kind | None, num_outputs: int, class_dimension: int, ignored_label: int | None = None

@@ -1,4 +1,4 @@
-"""Metrics of torchmetrics, and functions of all outputs and targets, behind rayfl's interface."""
+"""Adapts torchmetrics' metrics, and functions of all outputs and targets, to rayfl's interface."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _MERGED: dict[Any, Callable[[list[np.ndarray]], np.ndarray]] = {
     dim_zero_min: lambda parts: np.min(parts, axis=0),
     dim_zero_cat: np.concatenate,
 }
-"""How torchmetrics' own reductions are done on arrays; others cannot be done exactly from the parts."""
+"""torchmetrics' own reductions on arrays; others cannot be computed exactly from parts."""
 
 
 class TorchMetric(Metric):
-    """A metric of torchmetrics; its floating-point states are kept in float64.
+    """A metric of torchmetrics, with its floating-point states in float64.
 
     Args:
         metric: The metric, which must return a single number.
-        task: Turns outputs into what torchmetrics expects.
+        task: Converts outputs to what torchmetrics expects.
 
     Raises:
         ScenarioError: A state of the metric is neither a sum, a maximum, a minimum nor a list of values.
@@ -40,8 +40,8 @@ class TorchMetric(Metric):
         for name, reduction in metric._reductions.items():
             if reduction not in _MERGED:
                 raise ScenarioError(
-                    f"state '{name}' of {type(metric).__name__} cannot be put together exactly from parts of the test "
-                    "samples; give a function (outputs, targets) of all of them instead"
+                    f"state '{name}' of {type(metric).__name__} cannot be merged exactly from parts of the test "
+                    "samples; give a function (outputs, targets) of all samples instead"
                 )
         self.higher_is_better = metric.higher_is_better
         self.is_share = (metric.plot_lower_bound, metric.plot_upper_bound) == (0.0, 1.0)
@@ -68,18 +68,18 @@ class TorchMetric(Metric):
             value = torch.from_numpy(np.array(state[name]))
             setattr(self._metric, name, [value] if isinstance(default, list) else value)
         self._metric._update_count = 1
-        with warnings.catch_warnings():  # of every client that lacks a class, in every evaluation
+        with warnings.catch_warnings():  # it would warn of every client that lacks a class, in every evaluation
             warnings.simplefilter("ignore")
             computed = self._metric.compute()
         return _number(computed, f"torchmetrics' {type(self._metric).__name__}")
 
 
 class FunctionMetric(Metric):
-    """A function of the outputs and targets of all samples that it is about, which are kept until it is called.
+    """A function of the outputs and targets of all evaluated samples, which are kept until it is called.
 
     Args:
-        function: Takes outputs [n, ...] as the network returned them and targets [n, ...], tensors on the CPU in the
-            order of the samples, and returns a number.
+        function: Takes outputs [n, ...] as the network returned them and targets [n, ...], CPU tensors in sample order,
+            and returns a number.
     """
 
     def __init__(self, function: Callable[[torch.Tensor, torch.Tensor], Any]) -> None:

@@ -1,4 +1,4 @@
-"""Metrics of features that are read beside those of a bank of training samples."""
+"""Metrics that compare features with those of a bank of training samples."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from rayfl.tasks.metrics.metric import Metric, State
 
 
 class BankMetric(Metric):
-    """A figure that says how well labels of test samples follow from features, given those of `evaluation.bank`.
+    """Measures how well the labels of test samples follow from features, given those of `evaluation.bank`.
 
-    Its states hold all features and labels, which are put together on one host.
+    Its states hold all features and labels, which are combined on one worker.
     """
 
     is_share = True
     reads_features = True
 
     def state(self, outputs: torch.Tensor, targets: torch.Tensor) -> State:
-        """The features [n, d] and class labels [n] of a batch.
+        """Returns the features [n, d] and class labels [n] of a batch.
 
         Raises:
-            RayflError: Labels are no classes.
+            RayflError: The labels are not classes.
         """
         if targets.ndim != 1 or targets.is_floating_point():
             raise RayflError(f"needs class labels [n]; the data has {targets.dtype} labels {list(targets.shape)}")
@@ -39,9 +39,9 @@ class BankMetric(Metric):
 
     @abstractmethod
     def value_beside(self, state: State, bank: State) -> float:
-        """The value of a state.
+        """Computes the value of a state.
 
         Args:
-            state: Of test samples.
-            bank: Of the bank's.
+            state: The state of the test samples.
+            bank: The state of the bank.
         """

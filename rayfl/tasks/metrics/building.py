@@ -1,4 +1,4 @@
-"""From the metrics that a scenario names to the metrics themselves."""
+"""Builds the metrics that a scenario names."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ GIVEN = (
     "ignore_index",
     "class_dimension",
 )
-"""What rayfl passes to a metric that asks for it; rayfl's names, then torchmetrics'."""
+"""Arguments that rayfl passes to a metric that has them; rayfl's names, then torchmetrics'."""
 
 
 def metric_label(chosen: Named) -> str:
-    """What the records call a metric: `label`, or its name, of an import path the last part."""
+    """Returns the metric's name in the records: `label`, or its name, for an import path its last part."""
     return str(chosen.options.get("label") or chosen.name.rpartition(":")[2].rpartition(".")[2])
 
 
@@ -42,8 +42,8 @@ def build_metrics(
     """Builds metrics.
 
     Args:
-        chosen: As the scenario names them.
-        task: What is learned.
+        chosen: The metrics as the scenario names them.
+        task: The task.
         num_outputs: Width of the network's output.
         where: The key that names them.
 
@@ -51,8 +51,8 @@ def build_metrics(
         The metrics by label, in order.
 
     Raises:
-        ScenarioError: An unknown name or option, something that is no metric, one that does not fit the task, or two
-            metrics of one label.
+        ScenarioError: A name or option is unknown, something is not a metric or does not fit the task, or two metrics
+            have the same label.
     """
     built: dict[str, Metric] = {}
     for index, item in enumerate(chosen):
@@ -66,10 +66,10 @@ def build_metrics(
 
 
 def metric_options(chosen: Named, where: str) -> Mapping[str, Any]:
-    """The options that are the metric's own.
+    """Returns the options that belong to the metric itself.
 
     Raises:
-        ScenarioError: One that rayfl reads itself is of the wrong kind.
+        ScenarioError: An option that rayfl reads itself has the wrong type.
     """
     options = dict(chosen.options)
     for key, kind, said in (("label", str, "text"), ("higher_is_better", bool, "true or false")):
@@ -81,7 +81,7 @@ def metric_options(chosen: Named, where: str) -> Mapping[str, Any]:
 
 
 def function_arguments(name: str, target: Any, where: str) -> list[str] | None:
-    """The names by which a function of a user's own takes outputs and targets; None for a class or a shipped metric.
+    """Returns the names of the two arguments of a user's metric function; None for a class or a built-in metric.
 
     Raises:
         ScenarioError: It takes fewer than two arguments.
@@ -99,10 +99,10 @@ def function_arguments(name: str, target: Any, where: str) -> list[str] | None:
 
 
 def metric_target(chosen: Named, where: str) -> Any:
-    """What a metric's name stands for: a class or a function.
+    """Returns the class or function that a metric's name stands for.
 
     Raises:
-        ScenarioError: The name is unknown, or is something else's.
+        ScenarioError: The name is unknown or is not that of a metric.
     """
     try:
         target = metrics.resolve(chosen.name)

@@ -1,8 +1,8 @@
-"""Each client's accuracy on a common pool of test samples, weighted by the client's own distribution of classes.
+"""Each client's accuracy on a common pool of test samples, weighted by the client's own class distribution.
 
 A client's own test samples are often too few to tell clients apart: with 10 of them, an accuracy of 80 % has a standard
-deviation of 13 %. If clients differ in nothing but how often they have each class, the model's accuracy on class c of
-the pool, acc_c, says the same with far more samples: client k's accuracy is sum_c p_k(c) acc_c.
+deviation of 13 %. If clients differ only in how often they have each class, the model's accuracy acc_c on class c of
+the pool estimates the same with far more samples: client k's accuracy is sum_c p_k(c) acc_c.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import torch
 
 @dataclass(frozen=True)
 class LocalClasses:
-    """How many samples of which class each client has; pairs of a client and a class that it lacks are left out.
+    """Number of samples of each class that each client has; pairs of a client and a class it lacks are left out.
 
     Attributes:
-        client: [pairs] int64, ascending.
-        label: [pairs] int64.
-        number: [pairs] int64, at least 1.
-        num_clients: How many clients there are.
+        client: int64 [pairs], ascending.
+        label: int64 [pairs].
+        number: int64 [pairs], at least 1.
+        num_clients: Number of clients.
     """
 
     client: np.ndarray
@@ -34,9 +34,9 @@ class LocalClasses:
         """Counts samples.
 
         Args:
-            owner: [samples] integers, the client of each.
-            label: [samples] integers, the class of each.
-            num_clients: How many clients there are.
+            owner: integers [samples], the client of each.
+            label: integers [samples], the class of each.
+            num_clients: Number of clients.
         """
         classes = int(label.max(initial=0)) + 1
         pairs, number = np.unique(owner.astype(np.int64) * classes + label, return_counts=True)
@@ -44,32 +44,32 @@ class LocalClasses:
 
 
 def hits_by_class(outputs: torch.Tensor, targets: torch.Tensor, num_classes: int) -> np.ndarray:
-    """Counts right predictions and samples by class.
+    """Counts correct predictions and samples by class.
 
     Args:
-        outputs: [n, classes] logits.
-        targets: [n] classes.
-        num_classes: How many classes there are.
+        outputs: [n, classes], logits.
+        targets: [n], classes.
+        num_classes: Number of classes.
 
     Returns:
-        [2, classes] int64: samples whose largest logit is that of their class, and all samples.
+        int64 [2, classes]: correctly classified samples, and all samples.
     """
     labels, right = targets.cpu().numpy(), (outputs.argmax(dim=1) == targets).cpu().numpy()
     return np.stack([np.bincount(labels[right], minlength=num_classes), np.bincount(labels, minlength=num_classes)])
 
 
 def pooled_accuracies(hits: np.ndarray, local: LocalClasses) -> np.ndarray:
-    """The clients' accuracies on the pool: sum_c p_k(c) acc_c, a share.
+    """Computes the clients' accuracies on the pool: sum_c p_k(c) acc_c, a share.
 
     Classes that the pool lacks have no accuracy. They are left out, and the shares of the client's other classes are
-    scaled to add up to 1.
+    rescaled to add up to 1.
 
     Args:
-        hits: [2, classes] int64, of all samples of the pool; see `hits_by_class`.
+        hits: int64 [2, classes], of all samples of the pool; see `hits_by_class`.
         local: The clients' own samples.
 
     Returns:
-        [clients] float64; NaN for a client of whose classes the pool has none.
+        float64 [clients]; NaN for a client none of whose classes is in the pool.
     """
     right, all_samples = hits
     of_class = right / np.maximum(all_samples, 1)

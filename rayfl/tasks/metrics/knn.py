@@ -1,4 +1,4 @@
-"""Weighted nearest neighbours in the space of features, the usual monitor of self-supervised training."""
+"""Weighted nearest neighbours in feature space, the usual monitor of self-supervised training."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from rayfl.tasks.metrics.bank_metric import BankMetric
 from rayfl.tasks.metrics.metric import State
 
 AT_ONCE = 1024
-"""Test samples that are compared with the bank at once."""
+"""Number of test samples that are compared with the bank at a time."""
 
 
 class KNN(BankMetric):
-    """Accuracy of the vote of the k training samples whose features have the largest cosine, e^(cosine / temperature).
+    """Accuracy of a vote among the k training samples with the largest cosine in feature space.
 
-    From Wu et al., "Unsupervised Feature Learning via Non-Parametric Instance Discrimination", CVPR 2018, section 3.4.
+    A vote weighs e^(cosine / temperature). From Wu et al., "Unsupervised Feature Learning via Non-Parametric Instance
+    Discrimination", CVPR 2018, section 3.4.
 
     Args:
-        k: Neighbours; all of the bank if it has fewer.
-        temperature: Of their weights.
+        k: Number of neighbours; the whole bank if it has fewer samples.
+        temperature: Temperature of their weights.
     """
 
     def __init__(self, k: PositiveInt = 200, temperature: PositiveFloat = 0.1) -> None:

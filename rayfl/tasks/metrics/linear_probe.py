@@ -15,19 +15,19 @@ from rayfl.tasks.metrics.metric import State
 
 
 class LinearProbe(BankMetric):
-    """Accuracy of a linear classifier that is trained on the bank's features.
+    """Accuracy of a linear classifier trained on the bank's features.
 
-    SGD with momentum 0.9, at a rate that falls as a cosine to zero, from weights of zero. Features are those of images
-    that are not augmented, computed once; SimSiam's protocol, whose numbers these are, crops and flips them anew in
-    every epoch.
+    It is trained by SGD with momentum 0.9 and a cosine schedule to zero, starting from zero weights. Features are
+    computed once, from images without augmentation; SimSiam's protocol, whose numbers these are, crops and flips them
+    anew in every epoch.
 
     From Chen and He, "Exploring Simple Siamese Representation Learning", CVPR 2021, appendix A.
 
     Args:
         epochs: Passes over the bank.
-        batch_size: Samples of a step; the last batch of a pass may hold fewer.
-        lr: For a batch of 256; larger and smaller ones have their share of it.
-        seed: Of the order of samples.
+        batch_size: Samples per step; the last batch of a pass may have fewer.
+        lr: Learning rate for a batch of 256; scaled linearly for other batch sizes.
+        seed: Seed of the sample order.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What every metric is: a state of a batch of test samples, how states are put together, and the value of a state."""
+"""The base class of metrics: the state of a batch of test samples, merging of states, and the value of a state."""
 
 from __future__ import annotations
 
@@ -13,15 +13,35 @@ State = Mapping[str, np.ndarray]
 
 
 class Metric(ABC):
-    """A figure that says how well a model does on test samples.
+    """Measures how well a model does on test samples; derive from it to write your own.
 
-    Test samples are scored in fixed slices wherever a host is free, and the slices' states are put together in order:
-    the value is the same on any number of hosts.
+    Test samples are evaluated in fixed slices on whichever worker is free, and the slices' states are merged in order:
+    the value is the same for any number of workers.
 
     Attributes:
-        higher_is_better: Its direction; None if it has none, and then it cannot rank rounds.
-        is_share: Whether values lie between 0 and 1, and are shown in percent.
-        reads_features: Whether it is given the features of samples, [n, d], in the place of outputs.
+        higher_is_better: Whether larger values are better; None if neither is, in which case the metric cannot rank
+            rounds.
+        is_share: Whether values are between 0 and 1 and are shown in percent.
+        reads_features: Whether it receives the features of samples, [n, d], instead of outputs.
+
+    Example:
+        >>> import numpy as np
+        >>> import torch
+        >>> from rayfl.tasks import Metric
+        >>> class ErrorRate(Metric):
+        ...     higher_is_better = False
+        ...     is_share = True
+        ...
+        ...     def state(self, outputs, targets):
+        ...         wrong = (outputs.argmax(dim=1) != targets).sum()
+        ...         return {"wrong": np.array(int(wrong)), "samples": np.array(len(targets))}
+        ...
+        ...     def value(self, state):
+        ...         return float(state["wrong"] / state["samples"])
+        >>> metric = ErrorRate()
+        >>> states = [metric.state(torch.eye(2), torch.tensor([0, label])) for label in (0, 1)]
+        >>> metric.value(metric.merged(states))
+        0.25
     """
 
     higher_is_better: bool | None = True
@@ -30,21 +50,21 @@ class Metric(ABC):
 
     @abstractmethod
     def state(self, outputs: torch.Tensor, targets: torch.Tensor) -> State:
-        """The state of a batch.
+        """Returns the state of a batch.
 
         Args:
-            outputs: What the network returned, in evaluation mode.
+            outputs: The network's outputs, in evaluation mode.
             targets: The labels of the batch.
         """
 
     def merged(self, states: Sequence[State]) -> State:
-        """The state of several batches together, given in order; by default the sum of each part."""
+        """Merges the states of several batches, given in order; by default by summing each entry."""
         return {name: np.sum([state[name] for state in states], axis=0) for name in states[0]}
 
     @abstractmethod
     def value(self, state: State) -> float:
-        """The value of a state."""
+        """Returns the value of a state."""
 
     def remark(self, value: float) -> str:
-        """What a reader should be told of a value on all test samples; empty for most."""
+        """Returns a remark on a value over all test samples for the reader; empty for most metrics."""
         return ""

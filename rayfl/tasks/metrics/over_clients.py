@@ -2,7 +2,7 @@
 
 Every client has the same weight, whatever its number of samples. Values of a share (accuracy) are shares too, and their
 variances are in squared shares: 10,000 times that is percent squared. Sums are correctly rounded (math.fsum), so the
-order of the clients cannot matter.
+order of the clients does not matter.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ def mean_of_worst(values: Sequence[float], one_in: int, higher_is_better: bool =
 
 
 def sampling_variance(accuracies: Sequence[float], samples: Sequence[int]) -> float:
-    """What small test sets alone are expected to add to the variance over K clients.
+    """Returns what small test sets alone are expected to add to the variance over K clients.
 
     It is (1 - 1 / K) times the mean of p (1 - p) / (n - 1).
 
-    A client's accuracy p on n test samples has the variance P (1 - P) / n around its true accuracy P, of which
-    p (1 - p) / (n - 1) is an unbiased estimate. The mean over the K clients moves with the noise too, so the population
+    A client's accuracy p on n test samples has the variance P (1 - P) / n around its true accuracy P, of which p (1 -
+    p) / (n - 1) is an unbiased estimate. The mean over the K clients moves with the noise too, so the population
     variance grows by (1 - 1 / K) of their mean. A client with one test sample has no such estimate and is left out of
-    this mean; NaN if all clients are.
+    this mean; the result is NaN if all clients are.
 
     Args:
         accuracies: One per client: means of 0 or 1 per sample.
-        samples: Test samples of each client.
+        samples: Number of test samples of each client.
     """
     known = [p * (1 - p) / (n - 1) for p, n in zip(accuracies, samples, strict=True) if n > 1]
     return (1 - 1 / len(accuracies)) * mean(known) if known else math.nan
@@ -78,4 +78,4 @@ def over_clients(statistic: str, values: Sequence[float], samples: Sequence[int]
             return mean_of_worst(values, 5, higher_is_better)
         case "variance_corrected":
             return variance(values) - sampling_variance(values, samples)
-    raise ValueError(f"no statistic over clients is called '{statistic}'")
+    raise ValueError(f"unknown statistic over clients: '{statistic}'")

@@ -1,4 +1,4 @@
-"""Perplexity: the exponential of the mean cross-entropy of a symbol."""
+"""Perplexity: the exponential of the mean cross-entropy per symbol."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Perplexity(Metric):
 
     Args:
         kind: The task's kind of classification.
-        class_dimension: The dimension of the outputs that counts the symbols.
-        ignored_label: The label that does not count.
+        class_dimension: The dimension of the outputs that indexes the symbols.
+        ignored_label: The label that is excluded.
     """
 
     higher_is_better = False

@@ -1,4 +1,4 @@
-"""Metrics that torchmetrics computes, as rayfl's tasks use them."""
+"""Built-in metrics that torchmetrics computes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from rayfl.tasks.task import Kind
 
 
 def macro_f1(kind: Kind | None, num_outputs: int, ignored_label: int | None = None) -> torchmetrics.Metric:
-    """F1 score, the mean over classes or labels."""
+    """F1 score, averaged over classes or labels."""
     return _classification(torchmetrics.F1Score, kind, num_outputs, ignored_label, average="macro")
 
 
 def micro_f1(kind: Kind | None, num_outputs: int, ignored_label: int | None = None) -> torchmetrics.Metric:
-    """F1 score of all decisions together."""
+    """F1 score over all decisions together."""
     return _classification(torchmetrics.F1Score, kind, num_outputs, ignored_label, average="micro")
 
 
 def balanced_accuracy(kind: Kind | None, num_outputs: int, ignored_label: int | None = None) -> torchmetrics.Metric:
-    """Recall, the mean over classes or labels."""
+    """Recall, averaged over classes or labels."""
     return _classification(torchmetrics.Recall, kind, num_outputs, ignored_label, average="macro")
 
 
@@ -32,13 +32,14 @@ def auroc(
     ignored_label: int | None = None,
     thresholds: PositiveInt | None = None,
 ) -> torchmetrics.Metric:
-    """Area under the ROC curve, the mean over classes or labels.
+    """Area under the ROC curve, averaged over classes or labels.
 
     Args:
         kind: The task's kind of classification.
-        num_outputs: Classes or labels.
-        ignored_label: The label that does not count.
-        thresholds: How many the curve is approximated with; by default it is exact, and all predictions are kept.
+        num_outputs: Number of classes or labels.
+        ignored_label: The label that is excluded.
+        thresholds: Number of thresholds that approximate the curve; by default it is exact, and all predictions are
+            kept.
     """
     return _classification(torchmetrics.AUROC, kind, num_outputs, ignored_label, average="macro", thresholds=thresholds)
 
@@ -49,7 +50,7 @@ def average_precision(
     ignored_label: int | None = None,
     thresholds: PositiveInt | None = None,
 ) -> torchmetrics.Metric:
-    """Area under the precision-recall curve, the mean over classes or labels; `thresholds` as for `auroc`."""
+    """Area under the precision-recall curve, averaged over classes or labels; `thresholds` as for `auroc`."""
     return _classification(
         torchmetrics.AveragePrecision, kind, num_outputs, ignored_label, average="macro", thresholds=thresholds
     )
@@ -71,7 +72,7 @@ def calibration_error(
 
 
 def mean_iou(kind: Kind | None, num_outputs: int, ignored_label: int | None = None) -> torchmetrics.Metric:
-    """Intersection over union, the mean over classes, from the confusion matrix of all test samples."""
+    """Intersection over union, averaged over classes, from the confusion matrix of all test samples."""
     return _classification(torchmetrics.JaccardIndex, kind, num_outputs, ignored_label, average="macro")
 
 

@@ -1,4 +1,4 @@
-"""How far normalised outputs are spread: zero where they have collapsed to one direction."""
+"""The spread of normalised outputs: zero if they have collapsed to one direction."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch.nn.functional import normalize
 from rayfl.tasks.metrics.metric import Metric, State
 
 COLLAPSED = 0.05
-"""A spread below which outputs say next to nothing of their samples."""
+"""A spread below which outputs carry almost no information about their samples."""
 
 
 class Spread(Metric):
-    """sqrt(d) times the mean, over the d values, of their standard deviation over samples, of outputs of length one.
+    """sqrt(d) times the mean, over d dimensions, of the standard deviation over samples of unit-length outputs.
 
-    It is close to 1 if directions are drawn evenly, and 0 if all are the same: the self-supervised network has
-    collapsed. Of outputs [n, k, d] the first of k counts.
+    It is close to 1 if directions are evenly distributed, and 0 if all are the same: the self-supervised network has
+    collapsed. For outputs [n, k, d], the first of k is used.
 
     From Chen and He, "Exploring Simple Siamese Representation Learning", CVPR 2021, section 4.1.
     """
