@@ -1,1 +1,1 @@
-"""Differential privacy of samples and of clients, and what both use: sources of noise, and accounting."""
+"""Example-level and client-level differential privacy, with the noise sources and accounting that both use."""

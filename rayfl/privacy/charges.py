@@ -1,4 +1,4 @@
-"""To what a scheduler charges the rounds of a run with `secure` noise, and what was charged before."""
+"""The account to which a scheduler charges the rounds of a run with `secure` noise."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class Charges:
     """The account of releases.
 
     Attributes:
-        ledger: In which every round is charged before it begins.
-        in_vain: Rounds that were charged before, and are no part of the run any more.
-        last_round: The last one that `phases.N.dp.target_epsilon` leaves room for, beside those; None for no limit.
+        ledger: The ledger in which every round is charged before it begins.
+        in_vain: Rounds that were charged earlier but are no longer part of the run.
+        last_round: The last round that `phases.N.dp.target_epsilon` permits in addition to those; None for no limit.
     """
 
     ledger: ReleaseLedger

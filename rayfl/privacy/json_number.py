@@ -1,4 +1,4 @@
-"""Epsilons as privacy.json has them."""
+"""Epsilons in the format of privacy.json."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import math
 
 
 def json_number(value: float) -> float | str:
-    """A number as JSON has it: infinity, which it lacks, as a word."""
+    """Returns a number as JSON can represent it: infinity as the word "infinite"."""
     return value if math.isfinite(value) else "infinite"

@@ -1,9 +1,9 @@
-"""What `secure` noise is added to: contributions in whole steps of a grid whose noise has a standard deviation of 2^22.
+"""The grid of `secure` noise: contributions are whole steps, and the noise has a standard deviation of 2^22 steps.
 
-A contribution of norm C is scaled to at most 2^22 / z steps, z the noise multiplier, and cut off towards zero, which
-lengthens nothing. Its norm is then checked in integers: sums of squares up to 2^52 are exact in float64. So all
-releases are integers, their sums are exact, and nothing that is rounded comes between a contribution and its noise. How
-the released integers become floating-point numbers depends on them alone.
+A contribution of norm C is scaled to at most 2^22 / z steps, where z is the noise multiplier, and truncated towards
+zero, which never increases its norm. The norm is then checked in integers: sums of squares up to 2^52 are exact in
+float64. All releases are therefore integers, their sums are exact, and no rounding happens between a contribution and
+its noise. How the released integers become floating-point numbers depends only on them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LEAST_NOISE = 1 / 16
-"""The least noise multiplier, with which the largest squared norm is 2^52 steps."""
+"""The smallest noise multiplier, with which the largest squared norm is 2^52 steps."""
 
 ROUNDING = 1 - 2.0**-20
-"""What contributions are shortened by, so that rounding of their norms in float32 never makes one too long."""
+"""Shortens contributions, so that rounding of their norms in float32 never makes one too long."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Lattice:
 
     @property
     def largest_norm(self) -> int:
-        """That a contribution may have, in steps: rounded down, so that the noise is at least z times as large."""
+        """The largest norm of a contribution, in steps; rounded down, so the noise is at least z times as large."""
         return int(2**SIGMA_BITS / Fraction(self.noise_multiplier))
 
     @property
@@ -48,41 +48,41 @@ class Lattice:
         return self.bound * self.noise_multiplier * 2.0**-SIGMA_BITS
 
     def in_steps(self, values: Tensor, norms: Tensor) -> Tensor:
-        """Clips parts of contributions to the bound and cuts them off to whole steps.
+        """Clips parts of contributions to the bound and truncates them to whole steps.
 
         Args:
-            values: [n, values] float32, parts of n contributions.
-            norms: [n], of whole contributions.
+            values: float32 [n, values], parts of n contributions.
+            norms: [n], the norms of the whole contributions.
 
         Returns:
-            [n, values] integers in float64. They may be used of contributions alone that `admits` in whole.
+            [n, values], integers in float64. Use only those of contributions that `admits` accepts as a whole.
 
         Raises:
             ScenarioError: The bound is so small that a step is 0.
         """
         if not self.step:
-            raise ScenarioError(f"secure: a bound of {self.bound:g} leaves no steps of any size; give a larger one")
+            raise ScenarioError(f"secure: with a bound of {self.bound:g} the grid has step 0; use a larger bound")
         factors = (self.largest_norm * ROUNDING / norms).clamp(max=1 / self.step)
         return (values * factors.unsqueeze(1)).trunc_().double()
 
     def admits(self, squares: Tensor) -> Tensor:
-        """Which contributions are no longer than the bound: all whose norm was finite.
+        """Returns which contributions are within the bound: all whose norm was finite.
 
         Args:
-            squares: [n] float64, the sums of the squares of all steps of a contribution; exact up to 2^53.
+            squares: float64 [n], the sums of squared steps of each contribution; exact up to 2^53.
 
         Returns:
-            [n] bool.
+            bool [n].
         """
         return squares <= self.largest_norm**2  # false of NaN
 
 
 def check_noise(noise_multiplier: float, key: str) -> None:
-    """Checks that there is a grid for this noise.
+    """Checks that a grid exists for this noise.
 
     Args:
-        noise_multiplier: The least of any client.
-        key: Where in the scenario it comes from.
+        noise_multiplier: The smallest noise multiplier of any client.
+        key: The scenario key that it comes from.
 
     Raises:
         ScenarioError: There is none.

@@ -1,4 +1,4 @@
-"""Where the randomness of private training comes from: a public seed, or the operating system."""
+"""Sources of randomness for private training: a public seed, or the operating system."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rayfl import system_random
 
 
 class Randomness(Protocol):
-    """What batches are drawn from."""
+    """The source from which batches are drawn."""
 
     def chosen(self, size: int, expected: int) -> np.ndarray:
         """[size] bool, each true with probability expected / size, independently."""
@@ -21,7 +21,7 @@ class Randomness(Protocol):
 
 
 class Seeded:
-    """Repeatable, from a stream of the scenario's seed: it hides nothing from who knows the seed."""
+    """Repeatable randomness from a stream of the scenario's seed; it hides nothing from anyone who knows the seed."""
 
     def __init__(self, stream: np.random.Generator) -> None:
         self._stream = stream
@@ -40,7 +40,7 @@ class Seeded:
 
 
 class Secure:
-    """From the operating system's cryptographic source, never the same twice, and with exact probabilities."""
+    """The operating system's cryptographic source: never repeated, and with exact probabilities."""
 
     def chosen(self, size: int, expected: int) -> np.ndarray:
         """See `Randomness.chosen`."""

@@ -1,9 +1,9 @@
-"""The ledger of a run with `secure` noise: what each round may release, on disk before anything of the round begins.
+"""The ledger of a run with `secure` noise: what each round may release, on disk before the round begins.
 
-Such a run cannot draw its noise again, so rounds that are repeated after a stop release their samples and clients once
-more, and what was under way when the run was killed may have been seen. Therefore a round is charged in full, all of
-its exchanges included, before any host or the server hears of it. An entry is a line of JSON; its digest is over the
-entry and the digest of the one before, so that a line that is lost or changed is recognised.
+Such a run cannot draw its noise again. Rounds that are repeated after a stop therefore release information about their
+samples and clients once more, and results in flight when the run was killed may have been seen. For this reason each
+round is charged in full, with all of its exchanges, before any worker or the server learns of it. An entry is a line of
+JSON; its digest covers the entry and the digest of the one before, so a lost or changed line is detected.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class ChargedRound:
     """What one round may release.
 
     Attributes:
-        phase: Number of its phase, from 0.
-        round: Counts from 1 through the whole scenario.
-        clients: Who takes part.
-        spent: What it spends of the privacy of clients' samples (`local.dp`), by client.
+        phase: Position of its phase, from 0.
+        round: Position within the whole scenario, from 1.
+        clients: The clients that take part.
+        spent: What it spends of each client's example-level budget (`local.dp`), by client.
     """
 
     phase: int
@@ -45,11 +45,11 @@ class ChargedRound:
 
 
 class ReleaseLedger:
-    """The ledger in a run's folder; it can be sent to another process of the same machine, which then adds to it.
+    """The ledger in a run's folder; it can be sent to another process on the same machine, which then appends to it.
 
     Args:
-        folder: The run's own.
-        digest: Of its last entry.
+        folder: The run's folder.
+        digest: Digest of its last entry.
     """
 
     def __init__(self, folder: Path, digest: str = "") -> None:
@@ -57,16 +57,16 @@ class ReleaseLedger:
 
     @classmethod
     def create(cls, folder: Path) -> ReleaseLedger:
-        """Makes an empty ledger.
+        """Creates an empty ledger.
 
         Raises:
-            ResourceError: There is one, or none can be written.
+            ResourceError: One exists already, or it cannot be written.
         """
         path = folder / LEDGER_FILE
         if path.exists():
             raise ResourceError(
-                f"'{path}' is the ledger of another run, and says what that has released: keep it, and name another "
-                "folder; or go on with that run (`rayfl resume`)"
+                f"'{path}' is the ledger of another run and records what that run has released: keep it and choose "
+                "another folder, or continue that run (`rayfl resume`)"
             )
         try:
             with atomic_write(path):
@@ -77,16 +77,16 @@ class ReleaseLedger:
 
     @classmethod
     def reopen(cls, folder: Path, committed: int) -> ReleaseLedger:
-        """Opens the ledger of a run that is to go on.
+        """Opens the ledger of a run that is to be resumed.
 
-        An entry of which a crash left the first half is removed: its round had not begun.
+        If a crash left an entry half-written, it is removed: its round had not begun.
 
         Args:
-            folder: The run's own.
-            committed: The last round of which the run is known to have got so far.
+            folder: The run's folder.
+            committed: The last round that the run is known to have committed.
 
         Raises:
-            ResourceError: It is missing or damaged, or lacks a round.
+            ResourceError: The ledger is missing or damaged, or lacks a round.
         """
         path = folder / LEDGER_FILE
         content = _content(path)
@@ -95,11 +95,11 @@ class ReleaseLedger:
             os.truncate(path, whole)
         furthest = max((entry.round for entry in entries if isinstance(entry, ChargedRound)), default=0)
         if furthest < committed:
-            raise _damaged(path, f"the run got to round {committed}, and the last one in it is {furthest}")
+            raise _damaged(path, f"the run reached round {committed}, but its last entry is for round {furthest}")
         return cls(folder, digest)
 
     def begin(self, after: int) -> None:
-        """Notes that the run begins, or goes on, after a round; those that were charged beyond it are in vain.
+        """Records that the run starts, or resumes, after a round; rounds charged beyond it were charged in vain.
 
         Raises:
             ResourceError: It cannot be written.
@@ -107,7 +107,7 @@ class ReleaseLedger:
         self._append({"format": FORMAT, "goes_on_after": after})
 
     def charge(self, charged: ChargedRound) -> None:
-        """Charges a round. It is on disk afterwards, whatever becomes of this process or its machine.
+        """Charges a round; the entry is on disk when this returns, even if the process or its machine fails afterwards.
 
         Raises:
             ResourceError: It cannot be written.
@@ -122,10 +122,10 @@ class ReleaseLedger:
         )
 
     def in_vain(self, after: int) -> tuple[ChargedRound, ...]:
-        """The rounds that were charged and have no part in the model of a round: repeated since, or lost.
+        """Returns the rounds that were charged but have no part in the model after a round: repeated or lost ones.
 
         Args:
-            after: The round that the run has come to, or goes on after.
+            after: The round that the run has reached, or resumes after.
 
         Raises:
             ResourceError: The ledger is missing or damaged.
@@ -165,7 +165,7 @@ def _content(path: Path) -> bytes:
 
 
 def _entries(path: Path, content: bytes) -> tuple[list[ChargedRound | int], str, int]:
-    """The entries, the digest of the last, and the length of the whole ones; a number is a round gone on after."""
+    """Returns all entries, the last digest, and the length of complete entries; a number is a round to resume after."""
     whole = content.rfind(b"\n") + 1
     found: list[ChargedRound | int] = []
     digest = ""
@@ -196,7 +196,7 @@ def _entry(plain: Mapping[str, Any]) -> ChargedRound | int:
 
 
 def _by_spending(spent: SpendingByClient) -> list[dict[str, Any]]:
-    """Clients that spend the same together: noise multiplier, rate, part of the samples, times."""
+    """Groups clients that spend the same: noise multiplier, rate, part of the samples, times."""
     groups: dict[tuple[tuple[Mechanism, int], ...], list[int]] = {}
     for client, spending in spent.items():
         groups.setdefault(_sorted(spending), []).append(client)
@@ -219,6 +219,6 @@ def _digest(before: str, entry: Mapping[str, Any]) -> str:
 
 def _damaged(path: Path, why: str) -> ResourceError:
     return ResourceError(
-        f"the ledger '{path}' is missing or damaged ({why}): without it nobody knows what the run has released, so it "
-        "cannot go on; restore the file, or leave the run as it ended"
+        f"the ledger '{path}' is missing or damaged ({why}): without it, what the run has released is unknown, and it "
+        "cannot be resumed; restore the file, or leave the run as it ended"
     )

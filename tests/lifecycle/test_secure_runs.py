@@ -304,7 +304,7 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (_empty, "it is empty"),
         (_changed, "line 3: its digest is not that of what was written"),
         (_line_lost, "line 2: its digest is not that of what was written"),
-        (_end_lost, "the run got to round 3, and the last one in it is 2"),
+        (_end_lost, "the run reached round 3, but its last entry is for round 2"),
         (_other_bytes, "line 1: "),
     ],
 )
@@ -313,7 +313,7 @@ def test_a_run_whose_ledger_is_missing_or_damaged_does_not_go_on(damage: Any, co
     before = ledger.read_bytes()
     damage(ledger)
     try:
-        with pytest.raises(ResourceError, match=rf"ledger.jsonl' is missing or damaged \({complaint}.*cannot go on"):
+        with pytest.raises(ResourceError, match=rf"ledger.jsonl' is missing or damaged \({complaint}.*be resumed"):
             run(failed)
     finally:
         ledger.write_bytes(before)
@@ -321,7 +321,7 @@ def test_a_run_whose_ledger_is_missing_or_damaged_does_not_go_on(damage: Any, co
 
 def test_a_ledger_of_another_run_is_not_written_over(failed: Path, tmp_path: Path) -> None:
     (tmp_path / "ledger.jsonl").write_bytes((failed / "ledger.jsonl").read_bytes())
-    with pytest.raises(ResourceError, match=r"is the ledger of another run, and says what that has released"):
+    with pytest.raises(ResourceError, match=r"is the ledger of another run and records what that run has released"):
         run(tmp_path, tables(SAMPLES))
 
 

@@ -1,4 +1,4 @@
-"""Epsilon of what rounds release about clients: Poisson cohorts, fixed-size cohorts, and no amplification at all."""
+"""Epsilon of what rounds release about clients: Poisson cohorts, fixed-size cohorts, and no amplification."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rayfl.privacy.composition import LATTICE_ORDERS, WIDE_ORDERS, epsilon_of_rd
 Sampling = Literal["poisson", "without_replacement", "none"]
 
 FEW_ORDERS = np.array([1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64])
-"""Enough to tell an epsilon that the PRV accountant can compute from one that it cannot."""
+"""Enough to tell whether the PRV accountant can compute an epsilon."""
 
 PRV_UP_TO = 100.0
-"""Above this epsilon the grid of the PRV accountant takes gigabytes, and RDP's upper bound stands instead."""
+"""Above this epsilon the PRV accountant's grid takes gigabytes, and the upper bound of RDP is used instead."""
 
 
 NO_NOISE = 1e-100
-"""Below it squares leave the range of float64; such noise hides nothing, and counts as none."""
+"""Below it, squares underflow float64; such noise hides nothing and counts as none."""
 
 
 @dataclass(frozen=True, order=True)
@@ -30,9 +30,9 @@ class Release:
     """One round's Gaussian mechanism on clients.
 
     Attributes:
-        noise_multiplier: Standard deviation of the noise as a multiple of the sensitivity: C where neighbours differ by
-            one client more, 2C where one is replaced.
-        sampling: How the cohort was drawn; `none` where who takes part is known.
+        noise_multiplier: Standard deviation of the noise as a multiple of the sensitivity: C if neighbours differ by
+            one additional client, 2C if one is replaced.
+        sampling: How the cohort was drawn; `none` if the participants are known.
         rate: Share of the clients in a cohort, in (0, 1]; 1 with `none`.
     """
 
@@ -46,10 +46,10 @@ History = tuple[tuple[Release, int], ...]
 
 
 def accountants_of(samplings: set[Sampling], secure: bool = False) -> tuple[str, ...]:
-    """Which accountants can compose rounds of these samplings, the tightest first.
+    """Returns which accountants can compose rounds with these samplings, the tightest first.
 
-    Noise without sampling alone needs none: composed Gaussians are one Gaussian, whose epsilon is known (`exact`). For
-    discrete noise (`secure`) that holds of Rényi divergences alone.
+    Noise without sampling needs none: composed Gaussians are one Gaussian with a known epsilon (`exact`). For discrete
+    noise (`secure`) this holds only for Rényi divergences.
     """
     if secure:
         return ("rdp",)
@@ -90,7 +90,7 @@ def epsilon_of(spent: History, delta: float, accountant: str, secure: bool = Fal
 
 
 def rdp_of_release(release: Release, orders: np.ndarray) -> np.ndarray:
-    """[orders] float64, Rényi divergences of one round."""
+    """Returns the Rényi divergences of one round, float64 [orders]."""
     if release.sampling == "without_replacement":
         return rdp_without_replacement(release.rate, release.noise_multiplier, orders)
     if release.sampling == "none" or release.rate == 1:

@@ -1,4 +1,4 @@
-"""What a host does for client-level privacy: it clips answers and, with `level = "local"`, adds noise to them."""
+"""A worker's part of client-level DP: it clips answers and, with `level = "local"`, adds noise to them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROUNDING = 1 - 2.0**-22
 """Scaling in float32 rounds twice, by 2^-24 of a value each time; with this factor the norm stays below the bound."""
 
 NOISE = "client-level dp noise"
-"""The purpose of the client's stream from which this noise is drawn."""
+"""The purpose of the client's stream from which the noise is drawn."""
 
 
 def hide_answer(
@@ -29,18 +29,18 @@ def hide_answer(
 ) -> None:
     """Clips an answer in place, and adds noise to it with `level = "local"`.
 
-    All released vectors are clipped as one: C bounds the root of the sum of their squared norms. What a phase does not
-    train is left out.
+    All released vectors are clipped as one: C bounds the root of the sum of their squared norms. Parts that the phase
+    does not train are set to zero.
 
     Args:
-        mechanism: Of the phase.
-        answer: What the server would get without privacy.
+        mechanism: The phase's mechanism.
+        answer: What the server would receive without privacy.
         clip_norm: C.
         num_params: Length of the parameters' part of a model vector.
-        streams: The client's.
+        streams: The client's random streams.
 
     Raises:
-        RayflError: The answer holds something else than the algorithm declares, or a weight.
+        RayflError: The answer differs from what the algorithm declares, or has a weight.
     """
     _check(mechanism, answer, num_params)
     vectors = []
@@ -61,13 +61,13 @@ def hide_answer(
 def hidden_model(
     mechanism: ClientMechanism, received: torch.Tensor, left: torch.Tensor, streams: ClientStreams
 ) -> torch.Tensor:
-    """The model that a client of a relay passes on: the one that it received, plus its clipped and noised change.
+    """Returns the model that a client of a relay passes on: the received model plus its clipped and noised change.
 
     Args:
-        mechanism: Of the phase.
+        mechanism: The phase's mechanism.
         received: float32 [length of the model].
-        left: What the client made of it.
-        streams: The client's.
+        left: float32 [length of the model], the client's trained model.
+        streams: The client's random streams.
     """
     change = _only(mechanism, left - received, "model")
     norm = math.sqrt(float(change.double().square().sum()))
@@ -77,7 +77,7 @@ def hidden_model(
 
 
 def _only(mechanism: ClientMechanism, vector: torch.Tensor, part: Part) -> torch.Tensor:
-    """A copy, with zeros in all places that the phase does not train, padding included."""
+    """A copy with zeros wherever the phase does not train, including padding."""
     kept = vector.new_zeros(vector.numel())
     flat = vector.detach().flatten()
     for start, stop in mechanism.places(part):
@@ -86,7 +86,7 @@ def _only(mechanism: ClientMechanism, vector: torch.Tensor, part: Part) -> torch
 
 
 def _clip(mechanism: ClientMechanism, vectors: Sequence[torch.Tensor], norm: float, clip_norm: float) -> None:
-    """Clips vectors in place as one; where `secure`, to whole steps of the phase's lattice."""
+    """Clips vectors in place as one; with `secure`, to whole steps of the phase's lattice."""
     if mechanism.secure:
         lattice, norms = lattice_of(mechanism, clip_norm), vectors[0].new_tensor([norm])
         for vector in vectors:
@@ -108,7 +108,7 @@ def _add_noise(
     streams: ClientStreams,
     number: int,
 ) -> None:
-    """Adds noise to a clipped vector, in place; what were steps of a lattice are values then."""
+    """Adds noise to a clipped vector, in place; converts steps of a lattice to values."""
     import torch  # imported here because the server loads this module's names without PyTorch
 
     source = None if mechanism.secure else streams.numpy(NOISE, number)
@@ -126,7 +126,7 @@ def _check(mechanism: ClientMechanism, answer: Answer, num_params: int) -> None:
     for held, parts, kind in zip(sent, (released.values, released.sums), ("values", "sums"), strict=True):
         if held.keys() != parts.keys():
             raise RayflError(
-                f"it answered with {_names(held)} as {kind}, and its algorithm's releases() declares {_names(parts)}"
+                f"it answered with {_names(held)} as {kind}, but its algorithm's releases() declares {_names(parts)}"
             )
         for name, part in parts.items():
             _check_length(name, held[name], part, num_params)
@@ -136,7 +136,7 @@ def _check(mechanism: ClientMechanism, answer: Answer, num_params: int) -> None:
         )
     if answer.weight != 1:
         raise RayflError(
-            f"its answer has the weight {answer.weight:g}, and dp needs the same weight, 1, for every client; use "
+            f"its answer has the weight {answer.weight:g}, but dp needs the same weight, 1, for every client; use "
             "weighting = 'uniform'"
         )
 
@@ -145,7 +145,7 @@ def _check_length(name: str, vector: torch.Tensor, part: Part, num_params: int) 
     wanted = part if isinstance(part, int) else num_params
     if vector.numel() < wanted or (part != "model" and vector.numel() != wanted):
         raise RayflError(
-            f"it answered with '{name}' of {vector.numel()} values, and its algorithm's releases() declares {part!r}"
+            f"it answered with '{name}' of {vector.numel()} values, but its algorithm's releases() declares {part!r}"
         )
 
 

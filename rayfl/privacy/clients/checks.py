@@ -1,4 +1,4 @@
-"""What hides no clients, or hides them with no effect, is refused (`phases.N.dp`)."""
+"""Rejects settings of `phases.N.dp` that hide no clients or have no effect."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ LARGEST_DELTA = 1.1
 """delta is at most 1 / M^1.1 of M clients (McMahan et al., ICLR 2018)."""
 
 LARGEST_DEFAULT_DELTA = 0.01
-"""Above it, which is up to 65 clients, nobody gets a delta that they did not ask for."""
+"""Above this value (up to 65 clients) delta has no default and must be given explicitly."""
 
 
 def check_hides_clients(plan: PhasePlan, where: str) -> None:
-    """Checks what can be checked of a phase without data and network.
+    """Checks everything about a phase that needs neither data nor network.
 
     Raises:
-        ScenarioError: The algorithm releases what noise does not hide, or an option of the phase does.
+        ScenarioError: The algorithm or an option of the phase releases what noise does not hide.
     """
     phase, settings = plan.phase, plan.phase.settings
     dp = settings.dp
@@ -37,7 +37,7 @@ def check_hides_clients(plan: PhasePlan, where: str) -> None:
         )
     if isinstance(settings.cohort, BySize):
         raise ScenarioError(
-            f"{where}.cohort: by_size draws clients by what dp is to hide; use {{ bernoulli = probability }} or a "
+            f"{where}.cohort: by_size draws clients by what dp must hide; use {{ bernoulli = probability }} or a "
             "number of clients"
         )
     if settings.order == "no_repeat":
@@ -89,8 +89,8 @@ def check_account(plans: Sequence[PhasePlan], num_clients: int) -> tuple[float, 
         Their delta, and the accountant.
 
     Raises:
-        ScenarioError: Phases differ in delta or in how neighbours differ, delta is too large, or its default is, or an
-            accountant does not know a phase's sampling.
+        ScenarioError: Phases differ in delta or in their neighbouring relation, delta or its default is too large, or
+            an accountant does not support a phase's sampling.
     """
     private = [(plan.phase, plan.phase.settings.dp) for plan in plans if plan.phase.settings.dp]
     largest = largest_delta(num_clients)
@@ -145,10 +145,10 @@ def largest_delta(num_clients: int) -> float:
 
 
 def changing_values(plan: PhasePlan, model: FlatModel, where: str) -> tuple[tuple[int, int], ...]:
-    """Where the values that a phase trains lie in a model vector: (start, stop), ascending.
+    """Returns the positions in a model vector of the values that a phase trains: (start, stop), ascending.
 
     Raises:
-        ScenarioError: Buffers are among what changes.
+        ScenarioError: Buffers are among them.
     """
     selection = select(plan.train, model.module)
     changing = [slot for slot in model.layout if selection is None or selection.tensors.intersection(slot.names)]

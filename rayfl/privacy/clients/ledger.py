@@ -1,4 +1,4 @@
-"""What the rounds of a run release about its clients: derived from the scenario, and from what was charged in vain."""
+"""What a run's rounds release about its clients, derived from the scenario and from rounds charged in vain."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ Relation = Literal["one client more or less", "one client replaced by another"]
 
 
 def relation_of(phase: Phase) -> Relation:
-    """How neighbouring sets of clients differ: by one client more only where the size of cohorts is random too."""
+    """Returns how neighbouring sets of clients differ: by one additional client only if the cohort size is random."""
     added = phase.hides_cohort and isinstance(phase.settings.cohort, Bernoulli)
     return "one client more or less" if added else "one client replaced by another"
 
 
 def release_of(phase: Phase, noise_multiplier: float, num_clients: int) -> Release:
-    """What a round of a phase releases.
+    """Returns what a round of a phase releases.
 
-    Replacing a client changes a sum by two contributions, so that the noise is half as many sensitivities.
+    Replacing a client changes a sum by two contributions, which halves the noise relative to the sensitivity.
 
     Args:
-        phase: With `dp`.
+        phase: A phase with `dp`.
         noise_multiplier: Given by the phase, or found for its target.
         num_clients: Number of all clients.
     """
@@ -42,7 +42,7 @@ def release_of(phase: Phase, noise_multiplier: float, num_clients: int) -> Relea
 
 
 def sampling_of(phase: Phase, num_clients: int) -> tuple[float, Sampling]:
-    """The rate at which a round samples hidden cohorts, and how; 1 and `none` where who takes part is not hidden."""
+    """Returns the rate and kind of sampling of a hidden cohort; 1 and `none` if the participants are not hidden."""
     if not phase.hides_cohort or isinstance(phase.settings.cohort, Explicit):
         return 1.0, "none"
     poisson = isinstance(phase.settings.cohort, Bernoulli)
@@ -51,7 +51,7 @@ def sampling_of(phase: Phase, num_clients: int) -> tuple[float, Sampling]:
 
 
 def knows_participants(phase: Phase) -> bool:
-    """Whether a client is charged only for the rounds in which it takes part, since these are known."""
+    """Whether a client is charged only for rounds in which it takes part, because the participants are known."""
     return not phase.hides_cohort or isinstance(phase.settings.cohort, Explicit)
 
 
@@ -59,10 +59,10 @@ class ClientLedger:
     """What was released, up to any round, about the client that is hidden least.
 
     Args:
-        scenario: What runs.
+        scenario: The scenario.
         noise: The noise multiplier of each phase; None for those without `dp`.
         sizes: int64 [clients], the number of training samples of each client.
-        in_vain: Rounds that were charged beside those of the run.
+        in_vain: Rounds that were charged in addition to those of the run.
     """
 
     def __init__(
@@ -76,15 +76,15 @@ class ClientLedger:
         self._counted: dict[int, tuple[int, np.ndarray]] = {}
 
     def with_noise(self, noise: Sequence[float | None]) -> ClientLedger:
-        """The same rounds with other noise; who takes part is not drawn again."""
+        """Returns the same rounds with other noise; the participants are not drawn again."""
         other = ClientLedger(self._scenario, noise, self._sizes, self._in_vain)
         other._counted = self._counted
         return other
 
     def spent(self, round: int) -> History:
-        """What the first `round` rounds of the scenario release about the client that is hidden least.
+        """Returns what the first `round` rounds of the scenario release about the client that is hidden least.
 
-        What was charged in vain is added, of whatever phase it is.
+        Rounds charged in vain are added, whichever phase they belong to.
         """
         everybody: Counter[Release] = Counter()
         known: list[tuple[Release, np.ndarray]] = []
@@ -101,7 +101,7 @@ class ClientLedger:
                     everybody[release] += rounds + len(in_vain)
             first += phase.rounds
         if known:
-            # a noise of zero leaves nothing to compare
+            # avoids dividing by a noise of zero
             cost = sum(times / max(release.noise_multiplier, 1e-150) ** 2 for release, times in known)
             worst = int(np.argmax(cost))
             for release, times in known:

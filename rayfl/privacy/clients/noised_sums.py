@@ -1,4 +1,4 @@
-"""The server's part of client-level privacy: noise on exact sums, and a bound that follows a quantile. No PyTorch."""
+"""The server's part of client-level DP: noise on exact sums, and a bound that follows a quantile. No PyTorch."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from rayfl.privacy.lattice import Lattice
 
 
 def bound_of(mechanism: ClientMechanism, server: ServerState) -> float:
-    """The round's clipping bound C, which is part of the server's state if it adapts."""
+    """Returns the round's clipping bound C, which is part of the server's state if it adapts."""
     kept = server.state.get(CLIP_NORM)
     return mechanism.clip_norm if kept is None or not mechanism.quantile else float(kept[0])
 
 
 def lattice_of(mechanism: ClientMechanism, clip_norm: float) -> Lattice:
-    """In whose steps the vectors of a phase are released, if it is `secure`."""
+    """Returns the lattice in whose steps a `secure` phase releases its vectors."""
     return Lattice(mechanism.vector_noise, clip_norm)
 
 
 def noised(
     mechanism: ClientMechanism, server: ServerState, answers: Answers | None, stream: np.random.Generator
 ) -> Answers:
-    """Adds noise to a cohort's sums, and drops all else that the algorithm must not see.
+    """Adds noise to a cohort's sums, and drops everything else that the algorithm must not see.
 
-    The cohort's size is replaced by its expectation where it is random, and diagnostics, which are the experimenter's,
-    are left out. Also moves an adaptive bound for the next round.
+    If the cohort's size is random, it is replaced by its expectation; diagnostics, which are for the experimenter, are
+    left out. An adaptive bound is updated for the next round.
 
     Args:
-        mechanism: Of the phase.
+        mechanism: The phase's mechanism.
         server: The server's working copy.
-        answers: The exact answers; None if no client took part, which leaves noise alone.
-        stream: Where noise is drawn from, unless `dp.secure`.
+        answers: The exact answers; None if no client took part, which leaves only noise.
+        stream: Source of the noise, unless `dp.secure`.
     """
     clip_norm = bound_of(mechanism, server)
     scale, lattice = mechanism.vector_noise * mechanism.bound(clip_norm), lattice_of(mechanism, clip_norm)

@@ -1,4 +1,4 @@
-"""How a run hides its clients, resolved before it starts: bounds, noise, and what it will cost."""
+"""How a run hides its clients, resolved before it starts: bounds, noise, and the privacy cost."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from rayfl.privacy.clients.ledger import ClientLedger
 from rayfl.privacy.lattice import check_noise
 
 SMALLEST_NOISE, LARGEST_NOISE = 1e-2, 1e6
-"""Between which noise multipliers a target is looked for."""
+"""The range of noise multipliers that is searched for a target."""
 
 PRECISION = 1e-3
-"""Relative, of a noise multiplier that is looked for."""
+"""Relative precision of the search for a noise multiplier."""
 
 
 def plan_client_privacy(scenario: Scenario, models: Sequence[FlatModel], sizes: np.ndarray) -> ClientPlan | None:
-    """Resolves `phases.N.dp`; None where no phase has it.
+    """Resolves `phases.N.dp`; None if no phase has it.
 
     Args:
-        scenario: Resolved and checked.
+        scenario: The scenario, resolved and checked.
         models: The initial model of each phase.
         sizes: int64 [clients], the number of training samples of each client.
 
@@ -95,7 +95,7 @@ def _calibrated(
     sizes: np.ndarray,
     account: tuple[float, str, bool],
 ) -> float:
-    """The least noise multiplier of a phase, to four digits, with which its target holds at its end."""
+    """The smallest noise multiplier of a phase, to four digits, that meets its target at its end."""
     dp, where = plan.phase.settings.dp, f"phases.{plan.phase.name}.dp.target_epsilon"
     assert dp is not None
     assert dp.target_epsilon is not None
@@ -115,7 +115,7 @@ def _calibrated(
         )
     if not epsilon(LARGEST_NOISE) <= target:
         raise ScenarioError(
-            f"{where}: no noise is enough for {target:g} at delta {account[0]:.3g} after {plan.phase.rounds} rounds; "
+            f"{where}: no amount of noise meets {target:g} at delta {account[0]:.3g} after {plan.phase.rounds} rounds; "
             "use fewer rounds or a larger target"
         )
     low = high = 1.0

@@ -1,4 +1,4 @@
-"""What client-level privacy a run has, in words and numbers, for its records and for the reader."""
+"""The client-level privacy of a run in words and numbers, for its records and for the reader."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ class ClientAccount:
     """The account of a run's clients.
 
     Args:
-        scenario: What runs.
+        scenario: The scenario.
         plan: How it hides clients.
         sizes: int64 [clients], the number of training samples of each client.
-        in_vain: Rounds that were charged beside those of the run; they count whatever the round that is asked about.
+        in_vain: Rounds that were charged in addition to those of the run; they count for any round.
     """
 
     def __init__(
@@ -73,15 +73,15 @@ class ClientAccount:
         return relation_of(next(phase for phase in self._scenario.phases if phase.settings.dp))
 
     def epsilon(self, round: int) -> float:
-        """Epsilon after so many rounds of the scenario; infinite once a phase without `dp` has used clients' data."""
+        """Returns epsilon after this round of the scenario; infinite once a phase without `dp` used clients' data."""
         return math.inf if self.uncovered(round) else self.epsilon_of_covered(round)
 
     def epsilon_of_covered(self, round: int) -> float:
-        """The same of phases with `dp` alone."""
+        """The same for phases with `dp` only."""
         return epsilon_of(self._ledger.spent(round), self._plan.delta, self._plan.accountant, self._plan.secure)
 
     def uncovered(self, round: int) -> list[str]:
-        """Names of the phases, up to a round, that use clients' data without `dp`."""
+        """Returns the names of the phases, up to a round, that use clients' data without `dp`."""
         found, first = [], 1
         phases = zip(self._scenario.phases, self._plan.mechanisms, strict=True)
         for number, (phase, mechanism) in enumerate(phases):
@@ -92,9 +92,9 @@ class ClientAccount:
         return found
 
     def projected(self, round: int, num_clients: int) -> float | None:
-        """Epsilon if there were so many clients, with the same noise on cohorts of the same size.
+        """Returns epsilon for another number of clients, with the same noise on cohorts of the same size.
 
-        None where cohorts are not sampled. Delta becomes the largest that is allowed for so many.
+        None if cohorts are not sampled. Delta is the largest value allowed for that number of clients.
         """
         spent: Counter[Release] = Counter()
         first = 1
@@ -117,13 +117,13 @@ class ClientAccount:
 def client_statement(
     scenario: Scenario, plan: ClientPlan, sizes: np.ndarray, round: int, in_vain: Sequence[ChargedRound] = ()
 ) -> dict[str, Any]:
-    """What client-level privacy a run has after so many rounds, as plain data.
+    """Returns the client-level privacy of a run after a round, as plain data.
 
     Args:
-        scenario: What runs.
+        scenario: The scenario.
         plan: How it hides clients.
         sizes: int64 [clients], the number of training samples of each client.
-        round: The last committed one, counted over the scenario.
+        round: The last committed round, counted over the scenario.
         in_vain: See `ClientAccount`.
     """
     account = ClientAccount(scenario, plan, sizes, in_vain)
@@ -182,7 +182,7 @@ def client_statement(
 
 
 def _grid(mechanism: ClientMechanism) -> float:
-    """Of whose multiples the sums of a phase's first round consist."""
+    """The grid of the sums in a phase's first round."""
     return lattice_of(mechanism, mechanism.clip_norm).step if mechanism.secure else 2.0**-mechanism.fraction_bits
 
 
@@ -196,7 +196,7 @@ def _public(scenario: Scenario, plan: ClientPlan) -> str:
 
 
 def planned_cost(scenario: Scenario, plan: ClientPlan, sizes: np.ndarray) -> list[str]:
-    """What a run's phases will cost, a line each, to be shown before it starts."""
+    """Returns the privacy cost of each phase of a run, one line each, for display before the run starts."""
     account, lines, last = ClientAccount(scenario, plan, sizes), [], 0
     for phase, mechanism in zip(scenario.phases, plan.mechanisms, strict=True):
         last += phase.rounds

@@ -1,4 +1,4 @@
-"""How far a run may go on with its `phases.N.dp.target_epsilon`, once rounds were charged that no plan foresaw."""
+"""How long a run may continue within `phases.N.dp.target_epsilon` after rounds that the plan did not include."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rayfl.privacy.release_ledger import ChargedRound
 def last_round_within_targets(
     scenario: Scenario, plan: ClientPlan, sizes: np.ndarray, in_vain: Sequence[ChargedRound]
 ) -> int | None:
-    """The last round after which no phase has exceeded its target; None where none ever does.
+    """Returns the last round after which no phase has exceeded its target; None if none ever does.
 
     Args:
-        scenario: What runs.
+        scenario: The scenario.
         plan: How it hides clients.
         sizes: int64 [clients], the number of training samples of each client.
-        in_vain: Rounds that were charged beside those of the run.
+        in_vain: Rounds that were charged in addition to those of the run.
     """
     account, done = ClientAccount(scenario, plan, sizes, in_vain), 0
     for phase in scenario.phases:

@@ -1,4 +1,4 @@
-"""Accesses to a client's samples: what a client update will cost is planned from them, once their noise is chosen."""
+"""Accesses to a client's samples, from which the cost of a client update is planned before the noise is chosen."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Accesses = Mapping[Access, int]
 
 
 def with_noise(accesses: Accesses, noise_multiplier: float, earlier: Spending | None = None) -> dict[Mechanism, int]:
-    """What these accesses spend with a noise multiplier, added to what was spent earlier."""
+    """Returns what these accesses spend with a noise multiplier, in addition to earlier spending."""
     spending: Counter[Mechanism] = Counter(earlier or {})
     for access, number in accesses.items():
         spending[Mechanism(noise_multiplier, access.rate, access.part)] += number
@@ -34,12 +34,12 @@ def with_noise(accesses: Accesses, noise_multiplier: float, earlier: Spending | 
 
 
 def times(accesses: Accesses, number: int) -> Counter[Access]:
-    """The accesses of so many client updates."""
+    """Returns the accesses of this many client updates."""
     return Counter({access: each * number for access, each in accesses.items()})
 
 
 def without_noise(spending: Spending) -> Counter[Access]:
-    """The accesses behind a spending, whatever their noise."""
+    """Returns the accesses behind a spending, whatever their noise."""
     used: Counter[Access] = Counter()
     for mechanism, number in spending.items():
         used[Access(mechanism.rate, mechanism.part)] += number

@@ -37,21 +37,21 @@ class Accountant:
 
     Args:
         name: `prv` or `rdp`.
-        delta: Of the guarantee.
-        secure: Whether the noise is discrete; then `rdp` alone.
+        delta: Delta of the guarantee.
+        secure: Whether the noise is discrete; then only `rdp`.
     """
 
     def __init__(self, name: Literal["prv", "rdp"], delta: float, secure: bool = False) -> None:
         self.name, self.delta, self.secure = name, delta, secure
 
     def epsilon(self, spending: Spending) -> float:
-        """The epsilon of one client, of every mechanism that touched its samples.
+        """Returns the epsilon of one client over every mechanism that touched its samples.
 
-        Parts that are drawn once and do not overlap compose in parallel: a sample is in one of them, so the epsilon is
-        the largest over the parts, each with what is about all samples.
+        Parts that are drawn once and do not overlap compose in parallel: a sample is in only one of them, so epsilon is
+        the largest over the parts, each combined with what touched all samples.
 
         Returns:
-            Infinite where something was released without noise. Above `LARGEST_PRV` it is the RDP bound.
+            Infinite if something was released without noise. Above `LARGEST_PRV` it is the RDP bound.
 
         Raises:
             ScenarioError: The accountant cannot compute it at this delta.
@@ -69,14 +69,14 @@ class Accountant:
         return self.maximum_of(self.bounds(spendings), spendings.__getitem__, enough)
 
     def maximum_of(self, bounds: np.ndarray, spending: Callable[[int], Spending], enough: float = math.inf) -> float:
-        """The largest epsilon of any client, which no client's exceeds.
+        """Returns the largest epsilon of any client, an upper bound for all of them.
 
-        With `prv` it is that of the client that has spent the most, as long as no more than `MOST_ASKED` histories may
-        be the costliest; else it may be an RDP bound.
+        With `prv` it is that of the client that has spent the most, as long as at most `MOST_ASKED` histories may be
+        the costliest; otherwise it may be an RDP bound.
 
         Args:
             bounds: [clients], by RDP.
-            spending: What a client has spent; asked of those alone that may have spent the most.
+            spending: Returns what a client has spent; called only for clients that may have spent the most.
             enough: The search may end at any epsilon above this.
         """
         if self.name == "rdp":
@@ -145,7 +145,7 @@ def _epsilon(name: str, delta: float, secure: bool, steps: Steps) -> float:
         return math.inf
     from opacus.accountants import RDPAccountant
 
-    # it warns of what is no news here: an order at the edge of its grid
+    # its warning of an order at the edge of its grid is expected here
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         rdp = RDPAccountant()

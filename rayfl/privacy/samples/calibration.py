@@ -1,6 +1,7 @@
-"""The noise for a target: no client's epsilon exceeds it, all that it spent before included, and the largest is close.
+"""Finds the noise for a target: no client's epsilon exceeds it, earlier spending included, and the largest is close.
 
-Noise is looked for until the largest epsilon is within 1.5 % below the target (`CLOSE`): hardly more than the least.
+The search ends when the largest epsilon is within 1.5 % below the target (`CLOSE`), with hardly more noise than
+necessary.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ bound, so the noise is larger than necessary; `prv` would ask for as many histor
 
 
 class ImpossibleTargetError(ValueError):
-    """No noise keeps the target."""
+    """No amount of noise meets the target."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """Clients that have spent the same before a phase, and will ask the same of their samples in it.
+    """Clients that have spent the same before a phase and will access their samples alike in it.
 
     Attributes:
         earlier: What each has spent before the phase.
-        accesses: What each will ask of its samples in it.
+        accesses: How each will access its samples in the phase.
     """
 
     earlier: Spending

@@ -1,4 +1,4 @@
-"""Which algorithms, tasks and options cannot have `local.dp`, and why: said before anything starts."""
+"""Rejects algorithms, tasks and options that cannot be combined with `local.dp`, before the run starts."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def check_sample_dp(scenario: Scenario, plans: Sequence[PhasePlan]) -> None:
-    """Checks what needs neither data nor network.
+    """Checks everything that needs neither data nor network.
 
     Args:
         scenario: The scenario.
         plans: Its phases.
 
     Raises:
-        ScenarioError: An algorithm, task or option leaks what samples are, or has no effect; names its key.
+        ScenarioError: An algorithm, task or option leaks samples, or has no effect; the message names its key.
     """
     personalize = scenario.evaluation.personalize
     if personalize and personalize.dp:

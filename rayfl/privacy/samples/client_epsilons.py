@@ -1,4 +1,4 @@
-"""The epsilons of all clients as a run goes on."""
+"""The epsilons of all clients during a run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ClientEpsilons:
         self._stale.update(range(self._num_clients) if self._pool in spent else spent)
 
     def charge_in_vain(self, spent: Iterable[SpendingByClient]) -> None:
-        """Counts what was spent beside the rounds that are booked, in place of what was counted so before."""
+        """Replaces what is counted as spent in addition to the booked rounds."""
         self._in_vain = PrivacyAccounts()
         self._in_vain.book(spent)
         self._stale = set(range(self._num_clients))
@@ -47,7 +47,7 @@ class ClientEpsilons:
         return self._accounts.spent()
 
     def restore(self, spent: SpendingByClient) -> None:
-        """Continues with what was spent before."""
+        """Continues from earlier spending."""
         self._accounts.restore(spent)
         self._stale = set(range(self._num_clients))
 
@@ -56,7 +56,7 @@ class ClientEpsilons:
         return self._accountant.maximum_of(self.bounds(), self.of)
 
     def median(self) -> float:
-        """The epsilon of the client that is in the middle by RDP; of two, the one that spent more."""
+        """Returns the epsilon of the median client by RDP; of two, the one that spent more."""
         bounds = self.bounds()
         middle = int(np.argsort(bounds, kind="stable")[len(bounds) // 2])
         return self._accountant.epsilon(self.of(middle)) if bounds[middle] else 0.0
@@ -81,7 +81,7 @@ class ClientEpsilons:
         return np.array([self._accountant.epsilon(self.of(client)) for client in range(self._num_clients)]), True
 
     def of(self, client: int) -> Spending:
-        """What a client has spent, training on the pool of all clients' samples included."""
+        """Returns what a client has spent, including training on the pool of all clients' samples."""
         others = [self._accounts.of(self._pool), self._in_vain.of(client), self._in_vain.of(self._pool)]
         if not any(others):
             return self._accounts.of(client)
@@ -91,6 +91,6 @@ class ClientEpsilons:
         return total
 
     def server(self) -> float | None:
-        """The epsilon of the samples that the server holds; None where nothing was charged to them."""
+        """Returns the epsilon of the server's samples; None if nothing was charged to them."""
         spent = self._accounts.of(pool_number("server", self._num_clients))
         return self._accountant.epsilon(spent) if spent else None

@@ -1,8 +1,8 @@
-"""A copy of a network as Opacus can take it: plain layers, weights in PyTorch's own order, recurrent layers of Opacus.
+"""A copy of a network that Opacus supports: plain layers, contiguous weights, Opacus' recurrent layers.
 
-Opacus 1.6 gives wrong per-sample gradients, silently, for convolutions whose weights or inputs lie channels-last, as a
-resident model's do, and for layers that are computed from their weights without being called, as rayfl's fast kernels
-do. Its hooks forbid that what a layer returns is changed in place.
+Opacus 1.6 silently computes wrong per-sample gradients for convolutions whose weights or inputs are channels-last, as
+in a resident model, and for layers whose outputs are computed from their weights without calling them, as rayfl's fast
+kernels do. Its hooks do not allow changing a layer's output in place.
 """
 
 from __future__ import annotations

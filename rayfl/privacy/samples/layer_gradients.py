@@ -1,4 +1,4 @@
-"""Gradients of single samples by the parameters of one layer: Opacus' samplers, and faster ones of two layers."""
+"""Per-sample gradients of one layer's parameters: Opacus' samplers, and faster ones for two kinds of layers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn.grad import conv2d_weight
 from rayfl.privacy.samples.sample_gradients import OuterProducts, SampleGradients, Whole
 
 MOST_GROUPED_WEIGHTS = 2**18
-"""Weights of a convolution above which one grouped convolution is slower than Opacus' way, on a CPU."""
+"""Number of a convolution's weights above which one grouped convolution is slower than Opacus' method, on a CPU."""
 
 
 Found = dict[torch.Tensor, SampleGradients]
@@ -19,12 +19,12 @@ Found = dict[torch.Tensor, SampleGradients]
 
 
 def layer_gradients(layer: nn.Module, inputs: list[torch.Tensor], to_outputs: torch.Tensor) -> Found:
-    """Gradients of n samples by each of a layer's parameters that train.
+    """Computes per-sample gradients of n samples for each of a layer's parameters that train.
 
     Args:
-        layer: That computed the outputs in one call.
-        inputs: What it took, each [n, ...], contiguous.
-        to_outputs: [n, ...] gradients of the samples' losses by what it returned, contiguous.
+        layer: The layer, which computed the outputs in one call.
+        inputs: Its inputs, each [n, ...], contiguous.
+        to_outputs: [n, ...], gradients of the samples' losses with respect to its outputs, contiguous.
     """
     if type(layer) is nn.Linear and to_outputs.dim() == 2:
         found = _of_linear(layer, inputs[0], to_outputs)
@@ -49,7 +49,7 @@ def _is_faster_grouped(layer: nn.Conv2d, inputs: torch.Tensor) -> bool:
 
 
 def _of_convolution(layer: nn.Conv2d, inputs: torch.Tensor, to_outputs: torch.Tensor) -> Found:
-    """One convolution whose groups are the samples (Rochette et al., arXiv 1912.06015), which unfolds no inputs."""
+    """One convolution whose groups are the samples (Rochette et al., arXiv 1912.06015), without unfolding inputs."""
     samples = len(inputs)
     weights = conv2d_weight(  # type: ignore[no-untyped-call]
         inputs.reshape(1, -1, *inputs.shape[2:]),

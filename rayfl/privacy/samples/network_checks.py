@@ -1,4 +1,4 @@
-"""Which networks can have `local.dp`: those of which gradients of single samples are computed, and rightly."""
+"""Checks that a network supports `local.dp`: its per-sample gradients can be computed and are right."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from rayfl.tasks.task import Task
 
 Checked = tuple[int, bool, Any]
-"""A comparison that was made: of which model, with `clipping = "ghost"` or not, of what trains."""
+"""A comparison already made: the model, whether `clipping = "ghost"`, and what trains."""
 
 COMPARED_SAMPLES = 3
-"""How many samples' gradients, computed together, are compared with those of each sample alone."""
+"""Number of samples whose jointly computed gradients are compared with those of each sample alone."""
 
 NOISE = 0.1
-"""Added before to every weight, as a share of 1 / sqrt(inputs of a unit): a layer that starts at zero, through which no
-gradient comes, would hide what is wrong with others."""
+"""Added to every weight beforehand, as a share of 1 / sqrt(inputs of a unit): a layer that starts at zero passes no
+gradient and would hide errors in other layers."""
 
 TOLERANCE, TOLERANCE_OF_LARGEST = 2e-2, 1e-4
 """How far a parameter's gradient may be off: a share of its own norm, and a share of the largest norm of any parameter,
@@ -37,20 +37,20 @@ since rounding alone flips some rectifiers of a deep network."""
 
 
 def check_network(plan: PhasePlan, model: FlatModel, workload: Workload, checked: set[Checked]) -> None:
-    """Checks that gradients of single samples of a phase can be computed, and are right: Opacus may be wrong silently.
+    """Checks that a phase's per-sample gradients can be computed and are right: Opacus may be silently wrong.
 
-    They are compared with PyTorch's own of each sample alone, at the initial weights with a little noise, in evaluation
-    mode and in training mode without dropout.
+    They are compared with PyTorch's own gradients of each sample alone, at the initial weights plus a little noise, in
+    evaluation mode and in training mode without dropout.
 
     Args:
         plan: The phase.
         model: Its initial model, on the CPU.
         workload: What it trains.
-        checked: What was compared before, of any phase; this phase's is added.
+        checked: Comparisons already made for any phase; this phase's is added.
 
     Raises:
-        ScenarioError: A layer mixes samples (batch norm), has no norm sampler where `clipping = "ghost"`, or its
-            gradients differ from those of single samples; or, where `secure`, they depend on the rest of a batch.
+        ScenarioError: A layer mixes samples (batch norm), has no norm sampler for `clipping = "ghost"`, or its
+            gradients differ from those of single samples; or, with `secure`, they depend on the rest of the batch.
     """
     from rayfl.local.selection import select
 
@@ -140,7 +140,7 @@ def _compare(
     where: str,
     when: str,
 ) -> None:
-    """Compares what samples give together, one by one and in sum, with what each gives alone, not padded to others."""
+    """Compares the gradients of samples in a batch, one by one and in sum, with those of each sample alone."""
     import torch
 
     kind, slots = type(model.module).__name__, model.training_slots
@@ -149,7 +149,7 @@ def _compare(
     try:
         found = gradients.of_each(x, y)
         gradients.add_clipped(x, y, math.inf, len(y))
-    except Exception as error:  # Opacus, and a network that it was not made for, may raise anything
+    except Exception as error:  # Opacus may raise anything for a network that it does not support
         raise _impossible(where, kind, error) from None
     sums = {slot.name: slot.view(model.gradient).clone() for slot in slots}
     rest = sums.copy()
@@ -172,7 +172,7 @@ def _compare(
 
 
 def _compared_rows(store: ShardStore) -> np.ndarray:
-    """Samples from all over the data, hence of different clients; the shortest is among them where lengths differ."""
+    """Samples spread over the data, hence of different clients, including the shortest if lengths differ."""
     import numpy as np
 
     from rayfl.data.inputs import Ragged, named_parts
@@ -186,7 +186,7 @@ def _compared_rows(store: ShardStore) -> np.ndarray:
 
 @contextmanager
 def _noisy(model: FlatModel) -> Iterator[None]:
-    """Within it, every weight has a little noise, the same in every run; then the model is what it was."""
+    """Adds a little noise, the same in every run, to every weight within the context, then restores the model."""
     import torch
 
     kept, generator = model.vector.clone(), torch.Generator().manual_seed(0)

@@ -1,4 +1,4 @@
-"""Warnings before a run, and why its epsilon is large."""
+"""Warnings before a run, and explanations of a large epsilon."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from rayfl.local.spending import Spending
 
 LARGE = 10.0
-"""An epsilon above which it is said why it is large."""
+"""An epsilon above which the output explains why it is large."""
 
 
 def notes(

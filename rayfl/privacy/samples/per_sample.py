@@ -1,4 +1,4 @@
-"""Gradients of single samples, clipped and summed: by hooks of Opacus on a copy of the resident network."""
+"""Per-sample gradients, clipped and summed, by hooks of Opacus on a copy of the resident network."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from rayfl.tasks.task import Task
 
 
 class PerSampleGradients:
-    """Clipped gradients of single samples at the values of a resident model.
+    """Clipped per-sample gradients at the values of a resident model.
 
-    What trains, and in which mode each module computes, is read from the resident network at every call.
+    What trains, and the mode of each module, are read from the resident network at every call.
 
     Args:
         model: The resident model; its network is copied once.
-        task: Whose losses of single samples are differentiated.
-        ghost: Compute the norms alone, in a first pass, and the clipped sum in a second one. Only for networks whose
-            trained layers are all linear layers and embeddings (`norm_sampled`).
+        task: The task whose per-sample losses are differentiated.
+        ghost: Whether to compute only the norms in a first pass and the clipped sum in a second one. Only for networks
+            whose trained layers are all linear layers and embeddings (`norm_sampled`).
     """
 
     def __init__(self, model: FlatModel, task: Task, ghost: bool = False) -> None:
@@ -60,20 +60,21 @@ class PerSampleGradients:
     ) -> torch.Tensor:
         """Adds the sum of clipped gradients to the resident model's gradient.
 
-        The gradient g of a sample, over all parameters that train, counts as g min(1, bound / ||g||), and as zero where
-        its norm is not finite: one sample must not spoil the sum.
+        The gradient g of a sample, over all parameters that train, counts as g min(1, bound / ||g||), and as zero if
+        its norm is not finite, so that one sample cannot spoil the sum.
 
         Args:
             x: Inputs of n * copies samples, as the network takes them.
             y: Their labels.
             bound: C.
-            at_once: How many of these gradients are in memory at once.
-            copies: Consecutive inputs that are augmented copies of one sample; their mean gradient is clipped.
+            at_once: Number of these gradients in memory at a time.
+            copies: Number of consecutive inputs that are augmented copies of one sample; their mean gradient is
+                clipped.
             sums: Clips and adds instead, to its own bound; not with ghost clipping.
-            counted: With `sums`, how many of the n samples count, the first ones; None for all.
+            counted: With `sums`, how many of the n samples count, starting from the first; None for all.
 
         Returns:
-            [n * copies] the losses.
+            [n * copies], the losses.
         """
         slots = self._prepare()
         number = len(y) // copies if counted is None else counted
@@ -95,7 +96,7 @@ class PerSampleGradients:
         return torch.cat(losses)
 
     def of_each(self, x: Any, y: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The gradient of each sample, [n, ...] by parameter, not clipped; with ghost clipping its norm, [n]."""
+        """Returns each sample's unclipped gradient, [n, ...] by parameter; with ghost clipping its norm, [n]."""
         self._prepare()
         with _opacus_at_work():
             self._backward(self._losses(x, y))
@@ -108,7 +109,7 @@ class PerSampleGradients:
         return found
 
     def _prepare(self) -> list[Slot]:
-        """Makes the copy compute as the resident network would; returns the slots of what trains."""
+        """Makes the copy compute like the resident network; returns the slots of the parameters that train."""
         copy_modes(self._model.module, self._network)
         with torch.no_grad():
             for theirs, own in self._tensors:
@@ -126,9 +127,10 @@ class PerSampleGradients:
         return self._task.loss(self._wrapped(x), y, "none")
 
     def _backward(self, losses: torch.Tensor, retain_graph: bool = False) -> None:
-        """Makes Opacus' hooks see the gradient of every layer's output.
+        """Lets Opacus' hooks see the gradient of every layer's output.
 
-        PyTorch is asked for the gradient of one parameter of each layer, the smallest, which spares it the others.
+        PyTorch is asked for the gradient of only the smallest parameter of each layer, which saves computing the
+        others.
         """
         smallest: list[torch.Tensor] = []
         for module in self._network.modules():
@@ -137,7 +139,7 @@ class PerSampleGradients:
         torch.autograd.backward(losses.sum(), retain_graph=retain_graph, inputs=smallest)
 
     def _clear(self) -> None:
-        """Forgets the last pass, also of layers that were called and do not enter the loss."""
+        """Discards the last pass, including that of layers that were called but do not contribute to the loss."""
         for parameter in self._parameters.values():
             parameter.grad = parameter.grad_sample = parameter._norm_sample = None  # type: ignore[attr-defined]
             parameter._forward_counter = 0  # type: ignore[attr-defined]
@@ -149,7 +151,7 @@ class PerSampleGradients:
     def _per_sample(
         self, slots: list[Slot], x: Any, y: torch.Tensor, copies: int
     ) -> tuple[torch.Tensor, list[tuple[Slot, SampleGradients]]]:
-        """Losses of single samples, and their gradients; a parameter that the outputs do not depend on has none."""
+        """Per-sample losses and gradients; a parameter that the outputs do not depend on has none."""
         losses = self._losses(x, y)
         self._backward(losses)
         found = [(slot, self._parameters[slot.name].grad_sample) for slot in slots]  # type: ignore[attr-defined]
@@ -185,7 +187,7 @@ def norm_sampled(layer: nn.Module) -> bool:
 
 
 def taken(x: Any, part: slice | torch.Tensor) -> Any:
-    """Some of a batch's inputs, which may have names."""
+    """Returns some of a batch's inputs, which may be named."""
     return {name: tensor[part] for name, tensor in x.items()} if isinstance(x, dict) else x[part]
 
 
@@ -198,9 +200,9 @@ def _opacus_at_work() -> Iterator[None]:
 
 
 class _OfTrained:
-    """Hooks that look at what trains at the moment, in any mode: Opacus' own see layers in training mode alone.
+    """Hooks that follow what trains at the moment, in any mode: Opacus' own see layers only in training mode.
 
-    They give Opacus contiguous tensors: it reads others wrongly.
+    They give Opacus contiguous tensors: it reads others incorrectly.
     """
 
     def capture_activations_hook(self, module: nn.Module, inputs: list[torch.Tensor], output: torch.Tensor) -> None:
@@ -220,9 +222,10 @@ class _OfTrained:
 
 
 class _GradSamples(_OfTrained, GradSampleModule):  # type: ignore[misc]
-    """Opacus' gradients of single samples, held as `SampleGradients`.
+    """Opacus' per-sample gradients, held as `SampleGradients`.
 
-    Of a layer that was called once it keeps what Opacus' sampler returns; Opacus would copy it into a tensor of zeros.
+    For a layer that was called once it keeps what Opacus' sampler returns, which Opacus would copy into a tensor of
+    zeros.
     """
 
     def capture_backprops_hook(

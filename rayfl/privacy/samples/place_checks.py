@@ -1,4 +1,4 @@
-"""Whether a sample's gradient is the same to the bit wherever it stands in a batch, on which `secure` noise rests."""
+"""Checks that a sample's gradient is bitwise the same anywhere in a batch, which `secure` noise relies on."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from rayfl.planning.workload import Workload
 
 MOVES = (1, 3, 8)
-"""Places by which the samples of a pass are moved."""
+"""Numbers of positions by which the samples of a pass are shifted."""
 
 
 def check_places(plan: PhasePlan, model: FlatModel, workload: Workload, selection: Selection | None) -> None:
-    """Compares passes, of the lengths that a phase has, with themselves in another order: in evaluation mode.
+    """Compares passes, of the lengths that a phase uses, with themselves in another order, in evaluation mode.
 
     Args:
-        plan: A phase with `local.dp`, which is `secure`.
+        plan: A phase with `local.dp` and `secure`.
         model: Its model, on the CPU.
         workload: What it trains.
-        selection: What of the network trains; None for all.
+        selection: The part of the network that trains; None for all.
 
     Raises:
         ScenarioError: A bit of a gradient changes, or samples differ in length, so that each pads the others.
@@ -58,7 +58,7 @@ def check_places(plan: PhasePlan, model: FlatModel, workload: Workload, selectio
 
 
 def _pass_lengths(plan: PhasePlan, store: ShardStore) -> set[int]:
-    """Of the client with the fewest samples and of that with the most, or of the pool."""
+    """For the clients with the fewest and the most samples, or for the pool."""
     sizes, local = store.train_shards.sizes, plan.phase.local
     assert local.dp is not None
     compared = [sizes.sum()] if plan.phase.pool else [sizes.min(), sizes.max()]
@@ -66,7 +66,7 @@ def _pass_lengths(plan: PhasePlan, store: ShardStore) -> set[int]:
 
 
 def _changed(gradients: PerSampleGradients, x: Any, y: torch.Tensor) -> str:
-    """The name of a parameter whose gradients change as the samples of a pass are moved; empty if there is none."""
+    """The name of a parameter whose gradients change when the samples of a pass are shifted; empty if there is none."""
     one = gradients.of_each(x, y)
     for by in MOVES:
         moved = torch.arange(len(y)).roll(by)

@@ -1,4 +1,4 @@
-"""The account of every client as it will stand after each phase, and the noise that keeps it within its targets."""
+"""Every client's account as planned after each phase, and the noise that keeps it within its targets."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from rayfl.privacy.samples.renyi_filter import RenyiFilter
 
 
 def dp_of(plan: PhasePlan) -> SampleDP:
-    """`local.dp` of a phase that has it."""
+    """Returns `local.dp` of a phase that has it."""
     assert plan.phase.local.dp is not None
     return plan.phase.local.dp
 
 
 class PlannedAccount:
-    """What clients will have spent, phase by phase, as planned.
+    """What clients will have spent after each phase, as planned.
 
     Args:
-        scenario: What runs.
+        scenario: The scenario.
         plans: Its phases, at least one of which has `local.dp` on clients' samples.
         populations: The clients of each phase.
     """
@@ -51,7 +51,7 @@ class PlannedAccount:
         self._secret = [plan for plan in plans if drawn_in_secret(plan.phase, len(populations[plan.number].sizes))]
 
     def noise_of(self, plan: PhasePlan) -> float | np.ndarray:
-        """The noise multiplier of a phase, given or found for its target; all phases before it must be booked.
+        """Returns the noise multiplier of a phase, given or found for its target; book all earlier phases first.
 
         Raises:
             ScenarioError: No noise meets the target, or the budget lets no client take part.
@@ -89,7 +89,7 @@ class PlannedAccount:
         return self._accountant.maximum(self._totals())
 
     def costliest(self) -> tuple[int, Spending] | None:
-        """The client that will have spent the most, by RDP, and what; None where only pools of samples are used."""
+        """Returns the client that will have spent the most by RDP, and what; None if only pools of samples are used."""
         sizes = self._populations[self._first.number].sizes
         if not (clients := [client for client in self._spent if client < len(sizes)]):
             return None
@@ -98,7 +98,7 @@ class PlannedAccount:
         return clients[place], totals[place]
 
     def _accesses(self, plan: PhasePlan) -> dict[int, Accesses]:
-        """What each client or pool that takes part will ask of its samples in the whole phase."""
+        """How each participating client or pool will access its samples in the whole phase."""
         planned = PlannedUpdates(plan, self._populations[plan.number])
         return {client: times(planned.at_most(client), rounds) for client, rounds in self._taken[plan.number].items()}
 
@@ -108,7 +108,7 @@ class PlannedAccount:
         planned: list[Planned] = []
         of_client: dict[int, int] = {}
         for client, accesses in self._accesses(plan).items():
-            # what all clients' samples spend together, every client does
+            # what the pool of all clients' samples spends, every client spends
             befores = [self._total(client)]
             if is_pool(client, self._populations[plan.number]):
                 distinct = {history(total): total for total in self._totals()}
@@ -122,7 +122,7 @@ class PlannedAccount:
         return planned, of_client
 
     def _total(self, client: int) -> Spending:
-        """What a client has spent, with what all clients' samples have together."""
+        """What a client has spent, including what the pool of all clients' samples has."""
         pool = pool_number("clients", len(self._populations[self._first.number].sizes))
         total: Counter[Mechanism] = Counter(self._spent.get(client, {}))
         if client != pool:
@@ -142,12 +142,12 @@ class PlannedAccount:
                 f"{spent:.3g}; give the earlier phase a smaller target or more noise, or this one a larger target"
             )
         return ScenarioError(
-            f"{where}: no noise keeps {dp.target_epsilon:g} at delta = {dp.delta:g}, as accountant '{dp.accountant}' "
-            "counts; use fewer rounds or steps, a larger target_epsilon, or a larger delta"
+            f"{where}: no amount of noise meets {dp.target_epsilon:g} at delta = {dp.delta:g} with accountant "
+            f"'{dp.accountant}'; use fewer rounds or steps, a larger target_epsilon, or a larger delta"
         )
 
     def _check_nothing_told(self, plan: PhasePlan) -> None:
-        """Checks that the noise found for a target tells of no hidden cohort."""
+        """Checks that the noise found for a target reveals no hidden cohort."""
         for before in self._hidden:
             if before.number <= plan.number:
                 raise ScenarioError(

@@ -1,4 +1,4 @@
-"""What phases will ask of clients' samples, from the cohorts and sizes alone: known before the run."""
+"""How phases will access clients' samples, derived before the run from cohorts and sizes alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rayfl.streams import client_stream
 
 
 class PlannedUpdates:
-    """What a phase's client updates ask of clients' samples.
+    """How a phase's client updates access clients' samples.
 
     Args:
         plan: The phase.
@@ -37,7 +37,7 @@ class PlannedUpdates:
         self._of_kind = cache(self._accesses)
 
     def at_most(self, client: int) -> Accesses:
-        """The accesses of a client in a round, or of the pool of all clients' samples.
+        """Returns the accesses of a client, or of the pool of all clients' samples, in a round.
 
         Numbers that are drawn for every round (`epochs = { uniform = [1, 5] }`) count at their largest.
         """
@@ -48,7 +48,7 @@ class PlannedUpdates:
         return self._of(client, self._smallest)
 
     def in_round(self, client: int, index: RoundIndex, seed: int) -> Accesses:
-        """The accesses of this very round, with the numbers that the client will draw in it."""
+        """Returns the accesses in this particular round, with the numbers that the client will draw in it."""
 
         def stream(purpose: str) -> np.random.Generator:
             return client_stream(seed, purpose, index.phase, index.round, client)
@@ -82,11 +82,11 @@ def touches_clients(plan: PhasePlan) -> bool:
 def participations(
     scenario: Scenario, plans: Sequence[PhasePlan], populations: Sequence[Population]
 ) -> list[Mapping[int, int]]:
-    """By phase, in how many rounds each client or pool takes part, which the scenario's seed decides.
+    """Returns, by phase, in how many rounds each client or pool takes part, which the scenario's seed determines.
 
-    Samplers of the user's own are asked as in the run itself; those that read what clients report go with no
-    `local.dp`. Where the operating system draws cohorts (`phases.N.dp.secure`), nobody knows, and every client counts
-    in every round.
+    A user's own samplers are asked as in the run itself; those that read what clients report cannot be used with
+    `local.dp`. If the operating system draws cohorts (`phases.N.dp.secure`), the participants are unknown, and every
+    client counts in every round.
     """
     sampling = Sampling(scenario, plans, populations)
     found: list[Mapping[int, int]] = []
@@ -105,5 +105,5 @@ def participations(
 
 
 def is_pool(client: int, population: Population) -> bool:
-    """Whether a number is that of all clients' samples together."""
+    """Whether a number denotes the pool of all clients' samples."""
     return client == pool_number("clients", len(population.sizes))

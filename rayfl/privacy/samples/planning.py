@@ -1,4 +1,4 @@
-"""What a run with `local.dp` will spend of its clients' privacy, and with which noise: found before it starts."""
+"""Finds the noise of a run with `local.dp`, and what the run will spend of its clients' privacy, before it starts."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class PlannedPhase:
     """A phase with `local.dp`.
 
     Attributes:
-        name: Of the phase.
-        noise: Its noise multiplier: of all clients, or [clients]; those that take no part have the largest.
-        epsilon: The largest of any client at its end, earlier phases included; an upper bound where clients may be left
-            out or cohorts are secret, and None where no accountant covers the batches.
-        target: What the noise was found for, if it was.
+        name: The phase's name.
+        noise: Its noise multiplier: of all clients, or [clients]; clients that take no part have the largest.
+        epsilon: The largest of any client at its end, including earlier phases; an upper bound if clients may be left
+            out or cohorts are secret, and None if no accountant covers the batches.
+        target: The epsilon for which the noise was found, if any.
     """
 
     name: str
@@ -38,12 +38,12 @@ class PlannedPhase:
 
 @dataclass(frozen=True)
 class SamplePlan:
-    """The noise that hides samples in a run, and what its output and records say of it beforehand.
+    """The noise that hides samples in a run, and what output and records say about it beforehand.
 
     Attributes:
         noise: By phase, the noise multiplier of `local.dp`. Empty if no phase has it.
-        phases: Those that have.
-        notes: Warnings, and reasons why an epsilon is large, in a line each.
+        phases: The phases that have it.
+        notes: Warnings, and reasons why an epsilon is large, one line each.
     """
 
     noise: Sequence[PhaseNoise] = ()
@@ -55,11 +55,11 @@ def plan_sample_privacy(scenario: Scenario, populations: Sequence[Population]) -
     """Finds the noise of every phase with `local.dp`, and what clients will have spent after it.
 
     Args:
-        scenario: What runs.
+        scenario: The scenario.
         populations: The clients of each phase.
 
     Raises:
-        ScenarioError: The phases' options do not make one account; or a target or budget is impossible.
+        ScenarioError: The phases' options cannot share one account, or a target or budget is impossible.
     """
     plans = plan_phases(scenario)
     private = [plan for plan in plans if plan.phase.local.dp is not None and touches_clients(plan)]
@@ -92,7 +92,7 @@ def _any_dp(plans: Sequence[PhasePlan]) -> bool:
 
 
 def _fixed_noise(plan: PhasePlan) -> PhaseNoise:
-    """The noise multiplier that a phase gives, if it does; on the server's samples, in no account, it must."""
+    """The noise multiplier given by a phase, if any; phases on the server's samples, in no account, must give it."""
     dp = plan.phase.local.dp
     if dp is not None and dp.noise_multiplier is None and not touches_clients(plan):
         raise ScenarioError(
@@ -103,7 +103,7 @@ def _fixed_noise(plan: PhasePlan) -> PhaseNoise:
 
 
 def _check_account(plans: Sequence[PhasePlan], private: Sequence[PhasePlan]) -> None:
-    """Checks that what all phases spend is one account."""
+    """Checks that everything the phases spend fits in one account."""
     first = private[0]
     for plan in plans:
         where = f"phases.{plan.phase.name}.local.dp"

@@ -1,4 +1,4 @@
-"""Which samples each step of private training takes."""
+"""The samples of each step of private training."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rayfl.local.steps import batch_size
 from rayfl.privacy.noise import Randomness
 
 IN_EIGHTS = 8
-"""Passes are multiples of this many samples, where so many fit."""
+"""Passes contain a multiple of this many samples, if that many fit."""
 
 
 def expected_batch_size(local: Local, num_samples: int) -> int:
-    """q n = min(B, n), by which every step divides its sum of gradients.
+    """Returns q n = min(B, n), by which every step divides its sum of gradients.
 
     It is public, unlike the number of samples that were drawn: neighbours have the same n.
     """
@@ -25,12 +25,12 @@ def expected_batch_size(local: Local, num_samples: int) -> int:
 
 
 def sampling_rate(local: Local, num_samples: int) -> float:
-    """q = min(1, B / n), with which a step draws each sample."""
+    """Returns q = min(1, B / n), the probability with which a step draws each sample."""
     return expected_batch_size(local, num_samples) / num_samples
 
 
 def poisson_batches(num_samples: int, expected: int, steps: int, randomness: Randomness) -> Iterator[np.ndarray]:
-    """Yields for every step the places of its samples, each drawn independently: ascending, and possibly none."""
+    """Yields the positions of every step's samples, each drawn independently: ascending, and possibly none."""
     for _ in range(steps):
         yield np.flatnonzero(randomness.chosen(num_samples, expected))
 
@@ -38,7 +38,7 @@ def poisson_batches(num_samples: int, expected: int, steps: int, randomness: Ran
 def shuffled_batches(
     num_samples: int, size: int, steps: int, randomness: Randomness, shuffle: bool = True
 ) -> Iterator[np.ndarray]:
-    """Yields consecutive batches of one shuffled pass after another, as training without privacy takes them."""
+    """Yields consecutive batches of one shuffled pass after another, as in training without privacy."""
     while steps:
         order = randomness.permutation(num_samples) if shuffle else np.arange(num_samples)
         for start in range(0, min(num_samples, steps * size), size):
@@ -47,10 +47,11 @@ def shuffled_batches(
 
 
 def pass_length(dp: SampleDP, expected: int, num_samples: int) -> int:
-    """The number of samples of every pass over a `secure` batch: most batches are one, or as many as memory asks for.
+    """Returns the number of samples in every pass over a `secure` batch.
 
-    It is public, like what it follows from. Kernels may round differently for batches of another size, so that with
-    passes as long as the batch who else was drawn would move the last bits of a sample's gradient.
+    Most batches take one pass, or as many as memory requires. The number is public, since it follows from public
+    numbers. Kernels may round differently for other batch sizes; if passes were as long as the batch, the other samples
+    drawn would affect the last bits of a sample's gradient.
 
     Args:
         dp: Says how many gradients fit, and how many augmented copies each sample has.
@@ -63,10 +64,10 @@ def pass_length(dp: SampleDP, expected: int, num_samples: int) -> int:
 
 
 def full_passes(places: np.ndarray, length: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Divides a drawn batch into passes of one length, the last filled up with copies of its first sample.
+    """Divides a drawn batch into passes of equal length; the last is padded with copies of its first sample.
 
     Yields:
-        The places of a pass, and how many of them count, the first ones.
+        The positions of a pass, and how many of them count, starting from the first.
     """
     for start in range(0, len(places), length):
         part = places[start : start + length]

@@ -20,10 +20,10 @@ from rayfl.local.spending import Mechanism, Spending
 from rayfl.privacy.composition import OPACUS_ORDERS, epsilon_of_rdp
 
 LEAST_SAMPLED_NOISE = 0.1
-"""Below this noise multiplier the rate counts as 1, which gives an upper bound: nothing is private there anyway."""
+"""Below this noise multiplier the rate counts as 1, which is an upper bound; nothing is private there anyway."""
 
 SPREAD = 13.0
-"""Standard deviations beyond which the normal density is nothing in float64."""
+"""Standard deviations beyond which the normal density vanishes in float64."""
 
 CLIENTS_AT_ONCE = 20_000
 
@@ -48,21 +48,21 @@ def _rdp(noise_multiplier: float, rate: float) -> np.ndarray:
 
 
 def orders_of(secure: bool) -> np.ndarray:
-    """The orders by which an account is told: Opacus', and of discrete noise the integers among them.
+    """Returns the orders at which an account is evaluated: Opacus', and for discrete noise the integers among them.
 
-    At those a sampled discrete Gaussian has the moments of a continuous one, since the sum over all integers x of
-    exp(-(x - c)^2 / (2 s^2)) is the same for every integer c.
+    At integer orders a sampled discrete Gaussian has the moments of a continuous one, since the sum over all integers x
+    of exp(-(x - c)^2 / (2 s^2)) is the same for every integer c.
     """
     return OPACUS_ORDERS[OPACUS_ORDERS % 1 == 0] if secure else OPACUS_ORDERS
 
 
 def rdp(mechanism: Mechanism) -> np.ndarray:
-    """[orders] float64, the RDP of one use of a mechanism; infinite without noise."""
+    """Returns the RDP of one use of a mechanism, float64 [orders]; infinite without noise."""
     return _rdp(mechanism.noise_multiplier, mechanism.rate)
 
 
 def rdp_of(spending: Spending) -> np.ndarray:
-    """[orders] float64, the RDP of a spending: parts compose in parallel, each with what touched all samples."""
+    """Returns the RDP of a spending, float64 [orders]: parts compose in parallel, each with those on all samples."""
     by_part: dict[str, np.ndarray] = {"": np.zeros(len(OPACUS_ORDERS))}
     for mechanism, times in spending.items():
         if times:
@@ -73,12 +73,12 @@ def rdp_of(spending: Spending) -> np.ndarray:
 
 
 def epsilons_by_rdp(spendings: Sequence[Spending], delta: float, secure: bool = False) -> np.ndarray:
-    """[spendings] float64, their epsilons. The RDP of a mechanism is computed once, however many clients used it.
+    """Returns the epsilons of spendings, float64; the RDP of a mechanism is computed once for all clients that used it.
 
     Args:
         spendings: What was used.
-        delta: Of the guarantee.
-        secure: Whether the noise was discrete, which integer orders alone can tell.
+        delta: Delta of the guarantee.
+        secure: Whether the noise was discrete, for which only integer orders are valid.
     """
     orders = orders_of(secure)
     known = np.isin(OPACUS_ORDERS, orders)

@@ -1,4 +1,4 @@
-"""What private training releases of samples: noised sums of clipped gradients and of bounded losses."""
+"""What private training releases about samples: noised sums of clipped gradients and of bounded losses."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from rayfl.privacy.noise import Seeded
 from rayfl.privacy.samples.sample_gradients import SampleGradients, of_these
 
 ROUNDING = 2.0**-20
-"""The share of C by which clipped gradients stay below it, so that rounding lifts no norm above C. Opacus adds 1e-6 to
-the norm instead, which float32 loses above norms of 10."""
+"""Relative margin by which clipped gradients stay below C, so that rounding lifts no norm above C. Opacus instead adds
+1e-6 to the norm, which float32 loses for norms above 10."""
 
 VALUES_AT_ONCE = 1 << 17
 """Steps in memory at once: a mebibyte, which stays in a core's cache."""
@@ -31,7 +31,7 @@ class ReleasedSums(ABC):
     """A sum of gradients and one of losses, from the first sample to the noise.
 
     Args:
-        model: The resident model, into whose gradient the released sum is written.
+        model: The resident model; the released sum is written into its gradient.
     """
 
     def __init__(self, model: FlatModel) -> None:
@@ -40,15 +40,15 @@ class ReleasedSums(ABC):
 
     @abstractmethod
     def clear(self) -> None:
-        """Begins a new sum of gradients."""
+        """Starts a new sum of gradients."""
 
     @abstractmethod
     def add_gradients(self, gradients: OfSlots, counted: int) -> None:
-        """Adds gradients g, each as g min(1, C / ||g||), and as zero where its norm is not finite.
+        """Adds gradients g, each as g min(1, C / ||g||), and as zero if its norm is not finite.
 
         Args:
-            gradients: Of n samples, by parameter.
-            counted: How many of them count, the first ones; the others give a pass its shape.
+            gradients: Those of n samples, by parameter.
+            counted: How many of them count, starting from the first; the others only fill up the pass.
         """
 
     @abstractmethod
@@ -65,13 +65,13 @@ class ReleasedSums(ABC):
 
 
 class FloatSums(ReleasedSums):
-    """In floating point, with noise from a seed: it hides nothing from who knows the seed, or looks at single bits.
+    """Floating-point sums with seeded noise, which hides nothing from anyone who knows the seed or inspects bits.
 
     Args:
         model: The resident model.
-        dp: With C (`max_grad_norm`) and L (`max_loss`).
+        dp: Gives C (`max_grad_norm`) and L (`max_loss`).
         noise_multiplier: Standard deviation of the noise, in units of C or L; 0 adds none.
-        noise: Whence.
+        noise: Source of the noise.
     """
 
     def __init__(self, model: FlatModel, dp: SampleDP, noise_multiplier: float, noise: Seeded) -> None:
@@ -108,11 +108,11 @@ class FloatSums(ReleasedSums):
 
 
 class LatticeSums(ReleasedSums):
-    """In whole steps of a lattice, with discrete Gaussian noise of the operating system's: exact, to the last bit.
+    """Sums in whole steps of a lattice, with discrete Gaussian noise from the operating system: exact to the last bit.
 
     Args:
         model: The resident model.
-        dp: With C (`max_grad_norm`) and L (`max_loss`).
+        dp: Gives C (`max_grad_norm`) and L (`max_loss`).
         noise_multiplier: Standard deviation of the noise, in units of C or L.
     """
 
@@ -180,7 +180,7 @@ class LatticeSums(ReleasedSums):
 
 
 def add_clipped(gradients: OfSlots, bound: float, total: torch.Tensor, counted: int) -> None:
-    """Adds the first clipped gradients to a flat vector; those whose norm is not finite are left out."""
+    """Adds the first clipped gradients to a flat vector, skipping those whose norm is not finite."""
     norms = torch.stack([gradient.norms() for _, gradient in gradients]).norm(dim=0)
     finite = norms.isfinite() & (torch.arange(len(norms), device=norms.device) < counted)
     if not finite.all():
@@ -191,10 +191,10 @@ def add_clipped(gradients: OfSlots, bound: float, total: torch.Tensor, counted: 
 
 
 def clipping_factors(norms: torch.Tensor, bound: float) -> torch.Tensor:
-    """What gradients of these norms are multiplied by."""
+    """Returns the factors that clip gradients with these norms."""
     return ((1 - ROUNDING) * bound / norms).clamp(max=1.0)
 
 
 def bounded(losses: torch.Tensor, largest: float) -> torch.Tensor:
-    """Losses in float64, each within [0, largest]; NaN, which no clamp changes, counts as the largest."""
+    """Returns losses in float64, each clamped to [0, largest]; NaN, which clamping keeps, counts as the largest."""
     return losses.double().nan_to_num(nan=largest).clamp(0, largest)

@@ -1,11 +1,11 @@
-"""The budget of a client: a Rényi filter says whether one more update still fits.
+"""A client's budget: a Rényi filter decides whether one more update still fits.
 
-Feldman and Zrnic, "Individual Privacy Accounting via a Rényi Filter", NeurIPS 2021: mechanisms that are chosen as a run
-goes on compose like others as long as what they cost together, at an order that was fixed beforehand, stays below a
-budget of that order. Here the orders are those of Opacus, and an update fits while its client stays within the budget
-of one of them. Which one need not be fixed, since what a client's updates cost depends on sizes, cohorts and noise,
-which are public, and never on what its samples are. For the same reason `prv` would be valid too; but it would take up
-to a second for every client of every cohort, where this takes a sum.
+Feldman and Zrnic, "Individual Privacy Accounting via a Rényi Filter", NeurIPS 2021: mechanisms chosen during a run
+compose like others as long as their total cost, at an order fixed beforehand, stays below a budget for that order. Here
+the orders are those of Opacus, and an update fits while its client stays within the budget of any one of them. The
+order need not be fixed in advance, because the cost of a client's updates depends on sizes, cohorts and noise, which
+are public, and never on the samples themselves. For the same reason `prv` would be valid too, but it would take up to a
+second for every client of every cohort, where this takes a sum.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from rayfl.privacy.samples.rdp import orders_of, rdp_of
 
 
 class RenyiFilter:
-    """Budgets of all orders that amount to one epsilon.
+    """Budgets at all orders that are equivalent to one epsilon.
 
     Args:
         max_epsilon: The budget.
-        delta: Of the guarantee.
+        delta: Delta of the guarantee.
         secure: Whether the noise is discrete.
     """
 
@@ -32,5 +32,5 @@ class RenyiFilter:
         self._budgets = max_epsilon - conversion(orders, delta)
 
     def admits(self, spending: Spending) -> bool:
-        """Whether a client may have spent this, the update in question included."""
+        """Whether a client may have spent this, including the update in question."""
         return bool((rdp_of(spending)[self._known] <= self._budgets).any())

@@ -1,4 +1,4 @@
-"""Gradients of single samples by one parameter: as one tensor, or, of a linear layer's weight, as two factors."""
+"""Per-sample gradients of one parameter: one tensor, or two factors for a linear layer's weight."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class SampleGradients(Protocol):
         """[n] L2 norms."""
 
     def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
-        """The gradients' sum, of the parameter's shape; `weights` [n]."""
+        """Returns the weighted sum of the gradients, in the parameter's shape; `weights` is [n]."""
 
     def each(self) -> torch.Tensor:
         """[n, ...]."""
@@ -43,10 +43,10 @@ class Whole:
 
 @dataclass(frozen=True)
 class OuterProducts:
-    """Gradients b aᵀ of a linear layer's weight, of which only b, by its outputs [n, out], and a [n, in] are kept.
+    """Gradients b aᵀ of a linear layer's weight; only b [n, out], the gradients by its outputs, and a [n, in] are kept.
 
-    Their norm is the product of the factors' norms (Goodfellow, arXiv 1510.01799), and their weighted sum one product
-    of matrices, so that no more memory is touched than without privacy.
+    Their norm is the product of the factors' norms (Goodfellow, arXiv 1510.01799), and their weighted sum is one matrix
+    product, which touches no more memory than training without privacy.
     """
 
     to_outputs: torch.Tensor
@@ -67,7 +67,7 @@ class OuterProducts:
 
 
 def of_these(gradients: SampleGradients, chosen: torch.Tensor | slice) -> SampleGradients:
-    """Those of the samples that a mask [n] or a slice chooses."""
+    """Returns the gradients of the samples that a mask [n] or a slice selects."""
     if isinstance(gradients, OuterProducts):
         return OuterProducts(gradients.to_outputs[chosen], gradients.inputs[chosen])
     return Whole(gradients.each()[chosen])

@@ -90,7 +90,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"algorithm": "qfedsgd", "local": {"lr": 0.1}, "dp": local()},
         "'qfedsgd' does not hide clients: the largest loss",
     ),
-    ({"algorithm": "coprefl", "dp": central()}, "'coprefl' does not hide clients: .*one bound"),
+    ({"algorithm": "coprefl", "dp": central()}, "'coprefl' does not hide clients: .*no single norm bound"),
     ({"algorithm": {"name": "feddyn", "scale_alpha": True}, "dp": central()}, "use scale_alpha = false"),
     ({"algorithm": {"name": "fedexp", "weighting": "samples"}, "dp": central()}, "use weighting = 'uniform'"),
     ({"algorithm": {"name": "perfedavg", "weighting": "samples"}, "dp": central()}, "use weighting = 'uniform'"),
@@ -107,7 +107,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"algorithm": {"name": "fedmeta"}, "local": {"lr": 0.1}, "eval_model": "all", "dp": central()},
         "eval_model: 'all' is a mean of models|eval_model: 'all' needs trained models",
     ),
-    ({"cohort": {"by_size": 3}, "dp": central()}, "cohort: by_size draws clients by what dp is to hide"),
+    ({"cohort": {"by_size": 3}, "dp": central()}, "cohort: by_size draws clients by what dp must hide"),
     ({"cohort": {"by_size": 3}, "dp": local()}, "cohort: by_size draws clients .*use { bernoulli = probability }"),
     ({"cohort": {"sampler": f"{__name__}:FirstFew"}, "dp": local()}, "no account covers clients that the sampler"),
     (RELAY | {"order": "no_repeat", "dp": local()}, "order: with 'no_repeat' .*use 'sampled'"),
@@ -133,7 +133,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"dp": {"level": "local", "target_epsilon": 1e-9, "clip_norm": 1.0, "delta": 1e-12}},
-        "dp.target_epsilon: no noise is enough for 1e-09 at delta 1e-12 after 3 rounds",
+        "dp.target_epsilon: no amount of noise meets 1e-09 at delta 1e-12 after 3 rounds",
     ),
 ]
 
@@ -184,10 +184,10 @@ def test_a_target_that_earlier_phases_have_spent_is_refused() -> None:
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("weight", "its answer has the weight 2, and dp needs the same weight, 1"),
-        ("more", r"it answered with 'further', 'told' as values, and its algorithm's releases\(\) declares 'told'"),
+        ("weight", "its answer has the weight 2, but dp needs the same weight, 1"),
+        ("more", r"it answered with 'further', 'told' as values, but its algorithm's releases\(\) declares 'told'"),
         ("maxima", r"it answered with maxima \('largest'\), which no noise hides"),
-        ("short", r"it answered with 'told' of 3 values, and its algorithm's releases\(\) declares 'model'"),
+        ("short", r"it answered with 'told' of 3 values, but its algorithm's releases\(\) declares 'model'"),
         ("each", "Telling: asks for answers one by one, and dp hides them in sums"),
     ],
 )

@@ -210,7 +210,7 @@ BUDGET = with_dp("budget", max_epsilon=20, accountant="rdp")
         ),
         (
             [with_dp("a", target_epsilon=0.001)],
-            r"phases\.a\.local\.dp\.target_epsilon: no noise keeps 0\.001 at delta = 1e-05.*fewer rounds",
+            r"phases\.a\.local\.dp\.target_epsilon: no amount of noise meets 0\.001 at delta = 1e-05.*fewer rounds",
         ),
         (
             [with_dp("a", max_epsilon=0.5, accountant="rdp")],
