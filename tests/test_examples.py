@@ -208,7 +208,10 @@ def test_one_ring_is_a_relay(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"phases.0.report": ["step"]}, r"phases.0.report: has no effect with this schedule"),
         ({"phases.0.algorithm": "scaffold"}, r"phases.rings: there is no ring of 'scaffold': its control variates"),
         ({"phases.0.schedule": "own_schedule:Ring"}, r"schedule: module 'own_schedule' has no 'Ring'; did you mean"),
-        ({"phases.0.schedule": "own_schedule:RingsPhase"}, r"schedule: 'own_schedule:RingsPhase' names no keys; give"),
+        (
+            {"phases.0.schedule": "own_schedule:RingsPhase"},
+            r"schedule: 'own_schedule:RingsPhase' does not declare its keys",
+        ),
     ],
 )
 def test_own_schedule_refuses_what_it_cannot_run(

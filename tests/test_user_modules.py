@@ -107,8 +107,9 @@ def test_a_module_that_another_one_hides_is_refused(imported: bool, tmp_path: Pa
         load_scenario(second)
     here, there = tmp_path / "b", tmp_path / "a" / f"{name}.py"
     assert str(caught.value) == (
-        f"scenario 'own':\n'{name}:points': module '{name}' stands beside the scenario in '{here}', but Python takes "
-        f"it from {there}: rename one of the two, or use a new process if another scenario has imported that"
+        f"scenario 'own':\n'{name}:points': module '{name}' is in the scenario's folder '{here}', but Python imports "
+        f"it from {there}: rename one of the two, or start a new process if another scenario has imported the "
+        "other module"
     )
 
 

@@ -1,4 +1,4 @@
-"""The scenario schema: frozen pydantic models, one file per section, and how a scenario is found and overridden."""
+"""The scenario schema: frozen pydantic models, one file per section; and how scenarios are found and overridden."""
 
 from rayfl.config.finding import find_scenarios
 from rayfl.config.loading import load_scenario

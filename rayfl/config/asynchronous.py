@@ -1,4 +1,4 @@
-"""[[phases]] of asynchronous training: the server steps whenever answers are in, by the virtual clock."""
+"""[[phases]] of asynchronous training: the server steps whenever answers arrive, by the virtual clock."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from rayfl.config.section import Named, Section, check_idle
 
 
 class Staleness(Section):
-    """s(tau): how much an answer counts that began tau steps of the server ago; s(0) = 1.
+    """s(tau): the weight of an answer to a model that is tau server steps old; s(0) = 1.
 
-    `constant`: 1. `polynomial`: (1 + tau) ** -exponent. `hinge`: 1 up to tau = delay, and 1 / (1 + slope (tau - delay))
-    from there on (Xie, Koyejo and Gupta, 2019, section 5.2, whose a is `exponent` and `slope`, and b is `delay`).
+    Write only the name (`"polynomial"`) to use the default options, or a table. The functions are those of Xie, Koyejo
+    and Gupta (2019), section 5.2, where a is `exponent` or `slope`, and b is `delay`.
 
     Attributes:
-        name: Which of them.
-        exponent: Of `polynomial`; FedBuff's 1 / sqrt(1 + tau) is 0.5.
-        slope: Of `hinge`.
-        delay: Of `hinge`.
+        name: `constant`: s = 1. `polynomial`: s = (1 + tau) ** -exponent. `hinge`: s = 1 up to tau = delay, then 1 / (1
+            + slope (tau - delay)).
+        exponent: Exponent of `polynomial`, at least 0. Default: 0.5, FedBuff's 1 / sqrt(1 + tau).
+        slope: Slope of `hinge`, above 0. Default: 10.
+        delay: Server steps before the `hinge` starts to discount. Default: 4.
     """
 
     name: Literal["constant", "polynomial", "hinge"]
@@ -41,7 +42,7 @@ class Staleness(Section):
         return self
 
     def discount(self, staleness: int) -> float:
-        """s(tau), of the steps that the server has made since an update began."""
+        """s(tau) for an update that began tau = `staleness` server steps ago."""
         if self.name == "polynomial":
             return float((1.0 + staleness) ** -self.exponent)
         if self.name == "hinge" and staleness > self.delay:
@@ -50,15 +51,19 @@ class Staleness(Section):
 
 
 class AsynchronousPhase(BasePhase):
-    """Keys of the phases in which every client begins and answers at its own time; a round is a step of the server.
+    """Keys of phases in which every client starts and answers at its own time; a round is one step of the server.
 
     Attributes:
-        cohort: Candidates of a round: places that are free in it go to them, in the order drawn.
-        concurrency: How many clients train at a time; where one has answered, another takes its place.
-        staleness: How much less an answer to an older model counts.
-        eval_model: `global`, `average` or `ema`; see `EvalModel`.
-        ema_decay: See `ParallelPhase`.
-        transforms: See `ParallelPhase`.
+        cohort: Candidates of a round, in the forms of `ParallelPhase`: clients that may start training in free slots,
+            in the order drawn. Default: all clients (1.0).
+        concurrency: Number of clients that train at the same time; when one has answered, another takes its slot.
+        staleness: How an answer to an older model is discounted: `constant`, `polynomial` or `hinge`, or a table with
+            options (Xie, Koyejo and Gupta, 2019).
+        eval_model: Which model is evaluated, exported and passed to the next phase: `global`, `average` or `ema`; see
+            `ParallelPhase`. By default the algorithm decides.
+        ema_decay: Decay of `eval_model = "ema"`, above 0 and below 1; see `ParallelPhase`. Default: 0.99.
+        transforms: Applied in this order to a client's answer before it is used: `top_k`, `quantize`, or your own.
+            Default: none.
     """
 
     cohort: Cohort = 1.0
@@ -70,7 +75,7 @@ class AsynchronousPhase(BasePhase):
 
     @property
     def answers_per_step(self) -> int:
-        """How many answers the server takes in before it steps."""
+        """Number of answers that the server collects before it steps."""
         return 1
 
     @model_validator(mode="after")
@@ -83,7 +88,9 @@ class BufferedPhase(AsynchronousPhase):
     """FedBuff: the server adds the discounted mean change of every `buffer` answers (Nguyen et al., AISTATS 2022).
 
     Attributes:
-        buffer: K, answers per step of the server.
+        buffer: K, the number of answers per server step.
+        staleness: How an answer to an older model is discounted: `constant`, `polynomial` or `hinge`, or a table with
+            options (Xie, Koyejo and Gupta, 2019). Default: `polynomial` with exponent 0.5, as in FedBuff.
     """
 
     schedule: Literal["buffered"]
@@ -100,7 +107,9 @@ class FullyAsynchronousPhase(AsynchronousPhase):
     """FedAsync: the server mixes every answer's model into its own, w <- (1 - a) w + a w_i (Xie et al., 2019).
 
     Attributes:
-        mixing: alpha; a = alpha s(tau).
+        mixing: alpha, above 0 and at most 1; an answer is mixed in with a = alpha s(tau). Default: 0.6.
+        staleness: How an answer to an older model is discounted: `constant`, `polynomial` or `hinge`, or a table with
+            options (Xie, Koyejo and Gupta, 2019). Default: `constant`, no discount.
     """
 
     schedule: Literal["asynchronous"]

@@ -1,4 +1,4 @@
-"""What phases of every schedule have in common: the keys that all share, and what any part of rayfl may ask."""
+"""Keys shared by the phases of all schedules, and the settings that can be read from any phase."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ from rayfl.config.privacy import ClientDP
 from rayfl.config.section import Named, Section
 
 EvalModel = Literal["global", "average", "participants", "all", "ema"]
-"""Which model is evaluated, exported and handed to the next phase.
+"""Which model is evaluated, exported and passed to the next phase.
 
 `global`: the model that clients start from. `average`: the mean of the last two global models (FedExP). `participants`:
-the mean of what the round's participants returned, weighted as the algorithm weights them (FedDyn). `all`: the mean
-over all clients of what each returned last (FedDyn's and FedBug's code plot it); a client that never took part counts
-with the phase's first model. `ema`: an exponential moving average of the global models after each round.
+the mean of the models that this round's participants returned, weighted as the algorithm weights them (FedDyn). `all`:
+the mean over all clients of the model that each returned last (plotted by the code of FedDyn and FedBug); a client that
+has never taken part counts with the phase's first model. `ema`: an exponential moving average of the global models
+after each round.
 """
 
 
 @dataclass(frozen=True)
 class PhaseSettings:
-    """What any part of rayfl may ask of a phase, whether or not its schedule has the key.
+    """Settings that can be read from any phase, whether or not its schedule has the key.
 
     Attributes:
         cohort: Which clients take part; all of them where the schedule has no such key.
-        order: Of the cohort.
+        order: Order of the cohort.
         eval_model: Which model is evaluated; None for the algorithm's own choice.
         ema_decay: See `ParallelPhase`.
         transforms: See `ParallelPhase`.
         report: See `ParallelPhase`.
         server_training: See `ParallelPhase`.
-        dp: Privacy of whole clients.
+        dp: Client-level differential privacy.
         deadline_s: See `ParallelPhase`.
         over_selection: See `ParallelPhase`.
         quorum: See `ParallelPhase`.
@@ -54,29 +55,36 @@ class PhaseSettings:
 
 
 class BasePhase(Section):
-    """Keys that phases of every schedule share; the keys of a schedule of your own derive from it.
+    """Keys shared by the phases of all schedules; derive the keys of your own schedule from this class.
 
-    A schedule supports what it has keys for: one with `eval_model` runs the algorithm's rounds on a server, and others
-    use its local objective alone; what `transforms`, `report`, `server_training` and `dp` ask for is refused without
-    them.
+    A schedule supports the features that it has keys for: with `eval_model`, the algorithm's rounds run on a server;
+    without it, only the algorithm's local objective is used. `transforms`, `report`, `server_training` and `dp` raise
+    an error in a schedule that does not have the key.
 
     Attributes:
-        schedule: How its rounds run: a registered schedule or `package.module:object`.
-        name: Unique in the scenario; the only phase of a scenario may go without, and is called `training`.
-        algorithm: A registered algorithm or `package.module:object`, with its options.
-        rounds: Number of rounds; 0 leaves the phase out.
-        until: The phase's last round, counted over the whole scenario; replaces `rounds`, which `Scenario` derives.
-        train: What of the network trains; see `Train`. The rest stays as it is, batch norm's statistics included, and
-            is neither sent nor counted as traffic.
+        schedule: How the rounds run: `parallel` (the default), `relay`, `buffered`, `asynchronous`, `local`, `central`,
+            or `package.module:object` for your own schedule. The schedule decides which other keys the phase has.
+        name: Unique in the scenario; overrides can address the phase by it (`phases.cyclic.rounds`). Required where
+            there are several phases; a single phase without a name is called `training`.
+        algorithm: A registered algorithm or `package.module:object`, with its options. Default: `fedavg`.
+        rounds: Number of rounds; 0 leaves the phase out. Give either this or `until`; by default `until` decides.
+        until: The phase's last round, counted over the whole scenario; must lie after the end of the previous phase. By
+            default `rounds` decides; the resolved scenario always shows `rounds`.
+        train: Which part of the network trains: `all` (the default), `head` (the feature layer, which turns features
+            into outputs), `body` (everything else, as in FedBABU), or a list of module names as in `named_modules()`,
+            each including its submodules. The rest keeps its values, batch norm statistics included, and is neither
+            sent nor counted as traffic.
         local: How clients train.
-        task: What the phase learns, where it is not the scenario's `task`.
-        model: Its network, where it is not the scenario's `model`. A phase begins with the weights of the one before:
-            with every tensor of its network that the other has under the same name in the same shape. The rest is as
-            initialised; the run's output and records say what.
-        metrics: What is reported of the phase beside the loss; the first ranks its rounds, and without any the loss. By
-            default those of its own `task`, else those of `evaluation`.
-        head: `keep` takes the feature layer's weights from the phase before too, `fresh` leaves them as initialised. By
-            default they are fresh where the two phases' tasks have different names. It says nothing of the first phase.
+        task: What the phase learns. By default the scenario's `task`.
+        model: The phase's network. By default the scenario's `model`. A phase starts from the weights of the previous
+            one: it takes every tensor that has the same name and shape in both networks and leaves the rest as
+            initialised. The run prints and records which tensors were taken.
+        metrics: Metrics reported in this phase in addition to the loss. The first one ranks the phase's rounds; if the
+            list is empty, the loss does. By default the metrics of the phase's own `task` if it has one, else those of
+            `evaluation`.
+        head: Whether the phase takes the feature layer from the previous phase (`keep`) or starts it from its initial
+            values (`fresh`). By default `fresh` if the two phases' tasks have different names, else `keep`. No effect
+            on the first phase.
     """
 
     schedule: str
@@ -93,7 +101,7 @@ class BasePhase(Section):
 
     @property
     def settings(self) -> PhaseSettings:
-        """What was set, and defaults for keys that the schedule does not have."""
+        """The phase's settings, with defaults for keys that its schedule does not have."""
         known = {field.name: getattr(self, field.name) for field in fields(PhaseSettings) if hasattr(self, field.name)}
         return PhaseSettings(**known)
 
@@ -104,24 +112,26 @@ class BasePhase(Section):
 
     @property
     def hides_cohort(self) -> bool:
-        """Whether who takes part stays hidden."""
+        """Whether the identity of the participants must stay hidden."""
         dp = self.settings.dp
         return dp is not None and dp.level == "central"
 
     @property
     def pool(self) -> Literal["clients", "server"] | None:
-        """Whose pooled samples train in place of clients; None where clients train."""
+        """Whose pooled samples train instead of clients; None where clients train."""
         cohort = self.settings.cohort
         return cohort.pool if isinstance(cohort, Pooled) else None
 
     @field_validator("algorithm", mode="before")
     @classmethod
     def _options_of_the_default(cls, value: Any) -> Any:
-        """`phases.0.algorithm.weighting=uniform` where no algorithm was named."""
+        """Allows `phases.0.algorithm.weighting=uniform` where no algorithm is named."""
         return {"name": "fedavg", **value} if isinstance(value, dict) else value
 
     @model_validator(mode="after")
     def _rounds_or_until(self) -> BasePhase:
         if ("rounds" in self.model_fields_set) == (self.until is not None):
-            raise ValueError("give either rounds, how many, or until, the last round counted through all phases")
+            raise ValueError(
+                "give either rounds, the number of rounds, or until, the phase's last round counted over all phases"
+            )
         return self

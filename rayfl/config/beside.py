@@ -1,4 +1,4 @@
-"""Paths that a file names are relative to its own folder; this makes them absolute."""
+"""Makes absolute the paths in a file, which are relative to the file's folder."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ PATHS = (
     *(f"participation.{key}.file" for key in Devices.model_fields),
     "participation.availability.sessions",
 )
-"""Keys of scenarios that hold paths, beside `start.scenario`, which holds a name or a path."""
+"""Keys of scenarios that hold paths, besides `start.scenario`, which holds a name or a path."""
 
 _INNER = ("quick.", "start.overrides.")
-"""Tables whose keys are key paths of a scenario again."""
+"""Tables whose keys are themselves key paths of a scenario."""
 
 
 def absolute(tables: Mapping[str, Any], folder: Path | None = None) -> dict[str, Any]:
@@ -34,14 +34,14 @@ def absolute(tables: Mapping[str, Any], folder: Path | None = None) -> dict[str,
 
     Args:
         tables: As read; keys may be key paths (`"start.file"`).
-        folder: Of the file that they are from; by default the working directory, where a command line or a program
-            gave them.
+        folder: The folder of the file that they come from; by default the working directory, for a command line or a
+            program.
     """
     return {key: absolute_value(key, value, folder) for key, value in tables.items()}
 
 
 def absolute_value(key: str, value: Any, folder: Path | None = None) -> Any:
-    """The value of one key path with absolute paths; see `absolute`."""
+    """The value of one key path, with absolute paths; see `absolute`."""
     if isinstance(value, Mapping):
         return {inner: absolute_value(f"{key}.{inner}", given, folder) for inner, given in value.items()}
     while key.startswith(_INNER):
@@ -52,18 +52,18 @@ def absolute_value(key: str, value: Any, folder: Path | None = None) -> Any:
 
 
 def _joined(path: Any, folder: Path | None) -> Any:
-    """The path from a folder on; whatever is no path, such as a URL of a source of the user's own, stays as it is."""
+    """The path relative to a folder; anything that is not a path, such as a URL of a user's source, stays as it is."""
     if not isinstance(path, str) or "://" in path:
         return path
     return os.path.abspath(os.path.join(folder or "", os.path.expanduser(path)))  # noqa: PTH100, PTH111, PTH118 - texts
 
 
 def _scenario(name: Any, folder: Path | None) -> Any:
-    """The path of a scenario. One that rayfl ships keeps its name, and so does one that is not there."""
+    """The path of a scenario. Scenarios shipped with rayfl, and names that are not found, keep their name."""
     if not isinstance(name, str) or name.endswith(".toml"):
         return _joined(name, folder)
     try:
         path = find(name, folder)
-    except ScenarioError:  # told where it is read
+    except ScenarioError:  # reported where it is read
         return name
     return name if is_shipped(path) else _joined(str(path), None)

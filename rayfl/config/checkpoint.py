@@ -1,4 +1,4 @@
-"""[checkpoint]: when a run writes down all that it needs to go on after whatever ends it."""
+"""[checkpoint]: when a run writes the checkpoints from which it can be resumed."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ from rayfl.config.section import Section
 
 
 class Checkpoint(Section):
-    """When a checkpoint is written, how many are kept, and what happens where one cannot be written.
+    """When a checkpoint is written, how many are kept, and what happens if one cannot be written.
 
-    Checkpoints are written beside the training, in the run's folder. A run that was interrupted, killed or lost with
-    its machine goes on from the last one (`rayfl resume`) and ends with the bits of an undisturbed run. With `secure`
-    noise it has other bits, and is charged for what it repeats.
+    Checkpoints are written in the run's folder while training continues. A run that was interrupted, killed or lost
+    with its machine resumes from the last one (`rayfl resume`) and ends with the same bits as an uninterrupted run.
+    With `secure` noise the bits differ, and the run is charged for the rounds that it repeats.
 
     Attributes:
-        minutes: At the first round that ends so many minutes after the last checkpoint; 0 for never.
-        rounds: At the first round that ends so many rounds after the last checkpoint, once that is written; 0 for
-            never.
-        ends: Also at the end of each phase, of runs that have lasted for a minute by then or whose noise is `secure`,
-            and when the run is interrupted (Ctrl-C, SIGTERM): it then ends with the round under way, and at a second
-            signal at once.
-        keep: How many of the latest are kept. The one before the last is for a last one that turns out to be damaged.
-        on_failure: `continue` warns where a checkpoint or the run's metrics cannot be written, as on a full disk or in
-            a folder that was removed, and tries again when the next is due; `stop` ends the run. Either way the
-            last good checkpoint stays.
+        minutes: Writes a checkpoint at the end of the first round that ends this many minutes after the last one; 0 for
+            never. Default: 10.
+        rounds: Writes a checkpoint at the end of the first round that ends this many rounds after the last one, once
+            that one is written; 0, the default, for never.
+        ends: Whether to write a checkpoint also at the end of each phase, if the run has lasted for a minute by then or
+            its noise is `secure`, and when the run is interrupted (Ctrl-C, SIGTERM): the run then stops after the
+            current round, or immediately at a second signal. Default: true.
+        keep: Number of latest checkpoints to keep, at least 1. Default: 2; the older one is used if the last turns out
+            to be damaged.
+        on_failure: `continue` (the default) prints a warning if a checkpoint or the run's metrics cannot be written,
+            for example because the disk is full or the folder was removed, and tries again when the next checkpoint is
+            due; `stop` ends the run. The last good checkpoint is kept either way.
     """
 
     minutes: NonNegativeFloat = 10.0

@@ -18,33 +18,44 @@ from rayfl.config.section import Section, check_plain
 
 
 class Bernoulli(Section):
-    """Every client takes part with this probability, independently; redrawn while the cohort is empty.
+    """Every client takes part independently with the same probability.
 
-    With central `dp` nothing is redrawn: a round without clients is noise alone.
+    An empty cohort is drawn again, except with central `dp`: then a round without clients is noise alone.
+
+    Attributes:
+        bernoulli: The probability, above 0 and at most 1.
     """
 
     bernoulli: Annotated[float, Field(gt=0, le=1)]
 
 
 class BySize(Section):
-    """This many clients without replacement, drawn in proportion to their numbers of training samples (q-FFL)."""
+    """Draws clients without replacement, in proportion to their numbers of training samples (q-FFL).
+
+    Attributes:
+        by_size: Number of clients, at least 1.
+    """
 
     by_size: Annotated[int, Field(strict=True, ge=1)]
 
 
 class Explicit(Section):
-    """Lists of client ids, one per round, repeated in order."""
+    """Lists the clients of every round.
+
+    Attributes:
+        explicit: One list of client ids per round, none of them empty; the lists repeat in order when they run out.
+    """
 
     explicit: Annotated[tuple[Annotated[tuple[int, ...], Field(min_length=1)], ...], Field(min_length=1)]
 
 
 class BySampler(Section):
-    """Drawn by a class: `{ sampler = "power_of_choice", clients = 10, candidates = 30 }`.
+    """The cohort is drawn by a class: `{ sampler = "power_of_choice", clients = 10, candidates = 30 }`.
 
-    The other keys are its options, which are checked against the class.
+    All other keys are options of the class and are checked against its signature.
 
     Attributes:
-        sampler: A registered name, or `package.module:object` for one of the user's own.
+        sampler: A registered name, or `package.module:object` for your own class.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -58,15 +69,15 @@ class BySampler(Section):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options as they were given."""
+        """The options as the scenario gives them."""
         return dict(self.model_extra or {})
 
 
 class Pooled(Section):
-    """No clients, but pooled samples: what the rounds of central training have for a cohort.
+    """Pooled samples in place of clients: the cohort of a round of centralised training.
 
     Attributes:
-        pool: `clients` or `server`.
+        pool: Whose samples: `clients` or `server`.
     """
 
     pool: Literal["clients", "server"]

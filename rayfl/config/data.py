@@ -13,7 +13,15 @@ from rayfl.registry import nearest
 
 
 class Normalization(Section):
-    """Per channel, after pixels were scaled to [0, 1]: (x - mean) / std. A paper's name stands for its numbers."""
+    """Normalises each channel, after pixels are scaled to [0, 1]: (x - mean) / std.
+
+    Write the name of a paper (`"feddyn_cifar10"`; see `rayfl.config.normalizations`) instead of the table to use its
+    numbers.
+
+    Attributes:
+        mean: Mean of each channel, in units of [0, 1].
+        std: Standard deviation of each channel, in the same units, above 0; as many values as `mean`.
+    """
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -39,7 +47,7 @@ class View(Section):
     """One of the versions of a training batch that a task compares.
 
     Attributes:
-        augment: As `data.augment`, of this view alone.
+        augment: Augmentations of this view alone, in the form of `data.augment`. Default: none.
     """
 
     augment: tuple[Named, ...] = ()
@@ -54,40 +62,51 @@ class Data(Section):
     """The data set and its clients.
 
     Attributes:
-        name: A registered source, or `package.module:object` of your own: a callable that returns a
-            `rayfl.data.Dataset`, arrays (train_x, train_y, test_x, test_y), or a mapping from `train`, `test` and the
-            names of further test sets to (x, y), (x, y, clients) or a map-style Dataset of PyTorch, alone or as
-            (dataset, clients); or such a value itself. Every host calls it again for Datasets, whose items it reads
-            when batches need them. `clients` is the owner of every sample or the rows of every client, by name.
-        source: `auto` reads files where they are and otherwise generates a stand-in, and says which; `files` never
-            falls back; `generated` never looks for files.
-        seed: Of generated data, the choice of clients, the partition and the held-out parts; by default the scenario's
-            `seed`. Scenarios that differ in `seed` alone share one split if this is set.
-        classes: Which classes are used (`rayfl.config.subsets`): `{ places = [[80, 100]], draw = 5 }` is five of the
-            last twenty in a random order, drawn with the data's seed. By default all.
-        owners: Likewise which of the data's own clients, under a natural partition: `{ places = [[300, 385]] }`.
-        clients: How many. A natural partition draws that many of its clients (default: all); the other partitions need
-            it.
-        partition: By default natural where the data names its clients, IID elsewhere. Your own takes what it needs of
-            `labels`, `num_classes`, `targets`, `num_samples`, `clients`, `rng` and `natural`, and returns `Shards` or
-            the owner of every sample; see `rayfl.data.partition`.
-        labels_by: Makes the classes that a partition needs of labels that are none: "quantiles" (`bins`, of a number),
-            "argmax" (of a vector), "column" (`index`, of a vector), or a function of your own from the training labels
-            to [n] integers. The partition alone sees these classes. `shards` then gives no test samples to clients.
-        test_share: Of each client's training samples, at least one, held out to test on: `client_test`. Works under any
-            partition. Where the data's own test samples belong to clients, personalised scores are on those.
-        validation_share: Likewise for validation: `validation`.
-        server_share: Of all training samples, drawn uniformly before they are partitioned; the server alone holds them.
-            Natural clients give up those of their samples that were drawn.
-        normalize: A name of `rayfl.config.normalizations`, or mean and std; by default none (images in [0, 1]).
-        augment: Applied to training batches in the order given; see `rayfl.data.augmentation.pipeline`.
-        views: The same for each view by itself, where a task compares several: `[{ augment = [...] }, ...]`. What else
-            is augmented in its phases, such as a loss that an algorithm asks for, is augmented as the first view;
-            `augment` then is for the phases of other tasks, if there are any.
-        collate: Makes one batch of inputs that differ in length: "pad" (`value`), or a function of your own from the
-            list of the samples' inputs to a tensor or a dictionary of tensors (keyword arguments of the network).
+        name: A registered source, or `package.module:object` of your own: a callable that returns the data, or the data
+            itself. The data can be a `rayfl.data.Dataset`, arrays (train_x, train_y, test_x, test_y), or a mapping from
+            `train`, `test` and the names of further test sets to (x, y), (x, y, clients) or a map-style PyTorch
+            Dataset, alone or as (dataset, clients). `clients` is the owner of every sample, or the rows of every client
+            by name. For PyTorch Datasets every worker process calls the callable again and reads items when batches
+            need them.
+        source: `auto` (the default) reads the data set's files if they are found, otherwise generates a stand-in, and
+            says which; `files` needs the files; `generated` always generates.
+        seed: Seed of generated data, the choice of clients, the partition and the held-out samples. By default the
+            scenario's `seed`. If it is set, scenarios that differ only in `seed` share one split.
+        classes: Which classes are used, drawn with the data's seed: `{ places = [[80, 100]], draw = 5 }` draws five of
+            the last twenty classes in a random order. By default all.
+        owners: Which of the data's own clients are used, in the same form, with a natural partition: `{ places = [[300,
+            385]] }`. By default all.
+        clients: Number of clients. A natural partition draws that many of its clients (by default all); all other
+            partitions need a number.
+        partition: How samples are divided among clients, with options. By default `natural` where the data names its
+            clients, else `iid`. A partitioner of your own takes any of `labels`, `num_classes`, `targets`,
+            `num_samples`, `clients`, `rng` and `natural`, and returns `Shards` or the owner of every sample; see
+            `rayfl.data.partition`.
+        labels_by: Derives the classes that a partition needs from labels that are not classes: "quantiles" (`bins`, of
+            a number), "argmax" (of a vector), "column" (`index`, of a vector), or your own function from the training
+            labels to [n] integers. Only the partition uses these classes; `shards` then gives clients no test samples.
+            By default the labels themselves are the classes.
+        test_share: Share of each client's training samples, at least one sample, held out as the test set
+            `client_test`; between 0 and 1. Works with any partition. Where the data's own test samples belong to
+            clients, personalised scores still use those. By default nothing is held out.
+        validation_share: Share of each client's training samples held out as the validation set `validation`; together
+            with `test_share` below 1. By default nothing is held out.
+        server_share: Share of all training samples that only the server holds, drawn uniformly before the rest is
+            partitioned; between 0 and 1. Natural clients lose the samples that are drawn. By default the server holds
+            none.
+        normalize: Normalises images: a name from `rayfl.config.normalizations`, or `{ mean = [...], std = [...] }`. By
+            default images stay in [0, 1].
+        augment: Augmentations of training batches, applied in this order; see `rayfl.data.augmentation.pipeline`.
+            Default: none.
+        views: The augmentations of each view, for tasks that compare several views of a batch: `[{ augment = [...] },
+            ...]`. Other data that is augmented in a phase of such a task, for example for a loss that the algorithm
+            requests, uses the first view; `augment` then applies only to phases of other tasks. Default: none.
+        collate: Makes a batch of inputs of different lengths: "pad" (`value`), or your own function from the list of
+            the samples' inputs to a tensor or a dictionary of tensors (keyword arguments of the network). By default
+            all inputs must have one shape.
         options: Keyword arguments of the source, such as `labels = "coarse"` of cifar100. A relative `path` (and `root`
-            of torchvision) lies beside the file that names it; the data folder is for data sets that rayfl knows.
+            of torchvision) is relative to the file that names it; the data folder is only for data sets that rayfl
+            knows. Default: none.
     """
 
     name: str
@@ -119,7 +138,9 @@ class Data(Section):
     def _owners_are_clients(cls, owners: Owners | None, info: ValidationInfo) -> Owners | None:
         partition = info.data.get("partition")
         if owners and partition and partition.name != "natural":
-            raise ValueError(f"has no effect with partition '{partition.name}', whose clients are not the data's own")
+            raise ValueError(
+                f"has no effect with partition '{partition.name}', which does not use the data's own clients"
+            )
         return owners
 
     @field_validator("validation_share")
@@ -127,7 +148,10 @@ class Data(Section):
     def _shares_leave_something(cls, validation: float | None, info: ValidationInfo) -> float | None:
         test = info.data.get("test_share")
         if validation and test and validation + test >= 1:
-            raise ValueError(f"and data.test_share hold out {validation + test:g} of each client's samples; leave some")
+            raise ValueError(
+                f"and data.test_share hold out {validation + test:g} of each client's samples; "
+                "their sum must be below 1"
+            )
         return validation
 
     @field_validator("options")

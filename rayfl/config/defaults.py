@@ -1,4 +1,4 @@
-"""Writes out the defaults of what a scenario chooses by name."""
+"""Writes out the defaults of choices by name."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from rayfl.registry import check_options, default_options
 
 
 def with_defaults(chosen: Named, target: Callable[..., Any], known: Iterable[str], where: str) -> Named:
-    """The same choice, its options checked and those that are left to their defaults written out.
+    """The same choice with its options checked and its default options written out.
 
-    A default is left out where a scenario file cannot hold it (None, alone or in a list, or a value that is not plain)
-    or where its own annotation refuses it, so that what is written can always be read again.
+    A default is left out if a scenario file cannot hold it (None, alone or in a list, or a value that is not plain) or
+    if its own annotation rejects it, so the written scenario can always be read again.
 
     Args:
         chosen: A name with options.
-        target: The class or function that the name stands for.
-        known: Names of the arguments that rayfl provides, which are no options.
-        where: The key path of the choice, which errors name.
+        target: The class or function behind the name.
+        known: Names of arguments that rayfl provides, which are not options.
+        where: The key path of the choice, for errors.
 
     Raises:
-        ScenarioError: An option that `target` does not take or that does not fit its annotation, or a required one that
-            is missing.
+        ScenarioError: `target` does not take an option, an option does not fit its annotation, or a required option is
+            missing.
 
     Example:
         >>> with_defaults(Named(name="mlp"), MLP, ["num_classes", "input_shape"], "model")

@@ -1,4 +1,4 @@
-"""[evaluation], [numerics] and [resources]: when to test, what decides the bits, and what to run on."""
+"""[evaluation], [numerics] and [resources]: when to test, settings that affect the last bits, and what to run on."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from rayfl.config.section import Named, Section
 ClientStatistic = Literal[
     "mean", "variance", "lowest_10", "lowest_20", "variance_corrected", "pooled_mean", "pooled_variance"
 ]
-"""A statistic over clients; `rayfl.tasks.metrics.over_clients` and `pooled` define them."""
+"""A statistic over clients, as defined in `rayfl.tasks.metrics.over_clients` and `pooled`."""
 
 
 class Personalization(TrainingBySteps):
-    """How a client trains the global model for itself before it is scored.
+    """How each client trains the global model for itself before it is scored; takes the keys of `local`.
 
     Attributes:
-        train: What of the network trains, whatever the phase trained; see `Train`.
+        train: Which part of the network trains, whatever the phase trained: `all` (the default), `head`, `body`, or a
+            list of module names.
     """
 
     train: Train = "all"
@@ -37,36 +38,40 @@ class Evaluation(Section):
     """How the global model is evaluated on the test samples.
 
     Attributes:
-        metrics: What is reported beside the loss: registered metrics, or `package.module:object` of your own: a
-            function (outputs, targets) of all test samples, or a class derived from torchmetrics.Metric or
-            rayfl.tasks.Metric. By default the task's.
-        headline: The metric that ranks rounds and runs, by its label, or "loss"; by default the first.
-        every: Evaluates after every so many rounds of the scenario, and after the last round of each phase.
-        samples: Evaluates on at most this many of the data's test samples, drawn once from the data's seed and the same
-            in all rounds; all of them by default. With scores per client, every client that has test samples keeps at
-            least one of its own, and the rest are drawn from all clients alike. Other sets are always scored whole.
-        clients: Evaluates on the test samples of this many clients, drawn anew for every evaluated round among those
-            that have any, all with the same chance; by default all of them. Scores are then by client, as with
-            `per_client`.
-        bank: How many training samples metrics of features (`knn`, `linear_probe`) see with their labels, drawn once
-            from the data's seed and the same in all rounds; all of them if there are fewer.
-        batch_size: Test samples that go through the model at once.
-        per_client: Also scores every client on its own test samples, for clients.parquet.
-        over_clients: Statistics over clients, all of one weight, of the headline metric: columns
+        metrics: Metrics reported in addition to the loss: registered ones, or `package.module:object` of your own,
+            which is a function (outputs, targets) of all test samples or a class derived from torchmetrics.Metric or
+            rayfl.tasks.Metric. By default the task's metrics.
+        headline: Label of the metric that ranks rounds and runs, or "loss". By default the first metric.
+        every: Evaluates after every `every` rounds of the scenario, and after the last round of each phase. Default: 1.
+        samples: Maximum number of the data's test samples to evaluate on, drawn once from the data's seed, the same in
+            all rounds. With scores per client, every client that has test samples keeps at least one of its own, and
+            the rest are drawn from all clients alike. Other sets are always evaluated in full. By default all samples
+            are used.
+        clients: Number of clients on whose test samples the model is evaluated, drawn again for every evaluated round,
+            uniformly from the clients that have test samples. Scores are then by client, as with `per_client`. By
+            default all clients.
+        bank: Maximum number of training samples that feature metrics (`knn`, `linear_probe`) use with their labels,
+            drawn once from the data's seed, the same in all rounds. Needed by these metrics only. By default none are
+            drawn.
+        batch_size: Test samples per forward pass. Default: 500.
+        per_client: Also scores every client on its own test samples and writes clients.parquet. Default: false.
+        over_clients: Statistics of the headline metric over clients, with equal weights, as columns
             `<set>_<metric>_<statistic>` (`client_test_accuracy_variance`) for every set whose samples belong to
-            clients, and for `personalized_<metric>`. `mean`; `variance` (of the population, in squared shares);
+            clients, and for `personalized_<metric>`. `mean`; `variance`, of the population, in squared shares;
             `lowest_10` and `lowest_20`, the mean of the worst 10 and 20 % of the clients, at least one;
-            `variance_corrected`, less what small test sets are expected to add (accuracy and top_k). Scores are then by
-            client, as with `per_client`. `pooled_mean` and `pooled_variance`, as `test_<metric>_pooled_mean`, need no
-            test samples by client: a client's accuracy is that of each class of the test samples, weighted by the
-            classes of its own samples (those it trains on and those held out of them).
-        personalize: Also trains the global model on every client's own training samples in this way, and scores the
-            result on the client's own test samples (FedBABU's personalized accuracy). The global model is not changed,
-            and the learning rate is the same in all rounds. Without `epochs`, `steps` are taken however few samples a
-            client has.
-        client_model: What is scored on a client's own test samples: the `global` model, or the client's `personal` one,
-            where the phase's algorithm keeps some (`ditto`, `fedbn`, `fedper`, `buffers = "keep"`); in a phase whose
-            algorithm keeps none it is the global one. All scores are then by client, as with `per_client`.
+            `variance_corrected`, less the variance expected from small test sets (accuracy and top_k). Scores are then
+            by client, as with `per_client`. `pooled_mean` and `pooled_variance`, as `test_<metric>_pooled_mean`, need
+            no test samples by client: a client's accuracy is that of each class of the test samples, weighted by the
+            classes of its own samples (training and held-out ones); they do not combine with `clients`, `personalize`
+            and `client_model = "personal"`. Default: none.
+        personalize: Also trains the global model on each client's own training samples with these keys of `local`, and
+            scores the result on the client's own test samples (FedBABU's personalised accuracy). The global model does
+            not change. The learning rate is the same in all rounds, so `lr_decay`, `lr_drops` and `round_schedule`
+            raise an error. With `steps` but no `epochs`, all steps are taken. By default clients do not personalise.
+        client_model: Which model is scored on a client's own test samples: the `global` model (the default), or the
+            client's `personal` one if the phase's algorithm keeps personal models (`ditto`, `fedbn`, `fedper`, `buffers
+            = "keep"`), else the global one. With `personal`, all scores are by client, as with `per_client`. `personal`
+            does not combine with `personalize`.
     """
 
     metrics: tuple[Named, ...] = ()
@@ -83,34 +88,36 @@ class Evaluation(Section):
 
     @property
     def scores_by_client(self) -> bool:
-        """Whether every client is scored on samples of its own."""
+        """Whether every client is scored on its own samples."""
         own = len(self.over_clients) > len(self.pooled_statistics)
         return any((self.per_client, own, self.personalize, self.clients, self.client_model == "personal"))
 
     @property
     def pooled_statistics(self) -> tuple[ClientStatistic, ...]:
-        """The statistics over clients that are taken on all test samples."""
+        """The statistics over clients that are computed on all test samples."""
         return tuple(name for name in self.over_clients if name.startswith("pooled_"))
 
     @field_validator("over_clients")
     @classmethod
     def _every_statistic_once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(names)) < len(names):
-            raise ValueError("names a statistic twice")
+            raise ValueError("lists a statistic twice")
         return names
 
     @field_validator("personalize")
     @classmethod
     def _no_rounds_to_decay_over(cls, local: Personalization | None) -> Personalization | None:
         if local and (local.lr_decay != 1 or local.lr_drops or local.round_schedule != Rates()):
-            raise ValueError("knows no lr_decay, lr_drops and round_schedule: it has the same rate in all rounds")
+            raise ValueError(
+                "does not support lr_decay, lr_drops and round_schedule: its learning rate is the same in all rounds"
+            )
         return local
 
     @model_validator(mode="after")
     def _one_kind_of_client_model(self) -> Evaluation:
         if self.personalize and self.client_model == "personal":
             raise ValueError(
-                "personalize trains the global model and client_model = 'personal' scores others; choose one"
+                "personalize trains the global model, and client_model = 'personal' scores other models; choose one"
             )
         return self
 
@@ -124,31 +131,32 @@ class Evaluation(Section):
         for name in self.pooled_statistics:
             for key in (key for key, chosen in other.items() if chosen):
                 raise ValueError(
-                    f"over_clients: '{name}' is of the one global model, for all clients, and does not go with {key}; "
-                    "leave one of them out"
+                    f"over_clients: '{name}' scores the global model for all clients and cannot be combined with "
+                    f"{key}; leave one of them out"
                 )
         return self
 
 
 class Numerics(Section):
-    """What, beside the data and the algorithm, decides the last bit of the result.
+    """Settings other than data and algorithm that can change the last bits of the result.
 
     Attributes:
-        threads: CPU threads of one client update.
-        kernels: `fast` puts faster layers of the same outputs into the network where the CPU has them; `plain` leaves
-            it as its author wrote it, for tools that look at the types of layers (Opacus, for one).
-        deterministic: On CUDA, an operation without a deterministic implementation is an error; if false, runs that use
-            one differ in their last bits.
-        tf32: On CUDA, matrix products and convolutions may round their inputs to TF32 (10 bits), for speed.
-        clients_at_once: So many clients of a parallel round train together, as one stacked computation, which is for
-            GPUs and networks too small to fill one; on CPUs it is slower. Plain SGD with or without momentum, penalties
-            and corrections that need only the parameters, networks without batch norm, dropout and recurrent layers;
-            everything else is carried out client by client, as are relays, `local.dp`, and losses and gradients that an
-            algorithm asks for. The last bits of a stacked update depend on who is in its group, so groups follow from
-            the scenario alone: clients of like numbers of steps or, where clients keep state, of the same number modulo
-            64, so that large groups need several times 64 clients in a cohort.
-        fraction_bits: Contributions to a sum are rounded to multiples of 2**-fraction_bits, so that sums are exact
-            and their order cannot matter.
+        threads: CPU threads per client update. Default: 1.
+        kernels: `fast` (the default) replaces layers of the network by faster ones with the same outputs where the CPU
+            has them; `plain` leaves the network as written, for tools that look at the types of layers, such as Opacus.
+        deterministic: On CUDA, raises an error for operations without a deterministic implementation (the default); if
+            false, runs that use such operations differ in their last bits.
+        tf32: On CUDA, lets matrix products and convolutions round their inputs to TF32 (10 bits), for speed. Default:
+            false.
+        clients_at_once: Number of clients of a parallel round that train together as one stacked computation. Meant for
+            GPUs and networks too small to fill one; slower on CPUs. Works with plain SGD with or without momentum, with
+            regularisers and corrections that need only the parameters, and for networks without batch norm, dropout and
+            recurrent layers; everything else runs client by client, as do relays, `local.dp`, and losses and gradients
+            that an algorithm requests. The last bits of a stacked update depend on the other clients in its group, so
+            groups follow from the scenario alone: clients with similar numbers of steps or, if clients keep state, with
+            the same client number modulo 64, so large groups need several times 64 clients in a cohort. Default: 1.
+        fraction_bits: Contributions to a sum are rounded to multiples of 2**-fraction_bits, which makes sums exact and
+            independent of their order; from 8 to 48. Default: 32.
     """
 
     threads: PositiveInt = 1
@@ -160,27 +168,32 @@ class Numerics(Section):
 
 
 class Resources(Section):
-    """What to run on. Apart from the kind of device, nothing here changes a result.
+    """What to run on. Apart from the kind of device, nothing in this section changes a result.
 
     Attributes:
-        hosts: How many; `auto` is one for every `cpus_per_host` (and `gpus_per_host`) that the cluster has.
-        cpus_per_host: CPUs that Ray reserves for each host.
-        gpus_per_host: GPUs that Ray reserves for each host; fractions let hosts share a GPU.
-        device: `auto` is CUDA for hosts with a share of a GPU, else the CPU.
-        device_cache_gb: How much of a GPU's memory each host may use to keep samples there as they are stored (images
-            as uint8), so that they are copied once and batches are made there; refused on the CPU.
-        client_state_gb: How much main memory the states of its clients (control variates, personal models) may take on
-            each host. The rest is on the node's disk, in a file that no folder lists, where TMPDIR says; the system
-            frees it however the host ends. Refused where clients keep nothing.
-        relay: `packed` runs a relay on one host, while the others evaluate; `spread` sends the model to each
-            client's own host. Clients that keep state always train on their own host.
-        restarts: How often the run goes on, without a further round in between, after a host, the server or the
-            scheduler died or fell silent. Hosts that keep nothing start again and repeat their client updates; for
-            anything else all of them start anew after the last checkpoint and repeat the rounds since. The bits stay
-            the same. With `secure` noise, which a repetition would draw anew, the run ends, and `rayfl resume` goes on.
-        watchdog_s: After so many seconds without an answer the outstanding client updates are named.
-        dashboard: Starts Ray's dashboard with the cluster that a run starts on this machine, and prints its address, on
-            loopback; refused where there is a cluster already, or none.
+        hosts: Number of worker processes. `auto` (the default) starts one for every `cpus_per_host` CPUs (and
+            `gpus_per_host` GPUs) of the cluster.
+        cpus_per_host: CPUs that Ray reserves for each worker process. Default: 1.
+        gpus_per_host: GPUs that Ray reserves for each worker process; a fraction lets several share one GPU, above 1 it
+            must be a whole number. Default: 0.
+        device: `auto` (the default) is CUDA for worker processes with a share of a GPU, else the CPU; or `cpu`, `cuda`.
+        device_cache_gb: GPU memory, in GiB, in which each worker process may keep samples as they are stored (images as
+            uint8), so that they are copied once and batches are made on the GPU. Raises an error on the CPU. Default:
+            1.
+        client_state_gb: Main memory, in GiB, that client states (control variates, personal models) may take in each
+            worker process. The rest goes to the node's disk, into an unnamed file in TMPDIR that the system frees
+            however the process ends. Raises an error if clients keep no state. Default: 1.
+        relay: `packed` (the default) runs a relay in one worker process while the others evaluate; `spread` sends the
+            model to the worker process that holds each client. Clients that keep state always train where their state
+            is.
+        restarts: How many times in a row, without a completed round in between, the run continues after a worker
+            process, the server or the scheduler died or stopped responding. Worker processes without client state
+            restart and repeat their client updates; in all other cases every process restarts from the last checkpoint
+            and repeats the rounds since. The bits stay the same. With `secure` noise, which a repetition would draw
+            again, the run ends instead, and `rayfl resume` continues it. Default: 3.
+        watchdog_s: Seconds without an answer after which the outstanding client updates are reported. Default: 60.
+        dashboard: Starts Ray's dashboard, on loopback, with the cluster that a run starts on this machine, and prints
+            its address. Raises an error if a cluster is already running, or if none is started. Default: false.
     """
 
     hosts: PositiveInt | Literal["auto"] = "auto"
@@ -210,5 +223,5 @@ class Resources(Section):
 
     @property
     def uses_cuda(self) -> bool:
-        """Whether hosts compute on CUDA."""
+        """Whether worker processes compute on CUDA."""
         return self.device == "cuda" or (self.device == "auto" and self.gpus_per_host > 0)

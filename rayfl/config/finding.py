@@ -13,21 +13,21 @@ GRID = ".grid"
 
 
 def find_scenarios() -> dict[str, Path]:
-    """Finds every scenario under the working directory's `scenarios/`, and those shipped with rayfl.
+    """Finds all scenarios under the working directory's `scenarios/`, and those shipped with rayfl.
 
-    A file whose name begins with `_` is only a base for other files, and is left out.
+    Files whose names begin with `_` are only bases for other files and are left out.
 
     Returns:
-        The files by scenario name. Where both places have a name, the working directory's file is taken.
+        The files by scenario name. If a name exists in both places, the working directory's file is used.
 
     Raises:
-        ScenarioError: Two files under one of the two places share a name.
+        ScenarioError: Two files in one of the two places share a name.
     """
     return _by_name("scenario")
 
 
 def find_grids() -> dict[str, Path]:
-    """Finds every grid, in the places of `find_scenarios`. Their files end in `.grid.toml`."""
+    """Finds all grids, in the same places as `find_scenarios`. Their files end in `.grid.toml`."""
     return _by_name("grid")
 
 
@@ -36,12 +36,12 @@ def find(name: str | Path, folder: Path | None = None, kind: str = "scenario") -
 
     Args:
         name: A name, or a path that ends in `.toml`.
-        folder: The folder of the file that refers to it. Paths are relative to it, and a file of that name in it is
+        folder: The folder of the file that refers to it. Paths are relative to it, and a file with that name in it is
             preferred.
         kind: `scenario` or `grid`.
 
     Raises:
-        ScenarioError: There is no such file; the message offers the nearest names.
+        ScenarioError: The file does not exist; the message suggests the nearest names.
     """
     path = (folder or Path()) / name
     if path.suffix == ".toml":
@@ -58,14 +58,14 @@ def find(name: str | Path, folder: Path | None = None, kind: str = "scenario") -
 
 
 def is_shipped(path: Path) -> bool:
-    """Whether a scenario or grid comes with rayfl."""
+    """Whether a scenario or grid is shipped with rayfl."""
     return path.resolve().is_relative_to(_shipped().resolve())
 
 
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError as error:  # a name that is too long, a folder that may not be entered
+    except OSError as error:  # a name that is too long, a folder without access permission
         raise ScenarioError(f"cannot look for '{path}': {error.strerror}") from None
 
 
@@ -78,14 +78,14 @@ def _by_name(kind: str) -> dict[str, Path]:
             if path.name.startswith("_") or (name != path.stem) != (kind == "grid"):
                 continue
             if name in here:
-                raise ScenarioError(f"two {kind}s are called '{name}': {here[name]} and {path}")
+                raise ScenarioError(f"two {kind}s have the name '{name}': {here[name]} and {path}")
             here[name] = path
         found = here | found
     return found
 
 
 def _shipped() -> Path:
-    """The scenarios lie inside the package in an installed wheel, and beside it in a checkout."""
+    """The folder of the scenarios: inside the package in an installed wheel, beside it in a checkout."""
     package = Path(rayfl.__file__).parent
     inside = package / "scenarios"
     return inside if inside.is_dir() else package.parent / "scenarios"

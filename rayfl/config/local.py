@@ -37,19 +37,24 @@ Train = Annotated[
     Literal["all", "head", "body"] | Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)],
     WrapValidator(_train),
 ]
-"""What of a network trains. `head`: its feature layer, which turns features into outputs. `body`: everything else
-(FedBABU). Or the names of modules, each with all that is in it, as `named_modules()` has them."""
+"""Which part of the network trains.
+
+`head`: the feature layer, which turns features into outputs. `body`: everything else (FedBABU). Or a list of module
+names as in `named_modules()`, each including its submodules.
+"""
 
 
 class Unfreezing(Section):
     """FedBug: a client update starts by training the modules next to the input; the others thaw one by one.
 
     Attributes:
-        share: P, the share of the update's steps over which modules thaw; 0 freezes nothing.
-        schedule: `paper`: at step k of K the first min(M, ceil(k M / (P K))) of M units train; `code`: units thaw every
-            floor(P K / M) steps. They agree if P K / M is an integer; otherwise `code` thaws a little earlier.
-        units: `modules`, or a grouping that the network declares, such as a ResNet's `stages` or `blocks`.
-        order: `bottom_up`, from the input to the output; `top_down` is the paper's ablation.
+        share: P, the share of the update's steps over which modules thaw, from 0 to 1; 0 freezes nothing.
+        schedule: `paper` (the default): at step k of K the first min(M, ceil(k M / (P K))) of M units train. `code`:
+            one more unit thaws every floor(P K / M) steps, as in the authors' code. The two agree if P K / M is an
+            integer; otherwise `code` thaws slightly earlier.
+        units: What thaws as one: `modules` (the default), or a grouping that the network declares, such as a ResNet's
+            `stages` or `blocks`.
+        order: `bottom_up` (the default), from the input to the output; `top_down` is the paper's ablation.
     """
 
     share: Annotated[float, Field(ge=0, le=1)]
@@ -59,7 +64,11 @@ class Unfreezing(Section):
 
 
 class Uniform(Section):
-    """A whole number between two, both included, each as likely as the others."""
+    """A whole number drawn uniformly from a range.
+
+    Attributes:
+        uniform: The smallest and the largest number, [least, most], both included and at least 1.
+    """
 
     uniform: Annotated[tuple[PositiveInt, ...], Field(min_length=2, max_length=2)]
 
@@ -72,7 +81,11 @@ class Uniform(Section):
 
 
 class Choices(Section):
-    """One of these numbers, each as likely as the others; one that is listed twice is twice as likely."""
+    """A whole number drawn uniformly from a list.
+
+    Attributes:
+        choices: The numbers, each at least 1; a number that is listed twice is twice as likely.
+    """
 
     choices: Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
 
@@ -92,20 +105,21 @@ def _number(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
 _POSITIVE: TypeAdapter[int] = TypeAdapter(PositiveInt)
 
 Number = Annotated[PositiveInt | Uniform | Choices, WrapValidator(_number)]
-"""A number, or one that is drawn anew for every client and round."""
+"""A number, or one that is drawn again for every client and round."""
 
 
 class Rates(Section):
     """How a learning rate changes over a number of steps.
 
-    The first `warmup` steps w rise linearly: step k = 1, 2, ... has k / (w + 1) of the rate. Over the R steps that
-    follow, t = 0, 1, ..., R - 1, a `cosine` falls as final + (1 - final) (1 + cos(pi t / R)) / 2, which is PyTorch's
-    CosineAnnealingLR with T_max = R, and `linear` as 1 - (1 - final) t / R, PyTorch's LinearLR with total_iters = R.
+    Write only the name (`"cosine"`) to use the default options, or a table. Over the first `warmup` steps w the rate
+    rises linearly: step k = 1, 2, ... uses k / (w + 1) of it. Over the R steps that follow, t = 0, 1, ..., R - 1,
+    `cosine` scales the rate by final + (1 - final) (1 + cos(pi t / R)) / 2, which is PyTorch's CosineAnnealingLR with
+    T_max = R, and `linear` by 1 - (1 - final) t / R, PyTorch's LinearLR with total_iters = R.
 
     Attributes:
-        name: What follows the warm-up: `constant`, `cosine` or `linear`.
-        final: What would come at t = R, as a share of the rate.
-        warmup: Steps of the warm-up (5), or a share of all steps (0.1), rounded.
+        name: Shape after the warm-up: `constant` (the default), `cosine` or `linear`.
+        final: The factor that step t = R would have, from 0 to 1. Default: 0. No effect with `constant`.
+        warmup: Number of warm-up steps (5), or their share of all steps (0.1), rounded. Default: 0, no warm-up.
     """
 
     name: Literal["constant", "cosine", "linear"] = "constant"
@@ -124,64 +138,70 @@ class Rates(Section):
 
     @property
     def depends_on_length(self) -> bool:
-        """Whether the rate of a step depends on how many follow."""
+        """Whether the rate of a step depends on the number of steps."""
         return self.name != "constant" or bool(self.warmup and isinstance(self.warmup, float))
 
 
 class Local(Section):
     """Local training: mini-batch training with a fresh optimizer in every client update.
 
-    A client update takes `epochs` passes over the client's samples, and at most `steps` steps; CyclicFL's cap of 20
-    steps is `steps = 20` with the default single epoch, min(20, the client's number of batches).
-
-    `epochs` and `steps` may be drawn for every client and round, as FedNova and FedProx study: `{ uniform = [1, 5] }`,
-    `{ choices = [1, 5, 10] }`. Draws come from the client's own stream, once a round, whatever it is asked to train.
+    A client update makes `epochs` passes over the client's samples, but at most `steps` steps. CyclicFL's cap of 20
+    steps is `steps = 20` with the default single epoch: min(20, the client's number of batches).
 
     Attributes:
-        epochs: Passes over the samples.
-        steps: Maximum number of steps; by default only the epochs limit it.
-        batch_size: A number, or "full" for all of the client's samples in one step.
-        accumulate: Batches of a step. Their gradients are added, weighted by their samples, so that the step is the one
-            of a batch of accumulate * batch_size samples that need not fit in memory at once (but batch norm sees
-            each batch alone). Steps, epochs and `drop_last` count such large batches; the last one of an epoch may have
-            fewer samples.
-        drop_last: Drop the last incomplete batch of an epoch, unless it is the only one.
-        sampling: `uniform`: an epoch takes every sample once. `balanced`, for imbalanced classes: it takes as many,
-            each drawn with replacement so that all classes that the client has are equally likely (class-balanced
-            sampling of Kang et al., "Decoupling Representation and Classifier for Long-Tailed Recognition", ICLR 2020).
-            The number of steps, how much a client counts, and what an algorithm asks for besides training stay the
-            same.
-        shuffle: Shuffle the samples anew for every epoch; otherwise they keep the order of the shard.
-        optimizer: `sgd`, or one of `torch.optim` by its name in small letters with its options, or your own
-            `torch.optim.Optimizer` by import path: `{ name = "adamw", betas = [0.9, 0.99] }`. Its rate is `lr`, its
-            weight decay `weight_decay`, 0 by default also where PyTorch has another default.
-        lr: Learning rate of the first round.
-        lr_decay: Factor applied to `lr` after every round.
-        lr_decay_from: Whether rounds are counted from the start of the `scenario` or of the `phase`.
-        lr_drops: Rounds, counted the same way, after which `lr` is also multiplied by `lr_drop` (FedBABU: after half
-            and three quarters of the rounds; FPS: every 30).
-        lr_drop: The factor applied at `lr_drops`.
-        lr_schedule: How the rate changes over the steps of a client update, as a factor of the round's.
-        round_schedule: How it changes over the rounds of the phase, as a further factor beside `lr_decay` and
-            `lr_drops`.
-        module_lr: Rates of the network's modules that have one of their own, by name, each with all that is in it: they
-            are the same in every step and round (SimSiam's predictor stays at 0.05).
-        momentum: Heavy-ball momentum of `sgd`, as in PyTorch's; that of other optimizers is among their own options.
-        weight_decay: What the optimizer takes by this name: coupled (added to the gradient) in SGD, Adam, Adagrad,
-            RMSprop and most others, decoupled (params -= lr * weight_decay * params) in AdamW, Muon and Adafactor.
-        clip_value: Maximum absolute value of every element of the gradient; comes before `clip_norm`.
-        clip_norm: Maximum global L2 norm of the gradient, including the algorithm's penalties but not weight decay.
-        precision: `bf16` computes the forward pass and the loss of training under autocast to bfloat16, and with it the
-            backward pass. Parameters, the optimizer, corrections, evaluation, and losses and gradients that an
-            algorithm asks for stay float32.
+        epochs: Passes over the client's samples. Can be drawn for every client and round, as FedNova and FedProx study:
+            `{ uniform = [1, 5] }` or `{ choices = [1, 5, 10] }`; the draw comes from the client's own stream, once per
+            round. Default: 1.
+        steps: Maximum number of optimizer steps; a number, or drawn like `epochs`. By default only `epochs` limits the
+            update.
+        batch_size: Samples per batch, or "full" for all of the client's samples in one step. Default: 32.
+        accumulate: Batches per step. Their gradients are added, weighted by their samples, so a step equals one of a
+            batch of accumulate * batch_size samples that need not fit in memory at once (but batch norm sees each batch
+            alone). `steps`, `epochs` and `drop_last` count such large batches; the last one of an epoch may have fewer
+            samples. Default: 1. No effect with `batch_size = "full"`.
+        drop_last: Drops the last incomplete batch of an epoch, unless it is the only one. Default: false.
+        sampling: `uniform` (the default): an epoch uses every sample once. `balanced`, for imbalanced classes: an epoch
+            has the same number of samples, each drawn with replacement so that all classes that the client has are
+            equally likely (class-balanced sampling; Kang et al., "Decoupling Representation and Classifier for
+            Long-Tailed Recognition", ICLR 2020). The number of steps, the client's weight, and other quantities that an
+            algorithm computes stay the same. Not available with `dp`.
+        shuffle: Shuffles the samples for every epoch (the default); if false, they keep the order of the shard. No
+            effect with `sampling = "balanced"`.
+        optimizer: `sgd` (the default), one of `torch.optim` by its lower-case name with its options, or your own
+            `torch.optim.Optimizer` by import path: `{ name = "adamw", betas = [0.9, 0.99] }`. Its learning rate is `lr`
+            and its weight decay `weight_decay`, which is 0 by default even where PyTorch's default differs.
+        lr: Learning rate of the first round. Default: 0.01.
+        lr_decay: Factor applied to `lr` after every round, above 0 and at most 1. Default: 1, no decay.
+        lr_decay_from: Whether rounds are counted from the start of the `scenario` (the default) or of the `phase`.
+        lr_drops: Rounds, counted in the same way, after which `lr` is also multiplied by `lr_drop` (FedBABU: after half
+            and three quarters of the rounds; FPS: every 30). Default: none.
+        lr_drop: Factor applied at `lr_drops`, above 0 and at most 1. Default: 0.1. No effect without `lr_drops`.
+        lr_schedule: How the learning rate changes over the steps of a client update, as a factor of the round's rate:
+            `constant` (the default), `cosine`, `linear`, or a table with `final` and `warmup`.
+        round_schedule: How the learning rate changes over the rounds of the phase, as a further factor in addition to
+            `lr_decay` and `lr_drops`; the same forms as `lr_schedule`. Default: `constant`.
+        module_lr: Fixed learning rates of individual modules by name, each including its submodules: `{ predictor =
+            0.05 }`. They are the same in every step and round (SimSiam's predictor stays at 0.05). Default: none.
+        momentum: Heavy-ball momentum of `sgd` as in PyTorch, at least 0 and below 1. Default: 0. Other optimizers take
+            theirs among their own options.
+        weight_decay: The optimizer's `weight_decay`: coupled (added to the gradient) in SGD, Adam, Adagrad, RMSprop and
+            most others, decoupled (params -= lr * weight_decay * params) in AdamW, Muon and Adafactor. Default: 0.
+        clip_value: Maximum absolute value of each element of the gradient, applied before `clip_norm`. By default
+            gradients are not clipped by value.
+        clip_norm: Maximum global L2 norm of the gradient, including the algorithm's regularisers but not weight decay.
+            By default the norm is not clipped.
+        precision: `float32` (the default), or `bf16`: the forward pass and the loss of training, and with them the
+            backward pass, run under autocast to bfloat16. Parameters, the optimizer, corrections, evaluation, and
+            losses and gradients that an algorithm requests stay in float32.
         sample_weights: Weights of a client's samples in its objective, for imbalanced data, divided by their mean over
-            the client's samples: `inverse_frequency` of their class among them, or a function of your own, by import
-            path, from `labels` (an array of the client's) to as many weights. Losses and gradients that an algorithm
-            asks for are of the same objective; parts of the samples keep their weights. How much a
-            client counts among others is not changed.
-        unfreeze: Gradual unfreezing. A frozen module has no gradient computed, and gets no weight decay, momentum or
-            penalty; its batch norm's running statistics are still updated.
-        dp: Train by DP-SGD; see `SampleDP`.
+            the client's samples: `inverse_frequency` of the sample's class at the client, or your own function by
+            import path that maps `labels` (an array of the client's labels) to one weight per sample. Losses and
+            gradients that an algorithm requests use the same objective; subsets of the samples keep their weights. The
+            client's weight among other clients does not change. By default all samples weigh the same.
+        unfreeze: Gradual unfreezing (FedBug): `{ share = 0.4 }`. A frozen module gets no gradient, weight decay,
+            momentum or regularisation; its batch norm running statistics are still updated. By default nothing is
+            frozen.
+        dp: Trains with DP-SGD, for example-level privacy (Abadi et al., CCS 2016). By default without privacy.
     """
 
     epochs: Number = 1
@@ -212,7 +232,7 @@ class Local(Section):
     @field_validator("optimizer", mode="before")
     @classmethod
     def _options_of_the_default(cls, value: Any) -> Any:
-        """`phases.0.local.optimizer.nesterov=true` where no optimizer was named."""
+        """Allows `phases.0.local.optimizer.nesterov=true` where no optimizer is named."""
         return {"name": "sgd", **value} if isinstance(value, dict) else value
 
     @model_validator(mode="after")
@@ -226,14 +246,14 @@ class Local(Section):
 
     @property
     def is_plain_sgd(self) -> bool:
-        """Whether a step is lr times the gradient, with heavy-ball momentum and coupled weight decay at most."""
+        """Whether a step is lr times the gradient, with at most heavy-ball momentum and coupled weight decay."""
         return self.optimizer.name == "sgd" and not self.optimizer.options
 
 
 class TrainingBySteps(Local):
-    """Training of which `steps` without `epochs` says how many steps it takes, over as many passes as they need.
+    """Training in which `steps` without `epochs` takes exactly that many steps, over as many passes as they need.
 
-    Few samples then make no fewer steps. The resolved scenario leaves `epochs` out, too.
+    Clients with few samples then take just as many steps. The resolved scenario leaves `epochs` out as well.
     """
 
     @model_validator(mode="after")
@@ -244,7 +264,7 @@ class TrainingBySteps(Local):
                     most = max(numbers)
                 case most:
                     pass
-            self.__dict__["epochs"] = most  # a step is of one pass; `model_fields_set` stays what was given
+            self.__dict__["epochs"] = most  # an epoch has at least one step; `model_fields_set` stays as given
         return self
 
     @model_serializer(mode="wrap")
@@ -261,4 +281,4 @@ class ServerTraining(TrainingBySteps):
 
 
 RATE_KEYS = frozenset({"lr", "lr_decay", "lr_decay_from", "lr_drops", "lr_drop", "round_schedule"})
-"""The keys that make up a round's learning rate: what an algorithm without local training reads."""
+"""The keys that determine a round's learning rate: the only ones that algorithms without local training read."""

@@ -1,4 +1,4 @@
-"""How deeply the tables and lists of a scenario may be nested."""
+"""Limits how deeply the tables and lists of a scenario may be nested."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from rayfl.errors import ScenarioError
 
 DEEPEST = 50
-"""Levels of tables and lists. Parsers and validators recurse, and would otherwise run out of stack."""
+"""Levels of tables and lists. Parsers and validators recurse and would otherwise run out of stack."""
 
 MOST_DOTS = 1000
-"""In what may be a key: the time that tomllib takes grows with the square of its parts."""
+"""Maximum number of dots in a key: tomllib's time grows with the square of the number of parts."""
 
 
 def check_nesting(value: Any, where: str) -> None:
-    """Refuses a value that is nested more than `DEEPEST` levels deep, or that contains itself.
+    """Rejects a value that is nested more than `DEEPEST` levels deep, or that contains itself.
 
     Raises:
         ScenarioError: Begins with `where`.
@@ -31,7 +31,7 @@ def check_nesting(value: Any, where: str) -> None:
 
 
 def check_keys(text: str, where: str) -> None:
-    """Refuses TOML with a dotted key of thousands of parts, before it is parsed.
+    """Rejects TOML with a dotted key of thousands of parts, before it is parsed.
 
     Raises:
         ScenarioError: Begins with `where`.
@@ -41,5 +41,5 @@ def check_keys(text: str, where: str) -> None:
 
 
 def too_deep(where: str) -> ScenarioError:
-    """The error for what is nested too deeply."""
+    """The error for tables and lists that are nested too deeply."""
     return ScenarioError(f"{where}: tables and lists are nested more than {DEEPEST} levels deep")

@@ -13,10 +13,10 @@ NORMALIZATIONS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "tiny_imagenet": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 }
-"""Mean and standard deviation of each channel, of pixels in [0, 1].
+"""Mean and standard deviation of each channel, for pixels in [0, 1].
 
-feddyn_cifar10: FedDyn and FedBug, and FedExP on CIFAR-100 too. feddyn_cifar100: FedDyn and FedBug.
+feddyn_cifar10: FedDyn and FedBug, and FedExP on CIFAR-100 as well. feddyn_cifar100: FedDyn and FedBug.
 moon_cifar10: MOON and FedDecorr. moon_cifar100: MOON, NIID-Bench and FedDecorr.
-tiny_imagenet: FedBug, MOON, NIID-Bench and FedDecorr. imagenet: FPS on all but CIFAR.
-From the code of each; of FPS, whose code lacks it, from the paper and torchvision's constants.
+tiny_imagenet: FedBug, MOON, NIID-Bench and FedDecorr. imagenet: FPS on everything except CIFAR.
+Taken from the code of each; for FPS, whose code does not contain them, from the paper and torchvision's constants.
 """

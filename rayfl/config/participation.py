@@ -22,21 +22,31 @@ Pair = Annotated[tuple[NonNegativeFloat, ...], Field(min_length=2, max_length=2)
 
 
 class Between(Section):
-    """A number for every client between two, all of them alike in density."""
+    """A number for every client, drawn uniformly from an interval.
+
+    Attributes:
+        uniform: The smallest and the largest value, [least, most].
+    """
 
     uniform: Pair
 
 
 class LogNormal(Section):
-    """A number for every client whose logarithm is normally distributed: its median, and sigma of the logarithm."""
+    """A number for every client whose logarithm is normally distributed.
+
+    Attributes:
+        lognormal: The median and the standard deviation sigma of the logarithm, [median, sigma].
+    """
 
     lognormal: Pair
 
 
 class Kinds(Section):
-    """One of these numbers for every client, each as likely as the others; one that is listed twice is twice as likely.
+    """Kinds of devices: `{ kinds = [2, 2, 10] }`.
 
-    That is, kinds of devices: `{ kinds = [2, 2, 10] }`.
+    Attributes:
+        kinds: Each client gets one of these numbers, all equally likely; a number that is listed twice is twice as
+            likely.
     """
 
     kinds: Annotated[tuple[NonNegativeFloat, ...], Field(min_length=1)]
@@ -45,12 +55,12 @@ class Kinds(Section):
 class Traced(Section):
     """A column of a Parquet file.
 
-    With a column `client` (whole numbers) a row is that client's, and every client has exactly one. Without one, rows
-    are devices: every client draws one, the same for all keys that name the file.
+    If the file has a column `client` (whole numbers), each row belongs to that client, and every client must have
+    exactly one. Otherwise the rows are devices: every client draws one, the same for all keys that name the file.
 
     Attributes:
-        file: The file; a relative path lies beside the file that names it.
-        column: Its column; by default it is called as the key.
+        file: Path of the file, relative to the file that names it.
+        column: Name of the column. By default the name of the key.
     """
 
     file: str
@@ -58,15 +68,15 @@ class Traced(Section):
 
 
 class Sessions(Section):
-    """When clients are available: a row of a Parquet file per client and interval.
+    """When clients are available: a Parquet file with one row per client and interval.
 
     Its columns are `client` (whole numbers), `begins` and `ends`, in virtual seconds since the start of the run. A
     client without a row is never available.
 
     Attributes:
-        sessions: The file; a relative path lies beside the file that names it.
-        repeat_s: After so many virtual seconds the intervals begin anew: 86400 for those of a day. By default they do
-            not, and nobody is available once the last of them is over.
+        sessions: Path of the file, relative to the file that names it.
+        repeat_s: Virtual seconds after which the intervals repeat, 86400 for daily ones. By default they do not repeat,
+            and no client is available after the last of them.
     """
 
     sessions: str
@@ -90,7 +100,7 @@ def _allowed(words: str, most: float = math.inf, zero: bool = True) -> WrapValid
 
 
 def _range(given: Any) -> tuple[float, ...]:
-    """The least and the most of what is drawn, as far as they are given; a file is checked when it is read."""
+    """The least and the largest value that can be drawn, as far as known; a file is checked when it is read."""
     match given:
         case Between(uniform=ends):
             return ends
@@ -111,45 +121,48 @@ Quantity = Annotated[
     float | Between | LogNormal | Kinds | Traced,
     _allowed("a number above 0, or " + _BY_CLIENT.format("{ lognormal = [median, sigma] }, ", _IN_FILE), zero=False),
 ]
-"""A number above 0: the same for all clients, or drawn or read for every client."""
+"""A number above 0: the same for all clients, or drawn or read for each client."""
 
 Probability = Annotated[
     float | Between | Kinds | Traced,
     _allowed("a probability (0.0 to 1.0), or " + _BY_CLIENT.format("", _IN_FILE), most=1),
 ]
-"""A probability: the same for all clients, or drawn or read for every client."""
+"""A probability: the same for all clients, or drawn or read for each client."""
 
 Availability = Annotated[
     float | Between | Kinds | Traced | Sessions,
     _allowed("a probability (0.0 to 1.0), { sessions = path }, or " + _BY_CLIENT.format("", _IN_FILE), most=1),
 ]
-"""A probability like the others, or intervals of virtual time."""
+"""A probability as above, or intervals of virtual time."""
 
 
 class Devices(Section):
     """The devices that clients are simulated on: how fast, how well connected, how reliable.
 
-    A virtual clock times the rounds of a run with them, whatever the machine needs that runs it; see
-    docs/how-to/slow-clients.md. A client's part of an exchange takes down_bytes / down_bytes_per_s + steps / steps_per_s +
-    up_bytes / up_bytes_per_s virtual seconds. What a key that is left out would slow down takes no time. Everything
-    that is drawn follows from the scenario's seed.
+    A virtual clock times the rounds of a run with these devices, independently of the real machine. A client's part of
+    an exchange takes down_bytes / down_bytes_per_s + steps / steps_per_s + up_bytes / up_bytes_per_s virtual seconds; a
+    key that is left out takes no time. All draws follow from the scenario's seed.
 
-    A quantity is a number, the same for all clients, or differs between them: `{ lognormal = [20, 0.5] }` (the median,
-    and sigma of the logarithm), `{ uniform = [5, 50] }`, `{ kinds = [5, 50] }`, each drawn once for every client, or a
+    A quantity is one number for all clients, or differs between clients: `{ lognormal = [20, 0.5] }` (the median, and
+    sigma of the logarithm), `{ uniform = [5, 50] }`, `{ kinds = [5, 50] }`, each drawn once for every client, or a
     column of a Parquet file, `{ file = "devices.parquet", column = "speed" }`.
 
     Attributes:
-        steps_per_s: Local steps that a client computes in a virtual second; a loss or gradient of all of its samples
-            counts as the steps of an epoch.
-        samples_per_s: Instead of that, training samples, so that a step takes as long as its batch is large.
-        down_bytes_per_s: Bytes of a message from the server that a client receives in a virtual second.
-        up_bytes_per_s: Bytes of its answer that it sends.
-        dropout: The probability that the answer of a client which takes part in a round never arrives.
-        availability: The probability that a client which is drawn for a round is there when it begins. Or a file of the
-            intervals of virtual time in which clients are there, `{ sessions = "sessions.parquet" }`; one that ends
-            before a client's answer is in has it drop out.
-        compute_watts: What a device draws while it computes, for the energy that clients use.
-        transmit_watts: What it draws while it receives and sends.
+        steps_per_s: Local steps that a client computes per virtual second; a loss or gradient of all of its samples
+            counts as the steps of one epoch. Excludes `samples_per_s`. By default computing takes no time.
+        samples_per_s: Training samples that a client computes per virtual second, so larger batches take longer.
+            Excludes `steps_per_s`. By default computing takes no time.
+        down_bytes_per_s: Bytes that a client receives from the server per virtual second. By default receiving takes no
+            time.
+        up_bytes_per_s: Bytes that a client sends to the server per virtual second. By default sending takes no time.
+        dropout: Probability that the answer of a participating client never arrives. Default: 0.
+        availability: Probability that a client drawn for a round is available when it begins; or a file with the
+            intervals of virtual time in which clients are available, `{ sessions = "sessions.parquet" }`. A client
+            whose interval ends before its answer arrives drops out. Default: 1.
+        compute_watts: Power in watts that a device draws while computing, for the clients' energy use. Needs
+            `steps_per_s` or `samples_per_s`. By default computing uses no energy.
+        transmit_watts: Power in watts that a device draws while receiving and sending. Needs `down_bytes_per_s` or
+            `up_bytes_per_s`. By default transmission uses no energy.
     """
 
     steps_per_s: Quantity | None = None
@@ -174,15 +187,15 @@ class Devices(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Devices:
         if not self.model_fields_set:
-            raise ValueError("has no effect without a key; give one, steps_per_s say, or leave the table out")
+            raise ValueError("has no effect without any key; set one, for example steps_per_s, or leave the table out")
         if self.steps_per_s and self.samples_per_s:
-            raise ValueError("steps_per_s and samples_per_s are two units of the same speed; give one of them")
+            raise ValueError("steps_per_s and samples_per_s set the same speed in different units; give one of them")
         computes, transmits = self.steps_per_s or self.samples_per_s, self.down_bytes_per_s or self.up_bytes_per_s
         check_idle(self, {"compute_watts": not computes}, "without steps_per_s or samples_per_s")
         check_idle(self, {"transmit_watts": not transmits}, "without down_bytes_per_s or up_bytes_per_s")
         if isinstance(self.availability, Sessions) and not self.has_clock:
             raise ValueError(
-                "availability: sessions are intervals of virtual time, and none passes; give steps_per_s, "
+                "availability: sessions are intervals of virtual time, which does not pass here; give steps_per_s, "
                 "samples_per_s, down_bytes_per_s or up_bytes_per_s"
             )
         return self

@@ -1,4 +1,4 @@
-"""[[phases]]: schedule, algorithm, number of rounds, cohort, what trains, and how."""
+"""[[phases]]: schedule, algorithm, number of rounds, cohort, and local training."""
 
 from __future__ import annotations
 
@@ -18,35 +18,47 @@ from rayfl.config.section import Named, check_idle
 from rayfl.errors import ScenarioError
 
 ONLY_PHASE = "training"
-"""The name of a scenario's only phase, if it has been given none."""
+"""The name of a scenario's only phase if it has none."""
 
 
 def with_default_name(phases: Any) -> Any:
-    """The phases as given, where a single one without a name gets one."""
+    """The phases, with a default name for a single phase that has none."""
     alone = isinstance(phases, list | tuple) and len(phases) == 1 and isinstance(phases[0], Mapping)
     return [{"name": ONLY_PHASE, **phases[0]}] if alone else phases
 
 
 class ParallelPhase(BasePhase):
-    """The whole cohort trains at once from one model, and the server aggregates.
+    """The whole cohort trains at once from one model, and the server aggregates the answers.
 
     Attributes:
-        cohort: Which clients take part in a round.
-        eval_model: See `EvalModel`; the default is the algorithm's.
-        ema_decay: Of `eval_model = "ema"`: m <- decay m + (1 - decay) w after every round, m = w after the first.
-        report: Scalars to report: `step` and `divergence` (see `rayfl.algorithms.diagnostics`), and what the algorithm
-            adds, such as `norms` (SCAFFOLD, FedDyn). What costs nothing (FedExP's step) is always reported.
-        transforms: Applied in order to a client's answer before it is summed: `top_k`, `quantize`, or your own.
-        server_training: At the end of every round the new global model is trained on the server's samples
-            (`data.server_share`), with the keys of `local`, whatever the algorithm: `{ steps = 5, lr = 0.01 }`. Without
-            `epochs`, `steps` are taken however few samples there are. Its rate decays by its own keys.
-        dp: Privacy of whole clients; see `ClientDP`.
-        deadline_s: With [participation], after so many virtual seconds the server goes on without the answers that are
-            not in; from the beginning of every exchange, of which most algorithms have one a round.
-        over_selection: With [participation], so many times the clients of `cohort` are drawn (a number of clients, a
-            share, or `by_size`), rounded up. The round goes on as soon as as many as `cohort` says have answered, and
-            the others are cut: the first answers by virtual time count.
-        quorum: With [participation], a round with fewer answers than this is given up, and the model stays as it was.
+        cohort: Which clients take part in a round: a number of clients (`10`), a share of them (`0.1`), `{ bernoulli =
+            0.1 }`, `{ by_size = 10 }`, `{ explicit = [[0, 3], [2]] }`, or `{ sampler = "power_of_choice", clients = 10,
+            candidates = 30 }`. Numbers and shares are drawn uniformly without replacement.
+        eval_model: Which model is evaluated, exported and passed to the next phase: `global` (the model that clients
+            start from), `average` (the mean of the last two global models; FedExP), `participants` (the mean of the
+            models that this round's participants returned, weighted as the algorithm weights them; FedDyn), `all` (the
+            mean over all clients of the model that each returned last, or the phase's first model if it never took
+            part), or `ema` (an exponential moving average of the global models). By default the algorithm decides.
+        ema_decay: Decay of `eval_model = "ema"`, above 0 and below 1: m <- decay m + (1 - decay) w after every round, m
+            = w after the first. Default: 0.99.
+        transforms: Applied in this order to a client's answer before it is summed: `top_k`, `quantize`, or your own.
+            Default: none.
+        report: Additional scalars to report: `step` and `divergence`, and those that the algorithm provides, such as
+            `norms` (SCAFFOLD, FedDyn). Scalars that cost nothing, such as FedExP's step, are always reported. Default:
+            none.
+        server_training: Trains the new global model on the server's samples (`data.server_share`) at the end of every
+            round, with any algorithm; takes the keys of `local`: `{ steps = 5, lr = 0.01 }`. With `steps` but no
+            `epochs`, all steps are taken, over as many passes as they need. Its learning rate decays by its own keys.
+            By default the server does not train.
+        dp: Client-level differential privacy (McMahan et al., ICLR 2018). By default none.
+        deadline_s: Virtual seconds after which the server goes on without the missing answers, counted from the start
+            of each exchange (most algorithms have one exchange per round). Needs [participation]. By default the server
+            waits for all answers.
+        over_selection: Factor of at least 1 by which more clients are drawn than `cohort` says, rounded up. The round
+            ends as soon as the number that `cohort` says have answered, by virtual time; the others are cut. Needs
+            [participation] and a cohort that is a number, a share or `by_size`. Default: 1.
+        quorum: Minimum number of answers. A round with fewer is abandoned and leaves the model unchanged. Needs
+            [participation]. Default: 1.
     """
 
     schedule: Literal["parallel"] = "parallel"
@@ -65,7 +77,7 @@ class ParallelPhase(BasePhase):
     @classmethod
     def _nothing_twice(cls, report: tuple[str, ...]) -> tuple[str, ...]:
         if twice := [name for name in report if report.count(name) > 1]:
-            raise ValueError(f"names '{twice[0]}' twice")
+            raise ValueError(f"lists '{twice[0]}' twice")
         return report
 
     @model_validator(mode="after")
@@ -75,15 +87,16 @@ class ParallelPhase(BasePhase):
 
 
 class RelayPhase(BasePhase):
-    """The model passes from client to client, each starting from what the previous one produced (CyclicFL's P1).
+    """Sequential (cyclic) training: each client starts from the previous client's result (CyclicFL's first phase).
 
     Only the algorithm's local objective is used.
 
     Attributes:
-        cohort: Which clients take part in a round.
-        order: Order of the cohort: `sampled`, as drawn; `fixed`, by client number; `no_repeat`, as drawn, except that
-            the last client of a round is never the first of the next.
-        dp: Privacy of whole clients, with `level = "local"`: each noises the change that it makes to the model.
+        cohort: Which clients take part in a round; see `ParallelPhase`.
+        order: Order of the clients in a round: `sampled` (the default), as drawn; `fixed`, by client id; `no_repeat`,
+            as drawn, except that the last client of a round is never the first of the next.
+        dp: Client-level differential privacy with `level = "local"`, the only level that a relay supports: each client
+            adds noise to its change of the model. By default none.
     """
 
     schedule: str
@@ -96,21 +109,22 @@ class RelayPhase(BasePhase):
     def _has_no_server(cls, dp: ClientDP | None) -> ClientDP | None:
         if dp is not None and dp.level == "central":
             raise ValueError(
-                "level = 'central' needs a server that adds noise to a sum, and a relay has none; use level = 'local'"
+                "level = 'central' needs a server that adds noise to a sum, which a relay does not have; "
+                "use level = 'local'"
             )
         return dp
 
 
 class LocalPhase(BasePhase):
-    """Every client trains a model of its own on its own samples, and nothing is sent: federated training's baseline.
+    """Every client trains its own model on its own samples and sends nothing: the baseline of federated training.
 
-    A round is one client update of each client of the cohort, which goes on with the model that its last one ended
-    with; the first begins with the phase's first model. Only the algorithm's local objective is used. Clients are
-    scored with their own models on their own test samples (`evaluation.client_model` is "personal"); the global model
-    stays as it was.
+    A round is one client update for each client of the cohort. It continues from the client's own model after its last
+    update; the first update starts from the phase's first model. Only the algorithm's local objective is used. Clients
+    are scored with their own models on their own test samples (`evaluation.client_model` is "personal"); the global
+    model does not change.
 
     Attributes:
-        cohort: Which clients train in a round; by default all of them.
+        cohort: Which clients train in a round; see `ParallelPhase`. Default: all clients (1.0).
     """
 
     schedule: Literal["local"]
@@ -118,13 +132,16 @@ class LocalPhase(BasePhase):
 
 
 class CentralPhase(BasePhase):
-    """Training on pooled samples, on one host, with the clients' own training code; only the local objective is used.
+    """Centralised training on pooled samples with the clients' local training code, in one worker process.
+
+    Only the algorithm's local objective is used.
 
     Attributes:
-        data: `clients`: all of the clients' training samples; `server`: what only the server holds
-            (`data.server_share`).
-        keep_momentum: Whether a round begins with the velocity that the round before it ended with, so that rounds
-            together are one long training; by default each begins without, as a client's update does.
+        data: Which samples are pooled: `clients` (the default), all training samples of all clients; `server`, the
+            samples that only the server holds (`data.server_share`).
+        keep_momentum: Whether a round starts with the momentum buffer of the previous round, which makes all rounds one
+            continuous training. Needs plain `sgd` with `local.momentum`. By default the buffer starts at zero in each
+            round, as in a client update.
     """
 
     schedule: Literal["central"]
@@ -134,28 +151,29 @@ class CentralPhase(BasePhase):
     @model_validator(mode="after")
     def _momentum_to_keep(self) -> CentralPhase:
         if self.keep_momentum and not (self.local.is_plain_sgd and self.local.momentum):
-            raise ValueError("keep_momentum: there is none to keep without local.optimizer = 'sgd' and local.momentum")
+            raise ValueError("keep_momentum needs local.optimizer = 'sgd' with local.momentum above 0")
         return self
 
     @property
     def cohort(self) -> Pooled:
-        """What trains in place of clients."""
+        """The pooled samples that train instead of clients."""
         return Pooled(pool=self.data)
 
 
 def config_of(schedule: str) -> type[BasePhase]:
-    """The keys of the phases of a schedule.
+    """The class of the keys of a schedule's phases.
 
     Args:
-        schedule: Its registered name, or `package.module:object`.
+        schedule: Registered name, or `package.module:object`.
 
     Raises:
-        ScenarioError: There is no such schedule, or it does not say what its keys are.
+        ScenarioError: The schedule does not exist or does not declare its keys.
     """
     config = getattr(schedules.resolve(schedule), "config", None)
     if not (isinstance(config, type) and issubclass(config, BasePhase)):
         raise ScenarioError(
-            f"'{schedule}' names no keys; give it `config`, a class derived from rayfl.schedules.BasePhase"
+            f"'{schedule}' does not declare its keys; set its `config` to a class derived from "
+            "rayfl.schedules.BasePhase"
         )
     return config
 
@@ -181,4 +199,4 @@ Phase = Annotated[
     ],
     PlainValidator(_of_its_schedule),
 ]
-"""An ordered part of a scenario, with the keys of its schedule."""
+"""A phase of a scenario, with the keys of its schedule."""

@@ -1,4 +1,4 @@
-"""`local.dp` and `phases.N.dp`: differential privacy of samples and of clients."""
+"""`local.dp` and `phases.N.dp`: example-level and client-level differential privacy."""
 
 from __future__ import annotations
 
@@ -10,54 +10,62 @@ from rayfl.config.section import Section, check_idle
 
 Delta = Annotated[float, Field(gt=0, lt=1)]
 
-SECURE_BY_RDP = "secure needs accountant = 'rdp': 'prv' is of continuous noise, and secure noise is discrete"
+SECURE_BY_RDP = "secure needs accountant = 'rdp': secure noise is discrete, and 'prv' covers only continuous noise"
 
 
 def _check_either(noise_multiplier: float | None, target_epsilon: float | None) -> None:
     if noise_multiplier is None and target_epsilon is None:
-        raise ValueError("give either noise_multiplier or target_epsilon; neither is there")
+        raise ValueError("give either noise_multiplier or target_epsilon; neither is set")
     if noise_multiplier is not None and target_epsilon is not None:
         raise ValueError(
-            "give either noise_multiplier or target_epsilon, not both; to replace the one in the file, give the whole "
+            "give either noise_multiplier or target_epsilon, not both; to replace the one in the file, write the whole "
             "table again, dp = { ... }"
         )
 
 
 class SampleDP(Section):
-    """DP-SGD at the clients (Abadi et al., CCS 2016): a client's updates hide each of its samples.
+    """Example-level privacy by DP-SGD (Abadi et al., CCS 2016): a client's updates hide each of its samples.
 
-    A step draws every sample with rate q = min(1, batch_size / samples), clips the gradient of each to `max_grad_norm`,
-    adds Gaussian noise of standard deviation `noise_multiplier * max_grad_norm` to their sum, and divides by the
-    expected number of drawn samples, min(batch_size, samples). What guarantee a run gives is in docs/explanation/privacy.md and in
-    its privacy.json.
+    Each step draws every sample with probability q = min(1, batch_size / samples), clips each sample's gradient to
+    `max_grad_norm`, adds Gaussian noise of standard deviation `noise_multiplier * max_grad_norm` to their sum, and
+    divides by the expected number of drawn samples, min(batch_size, samples). The documentation's page on privacy
+    explains the guarantee; each run states its own in privacy.json.
 
     Attributes:
-        noise_multiplier: Standard deviation of the noise as a multiple of `max_grad_norm`.
-        target_epsilon: Given instead: finds noise with which no client's epsilon exceeds this at the end of the phase,
-            all earlier phases included, and the largest is within 1.5 % below.
-        noise_for: With `target_epsilon`: `worst` gives all clients the noise of the one that needs the most, `client`
-            each its own.
-        max_grad_norm: C, the bound on the L2 norm of one sample's gradient; "inf" clips nothing, and is allowed
-            only without noise.
-        delta: Of the (epsilon, delta) guarantee.
-        max_epsilon: With `noise_multiplier`: a client whose next update would take its epsilon above this no longer
-            takes part (`when_spent`). Needs `accountant = "rdp"`, which can be asked before every update.
-        when_spent: `leave_out`: such a client is left out of cohorts, which may leave a round without participants; the
-            phase ends once no client that it may draw can afford an update. `stop`: the run ends before that round.
-        secure: Draws noise and batches from the operating system's cryptographic source, so that no run can be
-            repeated, and adds the noise exactly (`rayfl.privacy.lattice`). A run that is resumed is charged for every
-            round that began, repeated ones included (`rayfl.privacy.release_ledger`). Otherwise they come from the
-            scenario's seed, and the guarantee holds only against those who do not know it, nor look at single bits.
-        accountant: `prv` (Gopi et al., NeurIPS 2021) is tight; `rdp` (Mironov, 2017) is an upper bound, and cheap. It
-            alone knows `secure` noise, for which it is the default, at integer orders.
-        sampling: `poisson` is what the accountant assumes; `shuffled` takes batches as training without privacy does,
-            and no accountant covers it: records and output say so.
-        clipping: `per_sample` holds every sample's gradient, of linear layers on single vectors its two factors;
-            `ghost` computes the norms alone, where Opacus can (linear and embedding layers), in two passes.
-        max_loss: L, where an algorithm asks for losses of its clients: each sample's is clipped to [0, L] and their
-            sum noised with standard deviation `noise_multiplier * L`.
-        augmentations: Augmented copies of every drawn sample, whose mean gradient is clipped as one (De et al., 2022).
-        physical_batch_size: Samples whose gradients are in memory at once, copies included.
+        noise_multiplier: Standard deviation of the noise as a multiple of `max_grad_norm`. Give either this or
+            `target_epsilon`; by default `target_epsilon` determines it.
+        target_epsilon: Finds the noise for which no client's epsilon exceeds this value at the end of the phase, all
+            earlier phases included; the largest epsilon is at most 1.5 % below it. Needs `sampling = "poisson"`. Give
+            either this or `noise_multiplier`; by default `noise_multiplier` applies.
+        noise_for: With `target_epsilon`: `worst` (the default) gives all clients the noise of the client that needs
+            most, `client` gives each client its own noise.
+        max_grad_norm: C, the bound on the L2 norm of one sample's gradient; "inf" disables clipping and is allowed only
+            without noise (`noise_multiplier = 0`).
+        delta: delta of the (epsilon, delta) guarantee, between 0 and 1. Default: 1e-5.
+        max_epsilon: Privacy budget of each client, with `noise_multiplier`: a client whose next update would raise its
+            epsilon above this no longer takes part (see `when_spent`). Needs `accountant = "rdp"`, which is fast enough
+            to run before every update, and `sampling = "poisson"`. By default there is no budget.
+        when_spent: With `max_epsilon`: `leave_out` (the default) leaves such clients out of cohorts, which may leave a
+            round without participants; the phase ends once no client that it may draw can afford an update. `stop` ends
+            the run before that round.
+        secure: Draws noise and batches from the operating system's cryptographic random source, so that no run can be
+            repeated, and adds the noise exactly (`rayfl.privacy.lattice`). A resumed run is charged for every round
+            that it began, repeated ones included (`rayfl.privacy.release_ledger`). By default (false) noise and batches
+            come from the scenario's seed, and the guarantee holds only against those who neither know the seed nor look
+            at single bits. Needs `accountant = "rdp"` and `clipping = "per_sample"`.
+        accountant: `prv` (Gopi et al., NeurIPS 2021; the default) is tight; `rdp` (Mironov, 2017) is a cheap upper
+            bound. With `secure`, `rdp` at integer orders is the default and the only choice.
+        sampling: `poisson` (the default) is what the accountant assumes; `shuffled` takes batches as training without
+            privacy does, and no accountant covers it: records and output say so.
+        clipping: `per_sample` (the default) holds every sample's gradient in memory, or its two factors for linear
+            layers on single vectors; `ghost` computes only the norms where Opacus can (linear and embedding layers), in
+            two passes.
+        max_loss: L, for algorithms that request losses of their clients: each sample's loss is clipped to [0, L], and
+            noise of standard deviation `noise_multiplier * L` is added to their sum. Default: 10.
+        augmentations: Number of augmented copies of every drawn sample; their mean gradient is clipped as one (De et
+            al., 2022). Default: 1. More need `clipping = "per_sample"`.
+        physical_batch_size: Maximum number of samples, copies included, whose gradients are in memory at once. Default:
+            64.
     """
 
     model_config = ConfigDict(allow_inf_nan=True)
@@ -88,19 +96,21 @@ class SampleDP(Section):
         if self.secure and self.accountant == "prv":
             raise ValueError(SECURE_BY_RDP)
         if self.secure and self.clipping == "ghost":
-            raise ValueError("secure needs clipping = 'per_sample': 'ghost' rounds the sum before its noise")
+            raise ValueError("secure needs clipping = 'per_sample': 'ghost' rounds the sum before noise is added")
         for key in ("noise_multiplier", "target_epsilon", "max_epsilon", "max_loss"):
             if getattr(self, key) == float("inf"):
                 raise ValueError(f"{key} must be finite")
         if self.max_grad_norm == float("inf") and self.noise_multiplier != 0:
-            raise ValueError("max_grad_norm = inf has no noise that hides it; set noise_multiplier = 0, or a bound")
+            raise ValueError(
+                "max_grad_norm = inf cannot be hidden by noise; set noise_multiplier = 0, or a finite bound"
+            )
         check_idle(self, {"noise_for": self.target_epsilon is None}, "without target_epsilon")
         check_idle(self, {"when_spent": self.max_epsilon is None}, "without max_epsilon")
         if self.max_epsilon is not None and self.target_epsilon is not None:
             raise ValueError("max_epsilon has no effect with target_epsilon, which no client exceeds; leave it out")
         if self.max_epsilon is not None and self.accountant != "rdp":
             raise ValueError(
-                "max_epsilon needs accountant = 'rdp': 'prv' is too slow to be asked before every client update"
+                "max_epsilon needs accountant = 'rdp': 'prv' is too slow to run before every client update"
             )
         if self.max_epsilon is not None and self.sampling == "shuffled":
             raise ValueError("max_epsilon needs sampling = 'poisson': no accountant covers shuffled batches")
@@ -112,14 +122,14 @@ class SampleDP(Section):
 
 
 class Quantile(Section):
-    """A bound that follows a quantile of the clients' norms (Andrew et al., NeurIPS 2021).
+    """A clipping bound that adapts to a quantile of the clients' norms (Andrew et al., NeurIPS 2021).
 
     Attributes:
-        quantile: Share of the norms that are to lie below the bound.
-        initial: The first bound.
-        lr: Its geometric step: C <- C exp(-lr (share below C - quantile)).
-        noise_multiplier: Standard deviation of the noise of the count of those below, as a multiple of its
-            sensitivity, 1/2.
+        quantile: Share of the norms that should lie below the bound, between 0 and 1.
+        initial: The first bound. Default: 0.1.
+        lr: Step size of the geometric update C <- C exp(-lr (share below C - quantile)). Default: 0.2.
+        noise_multiplier: Standard deviation of the noise on the count of norms below the bound, as a multiple of its
+            sensitivity, 1/2. Must be above the `noise_multiplier` of the table that contains this one. Default: 10.
     """
 
     quantile: Annotated[float, Field(gt=0, lt=1)]
@@ -129,25 +139,29 @@ class Quantile(Section):
 
 
 class ClientDP(Section):
-    """Privacy of whole clients (McMahan et al., ICLR 2018): a round hides who took part with what.
+    """Client-level privacy (McMahan et al., ICLR 2018): a round hides who took part and with what data.
 
-    All vectors that a client releases are clipped as one: `clip_norm` bounds the root of the sum of their squares.
-    What neighbours are, who is trusted and what amplifies is in docs/explanation/privacy.md.
+    All vectors that a client releases are clipped together: `clip_norm` bounds the square root of the sum of their
+    squared norms. The documentation's page on privacy defines neighbouring data sets, says who is trusted, and explains
+    amplification.
 
     Attributes:
-        level: `central`: the server adds noise to the exact sum; `local`: each client noises what it sends.
-        noise_multiplier: Standard deviation of the noise as a multiple of `clip_norm`.
-        target_epsilon: Given instead: finds the least noise with which epsilon does not exceed this at the end of the
-            phase.
-        clip_norm: C, the bound on the L2 norm of a client's contribution, all clients having the weight 1, or
-            `{ quantile = 0.5 }`.
-        delta: Of the guarantee; by default, and at most, 1 / M^1.1 of M clients. It has no default where that is above
-            0.01 (up to 65 clients).
-        accountant: `prv` for Bernoulli cohorts, where it is the default; `rdp` for those of fixed size too.
-        secure: Draws noise, and with `central` the cohorts, from the operating system's cryptographic source, so that
-            no run can be repeated, and adds the noise exactly (`rayfl.privacy.lattice`); epsilon is by `rdp` at integer
-            orders, and counts every round that began, those that a resumed run repeats included. Otherwise they come
-            from the scenario's seed.
+        level: `central`: the server adds noise to the exact sum. `local`: each client adds noise to what it sends.
+        noise_multiplier: Standard deviation of the noise as a multiple of `clip_norm`. Give either this or
+            `target_epsilon`; by default `target_epsilon` determines it.
+        target_epsilon: Finds the least noise for which epsilon does not exceed this value at the end of the phase. Give
+            either this or `noise_multiplier`; by default `noise_multiplier` applies.
+        clip_norm: C, the bound on the L2 norm of a client's contribution; all clients have weight 1. Or `{ quantile =
+            0.5 }`, which adapts the bound and needs `level = "central"`.
+        delta: delta of the (epsilon, delta) guarantee. The default, and the maximum, is 1 / M^1.1 for M clients. Where
+            that is above 0.01 (up to 65 clients) there is no default.
+        accountant: With `level = "central"`: `prv` (Gopi et al., NeurIPS 2021) for Bernoulli cohorts, where it is the
+            default; `rdp` (Mironov, 2017) also for cohorts of fixed size, where it is the default. Without sampling
+            epsilon is exact, and the key has no effect.
+        secure: Draws noise, and with `central` also the cohorts, from the operating system's cryptographic random
+            source, so that no run can be repeated, and adds the noise exactly (`rayfl.privacy.lattice`). Epsilon is
+            then computed by `rdp` at integer orders and counts every round that began, including those that a resumed
+            run repeats. By default (false) everything is drawn from the scenario's seed.
     """
 
     level: Literal["central", "local"]
@@ -164,10 +178,10 @@ class ClientDP(Section):
         if self.secure and self.accountant == "prv":
             raise ValueError(SECURE_BY_RDP)
         if self.level == "local" and isinstance(self.clip_norm, Quantile):
-            raise ValueError("clip_norm = { quantile = ... } needs level = 'central': it is adapted by the server")
+            raise ValueError("clip_norm = { quantile = ... } needs level = 'central': the server adapts it")
         if isinstance(self.clip_norm, Quantile) and (self.noise_multiplier or 0) >= self.clip_norm.noise_multiplier:
             raise ValueError(
-                f"clip_norm.noise_multiplier = {self.clip_norm.noise_multiplier:g} must be above noise_multiplier: the "
-                "count of clipped clients is a part of what that hides"
+                f"clip_norm.noise_multiplier = {self.clip_norm.noise_multiplier:g} must be above noise_multiplier, "
+                "whose noise must also cover the count of clipped clients"
             )
         return self

@@ -1,4 +1,4 @@
-"""Keys that have been renamed: a file that still has an old one is told the new one."""
+"""Renamed keys: a file that still uses an old name gets an error with the new one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ RENAMED = {
     "evaluation.personalize.fixed_last": "evaluation.personalize.train",
     "resources.patience_s": "resources.watchdog_s",
 }
-"""The new key path of every old one. `*` stands for a phase, by number or by name."""
+"""The new key path for every old one. `*` stands for a phase, by number or name."""
 
 
 def new_name(key: str) -> str | None:
-    """What the key path is called now; None where it has never been a key."""
+    """The new name of the key path; None if it was never a key."""
     for old, new in RENAMED.items():
         if fnmatchcase(key, old) and key.count(".") == old.count("."):
             phase = key.split(".")[1]

@@ -1,4 +1,4 @@
-"""The whole experiment as data."""
+"""The schema of a whole experiment."""
 
 from __future__ import annotations
 
@@ -19,29 +19,41 @@ from rayfl.config.validation import explain
 from rayfl.errors import ScenarioError
 
 CHANGES_NO_RESULT = frozenset({"name", "title", "resources", "checkpoint", "module_folders"})
-"""Keys that change no result, apart from the kind of device that `resources` asks for."""
+"""Keys that do not change results, except through the kind of device that `resources` selects."""
 
 LONGEST_NAME = 200
-"""Bytes of UTF-8: file systems allow 255, and the run's folder adds the time."""
+"""In bytes of UTF-8: file systems allow 255, and the name of the run's folder also contains the time."""
 
 
 class Scenario(Section):
-    """An experiment: everything its result depends on, and what to run it on.
+    """An experiment: everything that its result depends on, and the resources to run it with.
 
     Attributes:
-        name: Begins the name of the run's folder; by default the file's stem, where the scenario came from a file.
-        seed: Of the initial parameters, cohorts and training; and of the data, unless `data.seed` is set.
-        model: A registered network or `package.module:object`, with its options; rayfl passes `num_classes` (the width
-            of its output) and `input_shape` (height, width, channels) to a network that asks for them. For a network
-            that is no `rayfl.models.Network`, the option `feature_layer` says which layer is its head: `fc`, say.
-            Phases may have a `model` and a `task` of their own.
-        start: What the model of the first phase begins with, instead of random weights.
-        task: What is learned: a registered task or `package.module:object`, with its options.
-        phases: Once validated, those that have rounds; `until` has become `rounds`.
-        participation: The devices that clients are simulated on; by default none, and nothing takes virtual time.
-        callbacks: What follows the run and may end it: registered ones or `package.module:object`, with their options.
-        module_folders: Where Python looks for modules of the user's own that it does not know. The folder of a file
-            that names a module beside itself is added when the file is loaded.
+        name: First part of the name of the run's folder; at most 200 bytes, without slashes or a leading dot. By
+            default the stem of the scenario's file, or `scenario` without a file.
+        title: One line that `rayfl list` and reports show. Default: empty.
+        seed: Seed of the initial parameters, cohorts and training; and of the data, unless `data.seed` is set. Default:
+            0.
+        data: The data set, and how it is divided among clients.
+        model: A registered network or `package.module:object`, with its options. rayfl passes `num_classes` (the width
+            of the output) and `input_shape` (height, width, channels) to networks that take them. For a network that
+            does not derive from `rayfl.models.Network`, the option `feature_layer` names the layer that is its head,
+            such as `fc`. Phases may have their own `model` and `task`.
+        start: Where the initial weights of the first phase's model come from. By default they are random, drawn from
+            `seed`.
+        task: What is learned: a registered task or `package.module:object`, with its options. Default:
+            `classification`.
+        phases: The phases in order, at least one with rounds. In the resolved scenario phases without rounds are left
+            out, and `rounds` replaces `until`.
+        participation: The devices that clients are simulated on. By default none, and nothing takes virtual time.
+        evaluation: When and how the model is evaluated.
+        callbacks: Callbacks that follow the run and may end it: registered ones or `package.module:object`, with their
+            options. Default: none.
+        numerics: Settings that can change the last bits of the result.
+        resources: The worker processes and devices to run on.
+        checkpoint: When checkpoints are written, and how many are kept.
+        module_folders: Folders in which Python looks for modules of your own that it does not find elsewhere. When a
+            file is loaded that names a module in its own folder, that folder is added. Default: none.
     """
 
     name: str = "scenario"
@@ -62,10 +74,10 @@ class Scenario(Section):
 
     @classmethod
     def from_tables(cls, tables: dict[str, Any]) -> Scenario:
-        """A validated scenario.
+        """Validates the tables of a scenario.
 
         Raises:
-            ScenarioError: names each key that is unknown, missing or out of range, and what is allowed.
+            ScenarioError: Names each key that is unknown, missing or out of range, and the allowed values.
         """
         try:
             return cls.model_validate(tables)
@@ -76,15 +88,15 @@ class Scenario(Section):
     @classmethod
     def _name_fits_a_folder(cls, name: str) -> str:
         if not name.strip() or not name.isprintable() or name.startswith(".") or set(name) & set("/\\"):
-            raise ValueError("must be fit for a folder's name: something printable, no slashes, no dot in front")
+            raise ValueError("must be usable as a folder's name: printable characters, no slashes, no leading dot")
         if len(name.encode()) > LONGEST_NAME:
-            raise ValueError(f"must be fit for a folder's name: at most {LONGEST_NAME} bytes long")
+            raise ValueError(f"must be usable as a folder's name: at most {LONGEST_NAME} bytes long")
         return name
 
     @field_validator("task", mode="before")
     @classmethod
     def _options_of_the_default(cls, value: Any) -> Any:
-        """`task.label_smoothing=0.1` where no task was named."""
+        """Allows `task.label_smoothing=0.1` where no task is named."""
         return {"name": "classification", **value} if isinstance(value, dict) else value
 
     @field_validator("phases", mode="before")
@@ -104,18 +116,18 @@ class Scenario(Section):
             if phase.until is not None:
                 if phase.until <= done:
                     raise ValueError(
-                        f"'{phase.name}' lasts until round {phase.until}, but {done} rounds are over before it begins"
+                        f"'{phase.name}' has until = {phase.until}, but the phases before it already have {done} rounds"
                     )
                 phase = phase.model_copy(update={"rounds": phase.until - done, "until": None})
             if phase.rounds:
                 run.append(phase)
             done += phase.rounds
         if not run:
-            raise ValueError("none of them has a round")
+            raise ValueError("none of them has any rounds")
         return tuple(run)
 
     def task_of(self, phase: Phase) -> Named:
-        """What a phase learns."""
+        """The task of a phase."""
         return phase.task or self.task
 
     def model_of(self, phase: Phase) -> Named:
@@ -123,19 +135,19 @@ class Scenario(Section):
         return phase.model or self.model
 
     def evaluation_of(self, phase: Phase) -> Evaluation:
-        """How the model of a phase is evaluated."""
+        """The evaluation settings of a phase."""
         if phase.metrics is None:
             return self.evaluation
         headline = None if phase.metrics else "loss"
         return self.evaluation.model_copy(update={"metrics": phase.metrics, "headline": headline})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled with its `module_folders` first: the keys of a schedule of the user's own are a class from there."""
+        """Pickles `module_folders` first: the keys of a user's own schedule are a class from one of these folders."""
         return _unpickled, (_Folders(self.module_folders), type(self), self.__getstate__())
 
     @property
     def repeatable(self) -> bool:
-        """Whether a repeated client update has the same bits; with `secure` it would release its samples once more."""
+        """Whether a repeated client update has the same bits; with `secure` it would release its samples again."""
         private = [dp for phase in self.phases for dp in (phase.settings.dp, phase.local.dp) if dp is not None]
         return not any(dp.secure for dp in private)
 
@@ -145,12 +157,12 @@ class Scenario(Section):
         return self.seed if self.data.seed is None else self.data.seed
 
     def to_toml(self) -> str:
-        """The resolved scenario, every default written out (an option left open is left out)."""
+        """The resolved scenario as TOML, with all defaults (optional keys without a value are left out)."""
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
 
 class _Folders(tuple[str, ...]):
-    """Folders that are made importable as soon as they are unpickled."""
+    """Folders that become importable as soon as they are unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return make_importable, (tuple(self),)

@@ -1,4 +1,4 @@
-"""The schedules by name. Each is a class that names the keys of its phases: its `config`."""
+"""The schedules by name. Each is a class whose `config` declares the keys of its phases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The base of all sections of a scenario, and choices by name."""
+"""Base class of all sections of a scenario, and choices by name."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from pydantic.fields import FieldInfo
 
 
 class Section(BaseModel):
-    """A table of the scenario: frozen, and refuses unknown keys.
+    """A table of the scenario: frozen, with unknown keys rejected.
 
-    "none" undoes what a base, or a scenario to start from, has set for a key that may be left open: `dp = "none"`,
-    `clip_norm = "none"`. (Where any text is a value, such as the path `start.file`, it is one.)
+    "none" resets an optional key that a base, or the scenario to start from, has set: `dp = "none"`, `clip_norm =
+    "none"`. (Where any text is a valid value, as for the path `start.file`, "none" is just text.)
+
+    Every field of a section is described in the `Attributes:` section of the docstring of its class, or of the nearest
+    base class that describes it. The reference of scenario keys is generated from these descriptions.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="constants")
@@ -30,13 +33,13 @@ class Section(BaseModel):
 
 
 class Named(BaseModel):
-    """A choice by name, with options of its own: `"crop"` or `{ name = "crop", padding = 2 }`.
+    """A choice by name, with options: `"crop"` or `{ name = "crop", padding = 2 }`.
 
-    The options are every key but the name. The schema does not know them: they are checked against the signature of
-    what the name stands for.
+    The options are all keys except the name. The schema does not know them; they are checked against the signature of
+    the chosen class or function.
 
     Attributes:
-        name: A registered name, or `package.module:object`.
+        name: A registered name, or `package.module:object` for your own.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow", ser_json_inf_nan="constants")
@@ -58,7 +61,7 @@ class Named(BaseModel):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options as they were given."""
+        """The options as the scenario gives them."""
         return dict(self.model_extra or {})
 
 
@@ -70,13 +73,13 @@ def _by_path(given: Any) -> str:
 
 
 def _may_be_open(field: FieldInfo) -> bool:
-    """Whether a field may be None, and no text is a value of it."""
+    """Whether a field may be None and cannot hold arbitrary text."""
     found = kinds(field.annotation)
     return type(None) in found and not any(isinstance(kind, type) and issubclass(kind, str | Named) for kind in found)
 
 
 def kinds(annotation: Any) -> list[Any]:
-    """The types of which a value may be, unions and `Annotated` taken apart."""
+    """The types that a value may have, with unions and `Annotated` taken apart."""
     if get_origin(annotation) is Annotated:
         return kinds(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
@@ -88,12 +91,12 @@ def check_idle(section: BaseModel, idle: Mapping[str, bool], when: str) -> None:
     """Checks that options without effect are at their defaults.
 
     Args:
-        section: Whose options they are.
-        idle: Which of them have no effect.
-        when: Under which condition, for the message: "with form = 'code'".
+        section: The section with the options.
+        idle: For each option, whether it has no effect.
+        when: The condition, for the message: "with form = 'code'".
 
     Raises:
-        ValueError: One of them was changed.
+        ValueError: An option without effect was changed.
     """
     for key in (key for key, nothing_reads_it in idle.items() if nothing_reads_it):
         if getattr(section, key) != type(section).model_fields[key].get_default(call_default_factory=True):
@@ -104,7 +107,7 @@ def check_plain(options: Mapping[str, Any]) -> None:
     """Checks that a scenario file can hold the options.
 
     Raises:
-        ValueError: A value, at any depth, is not text, a number, a truth value, or a list or table of such.
+        ValueError: A value, at any depth, is not text, a number, a boolean, or a list or table of these.
     """
     for key, value in options.items():
         _check_plain(key, value)
@@ -118,6 +121,6 @@ def _check_plain(key: str, value: Any) -> None:
             _check_plain(key, part)
     elif type(value) not in (bool, int, float, str, type(None)):
         raise ValueError(
-            f"option '{key}' must be text, a number, true or false, or a list or table of such, "
+            f"option '{key}' must be text, a number, true or false, or a list or table of these, "
             f"not a {type(value).__module__}.{type(value).__qualname__}"
         )

@@ -1,4 +1,4 @@
-"""[start]: what the model begins with, instead of random weights."""
+"""[start]: weights that the model starts from instead of random ones."""
 
 from __future__ import annotations
 
@@ -12,27 +12,30 @@ KINDS = ("file", "run", "weights", "scenario")
 
 
 class Start(Section):
-    """Where the initial weights come from; exactly one of `file`, `run`, `weights` and `scenario`.
+    """Where the initial weights come from: exactly one of `file`, `run`, `weights` and `scenario`.
 
-    Weights are matched by parameter name, and every name must be on both sides with the same shape, except for what
-    `head` and `ignore` say. Relative paths are beside the file that names them; those of a command line or a program
-    are relative to the working directory.
+    Weights are matched by parameter name; every name must exist on both sides with the same shape, except where `head`
+    and `ignore` say otherwise. Relative paths are relative to the file that names them; paths on a command line or in a
+    program are relative to the working directory.
 
     Attributes:
-        file: A .safetensors file, or a file that torch.save wrote with nothing but tensors in it (a state dict).
-        run: The folder of a finished run.
-        weights: `torchvision:ResNet18_Weights.IMAGENET1K_V1`, the published weights of one of torchvision's networks,
-            which torchvision downloads or finds in its cache.
-        scenario: A name or path. That scenario is run first and its final model kept; it is run again only if something
-            that it depends on has changed.
-        overrides: Of that scenario: tables like those of [quick]. A `seed` among them also reaches what that scenario
-            itself starts from.
-        quick: Whether that scenario is run in its quick form, and what that starts from itself, if it has one.
-        head: `keep` takes the feature layer's weights from the start too, `fresh` leaves them as initialised.
-        rename: By what names of the start begin, what they begin with in this model: `{ "net." = "" }` takes off the
-            prefix that a wrapper puts before all of them, `{ "" = "encoder." }` puts one before. Of several that fit,
-            the longest counts. What follows, `head` and `ignore` too, sees the new names.
-        ignore: Shell patterns ("layer4.*") of names that stay as initialised, or are not used.
+        file: A .safetensors file, or a file written by torch.save that contains only tensors (a state dict). By default
+            another key says where the weights come from.
+        run: The folder of a finished run. By default another key says where the weights come from.
+        weights: Published weights of a torchvision network, such as `torchvision:ResNet18_Weights.IMAGENET1K_V1`, which
+            torchvision downloads or finds in its cache. By default another key says where the weights come from.
+        scenario: A name or path. That scenario runs first and its final model is kept; it runs again only if something
+            that it depends on has changed. By default another key says where the weights come from.
+        overrides: Overrides of that scenario, in the form of a [quick] table. A `seed` among them also applies to the
+            scenario that it starts from in turn. Default: none.
+        quick: Runs that scenario in its quick form, and the one that it starts from in turn if that has a quick form.
+            Default: false.
+        head: Whether the feature layer takes its weights from the start (`keep`, the default) or keeps its initial
+            values (`fresh`).
+        rename: Replaces the beginnings of names in the start: `{ "net." = "" }` removes the prefix that a wrapper adds
+            to all names, `{ "" = "encoder." }` adds a prefix. If several fit, the longest applies. All else, `head` and
+            `ignore` included, uses the new names. Default: none.
+        ignore: Shell patterns ("layer4.*") of names that stay as initialised or are not used. Default: none.
     """
 
     file: str | None = None

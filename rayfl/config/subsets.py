@@ -1,7 +1,8 @@
 """`data.classes` and `data.owners`: which classes, and which of the data's own clients, a scenario uses.
 
-All of them are put in a random order, and places in that order are kept. Scenarios that agree on the order can hold
-some of them back from each other: one that pre-trains takes the first 80 classes, one that starts from it the last 20.
+All classes (or clients) are put in a random order, and `places` selects positions in that order. Scenarios that share
+the order can therefore use disjoint classes: one pre-trains on the first 80, another starts from it and uses the last
+20.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 from rayfl.config.section import Section
 
 Range = tuple[NonNegativeInt, PositiveInt]
-"""From the first place up to, but not including, the second."""
+"""From the first position up to, but not including, the second."""
 
 
 class Places(Section):
-    """Places in a random order.
+    """Positions in a random order.
 
     Attributes:
-        places: Ranges, such as [[0, 10], [80, 90]]: places 0 to 9 and 80 to 89. They must not overlap.
-        order_seed: Of the order alone, so that it does not change with `seed` or `data.seed`.
+        places: Ranges of positions, end excluded: [[0, 10], [80, 90]] selects 0 to 9 and 80 to 89. They must not
+            overlap.
+        order_seed: Seed of the order, which is therefore independent of `seed` and `data.seed`. Default: 0.
     """
 
     places: Annotated[tuple[Range, ...], Field(min_length=1)]
@@ -41,23 +43,23 @@ class Places(Section):
 
     @property
     def number(self) -> int:
-        """How many places there are."""
+        """Number of positions."""
         return sum(stop - start for start, stop in self.places)
 
     @property
     def end(self) -> int:
-        """The end of the last range: so many there must be at least."""
+        """The end of the last range: the minimum number of classes or clients that the data must have."""
         return max(stop for _, stop in self.places)
 
 
 class Classes(Places):
-    """Which classes a scenario uses, of data whose labels are classes.
+    """Which classes a scenario uses, for data whose labels are classes.
 
-    Samples of all other classes are left out, for training and testing alike. The classes are renumbered 0, 1, ... in
-    the order of their numbers. Of the data's own clients, those without training samples of these classes are left out.
+    Samples of all other classes are dropped, for training and testing. The remaining classes are renumbered 0, 1, ...
+    in the order of their numbers. The data's own clients without training samples of these classes are dropped.
 
     Attributes:
-        draw: How many of the classes at these places to draw, with the data's seed; by default all of them.
+        draw: Number of classes to draw from these positions with the data's seed. By default all of them are used.
     """
 
     draw: PositiveInt | None = None
@@ -73,8 +75,8 @@ class Owners(Places):
     """Which of the data's own clients (the writers of FEMNIST) a scenario uses; `data.clients` draws from these.
 
     Attributes:
-        of: How many clients of its own the data must have at least; generated data has exactly so many. By default
-            there may be any number, and all that there are are put in order.
+        of: Minimum number of clients that the data must have; generated data has exactly this number. By default any
+            number will do, and all clients of the data are ordered.
     """
 
     of: PositiveInt | None = None
@@ -82,5 +84,5 @@ class Owners(Places):
     @model_validator(mode="after")
     def _places_within(self) -> Owners:
         if self.of is not None and self.end > self.of:
-            raise ValueError(f"places: the last range ends at {self.end}, beyond the {self.of} that 'of' says")
+            raise ValueError(f"places: the last range ends at {self.end}, beyond of = {self.of}")
         return self

@@ -1,4 +1,4 @@
-"""Modules of the user's own that stand beside the file that names them: importable without PYTHONPATH."""
+"""The user's own modules in the folder of the file that names them: importable without PYTHONPATH."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rayfl.errors import ScenarioError
 
 
 def import_paths(value: Any) -> Iterator[str]:
-    """Texts of nested tables that could name an object of a module, as `package.module:object`."""
+    """Yields texts of nested tables that could name an object of a module, as `package.module:object`."""
     if isinstance(value, Mapping):
         for inner in value.values():
             yield from import_paths(inner)
@@ -28,21 +28,21 @@ def import_paths(value: Any) -> Iterator[str]:
 
 
 def add_own_folder(tables: dict[str, Any], folder: Path) -> None:
-    """Puts the folder of a file first in its `module_folders`, if it names a module that stands beside it."""
+    """Puts a file's folder first in its `module_folders`, if the file names a module in that folder."""
     given = tables.get("module_folders", [])
     if isinstance(given, list) and any(_beside(path, folder) for path in import_paths(tables)):
         tables["module_folders"] = [os.path.abspath(folder), *given]  # noqa: PTH100 - without ..
 
 
 def make_importable(folders: Iterable[str], tables: Mapping[str, Any] | None = None) -> None:
-    """Lets Python import modules from these folders, where it knows none of the same name elsewhere.
+    """Lets Python import modules from these folders if it does not find modules of the same names elsewhere.
 
     Args:
-        folders: The first that has a module of a name is where it has to come from.
-        tables: Those of the scenario whose modules are looked for.
+        folders: A module must come from the first of these folders that contains one of its name.
+        tables: The scenario's tables, whose modules are checked.
 
     Raises:
-        ScenarioError: Python finds another module of that name.
+        ScenarioError: Python finds another module of the same name.
     """
     folders = list(folders)
     if new := [folder for folder in folders if folder not in sys.path]:
@@ -63,14 +63,14 @@ def _check_is_found(path: str, folder: Path) -> None:
     top = path.partition(":")[0].partition(".")[0]
     try:
         spec = find_spec(top)
-    except ValueError:  # a module that has none, such as a notebook's own
+    except ValueError:  # a module without a spec, such as a notebook's own
         return
     origins = (
         [] if spec is None else [spec.origin] if spec.has_location else list(spec.submodule_search_locations or ())
     )
     if not any(origin and Path(origin).resolve().is_relative_to(folder.resolve()) for origin in origins):
         raise ScenarioError(
-            f"'{path}': module '{top}' stands beside the scenario in '{folder}', but Python takes it from "
-            f"{', '.join(map(str, origins)) or 'elsewhere'}: rename one of the two, or use a new process if another "
-            "scenario has imported that"
+            f"'{path}': module '{top}' is in the scenario's folder '{folder}', but Python imports it from "
+            f"{', '.join(map(str, origins)) or 'elsewhere'}: rename one of the two, or start a new process if another "
+            "scenario has imported the other module"
         )

@@ -1,4 +1,4 @@
-"""A grid: one scenario under every combination of rows, columns, seeds and tasks, as a paper's table has them."""
+"""A grid: one scenario under every combination of rows, columns, seeds and tasks, like a table in a paper."""
 
 from __future__ import annotations
 
@@ -22,40 +22,46 @@ from rayfl.grid.place import Place, with_place
 from rayfl.registry import nearest
 
 Metric = Literal["best", "last", "mean_last_5"]
-"""Which test accuracy of a run fills its cell: of the best evaluated round, of the last, the mean of the last five."""
+"""Which test accuracy of a run fills its cell: that of the best evaluated round, of the last, or the mean of the last
+five.
+"""
 
 Published = float | tuple[float, float]
-"""A published figure, or its mean and standard deviation."""
+"""A published number, or its mean and standard deviation."""
 
 Labelled = Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
-"""Overrides of the scenario, by label: tables like those of [quick]."""
+"""Overrides of the scenario by label, in the form of [quick] tables."""
 
 
 class Grid(Section):
-    """The runs of a table.
+    """The runs behind a table.
+
+    Relative paths in overrides are relative to the grid's file.
 
     Attributes:
-        name: Of the folder that holds its runs; by default the file's stem without `.grid`.
-        title: Stands above the table.
-        scenario: A name, or a path relative to the grid's file.
-        seeds: Every cell is run once with each. Where a cell starts from a scenario, that is run with the same seed.
-        tasks: Every cell is also run once for each of so many tasks: task k, from 0, has `data.seed = k`, so that all
-            rows meet the same tasks and splits.
-        metrics: Each makes a table; by default `best`, or none where there are figures.
-        figures: Columns of metrics.jsonl. They stand side by side as they were in the last evaluated round, in a table
-            for each column of the grid.
-        reference: The row whose figures those of the others are compared with, run by run.
-        overrides: Of all cells; a row's come after them, then the column's.
-        quick: Overrides of all cells, after all others, when --quick is given.
-        rows: Overrides by label.
-        columns: Overrides by label.
-        published: In the units of the tables, by metric or figure, row and column:
-            `published.best.FedAvg."β = 0.1" = 81.69`, or mean and deviation, `[81.69, 0.52]`.
-        skip: Cells that are listed as not run: "row/column", with * for any.
-        note: Stands under the tables: what a reader has to know about the published numbers.
-        module_folders: As of a scenario, for modules that rows and columns name.
-
-    Relative paths in overrides are beside the grid's file.
+        name: Name of the folder that holds the grid's runs. By default the file's stem without `.grid`.
+        title: Heading of the table. Default: empty.
+        scenario: The scenario of all cells: a name, or a path relative to the grid's file.
+        seeds: Every cell runs once with each of these seeds. If a cell starts from a scenario, that scenario runs with
+            the same seed. Default: [0].
+        tasks: Number of tasks; every cell also runs once for each. Task k, from 0, has `data.seed = k`, so all rows
+            share the same tasks and splits. By default the data's seed is that of the scenario.
+        metrics: Which test accuracies are shown, one table for each: `best`, `last` or `mean_last_5`. Default: `best`,
+            or none if there are `figures`.
+        figures: Columns of metrics.jsonl to show. Their values in the last evaluated round appear side by side, in one
+            table for each column of the grid. Default: none.
+        reference: The row that the others' figures are compared with, run by run. Needs `figures`. By default no
+            differences are computed.
+        overrides: Overrides of all cells; those of the row are applied after them, then those of the column. Default:
+            none.
+        quick: Overrides of all cells with --quick, applied after all others. Default: none.
+        rows: The rows: overrides by label.
+        columns: The columns: overrides by label.
+        published: Published values in the units of the tables, by metric or figure, row and column:
+            `published.best.FedAvg."β = 0.1" = 81.69`, or mean and deviation, `[81.69, 0.52]`. Default: none.
+        skip: Cells that are listed but not run: "row/column", with * for any. Default: none.
+        note: A note below the tables, about what readers need to know about the published numbers. Default: empty.
+        module_folders: As in a scenario, for modules that rows and columns name. Default: none.
     """
 
     name: str = "grid"
@@ -89,7 +95,7 @@ class Grid(Section):
         for label in labelled:
             folder = folder_name(label)
             if not folder or "/" in label:
-                raise ValueError(f"'{label}' is no label: it needs a letter or a digit, and no slash")
+                raise ValueError(f"'{label}' is not a valid label: it needs a letter or a digit, and no slash")
             if folder in folders:
                 raise ValueError(f"'{folders[folder]}' and '{label}' would share the folder '{folder}'")
             folders[folder] = label
@@ -99,13 +105,13 @@ class Grid(Section):
     @classmethod
     def _without_duplicates(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(set(values)) != len(values):
-            raise ValueError("must not hold the same twice")
+            raise ValueError("must not contain duplicates")
         return values
 
     @model_validator(mode="after")
     def _names_its_own_cells(self) -> Grid:
         if not self.metrics and not self.figures:
-            raise ValueError("metrics: give one at least, or figures")
+            raise ValueError("metrics: give at least one, or figures")
         if self.reference is not None:
             _check_label(self.reference, self.rows, "reference", "row")
             if not self.figures:
@@ -123,10 +129,10 @@ class Grid(Section):
         return self
 
     def choose(self, patterns: Iterable[str], where: str) -> set[tuple[str, str]]:
-        """The (row, column) pairs that any of the patterns means: "row/column", with * for any.
+        """The (row, column) pairs that match any of the patterns: "row/column", with * for any.
 
         Raises:
-            ValueError: a pattern is no pair, or names a row or column that is not there; `where` is named in it.
+            ValueError: A pattern is not a pair, or names an unknown row or column; the message begins with `where`.
         """
         chosen: set[tuple[str, str]] = set()
         for pattern in patterns:
@@ -142,7 +148,7 @@ class Grid(Section):
 
     @property
     def places(self) -> list[Place]:
-        """Where there is a run: every row, column, seed and task that is not skipped, in order."""
+        """The places of all runs, in order: every row, column, seed and task that is not skipped."""
         skipped = self.choose(self.skip, "skip")
         tasks: Iterable[int | None] = (None,) if self.tasks is None else range(self.tasks)
         return [
@@ -157,13 +163,15 @@ class Grid(Section):
     def scenarios(self, overrides: Overrides = (), quick: bool = False) -> dict[Place, Scenario]:
         """The scenario of every place, in order.
 
-        overrides: of all cells, after the grid's own; rows and columns, which are what is compared, come last. Those
-            of `start.overrides` reach the cells that start from a scenario, and the row's and column's own come last.
-        quick: apply the scenario's [quick] before all of them, and the grid's own after; scenarios that cells start
-            from are run in their quick form too.
+        Args:
+            overrides: Overrides of all cells, applied after the grid's own and before those of rows and columns, which
+                are what the grid compares. Those of `start.overrides` apply to the cells that start from a scenario,
+                again before those of the row and column.
+            quick: Whether to apply the scenario's [quick] before all of them, and the grid's own after; scenarios that
+                cells start from then run in their quick form as well.
 
         Raises:
-            ScenarioError: names the cell.
+            ScenarioError: Names the cell.
         """
         of_starts, common = _split_starts([*table_overrides(self.overrides), *override_pairs(overrides)])
         late_starts, last = _split_starts(table_overrides(self.quick) if quick else ())
@@ -185,25 +193,25 @@ class Grid(Section):
         return found
 
     def _with_modules(self, cell: Scenario) -> Scenario:
-        """The cell with the folders of the grid's modules among its own."""
+        """The cell, with the folders of the grid's modules added to its own."""
         folders = tuple(dict.fromkeys([*cell.module_folders, *self.module_folders]))
         make_importable(folders, cell.model_dump(mode="json"))
         return cell.model_copy(update={"module_folders": folders})
 
     def _check_keys(self, pairs: Iterable[tuple[str, Any]]) -> None:
-        """Checks that nothing sets what the grid sets itself."""
+        """Checks that no override sets a key that the grid sets itself."""
         keys = {key for key, _ in pairs}
         if "seed" in keys:
-            raise ScenarioError("seed: a grid has `seeds` instead")
+            raise ScenarioError("seed: a grid uses `seeds` instead")
         if self.tasks is not None and "data.seed" in keys:
             raise ScenarioError("data.seed: the grid's `tasks` set it; leave it out")
 
 
 def load_grid(grid: str | Path | Mapping[str, Any]) -> Grid:
-    """The grid of a name, of a path to a `.toml` file, or of tables; its scenario is the path of a file.
+    """Loads a grid from a name, a path to a `.toml` file, or tables; its scenario becomes the path of a file.
 
     Raises:
-        ScenarioError: there is no such grid, it cannot be read, or a key is wrong.
+        ScenarioError: The grid does not exist, cannot be read, or has a wrong key.
     """
     if isinstance(grid, Mapping):
         folder, read, name = Path.cwd(), dict(grid), "grid"
@@ -241,7 +249,7 @@ def _with_absolute_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]
 
 
 def folder_name(label: str) -> str:
-    """A label as a folder's name: letters and digits of any script, and . + - = as they are, _ for all else."""
+    """A label as a folder name: letters and digits of any script and . + - = are kept, anything else becomes _."""
     return re.sub(r"[^\w.+=-]+", "_", label).strip("._")
 
 
@@ -254,7 +262,7 @@ _STARTS = "start.overrides."
 
 
 def _split_starts(pairs: Iterable[tuple[str, Any]]) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
-    """Overrides of the scenarios that cells start from, by their key paths there, and those of the cells."""
+    """Separates overrides of the scenarios that cells start from, by their key paths there, from those of the cells."""
     pairs = list(pairs)
     starts: dict[str, Any] = {}
     for key, value in pairs:
@@ -266,7 +274,7 @@ def _split_starts(pairs: Iterable[tuple[str, Any]]) -> tuple[dict[str, Any], lis
 
 
 def _with_starts(cell: Scenario, before: dict[str, Any], after: dict[str, Any], quick: bool) -> Scenario:
-    """The cell with overrides of the scenario that it starts from, if it does."""
+    """The cell, with overrides of the scenario that it starts from, if any."""
     start = cell.start
     if start is None or start.scenario is None:
         return cell

@@ -112,7 +112,7 @@ def test_dittos_divergence_is_that_of_the_global_model() -> None:
     [
         ("fedavg", ["norms"], "phases.federated.report: 'fedavg' reports no 'norms'; known: divergence, step"),
         ("scaffold", ["norm"], "phases.federated.report: 'scaffold' reports no 'norm'; did you mean 'norms'?"),
-        ("fedavg", ["step", "step"], "phases.0.report: names 'step' twice"),
+        ("fedavg", ["step", "step"], "phases.0.report: lists 'step' twice"),
         ("qfedsgd", ["divergence"], "phases.federated.report: 'divergence' needs trained models; clients of 'qfedsgd'"),
     ],
 )

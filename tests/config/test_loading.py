@@ -83,7 +83,7 @@ def test_two_files_of_one_name_are_an_error_that_names_both(folder: Path) -> Non
     write(folder / "a" / "twin.toml")
     write(folder / "b" / "twin.toml")
     with pytest.raises(
-        ScenarioError, match=r"two scenarios are called 'twin': scenarios/a/twin.toml and .*b/twin.toml"
+        ScenarioError, match=r"two scenarios have the name 'twin': scenarios/a/twin.toml and .*b/twin.toml"
     ):
         load_scenario("femnist_cyclic")
 

@@ -248,7 +248,7 @@ IID = {"name": f"{HERE}:blobs", "clients": 4, "partition": "iid"}
     [
         ({"over_clients": ["mean"]}, IID, r"evaluation\.over_clients needs test samples by client: .*data\.test_share"),
         ({"over_clients": ["median"]}, SPLIT, r"evaluation\.over_clients\.0: must be 'mean', .* \(got 'median'\)"),
-        ({"over_clients": ["mean", "mean"]}, SPLIT, r"evaluation\.over_clients: names a statistic twice"),
+        ({"over_clients": ["mean", "mean"]}, SPLIT, r"evaluation\.over_clients: lists a statistic twice"),
         (
             {"over_clients": ["variance_corrected"], "headline": "loss"},
             SPLIT,
@@ -267,17 +267,17 @@ IID = {"name": f"{HERE}:blobs", "clients": 4, "partition": "iid"}
         (
             {"over_clients": ["pooled_mean"], "client_model": "personal"},
             SPLIT,
-            r"over_clients: 'pooled_mean' is of the one global model, .* not go with client_model = 'personal'",
+            r"over_clients: 'pooled_mean' scores the global model .* cannot be combined with client_model = 'personal'",
         ),
         (
             {"over_clients": ["pooled_variance"], "personalize": {"lr": 0.1}},
             SPLIT,
-            r"over_clients: 'pooled_variance' is of the one global model, .* not go with personalize",
+            r"over_clients: 'pooled_variance' scores the global model .* cannot be combined with personalize",
         ),
         (
             {"over_clients": ["pooled_variance"], "clients": 3},
             SPLIT,
-            r"over_clients: 'pooled_variance' is of the one global model, for all clients, .* with clients",
+            r"over_clients: 'pooled_variance' scores the global model for all clients and .* with clients",
         ),
         (
             {"over_clients": ["pooled_mean"]},

@@ -240,7 +240,7 @@ def test_what_local_training_cannot_be_told(local: dict[str, Any], complaint: st
 
 
 def test_personalisation_has_no_rounds_to_schedule_over() -> None:
-    with pytest.raises(ScenarioError, match=r"evaluation\.personalize: knows no lr_decay, lr_drops and round_schedule"):
+    with pytest.raises(ScenarioError, match=r"evaluation\.personalize: does not support lr_decay, lr_drops and round"):
         load_scenario(TABLES | {"evaluation": {"personalize": {"round_schedule": "cosine"}}})
     with pytest.raises(ScenarioError, match=r"evaluation\.personalize\.fixed_last: is now called evaluation\.personal"):
         load_scenario(TABLES | {"evaluation": {"personalize": {"fixed_last": 1}}})

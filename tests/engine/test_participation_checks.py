@@ -64,11 +64,15 @@ def test_what_counts_answers_needs_devices(key: str) -> None:
         ({"over_selection": 0.5, "cohort": 3}, FAST, r"phases.0.over_selection: must be greater than or equal to 1"),
         ({"quorum": 12, "cohort": 4}, FAST, r"phases.federated.quorum: 12 answers, and at most 4 count in a round"),
         ({"schedule": "relay", "deadline_s": 3}, FAST, r"phases.0.deadline_s: has no effect with this schedule; leave"),
-        ({}, {}, r"participation: has no effect without a key; give one, steps_per_s say, or leave the table out"),
+        (
+            {},
+            {},
+            r"participation: has no effect without any key; set one, for example steps_per_s, or leave the table out",
+        ),
         (
             {},
             {"steps_per_s": 1, "samples_per_s": 1},
-            r"participation: .* two units of the same speed; give",
+            r"participation: .* set the same speed in different units; give",
         ),
         ({}, {"steps_per_s": {"uniform": [3, 1]}}, r"participation.steps_per_s: allowed are a number above 0, or one"),
         ({}, {"steps_per_s": {"uniform": [0, 1]}}, r"participation.steps_per_s: allowed are a number above 0"),

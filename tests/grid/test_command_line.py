@@ -185,7 +185,7 @@ def test_a_cell_that_its_data_does_not_fit_is_refused_before_any_other_starts(
         (["small", "--seed", "9"], "error: seed 9 is not among the seeds of this grid: [0, 1]"),
         (["small", "--task", "0"], "error: this grid has no tasks to choose from; leave the choice out"),
         (["small", "--only", "Fedavg/2"], "error: only: there is no row 'Fedavg'; did you mean 'FedAvg'"),
-        (["small", "seed=3"], "seed: a grid has `seeds` instead"),
+        (["small", "seed=3"], "seed: a grid uses `seeds` instead"),
         (["small", "--out", "my_arrays.py"], "my_arrays.py/small': Not a directory; name another one with --out"),
     ],
 )

@@ -75,7 +75,7 @@ class Telling(Algorithm):
 REFUSED: list[tuple[dict[str, Any], str]] = [
     (RELAY | {"dp": central()}, r"dp.*'central' needs a server.*use level = 'local'"),
     ({"dp": central(target_epsilon=1.0)}, "either noise_multiplier or target_epsilon, not both; .*the whole table"),
-    ({"dp": {"level": "central", "clip_norm": 1.0}}, "either noise_multiplier or target_epsilon; neither is there"),
+    ({"dp": {"level": "central", "clip_norm": 1.0}}, "either noise_multiplier or target_epsilon; neither is set"),
     ({"schedule": "central", "cohort": None, "dp": central()}, "dp: has no effect with this schedule"),
     (
         {"dp": central(delta=None)},
@@ -122,7 +122,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"cohort": {"bernoulli": 0.3}, "report": ["divergence"], "dp": central()},
         "report: 'divergence' needs participants",
     ),
-    ({"dp": local(clip_norm={"quantile": 0.5})}, "needs level = 'central': it is adapted by the server"),
+    ({"dp": local(clip_norm={"quantile": 0.5})}, "needs level = 'central': the server adapts it"),
     (
         {"dp": central(noise_multiplier=3.0, clip_norm={"quantile": 0.5, "noise_multiplier": 2.0})},
         "clip_norm.noise_multiplier = 2 must be above noise_multiplier",
