@@ -14,7 +14,7 @@ from matplotlib.ticker import PercentFormatter
 
 from rayfl.grid.table_picture import HIGHLIGHT, save
 from rayfl.planning.headline import Headline
-from rayfl.report.curves import DRAWING
+from rayfl.report.curves import DRAWING, GENERATED_DATA
 
 COLOURS = ("#8c8c8c", "#2166ac", "#1b7837", "#762a83", "#b35806", "#35978f", "#bf812d", "#4d4d4d")
 BINS = 20
@@ -80,11 +80,9 @@ def _histogram(
         axes[0, 0].xaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0, symbol=" %"))
     axes[0, 0].yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0, symbol=" %"))
     axis = f"client's {headline.metric.replace('_', ' ')}"
-    figure.supxlabel(axis, fontsize=10)
+    figure.supxlabel(f"{axis} ({GENERATED_DATA.lower()})" if generated else axis, fontsize=9 if generated else 10)
     figure.supylabel("share of clients", fontsize=10)
     figure.suptitle(textwrap.fill(title, round(10.5 * width)), fontsize=12, fontweight="bold", parse_math=False)
-    if generated:
-        figure.supxlabel(f"{axis}; GENERATED DATA, no real data set", fontsize=9, color=HIGHLIGHT, fontweight="bold")
     return figure
 
 

@@ -97,7 +97,7 @@ class GridTable:
             (run.data, run.data_source, run.data_description) for run in self._entries.finished
         ):
             generated = source == "generated"
-            what = f"GENERATED DATA, no real data set: {data}" if generated else f"Data: {data}, from {source}"
+            what = f"Generated stand-in, not real data: {data}" if generated else f"Data: {data}, from {source}"
             yield Remark(f"{what}. {described}.", warns=generated)
 
 

@@ -101,9 +101,8 @@ def _lines(page: Page, width: float) -> Iterator[_Line]:
             yield _Line(parts, size=9.5, colour=INK, bold=not number, rule=(1.4, 0.8)[number] if number < 2 else 0)
         yield _Line(rule=1.4, height=LINE / 2)
     for remark in page.remarks:
-        for text in textwrap.wrap(remark.text, int(width / SMALL_CHARACTER * (0.9 if remark.warns else 1))):
-            colour = HIGHLIGHT if remark.warns else PALE
-            yield _Line([_Part(0, text)], colour=colour, bold=remark.warns, height=0.8 * LINE)
+        for text in textwrap.wrap(remark.text, int(width / SMALL_CHARACTER)):
+            yield _Line([_Part(0, text)], height=0.8 * LINE)
         yield _Line(height=0.3 * LINE)
 
 

@@ -1,6 +1,6 @@
 """Learning curves of a run as a picture: headline metric and losses over the rounds, phases marked.
 
-Titles, names and descriptions are drawn as they are written: dollar signs do not begin formulas.
+Titles, names and descriptions are drawn literally: dollar signs do not start formulas.
 """
 
 from __future__ import annotations
@@ -24,12 +24,16 @@ from rayfl.planning.headline import Headline
 PHASE_COLOURS = ("#b35806", "#2166ac", "#1b7837", "#762a83")
 TEST, TRAIN = "#222222", "#8c8c8c"
 
+GENERATED_DATA = "Generated stand-in, not real data"
+CHARACTERS_PER_INCH = 16
+"""Characters of a caption (7.5 points) that fit into an inch of a picture's width."""
+
 DRAWING = threading.Lock()
 """matplotlib draws in one thread at a time, and two runs may end at once."""
 
 
 class PhaseSpan(NamedTuple):
-    """A phase and its first and last round, counted from 1 through the whole scenario."""
+    """A phase and its first and last round, counted from 1 over the whole scenario."""
 
     name: str
     schedule: str
@@ -38,12 +42,12 @@ class PhaseSpan(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a score is drawn against beside rounds, where a run has a virtual clock.
+    """A quantity other than rounds to plot a score against, for runs with a virtual clock.
 
     Attributes:
-        column: Of the metrics.
-        words: As people read it.
-        units: What a unit is in the column's own, ascending, and its symbol.
+        column: Its column in the metrics.
+        words: Its name on the axis.
+        units: Size of each unit in units of the column, ascending, and its symbol.
     """
 
     column: str
@@ -77,8 +81,8 @@ def draw_curves(
         metrics: Columns as in `rayfl.report.columns.METRICS`, sorted by round; null where a value was not finite.
         headline: What ranks rounds.
         phases: In order.
-        title: Stands above the curves.
-        provenance: What the data was stands below the curves; that it was generated, in red.
+        title: Title above the curves.
+        provenance: The data, which a line below the curves describes.
         path: The file to write.
     """
     with DRAWING:
@@ -148,20 +152,15 @@ def _draw_against(axes: Axes, cost: Cost, spent: np.ndarray, scores: np.ndarray,
 
 
 def caption_provenance(figure: Figure, provenance: Provenance) -> None:
-    """Writes what the data was below a picture; that it was generated, in red."""
+    """Writes one small line below a picture that says which data it shows, and whether that was generated.
+
+    A description that does not fit is shortened; the run's environment.json has it in full.
+    """
     generated = provenance.source == "generated"
-    caption = (
-        f"GENERATED DATA, no real data set: {provenance.description}"
-        if generated
-        else f"data: {provenance.description}"
-    )
-    figure.supxlabel(
-        textwrap.fill(caption, 92 if generated else 105),
-        fontsize=9,
-        color="#c00000" if generated else "#555555",
-        fontweight="bold" if generated else "normal",
-        parse_math=False,
-    )
+    source = f"{GENERATED_DATA}: " if generated else "Data: "
+    width = int(figure.get_figwidth() * CHARACTERS_PER_INCH)
+    caption = textwrap.shorten(source + provenance.description, width, placeholder=" …")
+    figure.supxlabel(caption, fontsize=7.5, color="#555555", parse_math=False)
 
 
 def _column(metrics: pa.Table, name: str) -> np.ndarray:

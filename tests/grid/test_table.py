@@ -192,12 +192,12 @@ def test_no_run_at_all_makes_a_table_too(tmp_path: Path) -> None:
 
 def test_generated_data_is_said_in_the_table_and_on_the_terminal(tmp_path: Path) -> None:
     table = GridTable(Grid.model_validate(GRID), [run(tmp_path, "FedAvg", "0.1", 0, 0.5, source="generated")])
-    assert "**GENERATED DATA, no real data set: femnist. FEMNIST, a fifth of its writers.**" in table.markdown()
+    assert "**Generated stand-in, not real data: femnist. FEMNIST, a fifth of its writers.**" in table.markdown()
     console = Console(file=StringIO(), width=100)
     table.show(console)
     assert isinstance(console.file, StringIO)
     said = console.file.getvalue()
-    assert "GENERATED DATA, no real data set: femnist" in said
+    assert "Generated stand-in, not real data: femnist" in said
     assert "50.00, 1 of 3 seeds" in said
 
 

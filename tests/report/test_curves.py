@@ -62,19 +62,32 @@ def test_lines_hold_the_metrics_as_they_are(tmp_path: Path, figures: list[Figure
 
 
 @pytest.mark.parametrize(
-    ("provenance", "text", "colour"),
+    ("provenance", "text"),
     [
-        (FILES, "data: FEMNIST of 190 writers", "#555555"),
-        (GENERATED, "GENERATED DATA, no real data set: handwriting of 40 writers", "#c00000"),
+        (FILES, "Data: FEMNIST of 190 writers"),
+        (GENERATED, "Generated stand-in, not real data: handwriting of 40 writers"),
     ],
 )
 def test_the_caption_says_what_the_data_was(
-    provenance: Provenance, text: str, colour: str, tmp_path: Path, figures: list[Figure]
+    provenance: Provenance, text: str, tmp_path: Path, figures: list[Figure]
 ) -> None:
     draw_curves(metrics([1], [0.1], [3.0]), ACCURACY, ONE_PHASE, "title", provenance, tmp_path / "c.png")
     assert figures[0].get_supxlabel() == text
+
+
+def test_a_long_description_of_generated_data_is_one_small_line_that_fits(
+    tmp_path: Path, figures: list[Figure]
+) -> None:
+    long = Provenance("generated", "handwriting of 40 writers with strokes of their own, " * 20)
+    draw_curves(metrics([1], [0.1], [3.0]), ACCURACY, ONE_PHASE, "title", long, tmp_path / "c.png")
+    text = figures[0].get_supxlabel()
+    assert text.startswith("Generated stand-in, not real data: handwriting")
+    assert "\n" not in text
     (caption,) = [artist for artist in figures[0].texts if artist.get_text() == text]
-    assert caption.get_color() == colour
+    assert caption.get_fontsize() < 8
+    extent = caption.get_window_extent()
+    assert extent.x0 >= 0
+    assert extent.x1 <= figures[0].bbox.x1
 
 
 @pytest.mark.parametrize(
