@@ -24,7 +24,7 @@ from rayfl.engine.state_store import DamagedStateError
 from rayfl.errors import DataError, RayflError, ResourceError
 from rayfl.fingerprint.recorded import recorded
 from rayfl.reading import read_json_object, reading
-from rayfl.report.records import read_metrics, read_rows
+from rayfl.report.recorded_metrics import read_metrics, read_rows
 from rayfl.report.status import read_status
 
 

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from rayfl.command_line.ending import exit_status
 from rayfl.config.loading import read_toml
 from rayfl.reading import read_json_object, reading
-from rayfl.report.records import read_rows
+from rayfl.report.recorded_metrics import read_rows
 
 COLOURS = ("#2166ac", "#b35806", "#1b7837", "#762a83")
 TAIL = 5

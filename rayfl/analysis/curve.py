@@ -21,7 +21,7 @@ from rayfl.analysis.picture import BLUE, COLOURS, DARK, as_share, names_of, new_
 from rayfl.analysis.run_folder import RunFolder
 from rayfl.errors import DataError, ScenarioError
 from rayfl.planning.cohort import expected_cohort_size
-from rayfl.report.records import read_rows
+from rayfl.report.recorded_metrics import read_rows
 
 CUBIC = 4
 """Different switches that a cubic takes."""

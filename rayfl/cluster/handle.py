@@ -85,7 +85,7 @@ class Handle:
         try:
             return ray.get(self._actor.metrics.remote())
         except RayActorError:
-            from rayfl.report.records import read_metrics
+            from rayfl.report.recorded_metrics import read_metrics
 
             self._recorded()
             return read_metrics(self.folder)
@@ -132,7 +132,7 @@ class Handle:
         from safetensors.torch import load_file
 
         from rayfl.config.loading import load_scenario
-        from rayfl.report.records import read_metrics
+        from rayfl.report.recorded_metrics import read_metrics
         from rayfl.result import Result
 
         self.wait()

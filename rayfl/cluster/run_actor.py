@@ -81,7 +81,7 @@ class RunActor:
         return self._submission.folder
 
     def metrics(self) -> pa.Table:
-        from rayfl.report.records import read_metrics
+        from rayfl.report.recorded_metrics import read_metrics
 
         return read_metrics(self._submission.folder)
 

@@ -14,7 +14,7 @@ from rayfl.planning.headline import Headline
 from rayfl.reading import read_json_object, reading
 from rayfl.registry import nearest
 from rayfl.report.formatting import unit_of
-from rayfl.report.records import read_rows
+from rayfl.report.recorded_metrics import read_rows
 from rayfl.report.status import read_status
 
 TAIL = 5

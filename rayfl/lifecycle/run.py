@@ -33,7 +33,8 @@ from rayfl.report.environment import describe_environment
 from rayfl.report.folder import CHECKPOINTS
 from rayfl.report.privacy import PrivacyRecords
 from rayfl.report.progress import Progress
-from rayfl.report.records import Records, read_rows
+from rayfl.report.recorded_metrics import read_rows
+from rayfl.report.records import Records
 from rayfl.report.status import Status, Stop
 from rayfl.report.summary import Summary
 

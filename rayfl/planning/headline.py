@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from rayfl.config.execution import ClientStatistic, Evaluation
 from rayfl.config.phase import Phase
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
 from rayfl.errors import ScenarioError
-from rayfl.tasks.metrics.building import metric_label
-from rayfl.tasks.metrics.metric import Metric
+
+if TYPE_CHECKING:
+    from rayfl.tasks.metrics.metric import Metric
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,8 @@ def metrics_key(phase: Phase) -> str:
 
 def headline_label(evaluation: Evaluation) -> str:
     """The label of the metric that ranks rounds, or "loss"."""
+    from rayfl.tasks.metrics.building import metric_label  # loads PyTorch
+
     return evaluation.headline or metric_label(evaluation.metrics[0])
 
 

@@ -19,52 +19,19 @@ from rayfl.data.client_names import ClientNames
 from rayfl.durable import as_json, atomic_write
 from rayfl.errors import CheckpointError, ResourceError
 from rayfl.planning.events import Evaluated, Event, RoundDone
-from rayfl.reading import reading
 from rayfl.report.client_records import ClientRecords
-from rayfl.report.columns import METRICS
 from rayfl.report.folder import METRICS_FILE, SCENARIO_FILE, check_holds_no_run, new_folder
 from rayfl.report.metrics_file import MetricsFile
 from rayfl.report.metrics_row import metrics_row
 from rayfl.report.model_file import write_model
 from rayfl.report.plain_events import plain_round, round_from
+from rayfl.report.recorded_metrics import read_metrics
 from rayfl.report.status import MODEL
 
 CLIENTS_FILE = "clients.parquet"
 
 ROUNDS_HELD = 4096
 """Committed rounds that wait for their evaluation; more of them means that the scheduler lost one."""
-
-
-def read_rows(folder: Path) -> list[dict[str, Any]]:
-    """Returns the rows of metrics.jsonl in a run's folder, so far.
-
-    Raises:
-        ResourceError: The file is damaged.
-    """
-    path = folder / METRICS_FILE
-    if not path.exists():
-        return []
-    with reading(path, "as lines of JSON", ResourceError):
-        text = path.read_text(encoding="utf-8")
-        whole = text[: text.rfind("\n") + 1]  # a run may be writing
-        return [dict(json.loads(line)) for line in whole.split("\n")[:-1]]
-
-
-def read_metrics(folder: Path) -> pa.Table:
-    """Returns the metrics in a run's folder, so far, sorted by round.
-
-    The columns are those of `METRICS`, and a float64 column for every score and every reported scalar, in the order
-    of metrics.jsonl; null stands where a value was not finite or not reported.
-
-    Raises:
-        ResourceError: The file is damaged.
-    """
-    rows = read_rows(folder)
-    names = dict.fromkeys(name for row in rows for name in row) or METRICS.names
-    known = {field.name: field.type for field in METRICS}
-    with reading(folder / METRICS_FILE, "as metrics", ResourceError):
-        schema = pa.schema([(name, known.get(name, pa.float64())) for name in names])
-        return pa.Table.from_pylist(rows, schema=schema).sort_by("round")
 
 
 class Records:

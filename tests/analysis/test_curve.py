@@ -10,7 +10,7 @@ import pytest
 from rayfl.analysis.curve import first_reaching, switch_of
 from rayfl.analysis.run_folder import RunFolder
 from rayfl.errors import ScenarioError
-from rayfl.report.records import read_rows
+from rayfl.report.recorded_metrics import read_rows
 from tests.algorithms.scene import SIZES
 from tests.analysis.scene import analysed, build
 

@@ -10,7 +10,7 @@ import pytest
 from rayfl.analysis.replay import Replay
 from rayfl.analysis.run_folder import RunFolder
 from rayfl.analysis.simplex import descend
-from rayfl.report.records import read_rows
+from rayfl.report.recorded_metrics import read_rows
 from tests.algorithms.scene import people
 from tests.analysis.by_hand import forward
 from tests.analysis.scene import analysed, opened

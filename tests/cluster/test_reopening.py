@@ -13,7 +13,7 @@ from rich.console import Console
 
 import rayfl
 from rayfl.callbacks.callback import Callback, RunSoFar
-from rayfl.report.records import read_rows
+from rayfl.report.recorded_metrics import read_rows
 from tests.callbacks.scene import tables
 from tests.lifecycle.scene import SCENE
 from tests.lifecycle.test_secure_runs import SAMPLES, entries, of_samples

@@ -16,7 +16,7 @@ from rayfl.grid.cells import Cell, cells_of
 from rayfl.grid.running import LOG, run_cell
 from rayfl.grid.schema import Grid, load_grid
 from rayfl.planning.events import Event, RoundDone
-from rayfl.report.records import read_rows
+from rayfl.report.recorded_metrics import read_rows
 from rayfl.report.status import Status
 from tests.grid.test_cells import NO_DATA, SCENARIO, write_grid
 

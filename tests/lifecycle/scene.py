@@ -28,7 +28,8 @@ from rayfl.lifecycle.run import Run
 from rayfl.models.flat import FlatModel
 from rayfl.planning.events import RoundSettled
 from rayfl.preparation import prepare
-from rayfl.report.records import Records, read_rows
+from rayfl.report.recorded_metrics import read_rows
+from rayfl.report.records import Records
 from tests.callbacks.scene import tables
 from tests.engine.scenes import snapshot_of
 

@@ -23,7 +23,8 @@ from rayfl.lifecycle.run import Run
 from rayfl.models.flat import FlatModel
 from rayfl.preparation import prepare
 from rayfl.report.folder import METRICS_FILE
-from rayfl.report.records import Records, read_rows
+from rayfl.report.recorded_metrics import read_rows
+from rayfl.report.records import Records
 from tests.lifecycle.scene import content
 from tests.lifecycle.stopping import Moments, StoppedHere, stopping_session
 

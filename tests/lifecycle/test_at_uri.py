@@ -23,7 +23,7 @@ from rayfl.callbacks.callback import Callback
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ResourceError, ScenarioError
 from rayfl.interruption import Terminated
-from rayfl.report.records import read_rows
+from rayfl.report.recorded_metrics import read_rows
 from rayfl.scenario import main
 from tests.callbacks.scene import PLAIN, tables
 from tests.lifecycle.scene import SCENE, Does

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 
 import rayfl
 from rayfl.__main__ import main
-from rayfl.report.records import read_rows
+from rayfl.report.recorded_metrics import read_rows
 from tests.callbacks.scene import tables
 from tests.lifecycle.scene import LOCAL, NOISE
 

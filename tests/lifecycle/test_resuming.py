@@ -19,7 +19,7 @@ import rayfl
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.errors import ResourceError, ScenarioError
 from rayfl.interruption import Terminated
-from rayfl.report.records import read_rows
+from rayfl.report.recorded_metrics import read_rows
 from tests.callbacks.scene import tables
 from tests.lifecycle.scene import ROUNDS, SCENE
 

@@ -23,7 +23,7 @@ from rayfl.planning.round_index import RoundIndex
 from rayfl.privacy.composition import LATTICE_ORDERS
 from rayfl.privacy.release_ledger import ChargedRound, ReleaseLedger
 from rayfl.privacy.samples.rdp import orders_of
-from rayfl.report.records import read_rows
+from rayfl.report.recorded_metrics import read_rows
 from rayfl.report.status import take_for_lost
 from tests.algorithms.scene import SIZES
 from tests.callbacks.scene import StopAt

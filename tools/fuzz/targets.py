@@ -39,7 +39,7 @@ from rayfl.errors import ResourceError
 from rayfl.fingerprint.recorded import recorded
 from rayfl.grid.results import FinishedRun
 from rayfl.grid.schema import load_grid
-from rayfl.report.records import read_metrics
+from rayfl.report.recorded_metrics import read_metrics
 from rayfl.report.status import read_status
 from rayfl.resolution import resolve
 from rayfl.start.source import from_file
