@@ -38,6 +38,7 @@ ABOVE = (
     "rayfl.cluster",
     "rayfl.command_line",
     "rayfl.data_report",
+    "rayfl.figures",
     "rayfl.fingerprint",
     "rayfl.grid",
     "rayfl.lifecycle",

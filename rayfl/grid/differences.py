@@ -16,19 +16,19 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any], named: int = 
         now: Those of another.
         named: How many keys are named.
     """
-    old, new = (dict(_leaves(tables)) for tables in (before, now))
+    old, new = (dict(leaves(tables)) for tables in (before, now))
     keys = [key for key in old | new if old.get(key) != new.get(key) and key.partition(".")[0] not in CHANGES_NO_RESULT]
     lines = [f"  {key}: {old.get(key, 'not given')!r} then, {new.get(key, 'not given')!r} now" for key in keys[:named]]
     return "\n".join([*lines, *([f"  and {len(keys) - named} more"] if len(keys) > named else [])])
 
 
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """(key path, value) of everything in nested tables and lists of tables."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _leaves(inner, f"{path}.{key}" if path else key)
+            yield from leaves(inner, f"{path}.{key}" if path else key)
     elif isinstance(value, list) and value and all(isinstance(inner, Mapping) for inner in value):
         for index, inner in enumerate(value):
-            yield from _leaves(inner, f"{path}.{index}")
+            yield from leaves(inner, f"{path}.{index}")
     else:
         yield path, value

@@ -1,0 +1,211 @@
+"""Runs that are drawn as one line: those of one scenario, or of one cell of a grid, with different seeds and tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+from rayfl.config.scenario import CHANGES_NO_RESULT
+from rayfl.errors import DataError, ScenarioError
+from rayfl.figures.recorded_grid import is_grid, read_grid
+from rayfl.figures.recorded_run import DataNote, RecordedRun, is_run, read_run
+from rayfl.grid.differences import leaves
+
+SHOWN_DIFFERENCES = 3
+"""Keys that tell scenarios of one title apart."""
+
+_NO_DIFFERENCE = (*CHANGES_NO_RESULT, "seed", "data.seed", "start.overrides.seed")
+
+
+class Directory(Protocol):
+    """What `rayfl.run` and `rayfl.grid` return."""
+
+    @property
+    def directory(self) -> Path:
+        """The folder with its records."""
+
+
+Source = str | Path | Directory
+"""The folder of a run or a grid, or what `rayfl.run` or `rayfl.grid` returned."""
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Runs that differ in seed and task alone.
+
+    Attributes:
+        label: What it is called, in words.
+        panel: Label of its column in a grid; empty outside grids.
+        runs: One for each seed, and each task where there are tasks; sorted.
+    """
+
+    label: str
+    panel: str
+    runs: tuple[RecordedRun, ...]
+
+    @property
+    def name(self) -> str:
+        """Its label, with that of its column."""
+        return f"{self.label} / {self.panel}" if self.panel else self.label
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """What several runs and grids have recorded.
+
+    Attributes:
+        groups: In the order in which they were given, those of a grid in the order of its rows and columns.
+        notes: What a reader should know of runs that are left out.
+    """
+
+    groups: tuple[Group, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels of the groups, each once, in order."""
+        return list(dict.fromkeys(group.label for group in self.groups))
+
+    @property
+    def panels(self) -> list[str]:
+        """The labels of the columns, each once, in order."""
+        return list(dict.fromkeys(group.panel for group in self.groups))
+
+    @property
+    def runs(self) -> list[RecordedRun]:
+        """All runs."""
+        return [run for group in self.groups for run in group.runs]
+
+    @property
+    def data(self) -> list[DataNote]:
+        """What the data of the runs was, each once."""
+        return list(dict.fromkeys(run.data for run in self.runs))
+
+    def in_panel(self, panel: str) -> list[Group]:
+        """The groups of a column."""
+        return [group for group in self.groups if group.panel == panel]
+
+    def relabelled(self, labels: Sequence[str]) -> Recorded:
+        """The same groups under other labels, in the order of `labels`.
+
+        Raises:
+            ScenarioError: They are not as many as there are, or not distinct.
+        """
+        before = self.labels
+        if len(labels) != len(before) or len(set(labels)) != len(labels):
+            known = ", ".join(f"'{label}'" for label in before)
+            raise ScenarioError(f"labels: give {len(before)} different ones, in place of {known} (got {len(labels)})")
+        names = dict(zip(before, labels, strict=True))
+        return replace(self, groups=tuple(replace(group, label=names[group.label]) for group in self.groups))
+
+    def by_rows(self) -> Recorded:
+        """Rows and columns exchanged: a panel for each row of the grid, in which its columns are compared.
+
+        Raises:
+            ScenarioError: There are no columns.
+        """
+        if self.panels == [""]:
+            raise ScenarioError("panels: 'rows' needs a grid, and these are single runs; leave it out")
+        groups = [Group(group.panel or group.label, group.label, group.runs) for group in self.groups]
+        order = list(dict.fromkeys(group.label for group in groups))
+        return replace(self, groups=tuple(sorted(groups, key=lambda group: order.index(group.label))))
+
+
+def read(sources: Source | Iterable[Source]) -> Recorded:
+    """Reads runs and grids, and groups their runs by what they share.
+
+    Args:
+        sources: Folders of runs and grids, or what `rayfl.run` and `rayfl.grid` returned.
+
+    Returns:
+        A group for every scenario, which its title names, and every cell of a grid, which its row and column name.
+
+    Raises:
+        DataError: A folder holds neither a run nor a grid, or nothing that has finished.
+        ResourceError: Records are damaged.
+        ScenarioError: Nothing is named, or two runs of a group share their seed and task.
+    """
+    given = [sources] if isinstance(sources, str | Path) or hasattr(sources, "directory") else list(sources)
+    if not given:
+        raise ScenarioError("name the folder of a run or a grid")
+    runs: dict[str, RecordedRun] = {}
+    notes: list[str] = []
+    for source in given:
+        folder = Path(source) if isinstance(source, str | Path) else source.directory
+        if is_run(folder):
+            found = [read_run(folder)]
+        elif is_grid(folder):
+            grid = read_grid(folder)
+            found = list(grid.runs)
+            notes += grid.notes
+        else:
+            what = "holds neither a run nor a grid: it has no metrics.jsonl and no table.parquet"
+            raise DataError(f"'{folder}' {what if folder.is_dir() else 'does not exist'}; name a folder below runs/")
+        for run in found:
+            runs.setdefault(str(Path(run.where).absolute()), run)
+    return Recorded(tuple(_grouped(list(runs.values()))), tuple(dict.fromkeys(notes)))
+
+
+def _grouped(runs: Sequence[RecordedRun]) -> list[Group]:
+    by_key: dict[tuple[str, ...], list[RecordedRun]] = {}
+    for run in runs:
+        key = (run.grid, run.row, run.column) if run.grid else ("", run.row, "", _identity(run.scenario))
+        by_key.setdefault(key, []).append(run)
+    labels = _labels([members[0] for members in by_key.values()])
+    groups = []
+    for label, members in zip(labels, by_key.values(), strict=True):
+        members.sort(key=lambda run: (run.task or 0, run.seed))
+        for one, other in pairwise(members):
+            if one.key == other.key:
+                raise ScenarioError(
+                    f"'{one.where}' and '{other.where}' are runs of '{label}' with the same seed {one.seed}; name one"
+                )
+        groups.append(Group(label, members[0].column, tuple(members)))
+    return groups
+
+
+def _labels(firsts: Sequence[RecordedRun]) -> list[str]:
+    """A label for each group, from its first run: its row or title, and how it differs from others of that name."""
+    grids = dict.fromkeys(run.grid for run in firsts if run.grid)
+    labels = []
+    for run in firsts:
+        alike = [other for other in firsts if (other.row, other.column) == (run.row, run.column)]
+        if len(alike) == 1:
+            labels.append(run.row)
+        elif run.grid:
+            labels.append(f"{run.grid}: {run.row}" if len(grids) > 1 else run.row)
+        else:
+            labels.append(f"{run.row} ({_differing(run, alike)})")
+    return labels
+
+
+def _differing(run: RecordedRun, alike: Sequence[RecordedRun]) -> str:
+    """The keys, with values, in which a scenario differs from others of its title."""
+    own, others = _settings(run.scenario), [_settings(other.scenario) for other in alike]
+    keys = [key for key in own if any(other.get(key) != own[key] for other in others)]
+    missing = [key for other in others for key in other if key not in own]
+    said = [f"{key} = {own[key]}" for key in keys] + [f"no {key}" for key in dict.fromkeys(missing)]
+    more = f", and {len(said) - SHOWN_DIFFERENCES} more" if len(said) > SHOWN_DIFFERENCES else ""
+    return ", ".join(said[:SHOWN_DIFFERENCES]) + more
+
+
+def _identity(scenario: Mapping[str, Any]) -> str:
+    return json.dumps(_settings(scenario), sort_keys=True, default=str)
+
+
+def _settings(scenario: Mapping[str, Any]) -> dict[str, Any]:
+    """What a scenario sets by key path, but for seeds and what changes no result; phases by their names."""
+    tables = dict(scenario)
+    phases = tables.get("phases")
+    if isinstance(phases, list):
+        tables["phases"] = {phase.get("name", number): phase for number, phase in enumerate(phases)}
+    found = dict(leaves(tables))
+    return {
+        key: value
+        for key, value in found.items()
+        if key not in _NO_DIFFERENCE and key.partition(".")[0] not in CHANGES_NO_RESULT
+    }

@@ -1,0 +1,174 @@
+"""The finished runs of a grid, in its order: from their own folders, or from one file that keeps them all."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from rayfl.errors import DataError
+from rayfl.figures.recorded_run import DataNote, RecordedRun, from_rows, is_run, read_run
+from rayfl.grid.schema import folder_name
+from rayfl.planning.headline import Headline
+from rayfl.reading import reading
+from rayfl.report.curves import PhaseSpan
+from rayfl.report.folder import METRICS_FILE
+from rayfl.report.status import read_status
+
+TABLE_FILE = "table.parquet"
+ROUNDS_FILE = "rounds.parquet"
+"""The rounds of all runs of a grid, without their folders."""
+
+KEYS = ("row", "column", "seed", "task")
+
+
+@dataclass(frozen=True)
+class RecordedGrid:
+    """What a grid has so far.
+
+    Attributes:
+        runs: Those that finished, in the order of the grid's rows and columns.
+        notes: What a reader should know of the others: that some failed, or are under way.
+    """
+
+    runs: tuple[RecordedRun, ...]
+    notes: tuple[str, ...]
+
+
+def is_grid(folder: Path) -> bool:
+    """Whether a folder holds a grid's table, or runs laid out as a grid lays them out."""
+    return (folder / TABLE_FILE).is_file() or next(_run_folders(folder), None) is not None
+
+
+def read_grid(folder: Path) -> RecordedGrid:
+    """Reads the finished runs of a grid.
+
+    Raises:
+        DataError: None has finished, or their rounds were not kept.
+        ResourceError: The records are damaged.
+    """
+    if not (folder / TABLE_FILE).is_file():
+        paths = list(_run_folders(folder))
+        found = _grid_of(paths, [None] * len(paths), folder, ())
+    else:
+        with reading(folder / TABLE_FILE, "as the table of a grid"):
+            table = pq.read_table(folder / TABLE_FILE).to_pylist()
+            done = [row for row in table if row["status"] == "finished"]
+            failed = [row for row in table if row["status"] != "finished"]
+        paths = [_folder_of(folder, row) for row in done]
+        notes = _failures(failed)
+        if done and all(is_run(path) for path in paths):
+            title = _title(folder)
+            found = _grid_of(paths, [(title, row["row"], row["column"]) for row in done], folder, notes)
+        elif (folder / ROUNDS_FILE).is_file():
+            found = RecordedGrid(tuple(_kept_rounds(folder, done)), notes)
+        elif done:
+            raise DataError(
+                f"'{folder}' has the table of a grid alone, not its rounds: neither the runs' folders with "
+                f"{METRICS_FILE} nor {ROUNDS_FILE}; name the folder that the grid was run in"
+            )
+        else:
+            found = RecordedGrid((), notes)
+    if not found.runs:
+        raise DataError(f"'{folder}': no run of the grid has finished; run rayfl grid again to go on")
+    return found
+
+
+def _grid_of(
+    paths: Sequence[Path], labels: Sequence[tuple[str, str, str] | None], folder: Path, notes: tuple[str, ...]
+) -> RecordedGrid:
+    finished = [(path, label) for path, label in zip(paths, labels, strict=True) if not _unfinished(path)]
+    others = sum(1 for path in _run_folders(folder) if _unfinished(path) in ("running", "waiting"))
+    under_way = [f"{others} run{'s are' if others > 1 else ' is'} still under way and left out"] if others else []
+    return RecordedGrid(tuple(read_run(path, label) for path, label in finished), (*notes, *under_way))
+
+
+def _unfinished(folder: Path) -> str:
+    """The status of a run that has not finished; empty of one that has, and of old records, which do not say."""
+    status = read_status(folder)
+    return "" if status is None or status["status"] == "finished" else str(status["status"])
+
+
+def _run_folders(folder: Path) -> Iterator[Path]:
+    """Every run's, by row, column, seed and task."""
+    found = (path for pattern in ("*/*/seed_*", "*/*/seed_*/task_*") for path in folder.glob(pattern) if is_run(path))
+    yield from sorted(found, key=_in_order)
+
+
+def _in_order(path: Path) -> tuple[object, ...]:
+    """Sorts seed 10 after seed 9."""
+    numbers = [int(number) for number in re.findall(r"(?:seed|task)_(\d+)", str(path))]
+    labels = [part for part in path.parts if not re.fullmatch(r"(?:seed|task)_\d+", part)]
+    return (*labels, *numbers)
+
+
+def _folder_of(grid: Path, row: Mapping[str, Any]) -> Path:
+    folder = grid / folder_name(row["row"]) / folder_name(row["column"]) / f"seed_{row['seed']}"
+    return folder if row["task"] is None else folder / f"task_{row['task']}"
+
+
+def _failures(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    counts = Counter((row["row"], row["column"], row["status"]) for row in rows)
+    return tuple(
+        f"{row} / {column}: {count} run{'s' if count > 1 else ''} {status} and left out"
+        for (row, column, status), count in counts.items()
+    )
+
+
+def _title(folder: Path) -> str:
+    """What stands above the grid's table, else the folder's name."""
+    page = folder / "table.md"
+    first = page.read_text(encoding="utf-8").partition("\n")[0] if page.is_file() else ""
+    return first.removeprefix("# ") or folder.name
+
+
+def _kept_rounds(folder: Path, done: Sequence[Mapping[str, Any]]) -> Iterator[RecordedRun]:
+    """The runs of `rounds.parquet`: the columns of metrics.jsonl beside each run's row, column, seed and task."""
+    path, title = folder / ROUNDS_FILE, _title(folder)
+    with reading(path, "as the rounds of a grid"):
+        by_run: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        for line in pq.read_table(path).to_pylist():
+            key = tuple(line.pop(name) for name in KEYS)
+            by_run.setdefault(key, []).append(line)
+        for run in done:
+            key = tuple(run[name] for name in KEYS)
+            rows = sorted(by_run[key], key=lambda row: row["round"])
+            # columns are those of all runs
+            names = [name for name in rows[0] if any(row[name] is not None for row in rows)]
+            rows = [{name: row[name] for name in names} for row in rows]
+            yield from_rows(
+                f"{path}, {run['row']} / {run['column']} / seed {run['seed']}",
+                (title, run["row"], run["column"]),
+                run["seed"],
+                run["task"],
+                rows,
+                _headline(run, rows),
+                _spans(rows),
+                DataNote(run["data"], run["data_source"]),
+            )
+
+
+def _headline(run: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Headline:
+    """What ranked a run's rounds, from its figures in the table: those of a share are a hundred times the records'."""
+    reported = str(run["metric"])
+    scores = [float(row[reported]) for row in rows if row.get(reported) is not None]
+    is_share = bool(scores) and run["last"] != 0 and math.isclose(run["last"], 100 * scores[-1], rel_tol=1e-6)
+    best = run["best"] / (100 if is_share else 1)
+    higher = not scores or max(scores) - best <= best - min(scores)
+    phases = dict.fromkeys(str(row["phase"]) for row in rows if row.get(reported) is not None)
+    return Headline(reported.removeprefix("test_"), higher, is_share, phases=tuple(phases))
+
+
+def _spans(rows: Sequence[Mapping[str, Any]]) -> tuple[PhaseSpan, ...]:
+    """The phases whose rounds were evaluated, each from the end of the one before to its last evaluated round."""
+    lasts = {str(row["phase"]): int(row["round"]) for row in rows}
+    spans: list[PhaseSpan] = []
+    for name, last in lasts.items():
+        spans.append(PhaseSpan(name, "", spans[-1].last_round + 1 if spans else 1, last))
+    return tuple(spans)
