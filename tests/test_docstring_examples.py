@@ -1,0 +1,136 @@
+"""Every public name is documented, and the examples in its docstrings run as they are printed."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import inspect
+from collections.abc import Iterator
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.test_public_names import PUBLIC
+
+CLUSTER = "needs a running Ray cluster"
+ALIAS = "a type alias"
+MADE_BY_RAYFL = "rayfl makes it for a schedule while a scenario runs"
+
+WITHOUT_EXAMPLE = {
+    "rayfl.Handle": CLUSTER,
+    "rayfl.__version__": "a string",
+    "rayfl.algorithms.Declaration": ALIAS,
+    "rayfl.algorithms.Part": ALIAS,
+    "rayfl.algorithms.Requirement": ALIAS,
+    "rayfl.algorithms.Round": ALIAS,
+    "rayfl.attach": CLUSTER,
+    "rayfl.local.ClientUpdate": ALIAS,
+    "rayfl.local.LossTerm": ALIAS,
+    "rayfl.schedules.Cohort": ALIAS,
+    "rayfl.schedules.Event": ALIAS,
+    "rayfl.schedules.ScheduleContext": MADE_BY_RAYFL,
+    "rayfl.submit": CLUSTER,
+    "rayfl.tasks.Reduction": ALIAS,
+}
+"""Public names whose docstring has no example that runs, each with the reason."""
+
+NAMES = {f"{package}.{name}": (package, name) for package, names in PUBLIC.items() for name in names.split()}
+
+
+def named(public: str) -> Any:
+    """What a public name stands for; the function where a package has the same name, as `rayfl.grid` does."""
+    package, name = NAMES[public]
+    homes = import_module(package)._HOMES
+    return getattr(import_module(homes.get(name, package)), name)
+
+
+def below_assignment(public: str) -> str:
+    """The text below the assignment that makes a name, where there is no class or function to hold a docstring."""
+    package, name = NAMES[public]
+    home = import_module(import_module(package)._HOMES.get(name, package))
+    body = ast.parse(Path(str(home.__file__)).read_text(encoding="utf-8")).body
+    for statement, below in pairwise(body):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+        is_name = any(isinstance(target, ast.Name) and target.id == name for target in targets)
+        if is_name and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            return str(below.value.value)
+    return ""
+
+
+def docstring(public: str) -> str:
+    """The docstring of a name's own, none that it inherits."""
+    value = named(public)
+    if inspect.isclass(value) or inspect.isfunction(value):
+        return value.__doc__ or ""
+    return below_assignment(public)
+
+
+def public_methods(public: str) -> Iterator[tuple[str, Any]]:
+    """The methods and properties that a class defines or overrides itself."""
+    value = named(public)
+    for name, member in vars(value).items() if inspect.isclass(value) else ():
+        is_method = inspect.isfunction(member) or isinstance(member, classmethod | staticmethod | property)
+        if is_method and not name.startswith("_"):
+            yield name, getattr(value, name)
+
+
+def examples(public: str) -> list[doctest.DocTest]:
+    """The examples of a name and of its methods; those of each docstring share their variables and no others."""
+    texts = {public: docstring(public)}
+    texts.update({f"{public}.{name}": member.__doc__ or "" for name, member in public_methods(public)})
+    read = doctest.DocTestParser().get_doctest
+    found = [read(text, {"__name__": "example"}, name, None, 0) for name, text in texts.items()]
+    return [test for test in found if test.examples]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Generated data, which the examples share."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty working directory, no real data, and no Ray."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAYFL_CACHE", str(cache))
+    monkeypatch.delenv("RAYFL_DATA", raising=False)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("an example starts Ray or connects to it")
+
+    monkeypatch.setattr("ray.init", refuse)
+
+
+@pytest.mark.parametrize("public", NAMES)
+def test_a_public_name_has_a_docstring_of_its_own(public: str) -> None:
+    assert docstring(public).strip(), f"{public} has no docstring"
+
+
+@pytest.mark.parametrize("public", NAMES)
+def test_public_methods_have_docstrings(public: str) -> None:
+    bare = [name for name, member in public_methods(public) if not inspect.getdoc(member)]
+    assert not bare, f"{public} has methods without a docstring: {', '.join(bare)}"
+
+
+@pytest.mark.usefixtures("elsewhere", "no_picture")
+@pytest.mark.parametrize("public", NAMES)
+def test_a_public_name_has_an_example_that_runs_or_a_reason_not_to(public: str) -> None:
+    found = examples(public)
+    if public in WITHOUT_EXAMPLE:
+        assert not found, f"{public} has an example; take it off WITHOUT_EXAMPLE"
+        return
+    assert found, f"the docstring of {public} has no example (lines that begin with >>>)"
+    for test in found:
+        assert not any(doctest.SKIP in each.options for each in test.examples), f"{test.name} skips its example"
+        printed: list[str] = []
+        doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=printed.append)
+        assert not printed, "".join(printed)
+
+
+def test_reasons_are_given_for_public_names_alone() -> None:
+    assert WITHOUT_EXAMPLE.keys() <= NAMES.keys()
+    assert all(WITHOUT_EXAMPLE.values())
