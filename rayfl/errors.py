@@ -1,44 +1,71 @@
-"""What rayfl raises, and its words: every message names the key, file, client, host or limit, and what to change."""
+"""The errors that rayfl raises. Every message names the key, file, client, host or limit, and what to change."""
 
 from __future__ import annotations
 
 
 class RayflError(Exception):
-    """Base of all errors that rayfl raises for its user; its text is complete without a traceback."""
+    """Base class of all errors that rayfl raises for you; the message is complete without a traceback.
+
+    Example:
+        >>> import rayfl
+        >>> try:
+        ...     rayfl.load_scenario("no_such_scenario")
+        ... except rayfl.RayflError as error:
+        ...     print(type(error).__name__)
+        ScenarioError
+    """
 
 
 class ScenarioError(RayflError):
-    """A scenario that cannot be found, read or validated."""
+    """A scenario cannot be found, read or validated; the message names the key and what is allowed.
+
+    Example:
+        >>> import rayfl
+        >>> try:
+        ...     rayfl.load_scenario("femnist_fedavg", {"phases.federated.cohort": 2.5})
+        ... except rayfl.ScenarioError as error:
+        ...     print("cohort" in str(error), "a share" in str(error))
+        True True
+    """
 
 
 class DataError(RayflError):
-    """Data that is missing, damaged or does not fit the scenario."""
+    """Data is missing or damaged, or does not fit the scenario.
+
+    Example:
+        >>> import rayfl
+        >>> rayfl.run("femnist_fedavg", data_dir="no_such_folder", backend="inline")
+        Traceback (most recent call last):
+        rayfl.errors.DataError: ...'no_such_folder'...
+    """
 
 
 class ResourceError(RayflError):
-    """Resources (CPUs, GPUs, a Ray cluster, a writable folder) that are not there."""
+    """A resource is not available: CPUs, GPUs, a Ray cluster, a writable folder."""
 
 
 class CheckpointError(ResourceError):
-    """Nothing that a run has written to go on from can be used; it can only begin again."""
+    """None of a run's checkpoints can be used; the run can only start again."""
 
 
 class LostError(ResourceError):
-    """Something that a run had in memory died or does not answer; the run can go on from what it has written."""
+    """A process of the run died or does not answer; the run can resume from its last checkpoint."""
 
 
 class DivergenceError(RayflError):
-    """Training diverged: a loss, a parameter or an update is not finite, or too large for any sound training."""
+    """Training diverged: a loss, a parameter or an update is not finite, or is too large to be plausible.
+
+    Divergence within a client update reaches you as the `RayflError` that names the client.
+    """
 
 
 class ClientError(RayflError):
-    """A client update failed: says which client, on which host, in which phase and round, and why.
+    """A client update failed; the message names the client, worker process, phase and round, and the reason.
 
     Attributes:
-        detail: The traceback from the host where the client's code raised, or one sentence where the update itself
-            went wrong.
-        diverged: Whether the reason is divergence.
-        who: Who it was, if not a client: "the pooled samples".
+        detail: The traceback from the worker if the client's code raised, or one sentence if the update itself failed.
+        diverged: Whether the update failed because training diverged.
+        who: What trained, if it was not a client: "the pooled samples".
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a run leaves to the program that asked for it."""
+"""`rayfl.Result`: what a run returns to the program that started it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rayfl.planning.headline import Headline
 
 SHOWN = 5
-"""The last evaluated rounds, which a notebook shows."""
+"""How many of the last evaluated rounds a notebook shows."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,9 +27,28 @@ class Result:
     Attributes:
         scenario: The scenario as it ran, with every default written out.
         metrics: One row per evaluated round: the columns of `rayfl.report.columns.METRICS`, then reported scalars.
-        state_dict: The final model, in PyTorch's names and layout, on the CPU.
-        directory: The folder with the run's records; of a run at a URI a copy, which lasts as long as the result.
-        uri: Where the records are, of a run at a URI.
+        state_dict: The final model, with PyTorch's names and layout, on the CPU.
+        directory: The folder with the run's records; for a run at a URI, a copy that exists as long as the result.
+        uri: Where the records are, for a run at a URI; else None.
+
+    Example:
+        >>> import rayfl
+        >>> from rich.console import Console
+        >>> scenario = {
+        ...     "name": "tiny",
+        ...     "data": {"name": "handwriting", "clients": 4},
+        ...     "model": "mlp",
+        ...     "phases": [{"schedule": "parallel", "rounds": 1, "cohort": 2}],
+        ... }
+        >>> result = rayfl.run(scenario, backend="inline", console=Console(quiet=True))
+        >>> result
+        <Result tiny: 1 rounds, best test accuracy ... % in round 1, in ...>
+        >>> result.metrics["test_accuracy"].to_pylist()
+        [...]
+        >>> sum(value.numel() for value in result.state_dict.values())
+        209662
+        >>> (result.directory / "model.safetensors").is_file()
+        True
     """
 
     scenario: Scenario
@@ -73,11 +92,11 @@ class Result:
         return f"{rounds}, best {headline.reported_words} {reached} in round {best['round']}"
 
     def _headline(self) -> Headline | None:
-        """What ranks the run's rounds, from its records; None where they are gone."""
+        """The metric that ranks the run's rounds, from its records; None if they are gone."""
         from rayfl.planning.headline import Headline
 
         try:
             environment = json.loads((self.directory / "environment.json").read_text(encoding="utf-8"))
             return Headline.from_record(environment["headline"])
-        except (OSError, ValueError, KeyError, TypeError):  # whoever prints a result wants no error of its folder's
+        except (OSError, ValueError, KeyError, TypeError):  # printing a result must not fail because of its folder
             return None

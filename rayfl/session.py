@@ -1,4 +1,4 @@
-"""`rayfl.Session`: runs that follow each other, and what one leaves to the next. Loads no PyTorch before it must."""
+"""`rayfl.Session`: consecutive runs that share Ray and their workers. Loads PyTorch only when a run needs it."""
 
 from __future__ import annotations
 
@@ -25,31 +25,37 @@ if TYPE_CHECKING:
 
 Backend = Literal["ray", "inline"]
 
-DATA = "and is read from this machine's disk: name a folder"
+DATA = "but rayfl reads it from this machine's disk: name a folder"
 
 
 class Session:
-    """Runs scenarios one after another, without starting Ray and the hosts anew for each; a context manager.
+    """Runs scenarios one after another and keeps Ray and the worker processes between runs; a context manager.
 
-    Hosts stay as long as the next run needs the same: as many of them, with the same [resources] and [numerics], and
-    with the same code of your own. Else they are replaced, as they are after a run that failed or was stopped early.
-    Results have the bits of `rayfl.run`. Use it from one thread.
+    Workers are reused if the next run needs as many of them, with the same [resources] and [numerics] and the same
+    code of your own. Otherwise they are replaced, as they are after a run that failed or was stopped early. Results
+    have the same bits as those of `rayfl.run`. Use a session from one thread.
 
     Args:
-        backend: As for `rayfl.run`, like all of the others.
-        address: See there.
-        out: See there.
-        data_dir: See there.
-        starts: See there.
-        console: See there.
+        backend: As for `rayfl.run`.
+        address: As for `rayfl.run`.
+        out: As for `rayfl.run`.
+        data_dir: As for `rayfl.run`.
+        starts: As for `rayfl.run`.
+        console: As for `rayfl.run`.
 
     Raises:
-        ScenarioError: There is no such backend.
+        ScenarioError: The backend is not `ray` or `inline`.
 
     Example:
-        >>> with rayfl.Session() as session:
-        ...     for lr in (0.1, 0.03, 0.01):
-        ...         session.run("femnist_fedavg", overrides={"phases.federated.local.lr": lr})
+        >>> import rayfl
+        >>> from rich.console import Console
+        >>> short = {"data.source": "generated", "data.clients": 4, "phases.federated.rounds": 1}
+        >>> with rayfl.Session(backend="inline", console=Console(quiet=True)) as session:
+        ...     for lr in (0.1, 0.03):
+        ...         run = session.run("femnist_fedavg", overrides={**short, "phases.federated.local.lr": lr})
+        ...         print(run.scenario.phases[0].local.lr, len(run.metrics))
+        0.1 1
+        0.03 1
     """
 
     def __init__(
@@ -83,7 +89,7 @@ class Session:
         self._stack.__exit__(kind, error, trace)
 
     def close(self) -> None:
-        """Ends the hosts, and the connection to Ray if the session has made it. A later run begins anew."""
+        """Ends the workers, and the connection to Ray if the session made it. A later run starts them again."""
         self.__exit__(None, None, None)
 
     def run(
@@ -98,11 +104,11 @@ class Session:
         resume: str | Path | None = None,
         more: int = 0,
     ) -> Result:
-        """Runs a scenario; arguments, result and errors are those of `rayfl.run`."""
+        """Runs a scenario, with the arguments, the result and the errors of `rayfl.run`."""
         if resume and folder:
-            raise ScenarioError("folder: a run that is resumed goes on in its own; leave it out")
+            raise ScenarioError("folder: a resumed run continues in its own folder; leave this out")
         if more and (not resume or scenario is not None or more < 0):
-            raise ScenarioError("more: goes with resume alone, and is a number of rounds above 0")
+            raise ScenarioError("more: only works with resume, and must be a number of rounds above 0")
         chosen = resume or folder
         place = located(chosen) if chosen else self._out
         if not isinstance(place, RemoteFolder):
@@ -135,11 +141,11 @@ class Session:
         begun: Path | None,
         more: int,
     ) -> Scenario:
-        """The scenario to run; by default that of a run that has begun, with so many more rounds in its last phase."""
+        """The scenario to run; by default that of the run to resume, with `more` rounds added to its last phase."""
         scenario = begun if scenario is None else scenario
         if scenario is None:
-            raise ScenarioError("scenario: name one, or a run to resume")
-        data_folder(self._data_dir)  # which raises where it is not there
+            raise ScenarioError("scenario: name a scenario, or a run to resume")
+        data_folder(self._data_dir)  # raises if the folder does not exist
         loaded = load_scenario(scenario, overrides, quick)
         *before, last = loaded.phases
         longer = last.model_copy(update={"rounds": last.rounds + more})
@@ -156,9 +162,9 @@ class Session:
         mirror: Mirror | None = None,
     ) -> Result:
         kept = self._cluster()
-        if kept and loaded.start is None:  # a scenario that is run first may wait for other programs
+        if kept and loaded.start is None:  # a start that has to run first may wait for other programs
             kept.connect_early(self._address, loaded.resources.dashboard)
-        # PyTorch, which takes as long to load as Ray does to start beside it
+        # loads PyTorch, which takes as long as Ray takes to start meanwhile
         from rayfl.lifecycle.launch import Launch, carry_out
 
         launch = Launch(

@@ -20,6 +20,7 @@ ALIAS = "a type alias"
 MADE_BY_RAYFL = "rayfl makes it for a schedule while a scenario runs"
 
 WITHOUT_EXAMPLE = {
+    "rayfl.DivergenceError": "a run has to diverge, which makes NumPy warn as well",
     "rayfl.Handle": CLUSTER,
     "rayfl.__version__": "a string",
     "rayfl.algorithms.Declaration": ALIAS,

@@ -1,4 +1,4 @@
-"""The interface of callbacks, and what they are shown of a run."""
+"""The interface of callbacks, and the view of a run that they receive."""
 
 from __future__ import annotations
 
@@ -24,22 +24,40 @@ Ending = Literal["finished", "failed", "interrupted"]
 
 @dataclass
 class RunSoFar:
-    """A run as its callbacks see it: after some round, whatever is already under way.
+    """A run as its callbacks see it: the state after one round, even if later rounds are already under way.
 
     Attributes:
-        scenario: What runs, every default written out.
-        headline: The metric that ranks the rounds of the run, the last phase's.
-        folder: The run's own, for files.
+        scenario: The scenario that runs, with every default written out.
+        headline: The metric that ranks the rounds of the run: that of the last phase.
+        folder: The run's folder, where callbacks may write files.
         console: Where the run's progress is printed.
         round: The latest round; None before the first.
-        metrics: A row for each evaluated round, the present one included: what metrics.jsonl holds, where a value that
-            is not finite is None.
-        ended: How the run ended, once it has.
-        stopped: Who made the present round the last one, and why.
-        read_model: For `model`.
+        metrics: One row for each evaluated round, including the current one, as in metrics.jsonl; a value that is not
+            finite is None.
+        ended: How the run ended, once it has: `finished`, `failed` or `interrupted`.
+        stopped: The callback that made the current round the last one, and its reason.
+        read_model: Reads the model for `model`.
         caller: The callback that is being called.
-        logged: What it and those before it logged in this call.
+        logged: What this callback and those before it logged in this call.
         headlines: The metric that ranks the rounds of each phase.
+
+    Example:
+        A callback reads the run and may stop it:
+
+        >>> import rayfl
+        >>> from rich.console import Console
+        >>> class FirstRound(rayfl.Callback):
+        ...     def on_evaluation(self, run):
+        ...         run.log(parameters=sum(tensor.numel() for tensor in run.model().values()))
+        ...         run.stop(f"round {run.round.round} is enough")
+        >>> scenario = {
+        ...     "data": {"name": "handwriting", "clients": 4},
+        ...     "model": "mlp",
+        ...     "phases": [{"schedule": "parallel", "rounds": 50, "cohort": 2}],
+        ... }
+        >>> result = rayfl.run(scenario, callbacks=[FirstRound], backend="inline", console=Console(quiet=True))
+        >>> result.metrics.select(["round", "parameters"]).to_pylist()
+        [{'round': 1, 'parameters': 209662.0}]
     """
 
     scenario: Scenario
@@ -56,91 +74,106 @@ class RunSoFar:
     headlines: Mapping[str, Headline] = field(default_factory=dict)
 
     def model(self) -> Mapping[str, Tensor]:
-        """The model of the present round, in PyTorch's names and layout, on the CPU."""
+        """The model of the current round, with PyTorch's names and layout, on the CPU."""
         return self.read_model()
 
     def log(self, **scalars: float) -> None:
-        """Adds columns to the row of this round, if it is evaluated.
+        """Adds columns to this round's row of the metrics, if the round is evaluated.
+
+        Args:
+            scalars: The values by column name.
 
         Raises:
-            RayflError: There is a column of such a name.
+            RayflError: The metrics already have a column of that name.
         """
         taken = {*METRICS.names, *self.logged, *(self.round.scalars if self.round else ())}
         if self.round and self.metrics and self.metrics[-1]["round"] == self.round.round:
             taken.update(self.metrics[-1])
         for name in scalars:
             if name in taken:
-                raise RayflError(f"logs '{name}', of which name the metrics have a column already; choose another")
+                raise RayflError(f"logs '{name}', but the metrics already have a column of that name; choose another")
         self.logged.update({name: float(value) for name, value in scalars.items()})
 
     def stop(self, reason: str) -> None:
-        """Makes the present round the last one.
+        """Makes the current round the last one.
 
-        In a private run, privacy.json says who did so (`ended_early`): what a callback read to decide is in no account.
+        In a private run, privacy.json names the callback (`ended_early`), since the privacy accounting does not cover
+        what a callback reads to decide.
 
         Args:
-            reason: Stands in status.json; where several callbacks stop the run, the first one's does.
+            reason: Written to status.json; if several callbacks stop the run, the first one's reason counts.
         """
         self.stopped = self.stopped or (self.caller, reason)
 
 
 class Callback(Component):
-    """Follows a run; every method is optional.
+    """Follows a run and may stop it; every method is optional.
 
-    The fields of a subclass are its options in the scenario; attributes that begin with an underscore are its state:
+    The fields of a subclass are its options in the scenario; attributes that begin with an underscore are its state.
 
-        class Budget(Callback):
-            bytes: PositiveInt
+    For each round, rayfl calls `on_round` once the round is committed, then `on_evaluation` if it is evaluated, before
+    it reports anything about the next round. So what a callback sees, and the round at which it stops the run, do not
+    depend on the backend, the number of workers or timing. Later rounds that are already under way are discarded.
 
-            def on_round(self, run):
-                if run.round.traffic.bytes >= self.bytes:
-                    run.stop(f"{self.bytes} bytes were sent")
+    Callbacks run in the process that started the run. Each object follows one run.
 
-    For each round `on_round` is called once it is committed, then `on_evaluation` if it is evaluated, before anything
-    of the next round is reported. So what a callback sees does not depend on the backend, the number of hosts or
-    timing, and neither does the round at which it stops the run, although later rounds may be under way on the hosts:
-    their work is discarded.
-
-    Callbacks run in the process that started the run. An object follows one run.
+    Example:
+        >>> import rayfl
+        >>> from pydantic import PositiveInt
+        >>> from rich.console import Console
+        >>> class Budget(rayfl.Callback):
+        ...     bytes: PositiveInt
+        ...
+        ...     def on_round(self, run):
+        ...         if run.round.traffic.bytes >= self.bytes:
+        ...             run.stop(f"{self.bytes} bytes were sent")
+        >>> scenario = {
+        ...     "data": {"name": "handwriting", "clients": 4},
+        ...     "model": "mlp",
+        ...     "phases": [{"schedule": "parallel", "rounds": 50, "cohort": 2}],
+        ... }
+        >>> result = rayfl.run(scenario, callbacks=[Budget(bytes=1)], backend="inline", console=Console(quiet=True))
+        >>> len(result.metrics)
+        1
     """
 
     _has_followed: bool = False
 
     def check(self, scenario: Scenario) -> None:
-        """Raises a ScenarioError if it does not fit the scenario; called before anything starts."""
+        """Raises a `ScenarioError` if the callback does not fit the scenario; called before anything starts."""
 
     def decides_by(self, headlines: Mapping[str, Headline]) -> str | None:
-        """The column of the metrics by which it ends the run or chooses a model; None where it declares none.
+        """The column of the metrics by which the callback stops the run or chooses a model; None if there is none.
 
-        With differential privacy a column is refused that is read from clients' data without noise.
+        With differential privacy, rayfl rejects a column that is computed from clients' data without noise.
 
         Args:
-            headlines: What ranks the rounds of each phase, in order.
+            headlines: The metrics that rank the rounds of each phase, in order.
         """
         return None
 
     def on_start(self, run: RunSoFar) -> None:
-        """Called when the hosts are ready, before the first round."""
+        """Called when the workers are ready, before the first round."""
 
     def on_round(self, run: RunSoFar) -> None:
         """Called after every round."""
 
     def on_evaluation(self, run: RunSoFar) -> None:
-        """Called when a round was evaluated; `run.metrics[-1]` is its row."""
+        """Called after the evaluation of a round; `run.metrics[-1]` is its row."""
 
     def on_end(self, run: RunSoFar) -> None:
-        """Called once the run has ended, well or not (`run.ended`), if `on_start` was called."""
+        """Called once the run has ended, successfully or not (`run.ended`), if `on_start` was called."""
 
     def state(self) -> Mapping[str, Any]:
-        """What it needs to go on after the latest round: text, finite numbers, truth values, lists and tables."""
+        """What the callback needs to continue after the latest round: text, finite numbers, booleans, lists, dicts."""
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Goes on from what `state` returned; called before `on_start` where a run is reopened.
+        """Restores what `state` returned; called before `on_start` when a run resumes.
 
-        `on_start` is then shown the run after its latest round, with all rows of its metrics so far.
+        `on_start` then receives the run after its latest round, with all rows of its metrics so far.
         """
 
 
 Given = Sequence[Callback | type[Callback]]
-"""Callbacks that a program hands over, in place of or beside those that a scenario names."""
+"""Callbacks that a program passes in, in addition to those that a scenario names."""

@@ -1,4 +1,4 @@
-"""A submitted run, from any program that is connected to its cluster."""
+"""`rayfl.Handle` and `rayfl.attach`: follow a submitted run from any program that is connected to its cluster."""
 
 from __future__ import annotations
 
@@ -26,11 +26,18 @@ ASKS_EVERY_S = 5.0
 
 
 class Handle:
-    """A submitted run; it goes on without its handle.
+    """A submitted run, which continues without its handle; made by `rayfl.submit` and `rayfl.attach`.
 
     Attributes:
-        name: By which `rayfl.attach` finds the run.
-        folder: With its records, on the machine that submitted it.
+        name: The name for `rayfl.attach`.
+        folder: The folder with its records, on the machine that submitted it.
+
+    Example::
+
+        handle = rayfl.attach("cyclic", address="auto")
+        handle.status()["committed_rounds"]
+        handle.stop()                          # the round under way becomes the last one
+        model = handle.result().state_dict     # waits until the run has ended
     """
 
     def __init__(self, name: str, actor: Any, folder: Path) -> None:
@@ -38,10 +45,11 @@ class Handle:
         self._actor = actor
 
     def status(self) -> dict[str, Any]:
-        """What status.json says: whether the run waits for resources, runs, has ended or is lost, and why; how many
-        of the scenario's `rounds` are over (`committed_rounds`), and the `phase` of the last of them.
+        """The content of status.json.
 
-        Until the run has its data, only `{"status": "preparing"}`.
+        It says whether the run waits for resources, runs, has ended or is lost, and why; how many of the scenario's
+        `rounds` are over (`committed_rounds`), and the `phase` of the last of them. Until the run has loaded its data,
+        it is only `{"status": "preparing"}`.
 
         Raises:
             ResourceError: The run has ended, and its records are not on this machine.
@@ -53,7 +61,7 @@ class Handle:
         return told or {"status": "preparing"}
 
     def over(self, timeout_s: float = 0.0) -> bool:
-        """Whether the run has ended, well or not; waits for that, at most so long."""
+        """Whether the run has ended, successfully or not; waits at most `timeout_s` seconds for it to end."""
         try:
             return bool(ray.get(self._actor.ended.remote(timeout_s)))
         except ActorUnavailableError:  # for a moment only
@@ -65,10 +73,11 @@ class Handle:
         """What the run has printed so far, in whole lines.
 
         Args:
-            since: Where to begin; what an earlier call returned goes on there.
+            since: The position to start from, as an earlier call returned it.
 
         Returns:
-            The lines, and where they end. Nothing of a run whose records are not on this machine once it has ended.
+            The lines, and the position where they end. Empty for a run that has ended elsewhere, without records on
+            this machine.
         """
         try:
             told: tuple[str, int] = ray.get(self._actor.printed.remote(since))
@@ -91,10 +100,10 @@ class Handle:
             return read_metrics(self.folder)
 
     def stop(self) -> None:
-        """Makes the round under way the last one; the run keeps its last committed model.
+        """Makes the round under way the last one; the run keeps its last committed model. Returns at once.
 
-        A run that has no round yet, because it waits for room or because the scenario that it starts from is being run
-        first, ends as interrupted. Returns at once.
+        A run that has no round yet, because it waits for resources or for the scenario that it starts from, ends as
+        interrupted.
         """
         try:
             ray.get(self._actor.stop.remote())
@@ -102,13 +111,13 @@ class Handle:
             return
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Waits until the run has ended, well or not.
+        """Waits until the run has ended, successfully or not.
 
         Args:
-            timeout_s: How long; by default as long as it takes.
+            timeout_s: Seconds to wait at most; by default as long as it takes.
 
         Returns:
-            Whether it has.
+            Whether the run has ended.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -123,10 +132,10 @@ class Handle:
                 return False
 
     def result(self) -> Result:
-        """Waits for the run, and returns what `rayfl.run` would have.
+        """Waits for the run to end and returns the same result as `rayfl.run`.
 
         Raises:
-            RayflError: The run failed or was interrupted; its folder's run.log has the whole error.
+            RayflError: The run failed or was interrupted; run.log in its folder has the whole error.
             ResourceError: Its process was killed, or its records are not on this machine.
         """
         from safetensors.torch import load_file
@@ -162,12 +171,19 @@ def attach(name: str, address: str | None = None) -> Handle:
     """Finds a submitted run that is under way.
 
     Args:
-        name: Of its handle.
-        address: Of the cluster, as for `rayfl.run`, where this program is not connected to it.
+        name: The name of the run's handle.
+        address: The cluster's address, as for `rayfl.run`, if this program is not connected to it.
+
+    Returns:
+        A handle to follow, stop and wait for the run.
 
     Raises:
-        ScenarioError: No such run is under way.
+        ScenarioError: No run of this name is under way.
         ResourceError: No cluster answers.
+
+    Example::
+
+        rayfl.attach("cyclic", address="auto").status()
     """
     connected(address)
     try:

@@ -1,4 +1,4 @@
-"""`rayfl.submit`: hands a run over to a cluster."""
+"""`rayfl.submit`: starts a run on a cluster."""
 
 from __future__ import annotations
 
@@ -53,34 +53,38 @@ def submit(
     name: str | None = None,
     console: Console | None = None,
 ) -> Handle:
-    """Starts a run on a cluster and returns at once; the run belongs to the cluster, and goes on without this program.
+    """Starts a run on a cluster and returns at once; the run belongs to the cluster and outlives this program.
 
-    A run for which a busy cluster has no room waits, and says so (`Handle.status`). What it prints goes to run.log in
-    its folder.
+    If the cluster is busy, the run waits for resources and reports that in `Handle.status`. Its output goes to run.log
+    in its folder.
 
     Args:
-        scenario: As for `rayfl.run`, like `overrides`, `quick`, `out`, `folder` and `data_dir`.
-        overrides: See there.
-        quick: See there.
-        address: Of a Ray cluster that outlives this program (`auto`: the one this machine belongs to); by default the
-            one that this program is connected to, else that of RAY_ADDRESS. The program stays connected.
-        out: On this machine, where the run itself has its process.
-        folder: See there.
-        data_dir: See there.
-        callbacks: They are copied to the cluster, and called there.
-        starts: As for `rayfl.run`, like `centralise`; on this machine.
-        centralise: See there.
-        name: By which `rayfl.attach` finds the run; by default that of its folder.
-        console: Where a warning is printed.
+        scenario: As for `rayfl.run`.
+        overrides: As for `rayfl.run`.
+        quick: As for `rayfl.run`.
+        address: Address of a Ray cluster that outlives this program (`auto`: the one this machine belongs to); by
+            default the one that this program is connected to, else that of RAY_ADDRESS. The program stays connected.
+        out: As for `rayfl.run`; a folder on this machine, where the run's own process works.
+        folder: As for `rayfl.run`, on this machine.
+        data_dir: As for `rayfl.run`.
+        callbacks: As for `rayfl.run`; they are copied to the cluster and called there.
+        starts: As for `rayfl.run`, on this machine.
+        centralise: As for `rayfl.run`.
+        name: The name for `rayfl.attach`; by default that of the run's folder.
+        console: Where to print warnings.
+
+    Returns:
+        A handle to follow, stop and wait for the run.
 
     Raises:
         ScenarioError: The scenario is wrong, or a run of this name is under way.
-        DataError: The data folder does not exist; data is loaded by the run.
-        ResourceError: No cluster answers, or it can never have room for the hosts.
+        DataError: The data folder does not exist; the run itself loads the data.
+        ResourceError: No cluster answers, or it can never have room for the workers.
 
-    Example:
-        >>> handle = rayfl.submit("femnist_cyclic", address="auto", name="cyclic")
-        >>> rayfl.attach("cyclic", address="auto").metrics()     # also in another program
+    Example::
+
+        handle = rayfl.submit("femnist_cyclic", address="auto", name="cyclic")
+        rayfl.attach("cyclic", address="auto").metrics()     # also in another program
     """
     resolved = load_scenario(scenario, overrides, quick)
     checkable = resolve(resolved)
@@ -94,7 +98,7 @@ def submit(
     check_ever_fits(resolved.resources, 1 if resolved.resources.hosts == "auto" else resolved.resources.hosts)
     if ends_with_this_program():
         (console or Console()).print(
-            Text("warning: this program has started the cluster, so the run ends with it", style="yellow"),
+            Text("warning: this program started the cluster, so the run ends when this program does", style="yellow"),
             soft_wrap=True,
         )
     if own is None:

@@ -47,8 +47,10 @@ def load_scenario(
         ScenarioError: There is no such scenario, it cannot be read, or a key is wrong.
 
     Example:
-        >>> load_scenario("femnist_cyclic", ["seed=1", "phases.cyclic.rounds=10"]).seed
-        1
+        >>> import rayfl
+        >>> scenario = rayfl.load_scenario("femnist_cyclic", ["seed=1", "phases.cyclic.rounds=10"])
+        >>> scenario.seed, scenario.phases[0].rounds
+        (1, 10)
     """
     if isinstance(scenario, Scenario):
         tables, origin = absolute(scenario.model_dump(mode="json", exclude_none=True)), scenario.name

@@ -54,6 +54,15 @@ class Scenario(Section):
         checkpoint: When checkpoints are written, and how many are kept.
         module_folders: Folders in which Python looks for modules of your own that it does not find elsewhere. When a
             file is loaded that names a module in its own folder, that folder is added. Default: none.
+
+    Example:
+        >>> import rayfl
+        >>> scenario = rayfl.load_scenario("femnist_cyclic")
+        >>> [(phase.name, phase.schedule, phase.rounds) for phase in scenario.phases]
+        [('cyclic', 'relay', 100), ('federated', 'parallel', 900)]
+        >>> print(scenario.to_toml())
+        name = "femnist_cyclic"
+        ...
     """
 
     name: str = "scenario"

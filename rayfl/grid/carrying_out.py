@@ -46,6 +46,22 @@ class GridResult:
         grid: The grid.
         directory: The folder with its tables and runs.
         failed: The cells that failed this time, each with the reason in one line.
+
+    Example:
+        >>> import rayfl
+        >>> from rich.console import Console
+        >>> tables = {
+        ...     "name": "one_cell",
+        ...     "scenario": "femnist_fedavg",
+        ...     "rows": {"FedAvg": {}},
+        ...     "columns": {"4 writers": {"data": {"source": "generated", "clients": 4}}},
+        ... }
+        >>> short = {"phases.federated.rounds": 1}
+        >>> result = rayfl.grid(tables, overrides=short, backend="inline", console=Console(quiet=True))
+        >>> result
+        <GridResult one_cell: 1 runs, in ...>
+        >>> result.table["row"].to_pylist(), list(result.failed)
+        (['FedAvg'], [])
     """
 
     grid: Grid
@@ -81,10 +97,10 @@ def grid(
     table_only: bool = False,
     console: Console | None = None,
 ) -> GridResult:
-    """Runs the cells of a grid that have not been run yet, side by side, and makes its tables.
+    """Runs the unfinished cells of a grid side by side, and writes its tables.
 
-    Called again, after an interruption too, it goes on with what is left, and within cells that were interrupted from
-    their last checkpoints. A cell that fails stops no other one.
+    Call it again, also after an interruption, to run the remaining cells; interrupted cells continue from their last
+    checkpoints. A cell that fails does not stop the others.
 
     Args:
         grid: A name, the path of a TOML file, or its tables, such as
@@ -107,7 +123,20 @@ def grid(
         ResourceError: No cluster answers, or another process is running this grid.
 
     Example:
-        >>> rayfl.grid("cyclicfl_table_2", quick=True, only=["FedAvg/*"]).table
+        Two algorithms, one column, in this process; `rayfl.grid("cyclicfl_table_2")` runs a paper's table on Ray:
+
+        >>> import rayfl
+        >>> from rich.console import Console
+        >>> tables = {
+        ...     "name": "two_algorithms",
+        ...     "scenario": "femnist_fedavg",
+        ...     "rows": {"FedAvg": {}, "FedProx": {"phases": {"federated": {"algorithm": "fedprox"}}}},
+        ...     "columns": {"4 writers": {"data": {"source": "generated", "clients": 4}}},
+        ... }
+        >>> short = {"phases.federated.rounds": 1}
+        >>> result = rayfl.grid(tables, overrides=short, backend="inline", console=Console(quiet=True))
+        >>> result.table["row"].to_pylist()
+        ['FedAvg', 'FedProx']
     """
     console, data = console or Console(), data_folder(data_dir).absolute()
     loaded, given = load_grid(grid), override_pairs(overrides)

@@ -281,8 +281,11 @@ def test_the_command_takes_uris(store: ObjectStore, tmp_path: Path, capsys: pyte
 @pytest.mark.parametrize(
     ("call", "complaint"),
     [
-        (lambda uri: rayfl.run("femnist_cyclic", data_dir=uri), "data_dir: .* is read from this machine's disk"),
-        (lambda uri: rayfl.run("femnist_cyclic", starts=uri), "starts: .* is read from this machine's disk"),
+        (
+            lambda uri: rayfl.run("femnist_cyclic", data_dir=uri),
+            "data_dir: .* but rayfl reads it from this machine's disk",
+        ),
+        (lambda uri: rayfl.run("femnist_cyclic", starts=uri), "starts: .* but rayfl reads it from this machine's disk"),
         (lambda uri: rayfl.run("femnist_cyclic", out=Path(uri)), "a Path cannot hold a URI; give it as text"),
         (lambda uri: rayfl.grid("cyclicfl_table_2", out=uri), "out: .*: name one that every node sees"),
         (lambda uri: rayfl.submit("femnist_cyclic", out=uri), "out: .*handles read a submitted run's records on the"),
