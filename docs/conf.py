@@ -22,6 +22,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "extensions.mathml",
+    "extensions.reference",
 ]
 exclude_patterns = ["extensions", "records", "**/.ipynb_checkpoints"]
 suppress_warnings = ["mystnb.unknown_mime_type"]

@@ -1,0 +1,140 @@
+"""What docstrings say: the parts of Google's form, merged over base classes, and the texts below type aliases."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from itertools import pairwise
+from textwrap import dedent
+from typing import Any
+
+_SECTION = re.compile(r"^(Attributes|Args|Returns|Yields|Raises|Example|Examples):\s*$")
+_ENTRY = re.compile(r"^ {4}(\*{0,2}\w+)(?: \([^)]*\))?: ?(.*)$")
+
+
+@dataclass
+class Docstring:
+    """A docstring in parts.
+
+    Attributes:
+        summary: Its first paragraph.
+        body: All other paragraphs outside of sections.
+        described: What it says of attributes or arguments, by name.
+        raised: What it says of errors.
+    """
+
+    summary: str = ""
+    body: str = ""
+    described: dict[str, str] = field(default_factory=dict)
+    raised: dict[str, str] = field(default_factory=dict)
+
+
+def parse(text: str | None) -> Docstring:
+    """Takes a docstring apart; what follows a section without indentation belongs to the body."""
+    if not text:
+        return Docstring()
+    found, prose, section = Docstring(), [], ""
+    entry = ""
+    for line in inspect.cleandoc(text).splitlines():
+        if title := _SECTION.match(line):
+            section = title[1]
+        elif section and line and not line.startswith(" "):
+            section = ""
+        if not section:
+            prose.append(line)
+        elif section in ("Attributes", "Args", "Raises"):
+            entries = found.raised if section == "Raises" else found.described
+            if (begun := _ENTRY.match(line)) and not line.startswith(" " * 5):
+                entry = begun[1].lstrip("*")
+                entries[entry] = begun[2]
+            elif line.startswith(" " * 4):
+                entries[entry] += "\n" + line
+            elif not line and entry in entries:
+                entries[entry] += "\n"
+    for entries in (found.described, found.raised):
+        for name, lines in entries.items():
+            first, _, rest = lines.partition("\n")
+            entries[name] = f"{first}\n{dedent(rest)}".strip()
+    found.summary, _, body = "\n".join(prose).strip().partition("\n\n")
+    found.body = body.strip("\n")
+    return found
+
+
+def of(target: Any) -> Docstring:
+    """The docstring of a class, function or module, where it has one of its own."""
+    own = target.__dict__.get("__doc__") if inspect.isclass(target) else target.__doc__
+    return parse(own)
+
+
+def described(target: Any) -> dict[str, str]:
+    """What is said of the attributes of a class or the arguments of a function, bases included."""
+    if not inspect.isclass(target):
+        return of(target).described
+    found: dict[str, str] = {}
+    for kind in reversed(target.__mro__):
+        found |= {name: text for name, text in _of_class(kind).items() if not (name in found and _only_refers(text))}
+    return found
+
+
+def alias_texts(kind: type, name: str) -> list[str]:
+    """The texts below the type aliases that the annotation of a field names: `train: Train`."""
+    for base in kind.__mro__:
+        annotation = inspect.get_annotations(base).get(name)
+        if isinstance(annotation, str):
+            names = re.findall(r"\b[A-Z]\w+", annotation)
+            texts = (_alias_text(base.__module__, alias) for alias in names)
+            return [text for text in texts if text]
+    return []
+
+
+def citation(module: str) -> str:
+    """The papers that a module's docstring cites: all but its first paragraph."""
+    return parse(import_module(module).__doc__).body
+
+
+def _only_refers(text: str) -> bool:
+    return text.startswith("See `") and len(text) < 60
+
+
+@cache
+def _of_class(kind: type) -> dict[str, str]:
+    """Its Attributes, the Args of its constructor's or its own docstring, and texts below its fields."""
+    found = dict(of(kind).described) if kind is not object else {}
+    if kind.__module__.startswith("rayfl"):
+        if isinstance(constructor := kind.__dict__.get("__init__"), Callable):  # type: ignore[arg-type]
+            found |= parse(constructor.__doc__).described
+        found |= _texts_below(ast.parse(dedent(inspect.getsource(kind))).body[0])
+    return found
+
+
+@cache
+def _alias_text(module: str, alias: str) -> str:
+    """The text below `alias = ...` where it is defined; empty if there is none."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("rayfl"):
+            for imported in node.names:
+                if (imported.asname or imported.name) == alias:
+                    import_module(node.module)
+                    return _alias_text(node.module, imported.name)
+    return _texts_below(tree).get(alias, "")
+
+
+def _texts_below(tree: ast.AST) -> dict[str, str]:
+    """Texts that stand below an assignment or annotation, by its name."""
+    body: list[ast.stmt] = getattr(tree, "body", [])
+    found = {}
+    for before, after in pairwise(body):
+        if not (isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)):
+            continue
+        targets = before.targets if isinstance(before, ast.Assign) else [getattr(before, "target", None)]
+        for target in targets:
+            if isinstance(target, ast.Name) and isinstance(after.value.value, str):
+                found[target.id] = inspect.cleandoc(after.value.value)
+    return found

@@ -1,0 +1,86 @@
+"""The generated reference of scenario keys, without building the documentation."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from rayfl.config.phase import config_of
+from rayfl.config.scenario import Scenario
+from rayfl.config.schedules import schedules
+from rayfl.grid.schema import Grid
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture(autouse=True)
+def extensions_are_importable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(str(DOCS))
+    yield
+    for name in set(sys.modules) - before:
+        if name.split(".")[0] == "extensions":
+            del sys.modules[name]
+
+
+def keys_of_files() -> set[str]:
+    """The keys of scenarios, of their phases by schedule, and of the sections beside them."""
+    found = set(Scenario.model_fields) | {f"grid.{name}" for name in Grid.model_fields}
+    for section, field in Scenario.model_fields.items():
+        kind = field.annotation
+        if (
+            isinstance(kind, type)
+            and issubclass(kind, BaseModel)
+            and "name" not in vars(kind).get("__annotations__", {})
+        ):
+            found |= {f"{section}.{name}" for name in kind.model_fields}
+    for schedule in schedules:
+        found |= {f"phases.N.{name}" for name in config_of(schedule).model_fields}
+    found |= {f"phases.N.local.{name}" for name in config_of("parallel").model_fields["local"].annotation.model_fields}
+    return found
+
+
+def test_every_key_is_described_on_a_page() -> None:
+    from extensions import scenario_keys
+
+    described = {path for section in scenario_keys.PAGES for path in scenario_keys.paths(section)}
+    assert {"phases.N.local.lr", "phases.N.local.dp.delta", "participation.dropout.uniform"} <= described
+    assert {"evaluation.every", "evaluation.personalize.train", "phases.N.server_training.lr"} <= described
+    assert keys_of_files() <= described
+
+
+def test_no_path_is_described_twice() -> None:
+    from extensions import scenario_keys
+
+    paths = [path for section in scenario_keys.PAGES for path in scenario_keys.paths(section)]
+    assert sorted(paths) == sorted(set(paths))
+
+
+def test_every_section_is_on_the_page_that_others_link_to() -> None:
+    from extensions import scenario_keys
+
+    for path, page in scenario_keys.PAGES.values():
+        text = (DOCS / "reference" / "scenario" / f"{page}.md").read_text(encoding="utf-8")
+        (named,) = [line.split()[1:] for line in text.splitlines() if line.startswith("```{scenario-keys}")]
+        assert (path or page) in named
+
+
+def test_a_key_has_its_type_range_and_default_in_words() -> None:
+    from extensions.options import of_fields
+
+    from rayfl.config.local import Local
+
+    options = {option.name: option for option in of_fields(Local)}
+    assert options["momentum"].kind == "number at least 0 and below 1; default: `0.0`"
+    assert options["batch_size"].kind == 'whole number above 0 or `"full"`; default: `32`'
+    assert options["clip_norm"].kind == "number above 0; default: not set"
+
+
+def test_prose_becomes_markdown_in_which_characters_stand_for_themselves() -> None:
+    from extensions.prose import as_markdown
+
+    assert as_markdown("w <- w + a * b_i, `a_b * c`") == r"w \<- w + a \* b\_i, `a_b * c`"
