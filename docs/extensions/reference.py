@@ -63,5 +63,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive_to_domain("std", "key", ScenarioKey, override=True)
     app.add_directive("scenario-keys", ScenarioKeys)
     if missing := scenario_keys.undescribed():
-        log.info("scenario keys without a description: %s", ", ".join(missing))
+        log.warning("scenario keys without a description: %s", ", ".join(missing))
     return {"parallel_read_safe": True, "parallel_write_safe": True}
