@@ -29,6 +29,14 @@ def stream(seed: int, purpose: str, *counters: int) -> np.random.Generator:
         seed: The scenario's seed.
         purpose: What the numbers are for.
         counters: Whatever tells the streams of this purpose apart, such as phase and round.
+
+    Example:
+        >>> from rayfl.data import stream
+        >>> first = stream(0, "my noise", 3).normal()
+        >>> first == stream(0, "my noise", 3).normal()
+        True
+        >>> first == stream(0, "my noise", 4).normal()
+        False
     """
     key: Any = _Key(_digest(seed, purpose, counters))  # NumPy takes it, though its type hints do not say so
     return np.random.Generator(np.random.Philox(key))

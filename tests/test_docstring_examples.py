@@ -17,6 +17,8 @@ from tests.test_public_names import PUBLIC
 
 CLUSTER = "needs a running Ray cluster"
 ALIAS = "a type alias"
+RECEIVED = "rayfl passes it to your code; the example is at the function or method that receives it"
+OWN_SCHEDULE = "works only inside a running schedule; examples/own_schedule.py uses it, and a test runs that"
 MADE_BY_RAYFL = "rayfl makes it for a schedule while a scenario runs"
 
 WITHOUT_EXAMPLE = {
@@ -28,11 +30,20 @@ WITHOUT_EXAMPLE = {
     "rayfl.algorithms.Requirement": ALIAS,
     "rayfl.algorithms.Round": ALIAS,
     "rayfl.attach": CLUSTER,
+    "rayfl.local.ClientContext": RECEIVED,
     "rayfl.local.ClientUpdate": ALIAS,
     "rayfl.local.LossTerm": ALIAS,
+    "rayfl.local.TrainingStep": RECEIVED,
+    "rayfl.schedules.Asynchronous": OWN_SCHEDULE,
+    "rayfl.schedules.Call": OWN_SCHEDULE,
     "rayfl.schedules.Cohort": ALIAS,
     "rayfl.schedules.Event": ALIAS,
+    "rayfl.schedules.PhasePlan": MADE_BY_RAYFL,
+    "rayfl.schedules.Schedule": OWN_SCHEDULE,
     "rayfl.schedules.ScheduleContext": MADE_BY_RAYFL,
+    "rayfl.schedules.Submitted": MADE_BY_RAYFL,
+    "rayfl.schedules.SubmittedRound": OWN_SCHEDULE,
+    "rayfl.schedules.VirtualClock": MADE_BY_RAYFL,
     "rayfl.submit": CLUSTER,
     "rayfl.tasks.Reduction": ALIAS,
 }

@@ -54,7 +54,7 @@ class ScenarioKeys(SphinxDirective):
         container = nodes.section()
         container.document = self.state.document
         self.state.nested_parse(StringList(text.splitlines(), self.get_location()), 0, container, match_titles=True)
-        return container.children
+        return list(container.children)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

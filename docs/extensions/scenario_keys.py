@@ -10,7 +10,9 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from extensions import docstrings, prose
 from extensions.options import Option, of_fields
 from rayfl.config.base_phase import BasePhase
+from rayfl.config.checkpoint import Checkpoint
 from rayfl.config.data import Data
+from rayfl.config.execution import Evaluation, Numerics, Resources
 from rayfl.config.local import Local
 from rayfl.config.participation import Devices
 from rayfl.config.phase import config_of
@@ -30,10 +32,10 @@ PAGES: dict[type[Section], tuple[str, str]] = {
     ClientDP: ("phases.N.dp", "privacy"),
     Devices: ("participation", "participation"),
     Start: ("start", "start"),
-    Scenario.model_fields["evaluation"].annotation: ("evaluation", "evaluation"),
-    Scenario.model_fields["numerics"].annotation: ("numerics", "machine"),
-    Scenario.model_fields["resources"].annotation: ("resources", "machine"),
-    Scenario.model_fields["checkpoint"].annotation: ("checkpoint", "machine"),
+    Evaluation: ("evaluation", "evaluation"),
+    Numerics: ("numerics", "machine"),
+    Resources: ("resources", "machine"),
+    Checkpoint: ("checkpoint", "machine"),
     Grid: ("grid", "grid"),
 }
 """The sections with a place of their own: the path of their keys, and their page."""
@@ -115,12 +117,12 @@ def _with_inner(title: str, section: type[Section], prefixes: list[str], leave_o
         for kind in _sections(section.model_fields[option.name].annotation):
             inner.setdefault(kind, []).extend(places)
     found = [own]
-    for kind, places in inner.items():
+    for kind, below in inner.items():
         base = next((base for base in PAGES if issubclass(kind, base)), None)
         if base is None:
-            found += _with_inner(_heading(places), kind, places)
+            found += _with_inner(_heading(below), kind, below)
         elif kind is not base and (more := set(kind.model_fields) - set(base.model_fields)):
-            extended = _with_inner(_heading(places), kind, places, set(kind.model_fields) - more)
+            extended = _with_inner(_heading(below), kind, below, set(kind.model_fields) - more)
             extended[0].text += f"\n\nIts other keys are those of {{doc}}`{PAGES[base][1]}`."
             found += extended
     return found

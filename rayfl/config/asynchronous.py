@@ -23,6 +23,11 @@ class Staleness(Section):
         exponent: Exponent of `polynomial`, at least 0. Default: 0.5, FedBuff's 1 / sqrt(1 + tau).
         slope: Slope of `hinge`, above 0. Default: 10.
         delay: Server steps before the `hinge` starts to discount. Default: 4.
+
+    Example:
+        >>> from rayfl.schedules import Staleness
+        >>> Staleness(name="polynomial").discount(3)
+        0.5
     """
 
     name: Literal["constant", "polynomial", "hinge"]
@@ -64,6 +69,18 @@ class AsynchronousPhase(BasePhase):
         ema_decay: Decay of `eval_model = "ema"`, above 0 and below 1; see `ParallelPhase`. Default: 0.99.
         transforms: Applied in this order to a client's answer before it is used: `top_k`, `quantize`, or your own.
             Default: none.
+
+    Example:
+        >>> from pydantic import PositiveInt
+        >>> from rayfl.schedules import AsynchronousPhase
+        >>> class PairsPhase(AsynchronousPhase):
+        ...     pairs: PositiveInt = 1
+        ...     @property
+        ...     def answers_per_step(self):
+        ...         return 2 * self.pairs
+        >>> phase = PairsPhase(schedule="my.module:Pairs", name="pairs", rounds=3, concurrency=10, staleness="constant")
+        >>> phase.answers_per_step
+        2
     """
 
     cohort: Cohort = 1.0

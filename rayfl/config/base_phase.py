@@ -85,6 +85,15 @@ class BasePhase(Section):
         head: Whether the phase takes the feature layer from the previous phase (`keep`) or starts it from its initial
             values (`fresh`). By default `fresh` if the two phases' tasks have different names, else `keep`. No effect
             on the first phase.
+
+    Example:
+        >>> from pydantic import PositiveInt
+        >>> from rayfl.schedules import BasePhase, Cohort
+        >>> class RingsPhase(BasePhase):
+        ...     cohort: Cohort
+        ...     rings: PositiveInt = 3
+        >>> RingsPhase(schedule="my.module:Rings", name="rings", rounds=10, cohort=12).rings
+        3
     """
 
     schedule: str

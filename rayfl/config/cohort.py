@@ -104,3 +104,4 @@ Cohort = Annotated[
     | BySampler,
     WrapValidator(_cohort),
 ]
+"""The key `cohort`: a number of clients, a share of them, or a table; see `ParallelPhase.cohort`."""

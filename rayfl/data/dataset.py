@@ -22,6 +22,14 @@ class Samples:
             arguments; those that differ in length (`Ragged`) are put together by `data.collate`.
         y: [n] class labels, int64 or a smaller integer; or other labels: integers or floating point numbers, [n],
             vectors [n, k] or maps [n, height, width].
+
+    Example:
+        >>> import numpy as np
+        >>> from rayfl.data import Samples
+        >>> images = np.zeros((5, 28, 28, 1), np.uint8)
+        >>> samples = Samples(images, np.array([3, 1, 4, 1, 5]))
+        >>> samples.take(np.array([2, 0])).y
+        array([4, 3])
     """
 
     x: Any
@@ -48,6 +56,15 @@ class Shards:
     Attributes:
         rows: [n] int32 or int64, each row at most once.
         offsets: [clients + 1] int64, from 0 to n, not decreasing.
+
+    Example:
+        >>> import numpy as np
+        >>> from rayfl.data import Shards
+        >>> shards = Shards.by_owner(np.array([1, 0, 1, 1]), clients=2)
+        >>> shards[1]
+        array([0, 2, 3])
+        >>> shards.sizes
+        array([1, 3])
     """
 
     rows: np.ndarray
@@ -89,6 +106,11 @@ class Provenance:
         description: What it is, in words.
         files: (path, SHA-256 in hexadecimal) of every file that was read.
         digest: SHA-256 of the data before it is partitioned, by `rayfl.data.digest`; sources leave it out.
+
+    Example:
+        >>> from rayfl.data import Provenance
+        >>> Provenance("arrays", "sensor readings, held in memory").source
+        'arrays'
     """
 
     source: Literal["files", "generated", "arrays"]
@@ -105,6 +127,14 @@ class NaturalClients:
         names: One for each client.
         train: Their training samples.
         test: Their test samples; None where the data does not say whose they are.
+
+    Example:
+        >>> import numpy as np
+        >>> from rayfl.data import NaturalClients, Shards
+        >>> owner = np.array([0, 0, 1])
+        >>> writers = NaturalClients(("ada", "bob"), Shards.by_owner(owner, 2), test=None)
+        >>> writers.train.sizes
+        array([2, 1])
     """
 
     names: tuple[str, ...]
@@ -130,6 +160,18 @@ class Dataset:
 
     Raises:
         DataError: Samples that do not fit together, or that no network could take.
+
+    Example:
+        >>> import numpy as np
+        >>> from rayfl.data import Dataset, Provenance, Samples
+        >>> rng = np.random.default_rng(0)
+        >>> def samples(n):
+        ...     return Samples(rng.integers(0, 256, (n, 8, 8, 1), dtype=np.uint8), rng.integers(0, 2, n))
+        >>> def source():
+        ...     provenance = Provenance("generated", "noise in two classes")
+        ...     return Dataset("noise", samples(60), samples(20), num_classes=2, provenance=provenance)
+        >>> len(source().train)
+        60
     """
 
     name: str

@@ -101,6 +101,15 @@ class Ragged(Pieces):
 
     Raises:
         DataError: A piece that is not all inside `values`.
+
+    Example:
+        >>> import numpy as np
+        >>> from rayfl.data import Ragged
+        >>> texts = Ragged.of([np.array([5, 2]), np.array([7, 1, 3])])
+        >>> texts.lengths
+        array([2, 3])
+        >>> texts[np.array([1])]
+        [array([7, 1, 3])]
     """
 
     values: np.ndarray
@@ -173,6 +182,14 @@ class Fields:
 
     Raises:
         DataError: A name that is no argument's, no array at all, arrays of different lengths, or rendered images.
+
+    Example:
+        >>> import numpy as np
+        >>> from rayfl.data import Fields
+        >>> tokens, mask = np.zeros((4, 16), np.int64), np.ones((4, 16), np.int64)
+        >>> inputs = Fields({"input_ids": tokens, "attention_mask": mask})
+        >>> len(inputs.take(np.array([0, 2])))
+        2
     """
 
     arrays: Mapping[str, Array | Pieces]

@@ -18,6 +18,24 @@ class Rendered(ABC):
     Attributes:
         shares_views: Whether the views of a training batch are augmentations of one rendering; if not, each view of a
             row is rendered by itself.
+
+    Example:
+        >>> import numpy as np
+        >>> from rayfl.data import Rendered
+        >>> class Noise(Rendered):
+        ...     def __init__(self, rows):
+        ...         self.rows = rows
+        ...     shape = property(lambda self: (len(self.rows), 8, 8, 1))
+        ...     recipe = property(lambda self: {"kind": "noise", "rows": self.rows.tolist()})
+        ...     def render(self, rows, rng):
+        ...         return rng.integers(0, 256, (len(rows), 8, 8, 1), dtype=np.uint8)
+        ...     def fixed(self, rows):
+        ...         return np.concatenate([self.render([row], np.random.default_rng(row)) for row in self.rows[rows]])
+        ...     def take(self, rows):
+        ...         return Noise(self.rows[rows])
+        >>> noise = Noise(np.arange(100))
+        >>> bool((noise[:3] == noise.take(np.arange(3))[:]).all())
+        True
     """
 
     dtype = np.dtype(np.uint8)

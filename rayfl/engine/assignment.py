@@ -31,6 +31,11 @@ def longest_first(groups: Sequence[Group], steps: Sequence[int], hosts: int) -> 
         groups: The groups.
         steps: Of all updates of each group together.
         hosts: How many hosts there are.
+
+    Example:
+        >>> from rayfl.schedules import longest_first
+        >>> longest_first([[4], [7], [9]], steps=[10, 30, 25], hosts=2)
+        [[[7]], [[9], [4]]]
     """
     load = [(0.0, host) for host in range(hosts)]
     assigned: list[list[Group]] = [[] for _ in range(hosts)]
@@ -52,7 +57,13 @@ def home(client: int, hosts: int) -> int:
 
 
 def at_home(clients: Sequence[int], steps: Sequence[int], size: int, hosts: int) -> list[list[Group]]:
-    """A cohort in groups of clients of one bucket, each group on the host that owns the bucket."""
+    """A cohort in groups of clients of one bucket, each group on the host that owns the bucket.
+
+    Example:
+        >>> from rayfl.schedules import at_home
+        >>> at_home([3, 4, 67], steps=[10, 10, 20], size=2, hosts=2)
+        [[[4]], [[67, 3]]]
+    """
     buckets: dict[int, list[int]] = {}
     for place, client in enumerate(clients):
         buckets.setdefault(client % BUCKETS, []).append(place)
@@ -64,7 +75,15 @@ def at_home(clients: Sequence[int], steps: Sequence[int], size: int, hosts: int)
 
 
 def segments(clients: Sequence[int], hosts: int, packed: bool) -> list[tuple[int, list[int]]]:
-    """A relay as (host, consecutive clients): one segment if packed, else a new one wherever the host changes."""
+    """A relay as (host, consecutive clients): one segment if packed, else a new one wherever the host changes.
+
+    Example:
+        >>> from rayfl.schedules import segments
+        >>> segments([5, 1, 4], hosts=2, packed=True)
+        [(0, [5, 1, 4])]
+        >>> segments([5, 1, 4], hosts=2, packed=False)
+        [(1, [5, 1]), (0, [4])]
+    """
     if packed:
         return [(0, list(clients))]
     return [(host, list(group)) for host, group in groupby(clients, key=lambda client: home(client, hosts))]

@@ -30,6 +30,25 @@ class Network(nn.Module):
             with the buffers, and belong to no ordered module. What a start lacks of a copy is copied anew.
         groupings: Named ways to divide the ordered modules into units that thaw together in gradual unfreezing (the
             stages or blocks of a ResNet). Each contains every ordered module once, with units from input to output.
+
+    Example:
+        >>> import torch
+        >>> from torch import nn
+        >>> from rayfl.models import Network
+        >>> class Small(Network):
+        ...     ordered_modules = ("hidden", "head")
+        ...     feature_layer = "head"
+        ...     def __init__(self, num_classes, input_shape):
+        ...         super().__init__()
+        ...         height, width, channels = input_shape
+        ...         self.hidden = nn.Linear(height * width * channels, 32)
+        ...         self.head = nn.Linear(32, num_classes)
+        ...     def forward(self, x):
+        ...         return self.head(torch.relu(self.hidden(x.flatten(1))))
+        >>> network = Small(num_classes=10, input_shape=(28, 28, 1))
+        >>> network.check_declaration()
+        >>> network(torch.zeros(2, 1, 28, 28)).shape
+        torch.Size([2, 10])
     """
 
     ordered_modules: tuple[str, ...]

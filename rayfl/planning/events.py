@@ -252,6 +252,7 @@ Event = (
     | HostRestarted
     | HostsAdded
 )
+"""Everything that the scheduler reports while a scenario runs."""
 
 
 class EventConsumer(Protocol):

@@ -18,6 +18,12 @@ class Participant:
         begins: Virtual seconds from the start of the round until its update begins.
         ends: Virtual seconds from then until its answer is in, or until it is known that there is none.
         answers: Whether its answer arrives; else it drops out.
+
+    Example:
+        >>> from rayfl.schedules import Participant
+        >>> late = Participant(client=7, begins=0.0, ends=12.5, answers=True)
+        >>> late.ends
+        12.5
     """
 
     client: int
@@ -27,7 +33,16 @@ class Participant:
 
 
 class Participation(Protocol):
-    """Decides from the scenario alone, so that results depend on no machine's real speed."""
+    """Decides from the scenario alone, so that results depend on no machine's real speed.
+
+    Example:
+        >>> from rayfl.schedules import Participant, RoundIndex
+        >>> class EvenClients:
+        ...     def of(self, index, cohort):
+        ...         return [Participant(client) for client in cohort if client % 2 == 0]
+        >>> [each.client for each in EvenClients().of(RoundIndex(0, 1, 1), [4, 3, 8])]
+        [4, 8]
+    """
 
     def of(self, index: RoundIndex, cohort: Sequence[int]) -> Sequence[Participant]:
         """Who takes part.
@@ -42,7 +57,13 @@ class Participation(Protocol):
 
 
 class Everybody:
-    """The whole cohort takes part, at once."""
+    """The whole cohort takes part, at once.
+
+    Example:
+        >>> from rayfl.schedules import Everybody, RoundIndex
+        >>> [each.client for each in Everybody().of(RoundIndex(0, 1, 1), [4, 3])]
+        [4, 3]
+    """
 
     def of(self, index: RoundIndex, cohort: Sequence[int]) -> Sequence[Participant]:
         """See `Participation.of`."""

@@ -18,6 +18,14 @@ class RoundIndex:
         phase: Number of its phase, from 0.
         round: Number through the whole scenario, from 1.
         round_in_phase: Number within its phase, from 1.
+
+    Example:
+        >>> import rayfl
+        >>> from rayfl.schedules import RoundIndex
+        >>> scenario = rayfl.load_scenario("femnist_cyclic")
+        >>> first_federated = RoundIndex(phase=1, round=101, round_in_phase=1)
+        >>> first_federated.config(scenario).name
+        'federated'
     """
 
     phase: int

@@ -48,6 +48,11 @@ class Simulated:
         unavailable: Clients that were drawn and not available.
         dropped: Client updates whose answer never arrived.
         late: Client updates that were cut: at a deadline, or since enough others had answered.
+
+    Example:
+        >>> from rayfl.schedules import Simulated
+        >>> (Simulated(seconds=10.0, dropped=1) + Simulated(seconds=2.5)).seconds
+        12.5
     """
 
     seconds: float = 0.0

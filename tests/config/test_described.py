@@ -10,8 +10,6 @@ from collections.abc import Iterator
 import pytest
 from pydantic import BaseModel
 
-import rayfl.config
-import rayfl.grid
 from rayfl.config.descriptions import descriptions, own_descriptions
 from rayfl.config.local import Local
 from rayfl.config.phase import ParallelPhase
@@ -21,10 +19,10 @@ from rayfl.config.validation import annotation_at
 
 
 def sections() -> list[type[BaseModel]]:
-    for package in (rayfl.config, rayfl.grid):
-        for module in pkgutil.iter_modules(package.__path__):
+    for package in ("rayfl.config", "rayfl.grid"):
+        for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
             if module.name != "__main__":
-                importlib.import_module(f"{package.__name__}.{module.name}")
+                importlib.import_module(f"{package}.{module.name}")
     found = {kind for kind in derived(Section) if kind.__module__.startswith(("rayfl.config.", "rayfl.grid."))}
     return sorted([*found, Named], key=lambda kind: kind.__qualname__)
 

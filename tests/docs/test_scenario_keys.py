@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from rayfl.config.local import Local
 from rayfl.config.phase import config_of
 from rayfl.config.scenario import Scenario
 from rayfl.config.schedules import schedules
@@ -40,7 +41,7 @@ def keys_of_files() -> set[str]:
             found |= {f"{section}.{name}" for name in kind.model_fields}
     for schedule in schedules:
         found |= {f"phases.N.{name}" for name in config_of(schedule).model_fields}
-    found |= {f"phases.N.local.{name}" for name in config_of("parallel").model_fields["local"].annotation.model_fields}
+    found |= {f"phases.N.local.{name}" for name in Local.model_fields}
     return found
 
 

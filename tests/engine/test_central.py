@@ -174,7 +174,7 @@ def test_kept_momentum_survives_a_snapshot_and_the_counterpart_may_keep_it_too()
 
 
 def test_there_must_be_momentum_to_keep() -> None:
-    with pytest.raises(ScenarioError, match="keep_momentum needs local.optimizer = 'sgd'"):
+    with pytest.raises(ScenarioError, match=r"keep_momentum needs local\.optimizer = 'sgd'"):
         made([CENTRAL | {"keep_momentum": True, "local": {"lr": 0.1}}])
     federated, _ = made([FEDERATED])
     with pytest.raises(ScenarioError, match="--keep-momentum: phase 'federated' has none to keep; give it"):

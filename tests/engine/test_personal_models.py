@@ -156,7 +156,7 @@ def test_a_users_personal_model_of_another_length_is_named() -> None:
         (
             "ditto",
             {"evaluation": {"client_model": "personal", "personalize": {"lr": 0.1}}},
-            r"evaluation: personalize trains the global model, and client_model = 'personal' scores other models; choose",
+            r"evaluation: personalize trains the global model, and client_model = 'personal' scores other models",
         ),
         (
             "ditto",

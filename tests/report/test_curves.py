@@ -84,7 +84,7 @@ def test_a_long_description_of_generated_data_is_one_small_line_that_fits(
     assert text.startswith("Generated stand-in, not real data: handwriting")
     assert "\n" not in text
     (caption,) = [artist for artist in figures[0].texts if artist.get_text() == text]
-    assert caption.get_fontsize() < 8
+    assert float(caption.get_fontsize()) < 8
     extent = caption.get_window_extent()
     assert extent.x0 >= 0
     assert extent.x1 <= figures[0].bbox.x1

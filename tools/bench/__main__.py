@@ -37,7 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=f"Measure rayfl on {CORES} cores of this machine; takes about ten minutes on a quiet one.",
     )
     parser.add_argument("--only", action="append", choices=MEASUREMENTS, help="this measurement; may be repeated")
-    parser.add_argument("--markdown", action="store_true", help="print the table in Markdown, for docs/results/benchmarks.md")
+    parser.add_argument(
+        "--markdown", action="store_true", help="print the table in Markdown, for docs/results/benchmarks.md"
+    )
     options = parser.parse_args(arguments)
     load_before = runnable_programs()
     if load_before > BUSY:

@@ -28,6 +28,19 @@ class Augmentation(ABC):
 
     Images are [n, height, width, channels], contiguous: float32 in [0, 1], or normalised where the scenario
     normalises; uint8 in 0..255 for what `needs_pixels`, and for what comes before it.
+
+    Example:
+        >>> import numpy as np
+        >>> import torch
+        >>> from rayfl.data import Augmentation
+        >>> class Darken(Augmentation):
+        ...     moves_pixels = False
+        ...     def draw(self, shape, rng):
+        ...         return rng.uniform(0.5, 1.0, (1, shape[0]))
+        ...     def apply(self, x, draws):
+        ...         return x * draws[0].to(x.dtype)[:, None, None, None]
+        >>> Darken()(torch.ones(4, 28, 28, 1), np.random.default_rng(0)).shape
+        torch.Size([4, 28, 28, 1])
     """
 
     @property
@@ -104,6 +117,22 @@ class Compose(Augmentation):
     Args:
         steps: In the order in which they draw and apply.
         normalization: Name of the `data.normalize` whose black the steps fill with; None where they fill with none.
+
+    Example:
+        >>> import numpy as np
+        >>> import torch
+        >>> from rayfl.data import Augmentation, Compose
+        >>> class Shift(Augmentation):
+        ...     moves_pixels = False
+        ...     def draw(self, shape, rng):
+        ...         return rng.uniform(0.0, 0.1, (1, shape[0]))
+        ...     def apply(self, x, draws):
+        ...         return x + draws[0].to(x.dtype)[:, None, None, None]
+        >>> twice = Compose((Shift(), Shift()))
+        >>> twice.num_draws
+        2
+        >>> twice(torch.zeros(3, 8, 8, 1), np.random.default_rng(0)).shape
+        torch.Size([3, 8, 8, 1])
     """
 
     def __init__(self, steps: tuple[Augmentation, ...], normalization: str | None = None) -> None:
