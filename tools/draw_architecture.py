@@ -126,7 +126,7 @@ def draw(path: Path) -> None:
         figure.subplots_adjust(left=0.03, right=0.97, top=0.98, bottom=0.05, hspace=0.06)
         parallel_round(parallel)
         relay_round(relay)
-        legend = "solid: models and sums        dashed: calls and events, which carry references and small records"
+        legend = "solid: models and sums; dashed: calls and events, which carry references and small records"
         figure.text(0.03, 0.02, legend, fontsize=8, color=QUIET)
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
 
