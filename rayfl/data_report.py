@@ -40,6 +40,15 @@ WIDE = 10_000
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.data_report") -> int:
     """The command; `exit_status` explains what it returns. Wrong options exit with 2."""
+    of_command = parser(prog)
+    options = of_command.parse_intermixed_args(arguments)
+    if not options.name:
+        of_command.error("name a scenario")
+    return exit_status(lambda: _carry_out(options))
+
+
+def parser(prog: str) -> argparse.ArgumentParser:
+    """The command's parser."""
     parser = command_parser(prog, "Print and draw how a scenario's data is split among its clients.", EXAMPLES)
     add_scenario(parser, "scenario")
     parser.add_argument(
@@ -48,10 +57,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.da
     parser.add_argument(
         "--out", type=Path, metavar="FILE.png", help="where the picture goes (default: SCENARIO-split.png)"
     )
-    options = parser.parse_intermixed_args(arguments)
-    if not options.name:
-        parser.error("name a scenario")
-    return exit_status(lambda: _carry_out(options))
+    return parser
 
 
 def _carry_out(options: argparse.Namespace) -> int:

@@ -32,39 +32,63 @@ examples:
   ray job submit --working-dir . -- python -m rayfl.scenario femnist_cyclic --out /shared/runs
 """
 
+RESUMING = """\
+examples:
+  {prog} runs/femnist_cyclic-20260101-120000
+  {prog} runs/femnist_cyclic-20260101-120000 --more 100      # rounds, beyond its end
+  {prog} s3://bucket/runs/femnist_cyclic-20260101-120000 resources.hosts=8
+"""
 
-def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.scenario") -> int:
-    """The command; `exit_status` explains what it returns. Wrong options exit with 2."""
-    parser = command_parser(prog, "Run a federated-learning scenario on Ray.", EXAMPLES)
-    parser.add_argument(
-        "--resume",
-        type=folder_or_uri,
-        metavar="RUN",
-        help="go on with the run in this folder or at this URI from its last checkpoint; its own scenario need not "
-        "be named again",
-    )
+
+def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.scenario", resumes: bool = False) -> int:
+    """The command; `exit_status` explains what it returns. Wrong options exit with 2.
+
+    Args:
+        arguments: Those of the command; by default the program's.
+        prog: The command as the user typed it.
+        resumes: As for `parser`.
+    """
+    of_command = parser(prog, resumes)
+    options = of_command.parse_intermixed_args(arguments)
+    if options.resume and options.name and "=" in options.name:
+        options.overrides, options.name = [options.name, *options.overrides], None
+    if not (options.list or options.name or options.resume):
+        of_command.error("name a scenario, or use --list")
+    if options.more is not None and (not options.resume or options.name or options.more < 1):
+        of_command.error("--more: goes with --resume alone, and is a number of rounds above 0")
+    if options.resume and (options.show or options.list):
+        of_command.error("--resume: has no effect with --show and --list; leave it out")
+    if options.show and options.centralised:
+        of_command.error("--show loads no data, which --centralised needs to count the passes; leave one of them out")
+    check_centralised(of_command, options)
+    return exit_status(lambda: _carry_out(options))
+
+
+def parser(prog: str, resumes: bool = False) -> argparse.ArgumentParser:
+    """The command's parser.
+
+    Args:
+        prog: The command as the user typed it.
+        resumes: Whether the first argument is a run to go on with, as for `rayfl resume`.
+    """
+    again = "a run's folder or URI: go on from its last checkpoint; its own scenario need not be named again"
+    if resumes:
+        parser = command_parser(prog, "Go on with a run that was interrupted, killed or lost.", RESUMING)
+        parser.add_argument("resume", type=folder_or_uri, metavar="run", help=again)
+        parser.set_defaults(show=False)
+    else:
+        parser = command_parser(prog, "Run a federated-learning scenario on Ray.", EXAMPLES)
+        parser.add_argument("--resume", type=folder_or_uri, metavar="RUN", help=again)
+        parser.add_argument("--show", action="store_true", help="check the scenario and print it with every default")
     parser.add_argument(
         "--more",
         type=int,
         metavar="ROUNDS",
-        help="with --resume: so many rounds more than its last phase had, as phases.NAME.rounds=... asks for",
+        help=f"{'' if resumes else 'with --resume: '}add this many rounds to the last phase of the run",
     )
-    parser.add_argument("--show", action="store_true", help="check the scenario and print it with every default")
     add_centralised(parser)
     add_shared_options(parser, "scenario")
-    options = parser.parse_intermixed_args(arguments)
-    if options.resume and options.name and "=" in options.name:
-        options.overrides, options.name = [options.name, *options.overrides], None
-    if not (options.list or options.name or options.resume):
-        parser.error("name a scenario, or use --list")
-    if options.more is not None and (not options.resume or options.name or options.more < 1):
-        parser.error("--more: goes with --resume alone, and is a number of rounds above 0")
-    if options.resume and (options.show or options.list):
-        parser.error("--resume: has no effect with --show and --list; leave it out")
-    if options.show and options.centralised:
-        parser.error("--show loads no data, which --centralised needs to count the passes; leave one of them out")
-    check_centralised(parser, options)
-    return exit_status(lambda: _carry_out(options))
+    return parser
 
 
 def _carry_out(options: argparse.Namespace) -> int:

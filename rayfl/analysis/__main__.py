@@ -30,6 +30,17 @@ AT_URI = "and every node reads the runs again and again: copy it to a folder tha
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.analysis") -> int:
     """The command; `exit_status` explains what it returns. Wrong options exit with 2."""
+    of_command = parser(prog)
+    options = of_command.parse_intermixed_args(arguments)
+    if options.hosts is not None and options.hosts < 1:
+        of_command.error("--hosts: at least 1")
+    if options.hosts is not None and options.backend == "inline":
+        of_command.error("--hosts: has no effect with --backend inline; leave it out")
+    return exit_status(lambda: _carry_out(options), "interrupted: the same command goes on where it stopped")
+
+
+def parser(prog: str) -> argparse.ArgumentParser:
+    """The command's parser."""
     parser = command_parser(
         prog, "Analyse finished runs: a Parquet file and a picture in the first one's folder.", EXAMPLES
     )
@@ -61,12 +72,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.an
         metavar="DIR",
         help="where real data lies (default: $RAYFL_DATA, else ~/.cache/rayfl/data)",
     )
-    options = parser.parse_intermixed_args(arguments)
-    if options.hosts is not None and options.hosts < 1:
-        parser.error("--hosts: at least 1")
-    if options.hosts is not None and options.backend == "inline":
-        parser.error("--hosts: has no effect with --backend inline; leave it out")
-    return exit_status(lambda: _carry_out(options), "interrupted: the same command goes on where it stopped")
+    return parser
 
 
 def _carry_out(options: argparse.Namespace) -> int:

@@ -1,10 +1,8 @@
-"""`rayfl submit`, `attach`, `status` and `stop`: runs that belong to a cluster, from a shell."""
+"""Carries `rayfl submit`, `attach`, `status` and `stop` out; `rayfl.cluster.command_line` parses them."""
 
 from __future__ import annotations
 
 import argparse
-import os
-from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -16,65 +14,15 @@ from rich.text import Text
 
 from rayfl.cluster.handle import Handle, attach, names_under_way
 from rayfl.cluster.submission import submit
-from rayfl.command_line.ending import INTERRUPTED, exit_status
-from rayfl.command_line.options import (
-    add_centralised,
-    add_scenario,
-    check_centralised,
-    command_parser,
-    folder_or_uri,
-)
+from rayfl.command_line.ending import INTERRUPTED
 from rayfl.errors import RayflError
 from rayfl.report.bar import bar_on
 
 ASKS_EVERY_S = 1.0
 
-EXAMPLES = """\
-examples:
-  rayfl submit femnist_cyclic seed=1 --name cyclic       # returns at once
-  rayfl attach cyclic                                    # follows it; Ctrl-C leaves it running
-  rayfl status                                           # all runs of the cluster
-  rayfl stop cyclic                                      # after the round under way
-"""
 
-
-def main(command: str, arguments: Sequence[str] | None = None) -> int:
-    """Carries one of the commands out; `exit_status` explains what it returns. Wrong options exit with 2."""
-    summary, add_options, carry_out = _COMMANDS[command]
-    parser = command_parser(f"rayfl {command}", summary, EXAMPLES)
-    add_options(parser)
-    parser.add_argument(
-        "--address",
-        default=os.environ.get("RAY_ADDRESS", "auto"),
-        help="the Ray cluster's address (default: $RAY_ADDRESS, else the cluster that this machine belongs to)",
-    )
-    options = parser.parse_intermixed_args(arguments)
-    if command == "submit":
-        if not options.name:
-            parser.error("name a scenario; `rayfl list` lists them")
-        check_centralised(parser, options)
-    return exit_status(lambda: carry_out(options, Console()))
-
-
-def _add_submission(parser: argparse.ArgumentParser) -> None:
-    add_scenario(parser, "scenario")
-    parser.add_argument("--name", dest="run", metavar="NAME", help="of the run (default: that of its folder)")
-    parser.add_argument(
-        "--out", type=folder_or_uri, default="runs", metavar="DIR", help="where the run's folder goes (default: runs)"
-    )
-    add_centralised(parser)
-    parser.add_argument("--attach", action="store_true", help="follow the run, as `rayfl attach` does")
-
-
-def _add_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="NAME", help="of a submitted run")
-
-
-def _add_any_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="NAME", nargs="?", help="of a submitted run (default: all that are under way)")
-
-
-def _submit(options: argparse.Namespace, console: Console) -> int:
+def submit_run(options: argparse.Namespace, console: Console) -> int:
+    """Hands a scenario over; prints its name and the folder of its records, or follows it."""
     handle = submit(
         options.name,
         overrides=options.overrides,
@@ -93,11 +41,13 @@ def _submit(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _attach(options: argparse.Namespace, console: Console) -> int:
+def follow_run(options: argparse.Namespace, console: Console) -> int:
+    """Follows a submitted run; `follow` explains what is returned."""
     return follow(attach(options.run, options.address), console)
 
 
-def _status(options: argparse.Namespace, console: Console) -> int:
+def print_status(options: argparse.Namespace, console: Console) -> int:
+    """Prints a table of the named run, or of all that are under way."""
     found: list[tuple[Handle, dict[str, Any]]] = []
     for name in [options.run] if options.run else names_under_way(options.address):
         try:
@@ -122,7 +72,8 @@ def _status(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _stop(options: argparse.Namespace, console: Console) -> int:
+def stop_run(options: argparse.Namespace, console: Console) -> int:
+    """Ends a run after the round under way."""
     handle = attach(options.run, options.address)
     handle.stop()
     console.print(Text(f"{handle.name} ends after the round under way; records: {handle.folder}"), soft_wrap=True)
@@ -168,13 +119,3 @@ def _shown(told: dict[str, Any]) -> dict[str, Any]:
         doing = f"{told.get('phase') or 'starting'}, round {done} of {rounds}"
         return {"total": rounds, "completed": done, "doing": doing}
     return {"doing": f"{told['status']}: {told['reason']}" if told.get("reason") else told["status"]}
-
-
-_COMMANDS: dict[
-    str, tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace, Console], int]]
-] = {
-    "submit": ("Hand a scenario over to a Ray cluster, which runs it on its own.", _add_submission, _submit),
-    "attach": ("Follow a submitted run.", _add_run, _attach),
-    "status": ("Say how submitted runs are doing.", _add_any_run, _status),
-    "stop": ("End a submitted run after the round under way.", _add_run, _stop),
-}

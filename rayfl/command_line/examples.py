@@ -17,15 +17,20 @@ from rayfl.errors import ResourceError
 NAME = "examples"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str], prog: str) -> int:
     """The command; `exit_status` explains what it returns."""
+    folder = parser(prog).parse_args(arguments).folder
+    return exit_status(lambda: _copied(folder, Console()))
+
+
+def parser(prog: str) -> argparse.ArgumentParser:
+    """The command's parser."""
     parser = argparse.ArgumentParser(
-        prog="rayfl examples",
+        prog=prog,
         description="Copy the examples: data, networks, algorithms, tasks, schedules, callbacks of your own; Ray Tune.",
     )
     parser.add_argument("folder", type=Path, nargs="?", default=Path("rayfl_examples"), help="a new one (%(default)s)")
-    folder = parser.parse_args(arguments).folder
-    return exit_status(lambda: _copied(folder, Console()))
+    return parser
 
 
 def _copied(folder: Path, console: Console) -> int:

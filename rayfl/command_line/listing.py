@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rayfl.command_line.ending import exit_status
 from rayfl.config.finding import find_grids, find_scenarios
 from rayfl.config.loading import scenario_title
 from rayfl.grid.schema import load_grid
 
 PIPE_WIDTH = 200
+
+
+def main(arguments: Sequence[str], prog: str) -> int:
+    """The command `rayfl list`; `exit_status` explains what it returns."""
+    parser(prog).parse_args(arguments)
+    return exit_status(_print_all)
+
+
+def parser(prog: str) -> argparse.ArgumentParser:
+    """The command's parser."""
+    return argparse.ArgumentParser(prog=prog, description="List the scenarios and grids that can be run.")
+
+
+def _print_all() -> int:
+    print_scenarios()
+    Console().print()
+    print_grids()
+    return 0
 
 
 def print_scenarios() -> None:

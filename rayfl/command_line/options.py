@@ -37,7 +37,11 @@ def add_scenario(parser: argparse.ArgumentParser, kind: Literal["scenario", "gri
     quick = {"scenario": "the scenario's [quick] table", "grid": "the scenario's and the grid's [quick] tables"}[kind]
     parser.add_argument("name", nargs="?", metavar=kind, help=f"a {kind}'s name, or the path of a .toml file")
     parser.add_argument(
-        "overrides", nargs="*", metavar="key.path=value", help=f"replace a value of {scenario}, as often as needed"
+        "overrides",
+        nargs="*",
+        default=[],  # argparse takes it for required otherwise
+        metavar="key.path=value",
+        help=f"replace a value of {scenario}, as often as needed",
     )
     parser.add_argument("--quick", action="store_true", help=f"apply {quick}, for a first look in a minute")
     parser.add_argument(

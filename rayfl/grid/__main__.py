@@ -7,10 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from rayfl.command_line.ending import exit_status
-from rayfl.command_line.listing import print_grids
 from rayfl.command_line.options import add_shared_options, command_parser
-from rayfl.grid.carrying_out import grid
-from rayfl.grid.running import LOG
 
 EXAMPLES = """\
 examples:
@@ -25,6 +22,17 @@ examples:
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.grid") -> int:
     """The command; `exit_status` explains what it returns. Wrong options exit with 2."""
+    of_command = parser(prog)
+    options = of_command.parse_intermixed_args(arguments)
+    if not (options.list or options.name):
+        of_command.error("name a grid, or use --list")
+    return exit_status(
+        lambda: _carry_out(options), "interrupted: the same command goes on with the cells that are left"
+    )
+
+
+def parser(prog: str) -> argparse.ArgumentParser:
+    """The command's parser."""
     parser = command_parser(prog, "Run every cell of a grid, side by side on Ray, and make its table.", EXAMPLES)
     parser.add_argument(
         "--only",
@@ -44,18 +52,18 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.gr
     )
     parser.add_argument("--table-only", action="store_true", help="run nothing: make the table of what is finished")
     add_shared_options(parser, "grid")
-    options = parser.parse_intermixed_args(arguments)
-    if not (options.list or options.name):
-        parser.error("name a grid, or use --list")
-    return exit_status(
-        lambda: _carry_out(options), "interrupted: the same command goes on with the cells that are left"
-    )
+    return parser
 
 
 def _carry_out(options: argparse.Namespace) -> int:
     if options.list:
+        from rayfl.command_line.listing import print_grids
+
         print_grids()
         return 0
+    from rayfl.grid.carrying_out import grid  # PyTorch is loaded only where it is needed
+    from rayfl.grid.running import LOG
+
     result = grid(
         options.name,
         overrides=options.overrides,

@@ -23,7 +23,8 @@ from ray.util import list_named_actors
 from rich.console import Console
 
 import rayfl
-from rayfl.cluster.commands import follow, main
+from rayfl.cluster.command_line import main
+from rayfl.cluster.commands import follow
 from rayfl.cluster.handle import Handle
 from rayfl.errors import RayflError, ResourceError, ScenarioError
 from tests.callbacks.scene import PLAIN, StopAt, figures, model_of, run, same, tables
@@ -158,7 +159,7 @@ def test_the_commands_of_a_shell_submit_follow_show_and_stop_runs(
     cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def shell(command: str, *arguments: str) -> tuple[int, str, str]:
-        status = main(command, [*arguments, "--address", cluster])
+        status = main([*arguments, "--address", cluster], f"rayfl {command}")
         said = capsys.readouterr()
         return status, said.out, said.err
 
@@ -214,7 +215,7 @@ def test_the_commands_of_a_shell_submit_follow_show_and_stop_runs(
 def test_submit_wants_a_scenario(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, complaint in (([], "name a scenario"), (["x", "--keep-momentum"], "has no effect without")):
         with pytest.raises(SystemExit) as ended:
-            main("submit", arguments)
+            main(arguments, "rayfl submit")
         assert ended.value.code == 2
         assert complaint in capsys.readouterr().err
 

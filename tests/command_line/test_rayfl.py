@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 
 import rayfl
 from rayfl.__main__ import EXAMPLES, main
+from rayfl.command_line.commands import COMMANDS
 from tests.test_scenario import TINY
 
 
@@ -65,7 +68,36 @@ def test_help_leads_to_the_subcommands_and_theirs_names_them_as_typed(capsys: py
     assert "rayfl grid cyclicfl_table_2 --table-only" in help_of("grid")
 
 
-@pytest.mark.parametrize("arguments", [[], ["frob"], ["list", "scenarios"], ["run"], ["grid", "--colour", "small"]])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_names_every_command_which_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, start in ((["--help"], "usage: rayfl [-h]"), ([name, "--help"], f"usage: rayfl {name} [-h]")):
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert caught.value.code == 0
+        out = capsys.readouterr().out
+        assert out.startswith(start)
+        if arguments == ["--help"]:
+            assert re.search(rf"^  {name} +{re.escape(COMMANDS[name].summary)}$", out, re.MULTILINE)
+
+
+def test_parsers_of_commands_load_neither_pytorch_nor_ray() -> None:
+    """The shell's completion makes them at every press of the tab key."""
+    program = (
+        "import sys\nfrom rayfl.command_line.commands import COMMANDS\n"
+        "for command in COMMANDS.values(): assert command.parser().prog == f'rayfl {command.name}'\n"
+        "print([name for name in ('torch', 'ray', 'pyarrow') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_an_unknown_command_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["statsu"])
+    assert "no command 'statsu'; did you mean 'status'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["frob"], ["resume"], ["run"], ["grid", "--colour", "small"]])
 def test_wrong_use_exits_with_2_and_the_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)

@@ -1,0 +1,60 @@
+"""The table of rayfl's commands; adding a command takes one line of it."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """A word after `rayfl`.
+
+    Attributes:
+        name: The word.
+        summary: What it does, for `rayfl --help`.
+        module: Has `parser(prog)`, which makes the command's argument parser and loads neither PyTorch nor Ray, since
+            the shell's completion calls it; and `main(arguments, prog)`, which carries the command out and returns its
+            exit status. `prog` is the command as typed: `rayfl run`.
+    """
+
+    name: str
+    summary: str
+    module: str
+
+    def run(self, arguments: Sequence[str]) -> int:
+        """Carries the command out, and returns its exit status."""
+        status: int = import_module(self.module).main(arguments, prog=f"rayfl {self.name}")
+        return status
+
+    def parser(self) -> ArgumentParser:
+        """The parser of the command's options."""
+        parser: ArgumentParser = import_module(self.module).parser(f"rayfl {self.name}")
+        return parser
+
+
+GROUPS: Mapping[str, tuple[Command, ...]] = {
+    "get started": (
+        Command("list", "list the scenarios and grids that can be run", "rayfl.command_line.listing"),
+        Command("examples", "copy the examples to a folder", "rayfl.command_line.examples"),
+    ),
+    "run experiments": (
+        Command("run", "run a scenario", "rayfl.scenario"),
+        Command("resume", "go on with a run that was interrupted, killed or lost", "rayfl.command_line.resuming"),
+        Command("grid", "run every cell of a grid, and make its table", "rayfl.grid.__main__"),
+    ),
+    "run on a Ray cluster": (
+        Command("submit", "hand a scenario over to a Ray cluster", "rayfl.cluster.command_line"),
+        Command("attach", "follow a submitted run", "rayfl.cluster.command_line"),
+        Command("status", "say how submitted runs are doing", "rayfl.cluster.command_line"),
+        Command("stop", "end a submitted run after the round under way", "rayfl.cluster.command_line"),
+    ),
+    "look at data and results": (
+        Command("data", "print and draw how a scenario's data is split among its clients", "rayfl.data_report"),
+        Command("analyse", "analyse runs: gains, landscapes, kernels, curves", "rayfl.analysis.__main__"),
+    ),
+}
+"""The commands, grouped as `rayfl --help` shows them."""
+
+COMMANDS = {command.name: command for group in GROUPS.values() for command in group}
