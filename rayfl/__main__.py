@@ -31,9 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     place = next((place for place, word in enumerate(given) if not word.startswith("-")), len(given))
     parser = _parser()
     options = parser.parse_args(given[:place])
-    name, rest = ("list", given[place:]) if options.list else (given[place : place + 1] or [""])[0], given[place + 1 :]
-    if not name:
+    if not (options.list or given[place:]):
         parser.error(f"which command? {', '.join(COMMANDS)}")
+    name, *rest = ["list", *given[place:]] if options.list else given[place:]
     if name not in COMMANDS:
         from rayfl.registry import nearest
 

@@ -203,9 +203,9 @@ def test_one_ring_is_a_relay(monkeypatch: pytest.MonkeyPatch) -> None:
     ("changes", "complaint"),
     [
         ({"phases.0.cohort": 2}, r"phases.rings.cohort: 3 rings need a client each, and a round may have 2; draw more"),
-        ({"phases.0.rings": 0}, r"phases.0.rings: must be greater than 0 \(got 0\)"),
-        ({"phases.0.ring": 4}, r"phases.0.ring: unknown key; did you mean 'rings'"),
-        ({"phases.0.report": ["step"]}, r"phases.0.report: has no effect with this schedule"),
+        ({"phases.0.rings": 0}, r"phases.rings.rings: must be greater than 0 \(got 0\)"),
+        ({"phases.0.ring": 4}, r"phases.rings.ring: unknown key; did you mean 'rings'"),
+        ({"phases.0.report": ["step"]}, r"phases.rings.report: has no effect with this schedule"),
         ({"phases.0.algorithm": "scaffold"}, r"phases.rings: there is no ring of 'scaffold': its control variates"),
         ({"phases.0.schedule": "own_schedule:Ring"}, r"schedule: module 'own_schedule' has no 'Ring'; did you mean"),
         (

@@ -125,7 +125,7 @@ def test_wrong_use_exits_with_2_and_the_usage(
         (["tinny"], "error: no scenario 'tinny'; did you mean 'tiny'?"),
         (["gone.toml"], "error: no scenario file 'gone.toml'"),
         (["tiny", "seed"], "error: 'seed' is not an override; write key.path=value"),
-        (["tiny", "phases.0.rounds=-1"], "phases.0.rounds: must be greater than or equal to 0 (got -1)"),
+        (["tiny", "phases.0.rounds=-1"], "phases.cyclic.rounds: must be greater than or equal to 0 (got -1)"),
         (["tiny", "model=lenet", "--backend", "inline"], "error: unknown model 'lenet'; did you mean 'lenet5'"),
         (["tiny", "phases.0.cohort=9", "--backend", "inline"], "error: phases.cyclic.cohort: 9 clients per round"),
         (["tiny", "phases.1.local.lr=3e38", "--backend", "inline"], "phase 'federated', round 3: "),

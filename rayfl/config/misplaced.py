@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from pydantic import BaseModel
 
 from rayfl.config.data import Data
 from rayfl.config.execution import Evaluation, Numerics, Resources
+from rayfl.config.key_paths import written_path
 from rayfl.config.local import Local
 from rayfl.config.phase import ParallelPhase
 from rayfl.synonyms import MEANT
@@ -25,12 +27,13 @@ _SAID_OF_EVERYTHING = {"name", "options", "seed"}
 """Keys whose names say nothing of where they belong."""
 
 
-def key_elsewhere(path: KeyPath, fields: Collection[str]) -> str | None:
+def key_elsewhere(path: KeyPath, fields: Collection[str], tables: Any) -> str | None:
     """The path of the key that was meant, where it is none of the section in which it stands.
 
     Args:
         path: Of an unknown key.
         fields: The keys of its section.
+        tables: The scenario's tables, for the names of its phases.
 
     Returns:
         None if the section has it under another name, or no section has it.
@@ -41,6 +44,6 @@ def key_elsewhere(path: KeyPath, fields: Collection[str]) -> str | None:
             return None
         for section, schema in _SECTIONS.items():
             if name in schema.model_fields:
-                phase = f"phases.{path[1]}" if path[0] == "phases" else "phases.0"
+                phase = written_path(tables, path[:2] if path[0] == "phases" else ("phases", 0))
                 return f"{section}.{name}".replace("phases.N", phase)
     return None

@@ -8,6 +8,7 @@ from typing import Any, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
+from rayfl.config.key_paths import written_path
 from rayfl.config.nesting import MOST_DOTS, check_keys, check_nesting, too_deep
 from rayfl.config.phase import with_default_name
 from rayfl.config.scenario import Scenario
@@ -55,7 +56,7 @@ def apply_override(tables: dict[str, Any], key: str, value: Any) -> None:
     *parents, last = _with_phase_index(tables, _split(key))
     node: Any = tables
     for depth, part in enumerate(parents):
-        where = ".".join(map(str, parents[: depth + 1]))
+        where = written_path(tables, (*parents[: depth + 1],))
         if isinstance(node, list):
             part = _index(node, part, where)
         else:

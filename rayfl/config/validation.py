@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from rayfl.config.key_paths import written_path
 from rayfl.config.misplaced import key_elsewhere
 from rayfl.config.phase import config_of
 from rayfl.config.renamed import new_name
@@ -28,7 +29,7 @@ def explain(
         also_known: Keys of the tables beside the schema's.
 
     Returns:
-        A line for every wrong key: its path, what is allowed, and what was given.
+        A line for every wrong key: its path (a phase by its name), what is allowed, and what was given.
     """
 
     def unknown_key(path: KeyPath) -> str:
@@ -36,13 +37,13 @@ def explain(
         if str(path[-1]) in fields:
             return "has no effect with this schedule; leave it out"
         fields = [*_of_own_schedule(tables, path)] or fields
-        if schema.__name__ == "Scenario" and (elsewhere := key_elsewhere(path, fields)):
+        if schema.__name__ == "Scenario" and (elsewhere := key_elsewhere(path, fields, tables)):
             return f"unknown key; did you mean '{elsewhere}'?"
         return f"unknown key; {nearest(str(path[-1]), fields)}" if fields else "unknown key"
 
     lines: list[str] = []
     for path, sentence in in_words(error, tables, unknown_key).items():
-        key = prefix + ".".join(map(str, path)) if path else prefix.rstrip(".") or schema.__name__.lower()
+        key = prefix + written_path(tables, path) if path else prefix.rstrip(".") or schema.__name__.lower()
         lines += _renamed(key, sentence, _at(tables, path) if path else None) or [f"{key}: {sentence}"]
     return "\n".join(lines)
 

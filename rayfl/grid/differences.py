@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rayfl.config.key_paths import written_path
 from rayfl.config.scenario import CHANGES_NO_RESULT
 
 
@@ -18,8 +19,18 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any], named: int = 
     """
     old, new = (dict(leaves(tables)) for tables in (before, now))
     keys = [key for key in old | new if old.get(key) != new.get(key) and key.partition(".")[0] not in CHANGES_NO_RESULT]
-    lines = [f"  {key}: {old.get(key, 'not given')!r} then, {new.get(key, 'not given')!r} now" for key in keys[:named]]
+    lines = [
+        f"  {_written(before, now, key)}: {old.get(key, 'not given')!r} then, {new.get(key, 'not given')!r} now"
+        for key in keys[:named]
+    ]
     return "\n".join([*lines, *([f"  and {len(keys) - named} more"] if len(keys) > named else [])])
+
+
+def _written(before: Mapping[str, Any], now: Mapping[str, Any], key: str) -> str:
+    """The key as an error shows it: a phase is named if it has the same name in both."""
+    path = tuple(int(part) if part.isdecimal() else part for part in key.split("."))
+    one, other = written_path(before, path), written_path(now, path)
+    return one if one == other else key
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

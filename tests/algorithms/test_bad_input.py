@@ -97,15 +97,20 @@ def test_algorithms_with_a_server_step_of_their_own_have_no_server_optimizer_to_
 
 def test_which_model_is_evaluated_is_one_of_five() -> None:
     allowed = "'global', 'average', 'participants', 'all' or 'ema'"
-    assert f"phases.0.eval_model: must be {allowed} (got 'server')" in failure("feddyn", phase={"eval_model": "server"})
+    assert f"phases.federated.eval_model: must be {allowed} (got 'server')" in failure(
+        "feddyn", phase={"eval_model": "server"}
+    )
 
 
 @pytest.mark.parametrize(
     ("phase", "complaint"),
     [
         ({"ema_decay": 0.9}, "ema_decay has no effect without eval_model = 'ema'; leave it out"),
-        ({"eval_model": "ema", "ema_decay": 1.0}, "phases.0.ema_decay: must be less than 1 (got 1.0)"),
-        ({"schedule": "relay", "ema_decay": 0.9}, "phases.0.ema_decay: has no effect with this schedule; leave it out"),
+        ({"eval_model": "ema", "ema_decay": 1.0}, "phases.federated.ema_decay: must be less than 1 (got 1.0)"),
+        (
+            {"schedule": "relay", "ema_decay": 0.9},
+            "phases.federated.ema_decay: has no effect with this schedule; leave it out",
+        ),
     ],
 )
 def test_the_decay_of_a_moving_average_is_named(phase: dict[str, Any], complaint: str) -> None:
@@ -157,9 +162,12 @@ def test_something_must_be_left_to_train() -> None:
         ),
         (
             "feet",
-            "phases.0.train: must be 'all', 'head', 'body', or a list of names of the network's modules, at least",
+            "phases.federated.train: must be 'all', 'head', 'body', or a list of names of the network's modules",
         ),
-        ([], "phases.0.train: must be 'all', 'head', 'body', or a list of names of the network's modules, at least"),
+        (
+            [],
+            "phases.federated.train: must be 'all', 'head', 'body', or a list of names of the network's modules",
+        ),
     ],
 )
 def test_what_trains_is_a_part_of_the_network(train: Any, complaint: str) -> None:
@@ -324,7 +332,7 @@ def test_the_codes_schedule_needs_a_step_for_every_unit_of_the_shortest_client_u
 @pytest.mark.parametrize(
     ("local", "complaint"),
     [
-        ({"fixed_last": 1}, "fixed_last: is now called phases.0.train"),
+        ({"fixed_last": 1}, "fixed_last: is now called phases.federated.train"),
         ({"unfreeze": {}}, "unfreeze.share: is missing"),
         ({"unfreeze": {"share": 1.5}}, "unfreeze.share: must be less than or equal to 1 (got 1.5)"),
         ({"unfreeze": {"share": -0.1}}, "unfreeze.share: must be greater than or equal to 0"),

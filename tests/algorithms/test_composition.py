@@ -202,7 +202,7 @@ def test_a_relay_refuses_what_only_a_server_could_do(algorithm: Any, complaint: 
 @pytest.mark.parametrize("key", [{"eval_model": "all"}, {"transforms": ["top_k"]}], ids=str)
 def test_a_relay_has_no_answers_to_transform_and_one_model_only(key: dict[str, Any]) -> None:
     (name,) = key
-    assert refusal(**key).startswith(f"phases.0.{name}: has no effect with this schedule; leave it out")
+    assert refusal(**key).startswith(f"phases.p.{name}: has no effect with this schedule; leave it out")
 
 
 @pytest.mark.parametrize("algorithm", ["fedprox", "moon", "feddecorr", "fedbabu", "fednova", "fedexp", "perfedavg"])

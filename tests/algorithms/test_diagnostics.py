@@ -112,7 +112,7 @@ def test_dittos_divergence_is_that_of_the_global_model() -> None:
     [
         ("fedavg", ["norms"], "phases.federated.report: 'fedavg' reports no 'norms'; known: divergence, step"),
         ("scaffold", ["norm"], "phases.federated.report: 'scaffold' reports no 'norm'; did you mean 'norms'?"),
-        ("fedavg", ["step", "step"], "phases.0.report: lists 'step' twice"),
+        ("fedavg", ["step", "step"], "phases.federated.report: lists 'step' twice"),
         ("qfedsgd", ["divergence"], "phases.federated.report: 'divergence' needs trained models; clients of 'qfedsgd'"),
     ],
 )
@@ -123,7 +123,7 @@ def test_what_is_not_reported_is_named(algorithm: str, report: list[str], compla
 
 
 def test_a_relay_reports_nothing() -> None:
-    with pytest.raises(ScenarioError, match=r"phases.0.report: has no effect with this schedule"):
+    with pytest.raises(ScenarioError, match=r"phases.federated.report: has no effect with this schedule"):
         prepared("fedavg", PLAIN, {"schedule": "relay", "report": ["step"]})
 
 

@@ -38,8 +38,12 @@ def test_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_list_shows_scenarios_and_grids_in_a_line_each(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list"]) == 0
+    listed = capsys.readouterr().out
     assert main(["list"]) == 0
-    lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if line.strip()]
+    said = capsys.readouterr().out
+    assert said == listed
+    lines = [line.split(maxsplit=1) for line in said.splitlines() if line.strip()]
     titles = {name: rest.strip() for name, rest in lines}
     assert titles["tiny"] == "A tiny run [in brackets]"
     assert re.fullmatch(r"A small grid +4", titles["small"])

@@ -42,25 +42,29 @@ def message_for(path: str, value: Any) -> str:
     ("path", "value", "message"),
     [
         ("seed", -1, "seed: must be greater than or equal to 0 (got -1)"),
-        ("phases.0.rounds", -1, "phases.0.rounds: must be greater than or equal to 0 (got -1)"),
+        ("phases.0.rounds", -1, "phases.first.rounds: must be greater than or equal to 0 (got -1)"),
         ("data.clients", 0, "data.clients: must be greater than 0 (got 0)"),
-        ("phases.0.local.lr", 0, "phases.0.local.lr: must be greater than 0 (got 0)"),
-        ("phases.0.local.lr_decay", 1.5, "phases.0.local.lr_decay: must be less than or equal to 1 (got 1.5)"),
-        ("phases.0.local.momentum", 1, "phases.0.local.momentum: must be less than 1 (got 1)"),
-        ("phases.0.local.lr", float("nan"), "phases.0.local.lr: must be a finite number (got nan)"),
+        ("phases.0.local.lr", 0, "phases.first.local.lr: must be greater than 0 (got 0)"),
+        ("phases.0.local.lr_decay", 1.5, "phases.first.local.lr_decay: must be less than or equal to 1 (got 1.5)"),
+        ("phases.0.local.momentum", 1, "phases.first.local.momentum: must be less than 1 (got 1)"),
+        ("phases.0.local.lr", float("nan"), "phases.first.local.lr: must be a finite number (got nan)"),
         (
             "phases.1.schedule",
             "ring",
-            "phases.1: schedule must be 'parallel', 'relay', 'buffered', 'asynchronous', 'local'",
+            "phases.second: schedule must be 'parallel', 'relay', 'buffered', 'asynchronous', 'local'",
         ),
-        ("phases.1.cohort", 0, f"phases.1.cohort: {COHORT} (got 0)"),
-        ("phases.1.cohort", 1.5, f"phases.1.cohort: {COHORT} (got 1.5)"),
-        ("phases.1.cohort", "all", f"phases.1.cohort: {COHORT} (got 'all')"),
-        ("phases.1.cohort", True, f"phases.1.cohort: {COHORT} (got True)"),
-        ("phases.1.cohort", {"bernoulli": 0}, f"phases.1.cohort: {COHORT}"),
-        ("phases.1.cohort", {"explicit": [[]]}, f"phases.1.cohort: {COHORT}"),
-        ("phases.1.cohort", {"explicit": []}, f"phases.1.cohort: {COHORT}"),
-        ("phases.1.order", "fixed", "phases.1.order: has no effect with this schedule; leave it out (got 'fixed')"),
+        ("phases.1.cohort", 0, f"phases.second.cohort: {COHORT} (got 0)"),
+        ("phases.1.cohort", 1.5, f"phases.second.cohort: {COHORT} (got 1.5)"),
+        ("phases.1.cohort", "all", f"phases.second.cohort: {COHORT} (got 'all')"),
+        ("phases.1.cohort", True, f"phases.second.cohort: {COHORT} (got True)"),
+        ("phases.1.cohort", {"bernoulli": 0}, f"phases.second.cohort: {COHORT}"),
+        ("phases.1.cohort", {"explicit": [[]]}, f"phases.second.cohort: {COHORT}"),
+        ("phases.1.cohort", {"explicit": []}, f"phases.second.cohort: {COHORT}"),
+        (
+            "phases.1.order",
+            "fixed",
+            "phases.second.order: has no effect with this schedule; leave it out (got 'fixed')",
+        ),
         ("resources.hosts", 0, "resources.hosts: must be greater than 0 or must be 'auto' (got 0)"),
         ("resources.gpus_per_host", 1.5, "resources: gpus_per_host above 1 must be a whole number"),
         ("numerics.fraction_bits", 60, "numerics.fraction_bits: must be less than or equal to 48 (got 60)"),
@@ -101,8 +105,8 @@ def test_wrong_values_are_told_with_path_and_what_is_allowed(path: str, value: A
     [
         ("sed", "seed"),
         ("data.sourse", "source"),
-        ("phases.0.cohorts", "cohort"),
-        ("phases.1.local.batchsize", "batch_size"),
+        ("phases.first.cohorts", "cohort"),
+        ("phases.second.local.batchsize", "batch_size"),
         ("evaluation.evry", "every"),
         ("resources.host", "hosts"),
         ("numerics.thread", "threads"),
@@ -123,7 +127,11 @@ def test_an_unknown_key_without_a_near_one_lists_what_there_is() -> None:
     ("path", "value", "message"),
     [
         ("resources.patience_s", 5, "resources.patience_s: is now called resources.watchdog_s"),
-        ("phases.1.cohort", {"given": [[1]]}, "phases.1.cohort.given: is now called phases.1.cohort.explicit"),
+        (
+            "phases.1.cohort",
+            {"given": [[1]]},
+            "phases.second.cohort.given: is now called phases.second.cohort.explicit",
+        ),
     ],
 )
 def test_an_old_key_is_refused_with_the_new_ones_name(path: str, value: Any, message: str) -> None:
@@ -151,7 +159,7 @@ def test_every_renamed_key_is_unknown_and_its_new_name_is_known(old: str, new: s
 def test_all_missing_keys_are_told_at_once() -> None:
     with pytest.raises(ScenarioError, match=r"data: is missing\nmodel: is missing\nphases: is missing"):
         load_scenario({})
-    with pytest.raises(ScenarioError, match=r"phases.0.cohort: is missing"):
+    with pytest.raises(ScenarioError, match=r"phases.a.cohort: is missing"):
         load_scenario({**TABLES, "phases": [{"name": "a"}]})
 
 

@@ -236,7 +236,7 @@ def test_a_relay_has_no_use_for_what_fednovas_server_assumes() -> None:
     ids=str,
 )
 def test_what_local_training_cannot_be_told(local: dict[str, Any], complaint: str) -> None:
-    assert f"phases.0.local.{complaint}" in refusal(local)
+    assert f"phases.p.local.{complaint}" in refusal(local)
 
 
 def test_personalisation_has_no_rounds_to_schedule_over() -> None:

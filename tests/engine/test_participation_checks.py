@@ -61,9 +61,17 @@ def test_what_counts_answers_needs_devices(key: str) -> None:
             FAST,
             r"and \{ bernoulli = ... \} says no number",
         ),
-        ({"over_selection": 0.5, "cohort": 3}, FAST, r"phases.0.over_selection: must be greater than or equal to 1"),
+        (
+            {"over_selection": 0.5, "cohort": 3},
+            FAST,
+            r"phases.federated.over_selection: must be greater than or equal to 1",
+        ),
         ({"quorum": 12, "cohort": 4}, FAST, r"phases.federated.quorum: 12 answers, and at most 4 count in a round"),
-        ({"schedule": "relay", "deadline_s": 3}, FAST, r"phases.0.deadline_s: has no effect with this schedule; leave"),
+        (
+            {"schedule": "relay", "deadline_s": 3},
+            FAST,
+            r"phases.federated.deadline_s: has no effect with this schedule",
+        ),
         (
             {},
             {},

@@ -113,8 +113,8 @@ def test_what_a_schedule_of_a_users_own_raises_is_reported_as_theirs() -> None:
             "Unfinished",
             r"phases.federated.schedule: '.*:Unfinished' must define what its base class leaves open",
         ),
-        ("Even", r"phases.0: schedule: '.*:Even' does not declare its keys; set its `config` to .*BasePhase"),
-        ("Nothing", r"phases.0: schedule: module '.*' has no 'Nothing'"),
+        ("Even", r"phases.federated: schedule: '.*:Even' does not declare its keys; set its `config` to .*BasePhase"),
+        ("Nothing", r"phases.federated: schedule: module '.*' has no 'Nothing'"),
     ],
 )
 def test_a_schedule_is_checked_before_anything_starts(schedule: str, complaint: str) -> None:

@@ -186,7 +186,7 @@ def test_a_run_of_another_scenario_is_refused_with_the_difference(grid: Grid, tm
         changed.finished()
     assert str(caught.value) == (
         f"FedAvg / 2 / seed 0: '{cell.folder}' holds a run of another scenario, which differs in\n"
-        "  phases.0.local.lr: 0.5 then, 0.25 now\n"
+        "  phases.federated.local.lr: 0.5 then, 0.25 now\n"
         "  numerics.fraction_bits: 32 then, 30 now\n"
         "give the same overrides as then, or another folder with --out, or remove that one to run it again"
     )

@@ -108,7 +108,7 @@ def test_other_overrides_than_before_are_refused(folder: Path, capsys: pytest.Ca
     assert main(arguments) == 1
     said = capsys.readouterr().err
     assert said.startswith("error: FedAvg / 2 / seed 0: ")
-    assert "phases.0.local.lr: 0.2 then, 0.1 now" in said
+    assert "phases.federated.local.lr: 0.2 then, 0.1 now" in said
 
 
 def test_a_table_says_what_the_command_line_changed_of_the_grid(folder: Path) -> None:
