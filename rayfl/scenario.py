@@ -93,9 +93,10 @@ def parser(prog: str, resumes: bool = False) -> argparse.ArgumentParser:
 
 def _carry_out(options: argparse.Namespace) -> int:
     if options.list:
+        from rayfl.command_line.catalogue import scenario_entries
         from rayfl.command_line.listing import print_scenarios
 
-        print_scenarios()
+        print_scenarios(scenario_entries())
     elif options.show:
         from rayfl.engine.phase_checks import check_scenario
         from rayfl.resolution import resolve

@@ -57,9 +57,10 @@ def parser(prog: str) -> argparse.ArgumentParser:
 
 def _carry_out(options: argparse.Namespace) -> int:
     if options.list:
+        from rayfl.command_line.catalogue import grid_entries
         from rayfl.command_line.listing import print_grids
 
-        print_grids()
+        print_grids(grid_entries())
         return 0
     from rayfl.grid.carrying_out import grid  # PyTorch is loaded only where it is needed
     from rayfl.grid.running import LOG

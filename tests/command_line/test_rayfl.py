@@ -44,10 +44,13 @@ def test_list_shows_scenarios_and_grids_in_a_line_each(folder: Path, capsys: pyt
     said = capsys.readouterr().out
     assert said == listed
     lines = [line.split(maxsplit=1) for line in said.splitlines() if line.strip()]
-    titles = {name: rest.strip() for name, rest in lines}
-    assert titles["tiny"] == "A tiny run [in brackets]"
-    assert re.fullmatch(r"A small grid +4", titles["small"])
-    assert {"scenario", "femnist_cyclic", "grid", "cyclicfl_table_2"} <= titles.keys()
+    rows = {name: rest.strip() for name, rest in lines}
+    assert re.fullmatch(
+        r"A tiny run \[in brackets\] +my_arrays:four_clouds own +5 rounds, 10 updates +3 rounds, 6 updates",
+        rows["tiny"],
+    )
+    assert re.fullmatch(r"A small grid +4", rows["small"])
+    assert {"femnist_cyclic", "cyclicfl_table_2"} <= rows.keys()
 
 
 def test_run_shows_and_grid_makes_tables_like_their_modules(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
