@@ -12,6 +12,8 @@ from rayfl.command_line.commands import COMMANDS, GROUPS
 
 EXAMPLES = """\
 examples:
+  rayfl new my_method
+  rayfl doctor
   rayfl list
   rayfl run femnist_cyclic --quick
   rayfl run femnist_cyclic --help

@@ -36,6 +36,7 @@ class Command(NamedTuple):
 
 GROUPS: Mapping[str, tuple[Command, ...]] = {
     "get started": (
+        Command("new", "write a starter scenario and algorithm of your own", "rayfl.command_line.starting"),
         Command("list", "list the scenarios and grids that can be run", "rayfl.command_line.listing"),
         Command("examples", "copy the examples to a folder", "rayfl.command_line.examples"),
     ),
