@@ -79,6 +79,7 @@ MAY_IMPORT_CLUSTER = (
     "rayfl.__main__",
     "rayfl.analysis",
     "rayfl.cluster",
+    "rayfl.doctor",
     "rayfl.grid",
     "rayfl.lifecycle",
     "rayfl.scenario",

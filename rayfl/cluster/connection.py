@@ -112,7 +112,7 @@ def _connect(address: str | None, workers_print: bool, dashboard: bool = False) 
     address = address or os.environ.get("RAY_ADDRESS")
     if address:
         check_dashboard(dashboard)
-        _check_is_cluster(address)
+        check_is_cluster(address)
     level, url = logging.ERROR, None
     try:
         with sigterm_handler_kept():
@@ -166,7 +166,7 @@ def _addresses(host: str) -> set[str]:
     return found | ({ray.util.get_node_ip_address()} if found & {"127.0.0.1", "::1"} else set())
 
 
-def _check_is_cluster(address: str) -> None:
+def check_is_cluster(address: str) -> None:
     """Ray keeps trying for a minute, and then ends the process; two short questions say as much.
 
     Raises:

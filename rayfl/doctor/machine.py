@@ -1,0 +1,139 @@
+"""Checks the operating system, Python, processors and memory."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from rayfl.doctor.check import GB, Check, in_gb
+
+GROUP = "machine"
+OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
+OLDEST_GLIBC = (2, 28)
+"""PyTorch's wheels need it."""
+LITTLE_MEMORY = 4 * GB
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """What the checks are about.
+
+    Attributes:
+        system: `Linux`, `Darwin`, `Windows`.
+        release: Of the kernel.
+        cores: That this process may use.
+        memory: Of the machine, in bytes.
+        memory_limit: Of the control group, in bytes; None if there is none.
+        libc: Name and version of the C library; the name is empty if it is not glibc.
+        python: Its version.
+        cpu_flags: The processor's features, as Linux names them; empty if they are not known.
+    """
+
+    system: str
+    release: str
+    cores: int
+    memory: int
+    memory_limit: int | None
+    libc: tuple[str, str]
+    python: tuple[int, int, int]
+    cpu_flags: frozenset[str]
+
+
+def machine_facts() -> MachineFacts:
+    """The facts about this machine."""
+    return MachineFacts(
+        system=platform.system(),
+        release=platform.release(),
+        cores=len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1,
+        memory=psutil.virtual_memory().total,
+        memory_limit=memory_limit(Path("/sys/fs/cgroup")),
+        libc=platform.libc_ver(),
+        python=sys.version_info[:3],
+        cpu_flags=_cpu_flags(Path("/proc/cpuinfo")),
+    )
+
+
+def memory_limit(cgroup: Path) -> int | None:
+    """The memory limit in a control group's folder, of version 2 or 1; None if there is none."""
+    for file in (cgroup / "memory.max", cgroup / "memory" / "memory.limit_in_bytes"):
+        try:
+            text = file.read_text().strip()
+        except OSError:
+            continue
+        # version 1 writes a number near 2^63 for "no limit"
+        return int(text) if text.isdecimal() and int(text) < 2**60 else None
+    return None
+
+
+def _cpu_flags(cpuinfo: Path) -> frozenset[str]:
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        return frozenset()
+    return next((frozenset(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), frozenset())
+
+
+def machine_checks(facts: MachineFacts) -> Iterator[Check]:
+    """Checks a machine."""
+    system = f"{facts.system} {facts.release}"
+    if facts.system == "Linux":
+        yield Check(GROUP, "system", system)
+    else:
+        yield Check(
+            GROUP, "system", system, "problem", "rayfl runs on Linux: use WSL 2, a container or a virtual machine"
+        )
+    yield _python(facts.python)
+    yield _libc(facts.libc)
+    if facts.cores > 1:
+        yield Check(GROUP, "cores", f"{facts.cores}")
+    else:
+        yield Check(GROUP, "cores", "1", "warning", "runs are slow: worker processes share the core with Ray itself")
+    yield _memory(facts)
+    yield _cpu(facts.cpu_flags)
+
+
+def _python(version: tuple[int, int, int]) -> Check:
+    said = ".".join(map(str, version))
+    if OLDEST_PYTHON <= version[:2] <= NEWEST_PYTHON:
+        return Check(GROUP, "Python", said)
+    oldest, newest = (".".join(map(str, bound)) for bound in (OLDEST_PYTHON, NEWEST_PYTHON))
+    return Check(GROUP, "Python", said, "problem", f"install rayfl under Python {oldest} to {newest}")
+
+
+def _libc(libc: tuple[str, str]) -> Check:
+    name, version = libc
+    if name != "glibc":
+        return Check(GROUP, "C library", name or "not glibc", "problem", "PyTorch's and Ray's wheels need glibc")
+    known = tuple(int(part) for part in version.split(".")[:2])
+    if known < OLDEST_GLIBC:
+        oldest = ".".join(map(str, OLDEST_GLIBC))
+        return Check(
+            GROUP, "C library", f"glibc {version}", "problem", f"PyTorch's wheels need glibc {oldest} or newer"
+        )
+    return Check(GROUP, "C library", f"glibc {version}")
+
+
+def _memory(facts: MachineFacts) -> Check:
+    limited = facts.memory_limit is not None and facts.memory_limit < facts.memory
+    usable = facts.memory_limit if limited and facts.memory_limit is not None else facts.memory
+    said = f"{in_gb(usable)}, the control group's limit, of {in_gb(facts.memory)}" if limited else in_gb(usable)
+    if usable >= LITTLE_MEMORY:
+        return Check(GROUP, "memory", said)
+    remedy = f"give at least {in_gb(LITTLE_MEMORY)}, or use few worker processes: resources.hosts=1"
+    return Check(GROUP, "memory", said, "warning", remedy)
+
+
+def _cpu(flags: frozenset[str]) -> Check:
+    has = [name for name, flag in (("AVX2", "avx2"), ("AVX-512", "avx512f"), ("AMX", "amx_tile")) if flag in flags]
+    if "AVX-512" in has or "AMX" in has:
+        return Check(GROUP, "CPU features", ", ".join(has))
+    remedy = (
+        "results' bits and speed differ from those of machines with AVX-512: compare runs of the same kind of machine"
+    )
+    return Check(GROUP, "CPU features", ", ".join(has) or "neither AVX-512 nor AMX known", "warning", remedy)

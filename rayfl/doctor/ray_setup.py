@@ -1,0 +1,85 @@
+"""Checks Ray: the library, the cluster, the token, and what earlier sessions have left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rayfl.doctor.check import GB, Check, in_gb
+from rayfl.doctor.libraries import Library
+
+GROUP = "Ray"
+MANY_SESSIONS, LARGE_SESSIONS = 20, 5 * GB
+
+
+@dataclass(frozen=True)
+class RayFacts:
+    """What the checks are about, once Ray can be imported.
+
+    Attributes:
+        address: The cluster that a run with `--address auto` or RAY_ADDRESS would join; empty if there is none.
+        named: Whether RAY_ADDRESS names it.
+        unreachable: Why nothing can be reached there; empty if a cluster answers.
+        auth_mode: RAY_AUTH_MODE; empty if it is not set.
+        token_from: Where a token was found, never the token itself; empty if there is none.
+        temporary: Ray's folder for sessions.
+        sessions: Number of sessions in it.
+        sessions_size: Their bytes.
+    """
+
+    address: str
+    named: bool
+    unreachable: str
+    auth_mode: str
+    token_from: str
+    temporary: Path
+    sessions: int
+    sessions_size: int
+
+
+def ray_library_check(found: Library) -> Check:
+    """Checks that Ray can be imported."""
+    if not found.version:
+        return Check(
+            GROUP, "library", "not installed", "problem", "pip install 'ray[default]'; or use --backend inline"
+        )
+    if found.error:
+        remedy = "reinstall ray[default]; until then use --backend inline"
+        return Check(GROUP, "library", f"{found.version}, cannot be imported ({found.error})", "problem", remedy)
+    return Check(GROUP, "library", found.version)
+
+
+def ray_checks(facts: RayFacts) -> Iterator[Check]:
+    """Checks the cluster, the token and earlier sessions."""
+    yield _cluster(facts)
+    yield _token(facts)
+    said = f"{facts.sessions} in {facts.temporary}, {in_gb(facts.sessions_size)}"
+    if facts.sessions > MANY_SESSIONS or facts.sessions_size > LARGE_SESSIONS:
+        remedy = f"when no Ray is running: rm -r {facts.temporary}/session_*"
+        yield Check(GROUP, "sessions", said, "warning", remedy)
+    else:
+        yield Check(GROUP, "sessions", said)
+
+
+def _cluster(facts: RayFacts) -> Check:
+    if not facts.address:
+        return Check(GROUP, "cluster", "none: rayfl starts Ray on this machine for each run")
+    by = "RAY_ADDRESS" if facts.named else "a local cluster"
+    if not facts.unreachable:
+        return Check(GROUP, "cluster", f"answers at {facts.address} ({by})")
+    if facts.named:
+        remedy = "start it, correct RAY_ADDRESS, or unset it to run on this machine"
+        return Check(GROUP, "cluster", f"RAY_ADDRESS: {facts.unreachable}", "problem", remedy)
+    remedy = "a cluster has ended without `ray stop`: run `ray stop`"
+    return Check(GROUP, "cluster", f"{by}: {facts.unreachable}", "warning", remedy)
+
+
+def _token(facts: RayFacts) -> Check:
+    mode = f"RAY_AUTH_MODE={facts.auth_mode}" if facts.auth_mode else "RAY_AUTH_MODE is not set"
+    if facts.token_from:
+        return Check(GROUP, "token", f"{mode}, a token is in {facts.token_from}")
+    if facts.auth_mode == "token":
+        remedy = "make one with `ray get-auth-token --generate`, or set RAY_AUTH_TOKEN_PATH to the cluster's"
+        return Check(GROUP, "token", f"{mode}, but there is no token", "problem", remedy)
+    return Check(GROUP, "token", f"{mode}, no token")
