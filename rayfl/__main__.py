@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +29,10 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; `exit_status` explains what is returned."""
+    if "_ARGCOMPLETE" in os.environ:  # the shell asks for completions
+        from rayfl.command_line.completion import complete
+
+        complete()
     given = sys.argv[1:] if arguments is None else list(arguments)
     # options before the command are rayfl's own, and take no values; all that follows is the command's to parse
     place = next((place for place, word in enumerate(given) if not word.startswith("-")), len(given))

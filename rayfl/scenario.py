@@ -16,7 +16,6 @@ from rayfl.command_line.options import (
     command_parser,
     folder_or_uri,
 )
-from rayfl.config.loading import load_scenario
 
 EXAMPLES = """\
 examples:
@@ -98,6 +97,7 @@ def _carry_out(options: argparse.Namespace) -> int:
 
         print_scenarios(scenario_entries())
     elif options.show:
+        from rayfl.config.loading import load_scenario
         from rayfl.engine.phase_checks import check_scenario
         from rayfl.resolution import resolve
 

@@ -38,6 +38,9 @@ GROUPS: Mapping[str, tuple[Command, ...]] = {
     "get started": (
         Command("new", "write a starter scenario and algorithm of your own", "rayfl.command_line.starting"),
         Command("doctor", "check whether this machine is ready for rayfl", "rayfl.doctor.__main__"),
+        Command(
+            "completion", "print the script that lets your shell complete commands", "rayfl.command_line.completion"
+        ),
         Command("list", "list the scenarios and grids that can be run", "rayfl.command_line.listing"),
         Command("examples", "copy the examples to a folder", "rayfl.command_line.examples"),
     ),

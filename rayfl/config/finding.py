@@ -6,7 +6,6 @@ from pathlib import Path
 
 import rayfl
 from rayfl.errors import ScenarioError
-from rayfl.registry import nearest
 
 GRID = ".grid"
 """Suffix of a grid's file name before `.toml`: `table_1.grid.toml` is the grid `table_1`."""
@@ -53,6 +52,8 @@ def find(name: str | Path, folder: Path | None = None, kind: str = "scenario") -
         return beside
     known = _by_name(kind)
     if str(name) not in known:
+        from rayfl.registry import nearest  # takes longer to load than the shell's completion should
+
         raise ScenarioError(f"no {kind} '{name}'; {nearest(str(name), known)} (or give a path ending in .toml)")
     return known[str(name)]
 

@@ -109,6 +109,7 @@ def print_checks(checks: Sequence[Check]) -> None:
                 found.append(f"{start}→ {check.remedy}", "dim" if check.state == "ok" else "bold")
             name = check.name if console.width < PIPE_WIDTH else f"{group}: {check.name}"
             table.add_row(SIGNS[check.state], Text(name), found)
+    table.columns[-1].overflow = "fold"
     console.print(table)
     problems, warnings = (sum(check.state == state for check in checks) for state in ("problem", "warning"))
     said = [f"{number} {word}{'s' * (number != 1)}" for number, word in ((problems, "problem"), (warnings, "warning"))]
