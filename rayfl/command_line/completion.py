@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import argcomplete
 from argcomplete.completers import FilesCompleter
+from argcomplete.shell_integration import shellcode
 
 from rayfl.command_line.commands import COMMANDS
 from rayfl.command_line.options import command_parser
@@ -25,7 +26,7 @@ examples:
 def main(arguments: Sequence[str], prog: str) -> int:
     """The command: prints the script that teaches a shell."""
     shell = parser(prog).parse_args(arguments).shell
-    print(argcomplete.shellcode(["rayfl"], shell=shell), end="")
+    print(shellcode(["rayfl"], shell=shell), end="")
     return 0
 
 
@@ -98,7 +99,7 @@ def _keys(section: str, scenario: str | None) -> Iterator[str]:
     if parts == ("phases",):
         yield from (f"phases.{name}." for name in _phases(scenario))
         return
-    path = ("phases", 0, *parts[2:]) if parts[:1] == ("phases",) else parts
+    path: tuple[int | str, ...] = ("phases", 0, *parts[2:]) if parts[:1] == ("phases",) else parts
     try:
         kinds = members(annotation_at(Scenario, path)) if path else [Scenario]
     except KeyError:

@@ -1,7 +1,22 @@
 """The scenario schema: frozen pydantic models, one file per section; and how scenarios are found and overridden."""
 
-from rayfl.config.finding import find_scenarios
-from rayfl.config.loading import load_scenario
-from rayfl.config.scenario import Scenario
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rayfl.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from rayfl.config.finding import find_scenarios
+    from rayfl.config.loading import load_scenario
+    from rayfl.config.scenario import Scenario
 
 __all__ = ["Scenario", "find_scenarios", "load_scenario"]
+
+_HOMES = {
+    "Scenario": "rayfl.config.scenario",
+    "find_scenarios": "rayfl.config.finding",
+    "load_scenario": "rayfl.config.loading",
+}
+
+__getattr__ = lazy_names(__name__, _HOMES)

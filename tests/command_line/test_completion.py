@@ -7,8 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import argcomplete
 import pytest
+from argcomplete.finders import CompletionFinder
+from argcomplete.lexers import split_line
 
 from rayfl.__main__ import main
 from rayfl.command_line.commands import COMMANDS
@@ -23,9 +24,9 @@ def completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
 
     def complete(line: str) -> list[str]:
         words = line.split()[1:2]
-        finder = argcomplete.CompletionFinder(whole_parser(words), always_complete_options=False)
-        _, prefix, _, before, first_colon = argcomplete.split_line(line, len(line))
-        return list(finder._get_completions(before, prefix, "", first_colon))
+        finder = CompletionFinder(whole_parser(words), always_complete_options=False)
+        _, prefix, _, before, first_colon = split_line(line, len(line))
+        return list(finder._get_completions(before, prefix, "", first_colon))  # type: ignore[no-untyped-call]
 
     return complete
 
