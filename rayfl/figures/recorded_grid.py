@@ -142,8 +142,9 @@ def _kept_rounds(folder: Path, done: Sequence[Mapping[str, Any]]) -> Iterator[Re
             # columns are those of all runs
             names = [name for name in rows[0] if any(row[name] is not None for row in rows)]
             rows = [{name: row[name] for name in names} for row in rows]
+            task = "" if run["task"] is None else f" / task {run['task']}"
             yield from_rows(
-                f"{path}, {run['row']} / {run['column']} / seed {run['seed']}",
+                f"{path}, {run['row']} / {run['column']} / seed {run['seed']}{task}",
                 (title, run["row"], run["column"]),
                 run["seed"],
                 run["task"],
