@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rayfl.cluster.submission import submit
     from rayfl.config import Scenario, load_scenario
     from rayfl.errors import DataError, DivergenceError, RayflError, ScenarioError
+    from rayfl.figures.plot import plot
     from rayfl.grid.carrying_out import GridResult, grid
     from rayfl.result import Result
     from rayfl.session import Session
@@ -33,6 +34,7 @@ __all__ = [
     "attach",
     "grid",
     "load_scenario",
+    "plot",
     "run",
     "submit",
 ]
@@ -55,6 +57,7 @@ _HOMES = {
     "attach": "rayfl.cluster.handle",
     "grid": "rayfl.grid.carrying_out",
     "load_scenario": "rayfl.config",
+    "plot": "rayfl.figures.plot",
     "run": "rayfl.simulation",
     "submit": "rayfl.cluster.submission",
 }

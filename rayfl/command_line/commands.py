@@ -56,6 +56,7 @@ GROUPS: Mapping[str, tuple[Command, ...]] = {
         Command("stop", "end a submitted run after the round under way", "rayfl.cluster.command_line"),
     ),
     "look at data and results": (
+        Command("plot", "draw learning curves of runs and grids for a paper", "rayfl.figures.plot_command"),
         Command("data", "print and draw how a scenario's data is split among its clients", "rayfl.data_report"),
         Command("analyse", "analyse runs: gains, landscapes, kernels, curves", "rayfl.analysis.__main__"),
     ),

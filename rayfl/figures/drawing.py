@@ -1,0 +1,234 @@
+"""Draws lines with bands in panels that share one legend, for print."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.legend import Legend
+from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
+
+from rayfl.figures.quantities import Quantity
+from rayfl.figures.series import Series
+from rayfl.figures.styles import COLUMN_INCHES, PAGE_INCHES, LineStyle
+
+GREY = "#666666"
+CAPTION_POINTS = 5.8
+_CAPTION_CHARACTERS_PER_INCH = 25
+_MARKERS_PER_LINE = 8
+_LABEL_CHARACTERS, _TITLE_CHARACTERS = 24, 34
+_LEGEND_INCHES, _CAPTION_INCHES, _TITLE_INCHES = 0.16, 0.1, 0.17
+"""Heights of a line of text."""
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """A line of a panel.
+
+    Attributes:
+        label: Its name in the legend.
+        series: Its course.
+        boundaries: Where one phase ends and the next begins, on the x axis, with their names: `cyclic → federated`.
+    """
+
+    label: str
+    series: Series
+    boundaries: tuple[tuple[float, str], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """One pair of axes.
+
+    Attributes:
+        title: Above it; empty for none.
+        y: What its y axis shows.
+        lines: In the order of the legend.
+    """
+
+    title: str
+    y: Quantity
+    lines: tuple[Line, ...]
+
+
+def draw(
+    panels: Sequence[Panel],
+    x: Quantity,
+    styles: Mapping[str, LineStyle],
+    caption: str,
+    width: str,
+    share_y: bool,
+) -> Figure:
+    """Draws panels side by side or below one another.
+
+    Args:
+        panels: Row by row; those of one row show the same quantity, or there is a row only.
+        x: What all x axes show.
+        styles: The look of a line by its label, in the order of the legend.
+        caption: A line in small print below the panels.
+        width: `column` or `page`.
+        share_y: Whether panels of the same quantity have the same limits.
+    """
+    inches = COLUMN_INCHES if width == "column" else PAGE_INCHES
+    rows = _rows(panels, width)
+    across = max(map(len, rows))
+    titled = any(panel.title for panel in panels)
+    marked = any(line.boundaries for panel in panels for line in panel.lines)
+    text = _balanced(caption, int(inches * _CAPTION_CHARACTERS_PER_INCH))
+    each = inches / across
+    height = len(rows) * (min(2.05, max(1.65, 0.62 * each)) + (titled + marked) * _TITLE_INCHES)
+    height += (text.count("\n") + 1) * _CAPTION_INCHES
+    figure = Figure(figsize=(inches, height), layout="constrained")
+    axes_by_quantity: dict[Quantity, Axes] = {}
+    grid = figure.add_gridspec(len(rows), across)
+    for row, members in enumerate(rows):
+        for column, panel in enumerate(members):
+            same = axes_by_quantity.get(panel.y) if share_y else None
+            axes = figure.add_subplot(grid[row, column], sharey=same)
+            axes_by_quantity.setdefault(panel.y, axes)
+            _draw_panel(axes, panel, styles)
+            if panel.title:
+                axes.set_title(textwrap.fill(panel.title, _TITLE_CHARACTERS), parse_math=False, pad=11 if marked else 4)
+            below = row + 1 < len(rows) and column < len(rows[row + 1])
+            if not below:
+                axes.set_xlabel(x.label)
+            if column and same is not None:
+                axes.tick_params(labelleft=False)
+            if not column or panel.y != members[column - 1].y:
+                label = textwrap.fill(panel.y.label.replace(" (", "\N{NO-BREAK SPACE}("), _LABEL_CHARACTERS)
+                axes.set_ylabel(label, parse_math=False, fontsize=7 if "\n" in label else 8)
+    if len(styles) > 1:
+        legend = _legend(figure, styles, max(s.runs for p in panels for s in (line.series for line in p.lines)))
+        lines = math.ceil(len(styles) / legend)
+        figure.set_figheight(height + lines * _LEGEND_INCHES + 0.06)
+    figure.supxlabel(text, fontsize=CAPTION_POINTS, color=GREY, parse_math=False)
+    return figure
+
+
+def _balanced(text: str, most: int) -> str:
+    """The text in as few lines as `most` characters a line allow, of similar lengths."""
+    lines = textwrap.wrap(text, most)
+    width = next(w for w in range(1 + len(text) // len(lines), most + 1) if len(textwrap.wrap(text, w)) == len(lines))
+    return textwrap.fill(text, width)
+
+
+def _rows(panels: Sequence[Panel], width: str) -> list[list[Panel]]:
+    """Panels by row; a quantity with several panels starts a row of its own."""
+    most = 1 if width == "column" else 3
+    by_quantity: dict[Quantity, list[Panel]] = {}
+    for panel in panels:
+        by_quantity.setdefault(panel.y, []).append(panel)
+    alone = all(len(found) == 1 for found in by_quantity.values())
+    rows = []
+    for members in [list(panels)] if alone else by_quantity.values():
+        # four panels are two and two, not three and one
+        across = math.ceil(len(members) / math.ceil(len(members) / most))
+        rows += [members[start : start + across] for start in range(0, len(members), across)]
+    return rows
+
+
+def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, LineStyle]) -> None:
+    factor = panel.y.factor
+    for line in panel.lines:
+        look, found = styles[line.label], line.series
+        several = found.runs > 1
+        if several and not np.array_equal(found.low, found.high):
+            axes.fill_between(
+                found.x, factor * found.low, factor * found.high, color=look.colour, alpha=0.14, linewidth=0
+            )
+        place = list(styles).index(line.label)
+        step = max(1, len(found.x) // _MARKERS_PER_LINE)
+        offset = place * step // max(1, len(styles))
+        axes.plot(
+            found.x,
+            factor * found.mean,
+            color=look.colour,
+            linestyle=look.dash,
+            linewidth=1.3 if several else 0.9,
+            marker=look.marker,
+            markersize=3.2,
+            markeredgecolor="white",
+            markeredgewidth=0.4,
+            markevery=(offset, step) if offset < len(found.x) else 1,
+        )
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=_whole(panel)))
+    axes.xaxis.set_major_formatter(_number_format(panel))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
+    axes.set_xlim(left=0)
+    _mark_phases(axes, panel, styles)
+
+
+def _whole(panel: Panel) -> bool:
+    return all(np.array_equal(line.series.x, np.round(line.series.x)) for line in panel.lines)
+
+
+def _number_format(panel: Panel) -> EngFormatter | FuncFormatter:
+    if max(line.series.x[-1] for line in panel.lines) >= 20_000:
+        return EngFormatter(sep="")
+    return FuncFormatter(lambda value, _: f"{value:,.6g}")
+
+
+def _mark_phases(axes: Axes, panel: Panel, styles: Mapping[str, LineStyle]) -> None:
+    """A vertical line where a phase ends: grey where lines agree on it, else in the colour of its own line."""
+    owners: dict[tuple[float, str], list[str]] = {}
+    for line in panel.lines:
+        for place, text in line.boundaries:
+            owners.setdefault((place, text), []).append(line.label)
+    named: set[str] = set()
+    for (place, text), labels in sorted(owners.items()):
+        alone = len(labels) == 1 and len(panel.lines) > 1
+        colour = styles[labels[0]].colour if alone else GREY
+        axes.axvline(place, color=colour, linewidth=0.7, linestyle=(0, (2, 2)), zorder=1)
+        if text in named:
+            continue
+        named.add(text)
+        left = place < 0.5 * max(line.series.x[-1] for line in panel.lines)
+        axes.annotate(
+            text,
+            (place, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(0 if left else 2, 2),
+            textcoords="offset points",
+            ha="left" if left else "right",
+            fontsize=6.2,
+            color=colour,
+            parse_math=False,
+        )
+
+
+def _legend(figure: Figure, styles: Mapping[str, LineStyle], runs: int) -> int:
+    """One legend above all panels, in as many columns as fit; returns their number."""
+    handles = [
+        Line2D(
+            [],
+            [],
+            color=look.colour,
+            linestyle=look.dash,
+            linewidth=1.3 if runs > 1 else 0.9,
+            marker=look.marker,
+            markersize=3.2,
+            markeredgecolor="white",
+            markeredgewidth=0.4,
+        )
+        for look in styles.values()
+    ]
+
+    def made(columns: int) -> Legend:
+        legend = figure.legend(handles, list(styles), loc="outside upper center", ncols=columns)
+        for text in legend.get_texts():
+            text.set_parse_math(False)
+        return legend
+
+    most = range(min(len(styles), 6), 0, -1)
+    for columns in dict.fromkeys(math.ceil(len(styles) / math.ceil(len(styles) / columns)) for columns in most):
+        legend = made(columns)
+        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width * 0.98:
+            return columns
+        legend.remove()
+    raise AssertionError("one column is always taken")

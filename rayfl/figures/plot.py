@@ -1,0 +1,190 @@
+"""`rayfl.plot`: learning curves of finished runs and grids as a figure for a paper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal, get_args
+
+import matplotlib.style
+import numpy as np
+from matplotlib.figure import Figure
+
+import rayfl
+from rayfl.durable import atomic_write
+from rayfl.errors import ResourceError, ScenarioError
+from rayfl.figures.drawing import Line, Panel, draw
+from rayfl.figures.groups import Group, Recorded, Source, read
+from rayfl.figures.quantities import X, default_metric, metric, x_axis
+from rayfl.figures.recorded_run import RecordedRun
+from rayfl.figures.series import Band, check_smoothing, series, smoothed
+from rayfl.figures.styles import MOST_LINES, RC, line_style
+from rayfl.registry import nearest
+from rayfl.report.curves import DRAWING
+
+Width = Literal["column", "page"]
+
+FORMATS = {
+    ".png": {"Software": None},
+    ".svg": {"Date": None, "Creator": None},
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+"""Formats by suffix, each with what would make two files of one figure differ, left out."""
+
+_BANDS = {"std": "± 1 standard deviation", "range": "least to largest", "interval": "95 % confidence interval"}
+
+
+def plot(
+    *sources: Source,
+    out: str | Path | None = None,
+    metrics: str | Iterable[str] = (),
+    x: X = "rounds",
+    smooth: int = 1,
+    band: Band = "std",
+    lines: Sequence[str] = (),
+    labels: Sequence[str] = (),
+    panels: Literal["columns", "rows"] = "columns",
+    width: Width | None = None,
+) -> Figure:
+    """Draws learning curves of finished runs and grids, legible in print and in greyscale.
+
+    Runs that differ in their seeds alone are one line: their mean, with a band. A grid has a panel for each of its
+    columns, and a line for each row.
+
+    Args:
+        *sources: Folders of runs and grids, or what `rayfl.run` and `rayfl.grid` returned.
+        out: The file to write, `.png`, `.svg` or `.pdf`; None writes none. The same records give the same bytes.
+        metrics: Columns of metrics.jsonl, a panel each; by default the metric that is the runs' result.
+        x: The x axis: `rounds`, `updates` (of clients), `bytes`, `transfers` (of models), `seconds`,
+            `simulated_seconds`, `energy` or `epsilon`.
+        smooth: Evaluations over which each run is averaged first, an odd number; 1 leaves the values as they are.
+        band: `std` (one sample standard deviation on either side), `range` (least to largest), `interval` (95 %
+            confidence interval of the mean, by Student's t) or `none`.
+        lines: Which lines to draw, by their names in the legend and in this order; by default all.
+        labels: Other names for the legend, one for each line in order; by default titles of scenarios and rows of
+            grids.
+        panels: Whether `columns` or `rows` of a grid are panels.
+        width: `column` (3.4 inches) or `page` (7 inches); by default a column for one panel, else a page.
+
+    Returns:
+        The figure.
+
+    Raises:
+        DataError: A source is neither a run nor a grid, or has not finished.
+        ResourceError: Records are damaged, or `out` cannot be written.
+        ScenarioError: An option is wrong; or a run has not recorded a metric or the x axis.
+
+    Example:
+        >>> import rayfl
+        >>> overrides = {"data.source": "generated", "phases.cyclic.rounds": 2, "phases.federated.rounds": 2}
+        >>> result = rayfl.run("femnist_cyclic", overrides, quick=True, backend="inline", quiet=True)
+        >>> figure = rayfl.plot(result, out="curve.png", x="bytes")
+        >>> figure.axes[0].get_xlabel()
+        'Traffic (MB)'
+    """
+    for name, value, known in (
+        ("band", band, get_args(Band)),
+        ("panels", panels, ("columns", "rows")),
+        ("width", width or "page", get_args(Width)),
+    ):
+        if value not in known:
+            raise ScenarioError(f"{name}: there is no '{value}'; {nearest(value, known)}")
+    check_smoothing(smooth)
+    path = None if out is None else _checked(Path(out))
+    recorded = read(sources)
+    if panels == "rows":
+        recorded = recorded.by_rows()
+    if lines:
+        recorded = _chosen(recorded, lines)
+    if labels:
+        recorded = recorded.relabelled(labels)
+    names = [metrics] if isinstance(metrics, str) else list(dict.fromkeys(metrics))
+    with DRAWING, matplotlib.style.context(["default", RC]):
+        figure = _figure(recorded, names or [default_metric(recorded.runs)], x, smooth, band, width)
+        if path is not None:
+            _write(figure, path)
+    return figure
+
+
+def _chosen(recorded: Recorded, lines: Sequence[str]) -> Recorded:
+    for label in lines:
+        if label not in recorded.labels:
+            raise ScenarioError(f"lines: there is no line '{label}'; {nearest(label, recorded.labels)}")
+    return replace(recorded, groups=tuple(g for label in lines for g in recorded.groups if g.label == label))
+
+
+def _figure(recorded: Recorded, names: Sequence[str], x: X, smooth: int, band: Band, width: Width | None) -> Figure:
+    if len(recorded.labels) > MOST_LINES:
+        raise ScenarioError(
+            f"{len(recorded.labels)} lines cannot be told apart in one figure, {MOST_LINES} can; plot fewer runs"
+        )
+    runs = recorded.runs
+    quantity, values = x_axis(runs, x)
+    by_run = dict(zip(map(id, runs), values, strict=True))
+
+    def line(group: Group, name: str) -> Line:
+        curves = [(by_run[id(run)], smoothed(run.values(name), run.phase_names, smooth)) for run in group.runs]
+        found = series(curves, band)
+        boundaries = _boundaries(group.runs[0], by_run[id(group.runs[0])], x) if x != "epsilon" else ()
+        shown = tuple((place, text) for place, text in boundaries if found.x[0] < place < found.x[-1])
+        return Line(group.label, found, shown)
+
+    drawn = []
+    for name in names:
+        y = metric(runs, name)
+        for title in recorded.panels:
+            lines = tuple(line(group, name) for group in recorded.in_panel(title))
+            drawn.append(Panel(title if len(recorded.panels) > 1 else "", y, lines))
+    styles = {label: line_style(place) for place, label in enumerate(recorded.labels)}
+    return draw(
+        drawn,
+        quantity,
+        styles,
+        _caption(recorded, smooth, band),
+        width or ("column" if len(drawn) == 1 else "page"),
+        share_y=len(recorded.data) == 1,
+    )
+
+
+def _boundaries(run: RecordedRun, x: np.ndarray, axis: X) -> tuple[tuple[float, str], ...]:
+    """Where each phase but the last ends on the x axis, by interpolation between evaluated rounds, and the names."""
+    ends = [(phase.last_round, f"{phase.name} → {after.name}") for phase, after in pairwise(run.phases)]
+    if axis == "rounds":
+        return tuple((last + 0.5, text) for last, text in ends)
+    places = np.interp([last for last, _ in ends], [0, *run.rounds], [0.0, *x]) if ends else []
+    return tuple((float(place), text) for place, (_, text) in zip(places, ends, strict=True))
+
+
+def _caption(recorded: Recorded, smooth: int, band: Band) -> str:
+    """What the lines are means of, the data, and the version."""
+    counts = sorted({len(group.runs) for group in recorded.groups})
+    tasks = any(run.task is not None for run in recorded.runs)
+    said = []
+    if counts[-1] > 1:
+        number = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        said.append(f"mean of {number} {'runs over seeds and tasks' if tasks else 'seeds'}")
+        said += [f"band: {_BANDS[band]}"] if band != "none" else []
+    else:
+        said.append("one run each" if len(recorded.groups) > 1 else "one run")
+    said += [f"smoothed over {smooth} evaluations"] if smooth > 1 else []
+    said.append("data: " + ", ".join(data.text for data in recorded.data))
+    said += [*recorded.notes, f"rayfl\N{NO-BREAK SPACE}{rayfl.__version__}"]
+    text = "; ".join(said)
+    return text[:1].upper() + text[1:]
+
+
+def _checked(path: Path) -> Path:
+    if path.suffix.lower() not in FORMATS:
+        raise ScenarioError(f"out: '{path}' has the suffix of no format that is written; use {', '.join(FORMATS)}")
+    return path
+
+
+def _write(figure: Figure, path: Path) -> None:
+    suffix = path.suffix.lower()
+    try:
+        with atomic_write(path) as temporary:
+            figure.savefig(temporary, format=suffix[1:], metadata=FORMATS[suffix])
+    except OSError as error:
+        raise ResourceError(f"out: '{path}' cannot be written ({error.strerror or error})") from error

@@ -1,0 +1,100 @@
+"""`rayfl plot`: draws learning curves of finished runs and grids for a paper."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from rayfl.command_line.ending import exit_status
+from rayfl.command_line.options import command_parser
+from rayfl.errors import ScenarioError
+
+EXAMPLES = """\
+examples:
+  {prog} runs/femnist_cyclic-20260101-120000
+  {prog} runs/cyclicfl_table_2 --x bytes --smooth 5 --out table_2.pdf
+  {prog} runs/one runs/other --labels "CyclicFL" "FedAvg" --metric test_accuracy --metric train_loss --out both.svg
+"""
+
+
+def main(arguments: Sequence[str], prog: str) -> int:
+    """The command; `exit_status` explains what it returns. Wrong options exit with 2."""
+    options = parser(prog).parse_args(arguments)
+    return exit_status(lambda: _carry_out(options))
+
+
+def parser(prog: str) -> argparse.ArgumentParser:
+    """The command's parser."""
+    parser = command_parser(
+        prog,
+        "Draw learning curves of finished runs and grids for a paper: means over seeds with bands, a panel for every "
+        "column of a grid.",
+        EXAMPLES,
+    )
+    parser.add_argument("sources", nargs="+", type=Path, metavar="RUN|GRID", help="the folder of a run or a grid")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="a .png, .svg or .pdf file (default: plot.png in the folder, if there is one folder only)",
+    )
+    parser.add_argument(
+        "--metric",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a column of metrics.jsonl, such as test_loss; repeat it for a panel each (default: the runs' result)",
+    )
+    parser.add_argument(
+        "--x",
+        default="rounds",
+        metavar="AXIS",
+        help="rounds (default), updates, bytes, transfers, seconds, simulated_seconds, energy or epsilon",
+    )
+    parser.add_argument(
+        "--smooth", type=int, default=1, metavar="N", help="average each run over N evaluations, an odd number"
+    )
+    parser.add_argument(
+        "--band",
+        default="std",
+        metavar="BAND",
+        help="around means over seeds: std (default), range, interval (95 %% confidence) or none",
+    )
+    parser.add_argument(
+        "--lines", nargs="+", default=[], metavar="LABEL", help="which lines to draw, in this order (default: all)"
+    )
+    parser.add_argument("--labels", nargs="+", default=[], metavar="LABEL", help="other names for the legend, in order")
+    parser.add_argument(
+        "--panels", default="columns", metavar="SIDE", help="a panel for each of the grid's columns (default) or rows"
+    )
+    parser.add_argument(
+        "--width",
+        metavar="WIDTH",
+        help="column (3.4 inches) or page (7 inches; default where there are several panels)",
+    )
+    return parser
+
+
+def _carry_out(options: argparse.Namespace) -> int:
+    if options.out is None and len(options.sources) > 1:
+        raise ScenarioError("out: with several folders, say where the figure goes: --out FILE.png")
+    from rayfl.figures.plot import plot  # loads matplotlib
+
+    out = options.out or options.sources[0] / "plot.png"
+    plot(
+        *options.sources,
+        out=out,
+        metrics=options.metric,
+        x=options.x,
+        smooth=options.smooth,
+        band=options.band,
+        lines=options.lines,
+        labels=options.labels,
+        panels=options.panels,
+        width=options.width,
+    )
+    Console().print(f"picture  {out}", highlight=False, markup=False, soft_wrap=True)
+    return 0

@@ -1,0 +1,186 @@
+"""The quantities on the axes of a figure: the columns that hold them, their words and their units."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Literal, get_args
+
+import numpy as np
+
+from rayfl.errors import ScenarioError
+from rayfl.figures.recorded_run import RecordedRun
+from rayfl.registry import nearest
+from rayfl.report.curves import COSTS, Cost
+
+X = Literal["rounds", "updates", "bytes", "transfers", "seconds", "simulated_seconds", "energy", "epsilon"]
+"""What the x axis can show."""
+
+_EPSILONS = {
+    "client_epsilon": "client-level ε spent",
+    "epsilon": "example-level ε spent",
+}
+_BY_X = {
+    "simulated_seconds": COSTS[0],
+    "bytes": COSTS[1],
+    "energy": COSTS[2],
+    "seconds": COSTS[0]._replace(column="seconds", words="wall-clock time"),
+}
+_WORDS = {
+    "train_loss": "training loss",
+    "client_epsilon": _EPSILONS["client_epsilon"],
+    "epsilon": _EPSILONS["epsilon"],
+    "seconds": "wall-clock time in s",
+    "simulated_seconds": "simulated time in s",
+    "energy_joules": "energy of clients in J",
+}
+_ENDINGS = (
+    (re.compile(r"_lowest_(\d+)$"), r", lowest \1 % of clients"),
+    (re.compile(r"_variance_corrected$"), ", variance over clients without sampling noise"),
+    (re.compile(r"_variance$"), ", variance over clients"),
+    (re.compile(r"_mean$"), ", mean over clients"),
+)
+_SHARE = re.compile(r"accuracy(_|$)")
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What an axis shows.
+
+    Attributes:
+        words: Its name, for a reader.
+        factor: Recorded values times this are in its unit.
+        unit: Symbol of the unit, or empty.
+    """
+
+    words: str
+    factor: float = 1.0
+    unit: str = ""
+
+    @property
+    def label(self) -> str:
+        """The label of an axis: `Test accuracy (%)`."""
+        return self.words[:1].upper() + self.words[1:] + (f" ({self.unit})" if self.unit else "")
+
+
+def default_metric(runs: Sequence[RecordedRun]) -> str:
+    """The column with the result of all runs.
+
+    Raises:
+        ScenarioError: They report different ones.
+    """
+    columns = list(dict.fromkeys(run.headline.reported for run in runs))
+    if len(columns) > 1:
+        named = " and ".join(f"'{column}'" for column in columns)
+        raise ScenarioError(f"metric: the runs are ranked by different metrics, {named}; name one that all report")
+    return columns[0]
+
+
+def metric(runs: Sequence[RecordedRun], column: str) -> Quantity:
+    """A column of metrics.jsonl as the quantity of a y axis.
+
+    Raises:
+        ScenarioError: A run does not report it, or it is a share in one run and none in another.
+    """
+    for run in runs:
+        if column not in run.columns:
+            raise ScenarioError(f"metric: '{run.where}' does not report '{column}'; {nearest(column, run.columns)}")
+    quantities = list(dict.fromkeys(_metric(run, column) for run in runs))
+    if len(quantities) > 1:
+        units = " and ".join(f"in {quantity.unit}" if quantity.unit else "a plain number" for quantity in quantities)
+        raise ScenarioError(f"metric: '{column}' has different units among the runs ({units}); plot them separately")
+    return quantities[0]
+
+
+def _metric(run: RecordedRun, column: str) -> Quantity:
+    words = _WORDS.get(column, "")
+    if not words:
+        stem, ending = column, ""
+        for pattern, text in _ENDINGS:
+            if match := pattern.search(column):
+                stem, ending = column[: match.start()], match.expand(text)
+                break
+        words = stem.replace("_", " ") + ending
+    of_headline = re.search(rf"(^|_){re.escape(run.headline.metric)}(_|$)", column) and run.headline.is_share
+    if not (of_headline or _SHARE.search(column)):
+        return Quantity(words)
+    return Quantity(words, 1e4, "%²") if "_variance" in column else Quantity(words, 100.0, "%")
+
+
+def x_axis(runs: Sequence[RecordedRun], x: str) -> tuple[Quantity, list[np.ndarray]]:
+    """The quantity of the x axis, and its values in every run.
+
+    Args:
+        runs: All that are drawn.
+        x: One of `X`.
+
+    Returns:
+        The quantity, and float64 [n] for each run, one for each evaluated round, in the unit of the quantity.
+
+    Raises:
+        ScenarioError: `x` is unknown, or some runs have not recorded it.
+    """
+    if x not in get_args(X):
+        raise ScenarioError(f"x: there is no axis '{x}'; {nearest(x, get_args(X))}")
+    if x == "rounds":
+        return Quantity("round"), [run.rounds.astype(np.float64) for run in runs]
+    if x == "updates":
+        return Quantity("client updates"), [_updates(run) for run in runs]
+    if x == "epsilon":
+        return _epsilon(runs)
+    cost = _BY_X.get(x, Cost(x, "model transfers", ((1.0, ""),)))
+    found = [_recorded(run, cost.column, x) for run in runs]
+    most = max(float(np.nanmax(values, initial=0.0)) for values in found)
+    factor, unit = cost.unit_of(most)
+    return Quantity(cost.words, 1 / factor, unit), [values / factor for values in found]
+
+
+def _recorded(run: RecordedRun, column: str, x: str) -> np.ndarray:
+    values = run.columns.get(column)
+    if values is None or not np.isfinite(values).any():
+        raise ScenarioError(f"x: '{run.where}' has not recorded {x}; choose another axis, such as rounds")
+    return values
+
+
+def _epsilon(runs: Sequence[RecordedRun]) -> tuple[Quantity, list[np.ndarray]]:
+    kinds = [next((column for column in _EPSILONS if column in run.columns), "") for run in runs]
+    for run, kind in zip(runs, kinds, strict=True):
+        if not kind:
+            raise ScenarioError(f"x: '{run.where}' has not recorded epsilon; choose another axis, such as rounds")
+    if len(set(kinds)) > 1:
+        raise ScenarioError("x: epsilon is client-level in some runs and example-level in others; plot them separately")
+    return Quantity(_EPSILONS[kinds[0]]), [run.columns[kinds[0]] for run in runs]
+
+
+def _updates(run: RecordedRun) -> np.ndarray:
+    """Client updates up to every evaluated round, of phases whose cohorts have one size."""
+    phases = run.scenario.get("phases", [])
+    environment = run.environment.get("data", {})
+    clients = environment.get("clients") or run.scenario.get("data", {}).get("clients")
+    sizes = [_cohort(phase.get("cohort"), clients) for phase in phases]
+    fixed = all(
+        phase.get("schedule", "parallel") in ("parallel", "relay") and phase.get("over_selection", 1.0) == 1.0
+        for phase in phases
+    )
+    if not phases or not fixed or "participation" in run.scenario or None in sizes:
+        raise ScenarioError(
+            f"x: '{run.where}' has no cohorts of one size, so its client updates are not known; "
+            "choose another axis, such as rounds or transfers"
+        )
+    rounds = [phase["rounds"] for phase in phases]
+    ends = [0, *accumulate(rounds)]
+    done = [0, *accumulate(size * count for size, count in zip(sizes, rounds, strict=True) if size is not None)]
+    found: np.ndarray = np.interp(run.rounds, ends, done)
+    return found
+
+
+def _cohort(cohort: object, clients: object) -> int | None:
+    """The size of a cohort that is a number of clients or a share of them."""
+    if isinstance(cohort, int) and not isinstance(cohort, bool):
+        return cohort
+    if isinstance(cohort, float) and isinstance(clients, int):
+        return max(1, math.floor(cohort * clients + 1e-9))
+    return None

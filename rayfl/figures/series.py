@@ -1,0 +1,112 @@
+"""A line of a figure: the mean over the runs of a group, and a band around it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy import stats
+
+from rayfl.errors import ScenarioError
+
+Band = Literal["std", "range", "interval", "none"]
+"""The band around a mean: one sample standard deviation, least to largest, 95 % confidence interval, or none."""
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """A line and its band.
+
+    Attributes:
+        x: float64 [n], ascending.
+        mean: float64 [n]; NaN where a run has no finite value.
+        low: float64 [n], lower end of the band; that of a single run is its value.
+        high: float64 [n], its upper end.
+        runs: How many runs it is the mean of.
+    """
+
+    x: np.ndarray
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    runs: int
+
+
+def check_smoothing(window: int) -> None:
+    """Raises a ScenarioError unless a window has a centre."""
+    if window < 1 or window % 2 == 0:
+        raise ScenarioError(f"smooth: {window} evaluations have no one in the middle; give an odd number, such as 5")
+
+
+def smoothed(values: np.ndarray, phases: Sequence[str], window: int) -> np.ndarray:
+    """Means over a centred window of evaluations, which reaches neither into another phase nor past a missing value.
+
+    Args:
+        values: float64 [n].
+        phases: The phase of each of them.
+        window: Evaluations in the window; near an end it is as wide as fits symmetrically.
+
+    Returns:
+        float64 [n]; NaN where `values` has it.
+    """
+    half, result = window // 2, values.copy()
+    finite = np.isfinite(values)
+    names = np.asarray(phases)
+    breaks = np.flatnonzero((names[1:] != names[:-1]) | (finite[1:] != finite[:-1])) + 1
+    for stretch in np.split(np.arange(len(values)), breaks):
+        for place in stretch:
+            reach = min(half, place - stretch[0], stretch[-1] - place)
+            result[place] = values[place - reach : place + reach + 1].mean()
+    return result
+
+
+def series(curves: Sequence[tuple[np.ndarray, np.ndarray]], band: Band) -> Series:
+    """The mean of several curves, and its band.
+
+    Curves whose x differ are interpolated linearly at the x of all of them, from where the last one begins to where the
+    first one ends: the mean is of the same runs everywhere. Nothing is interpolated across a missing value.
+
+    Args:
+        curves: x and y of every run, float64 [n]; x ascends and may be NaN where there is none.
+        band: See `Band`.
+    """
+    known = [_trimmed(x, y) for x, y in curves]
+    begin, end = max(x[0] for x, _ in known), min(x[-1] for x, _ in known)
+    if begin > end:
+        raise ScenarioError("x: the runs of a line share no part of this axis, so they have no mean; try --x rounds")
+    first = known[0][0]
+    if all(np.array_equal(x, first) for x, _ in known):
+        x, values = first, np.stack([y for _, y in known])
+    else:
+        x = np.unique(np.concatenate([x for x, _ in known]))
+        x = x[(x >= begin) & (x <= end)]
+        values = np.stack([_at(x, *curve) for curve in known])
+    mean = values.mean(axis=0)
+    if band == "none" or len(values) == 1:
+        return Series(x, mean, mean, mean, len(values))
+    if band == "range":
+        return Series(x, mean, values.min(axis=0), values.max(axis=0), len(values))
+    reach = values.std(axis=0, ddof=1)
+    if band == "interval":
+        reach = reach * stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1) / np.sqrt(len(values))
+    return Series(x, mean, mean - reach, mean + reach, len(values))
+
+
+def _trimmed(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A curve from its first value to its last, without the evaluations that have no x."""
+    x, y = x[np.isfinite(x)], y[np.isfinite(x)]
+    finite = np.flatnonzero(np.isfinite(y))
+    if not len(finite):
+        raise ScenarioError("metric: a run has no finite value of it along this axis; choose another metric or axis")
+    part = slice(finite[0], finite[-1] + 1)
+    return x[part], y[part]
+
+
+def _at(places: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    missing = np.isnan(y)
+    values: np.ndarray = np.interp(places, x, np.where(missing, 0.0, y))
+    return np.where(np.interp(places, x, missing.astype(np.float64)) > 0, np.nan, values)

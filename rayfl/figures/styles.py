@@ -1,0 +1,60 @@
+"""How lines look in print: colours that the colour-blind tell apart, and dashes and markers for greyscale."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+COLUMN_INCHES, PAGE_INCHES = 3.4, 7.0
+"""Widths of a column and of a page of most proceedings."""
+
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#aa4499", "#000000", "#e69f00", "#56b4e9", "#882255")
+"""Okabe and Ito's palette and two of Tol's, those of neighbours far apart in lightness or hue."""
+
+_DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.3, 1.2, 1.3)), (0, (8, 1.5)))
+_MARKERS = ("o", "s", "^", "D", "v", "p", "<", ">", "h")
+MOST_LINES = 3 * len(_COLOURS)
+
+RC: dict[str, Any] = {
+    "font.size": 7.5,
+    "axes.labelsize": 8,
+    "axes.titlesize": 8,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.5,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "legend.fontsize": 7.5,
+    "legend.frameon": False,
+    "legend.handlelength": 2.6,
+    "legend.columnspacing": 1.4,
+    "legend.labelspacing": 0.35,
+    "legend.borderaxespad": 0.2,
+    "figure.constrained_layout.w_pad": 0.05,
+    "figure.constrained_layout.h_pad": 0.03,
+    "savefig.dpi": 300,
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "rayfl",
+}
+"""matplotlib's parameters on top of its defaults; `svg.hashsalt` makes the identifiers in an SVG repeatable."""
+
+
+class LineStyle(NamedTuple):
+    """The look of one line."""
+
+    colour: str
+    dash: Any
+    marker: str
+
+
+def line_style(place: int) -> LineStyle:
+    """The look of the line at a place of the legend; no two of `MOST_LINES` are alike."""
+    turn, colour = divmod(place, len(_COLOURS))
+    return LineStyle(_COLOURS[colour], _DASHES[(place + turn) % len(_DASHES)], _MARKERS[place % len(_MARKERS)])
