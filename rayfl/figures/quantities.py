@@ -38,7 +38,7 @@ _WORDS = {
     "energy_joules": "energy of clients in J",
 }
 _ENDINGS = (
-    (re.compile(r"_lowest_(\d+)$"), r", lowest \1 % of clients"),
+    (re.compile(r"_lowest_(\d+)$"), ", lowest \\1\N{NO-BREAK SPACE}% of clients"),
     (re.compile(r"_variance_corrected$"), ", variance over clients without sampling noise"),
     (re.compile(r"_variance$"), ", variance over clients"),
     (re.compile(r"_mean$"), ", mean over clients"),

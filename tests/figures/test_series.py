@@ -1,0 +1,71 @@
+"""Means over runs, and bands around them."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rayfl.errors import ScenarioError
+from rayfl.figures.series import Band, check_smoothing, series, smoothed
+
+X = np.array([1.0, 2.0, 4.0])
+VALUES = np.random.default_rng(0).random((5, 3))
+
+
+def test_bands_are_those_of_numpy_and_scipy() -> None:
+    found = {band: series([(X, values) for values in VALUES], band) for band in get_args(Band)}
+    mean, deviation = np.mean(VALUES, 0), np.std(VALUES, 0, ddof=1)
+    low, high = stats.t.interval(0.95, 4, loc=mean, scale=stats.sem(VALUES, axis=0))
+    expected = {
+        "std": (mean - deviation, mean + deviation),
+        "range": (VALUES.min(0), VALUES.max(0)),
+        "interval": (low, high),
+        "none": (mean, mean),
+    }
+    for band, (lower, upper) in expected.items():
+        np.testing.assert_allclose([found[band].mean, found[band].low, found[band].high], [mean, lower, upper])
+        assert found[band].runs == 5
+
+
+@pytest.mark.parametrize("band", get_args(Band))
+def test_a_single_run_has_no_band(band: Band) -> None:
+    found = series([(X, VALUES[0])], band)
+    assert np.array_equal([found.mean, found.low, found.high], [VALUES[0]] * 3)
+
+
+def test_runs_with_different_x_are_interpolated_where_all_have_values_and_no_farther() -> None:
+    one = (np.array([0.0, 2.0, 4.0]), np.array([0.0, 2.0, 4.0]))
+    other = (np.array([1.0, 3.0, 9.0]), np.array([10.0, 30.0, 90.0]))
+    found = series([one, other], "range")
+    assert found.x.tolist() == [1, 2, 3, 4]
+    np.testing.assert_allclose(found.low, [1, 2, 3, 4])
+    np.testing.assert_allclose(found.high, [10, 20, 30, 40])
+
+
+def test_nothing_is_interpolated_across_a_missing_value() -> None:
+    one = (np.array([0.0, 1.0, 2.0, 3.0]), np.array([0.0, np.nan, 2.0, 3.0]))
+    other = (np.array([0.0, 0.5, 3.0]), np.array([0.0, 0.5, 3.0]))
+    found = series([one, other], "std")
+    assert found.x.tolist() == [0, 0.5, 1, 2, 3]
+    np.testing.assert_allclose(found.mean, [0, np.nan, np.nan, 2, 3])
+
+
+def test_runs_that_share_no_part_of_the_axis_have_no_mean() -> None:
+    with pytest.raises(ScenarioError, match="share no part of this axis"):
+        series([(X, VALUES[0]), (X + 9, VALUES[1])], "std")
+
+
+def test_smoothing_averages_a_centred_window_within_a_phase() -> None:
+    values = np.array([1.0, 2.0, 6.0, 4.0, 10.0, 30.0, 20.0])
+    found = smoothed(values, ["a"] * 4 + ["b"] * 3, 3)
+    np.testing.assert_allclose(found, [1, 3, 4, 4, 10, 20, 20])
+    assert np.array_equal(smoothed(values, ["a"] * 7, 1), values)
+
+
+@pytest.mark.parametrize("window", [0, 4, -1])
+def test_a_smoothing_window_has_a_centre(window: int) -> None:
+    with pytest.raises(ScenarioError, match=r"smooth: .* give an odd number"):
+        check_smoothing(window)
