@@ -78,8 +78,10 @@ def plot(
 
     Example:
         >>> import rayfl
-        >>> overrides = {"data.source": "generated", "phases.cyclic.rounds": 2, "phases.federated.rounds": 2}
-        >>> result = rayfl.run("femnist_cyclic", overrides, quick=True, backend="inline", quiet=True)
+        >>> from rich.console import Console
+        >>> short = {"phases.cyclic.rounds": 1, "phases.federated.until": 2}
+        >>> short |= {"data.source": "generated", "data.clients": 4}
+        >>> result = rayfl.run("femnist_cyclic", overrides=short, backend="inline", console=Console(quiet=True))
         >>> figure = rayfl.plot(result, out="curve.png", x="bytes")
         >>> figure.axes[0].get_xlabel()
         'Traffic (MB)'

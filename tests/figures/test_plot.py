@@ -32,7 +32,7 @@ def runs(tmp_path: Path) -> list[Path]:
 def test_seeds_become_a_mean_in_percent_with_a_band(runs: list[Path]) -> None:
     axes = rayfl.plot(*runs).axes[0]
     mean = 100 * np.mean(FEDAVG, axis=0)
-    np.testing.assert_allclose(axes.lines[0].get_xydata(), np.column_stack([[2, 4, 6], mean]))
+    np.testing.assert_allclose(np.asarray(axes.lines[0].get_xydata()), np.column_stack([[2, 4, 6], mean]))
     (band,) = axes.collections
     edges = np.asarray(band.get_paths()[0].vertices)
     deviation = 100 * np.std(FEDAVG, axis=0, ddof=1)
@@ -63,14 +63,14 @@ def test_lines_differ_without_their_colour() -> None:
 def test_the_x_axis_has_its_own_unit(runs: list[Path], x: Any, label: str, last: float) -> None:
     axes = rayfl.plot(runs[2], x=x).axes[0]
     assert axes.get_xlabel() == label
-    assert axes.lines[0].get_xdata()[-1] == pytest.approx(last)
+    assert np.asarray(axes.lines[0].get_xdata())[-1] == pytest.approx(last)
 
 
 @pytest.mark.parametrize(("x", "place"), [("rounds", 2.5), ("bytes", 2)])
 def test_a_line_with_two_phases_is_marked_where_they_meet(tmp_path: Path, x: Any, place: float) -> None:
     columns = {"test_accuracy": [0.1, 0.5, 0.7, 0.9], "bytes": [1e6, 2e6, 3e6, 4e6]}
     axes = rayfl.plot(write_run(tmp_path / "run", "r", 0, columns, (1, 2, 4, 6), CYCLIC), x=x).axes[0]
-    assert list(axes.lines[1].get_xdata()) == [place, place]
+    assert np.asarray(axes.lines[1].get_xdata()).tolist() == [place, place]
     assert [text.get_text() for text in axes.texts] == ["cyclic → federated"]
 
 
