@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import rayfl.data_report
-import rayfl.grid.__main__
 import rayfl.scenario
 import rayfl.simulation
 from rayfl.config.loading import load_scenario
 from rayfl.config.scenario import Scenario
 from rayfl.engine.phase_checks import check_scenario
+from rayfl.grid import __main__ as grid_command
 from rayfl.grid.schema import Grid, load_grid
 from rayfl.preparation import prepare
 from rayfl.resolution import resolve
@@ -117,8 +117,8 @@ def check_grid(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         given.update(options, name=name)
         return argparse.Namespace(failed=())
 
-    monkeypatch.setattr(rayfl.grid.__main__, "grid", taken)
-    assert rayfl.grid.__main__.main(arguments) == 0
+    monkeypatch.setattr(grid_command, "grid", taken)
+    assert grid_command.main(arguments) == 0
     grid: Grid = load_grid(given["name"])
     grid.choose(given["only"], "--only")
     assert set(given["seeds"]) <= set(grid.seeds)
