@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rayfl.cluster.submission import submit
     from rayfl.config import Scenario, load_scenario
     from rayfl.errors import DataError, DivergenceError, RayflError, ScenarioError
+    from rayfl.figures.comparison import Comparison, compare
     from rayfl.figures.plot import plot
     from rayfl.grid.carrying_out import GridResult, grid
     from rayfl.result import Result
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Callback",
+    "Comparison",
     "DataError",
     "DivergenceError",
     "GridResult",
@@ -32,6 +34,7 @@ __all__ = [
     "Session",
     "__version__",
     "attach",
+    "compare",
     "grid",
     "load_scenario",
     "plot",
@@ -44,6 +47,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Callback": "rayfl.callbacks.callback",
+    "Comparison": "rayfl.figures.comparison",
     "DataError": "rayfl.errors",
     "DivergenceError": "rayfl.errors",
     "GridResult": "rayfl.grid.carrying_out",
@@ -55,6 +59,7 @@ _HOMES = {
     "ScenarioError": "rayfl.errors",
     "Session": "rayfl.session",
     "attach": "rayfl.cluster.handle",
+    "compare": "rayfl.figures.comparison",
     "grid": "rayfl.grid.carrying_out",
     "load_scenario": "rayfl.config",
     "plot": "rayfl.figures.plot",

@@ -18,8 +18,8 @@ EXAMPLES = PACKAGE.parent / "examples"
 
 PUBLIC = {
     "rayfl": """
-        Callback DataError DivergenceError GridResult Handle RayflError Result RunSoFar Scenario ScenarioError Session
-        __version__ attach grid load_scenario plot run submit
+        Callback Comparison DataError DivergenceError GridResult Handle RayflError Result RunSoFar Scenario
+        ScenarioError Session __version__ attach compare grid load_scenario plot run submit
     """,
     "rayfl.algorithms": """
         Aggregation Algorithm Answer AnswerTransform Answers BiasedTransform CohortSampler Declaration Encoded Exchange

@@ -58,6 +58,7 @@ GROUPS: Mapping[str, tuple[Command, ...]] = {
     "look at data and results": (
         Command("plot", "draw learning curves of runs and grids for a paper", "rayfl.figures.plot_command"),
         Command("data", "print and draw how a scenario's data is split among its clients", "rayfl.data_report"),
+        Command("compare", "compare finished runs and grids in a table", "rayfl.figures.compare_command"),
         Command("analyse", "analyse runs: gains, landscapes, kernels, curves", "rayfl.analysis.__main__"),
     ),
 }

@@ -1,0 +1,52 @@
+"""How many client updates a run has trained after each evaluated round, as far as its scenario tells."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rayfl.figures.recorded_run import RecordedRun
+
+
+def client_updates(run: RecordedRun) -> np.ndarray | None:
+    """Client updates up to each evaluated round.
+
+    They are known where all rounds have cohorts of a given size, in which every client trains once: in parallel phases
+    and relays without [participation] and over-selection.
+
+    Returns:
+        float64 [n]; None if the scenario does not tell.
+    """
+    phases = run.scenario.get("phases", [])
+    clients = run.environment.get("data", {}).get("clients", run.scenario.get("data", {}).get("clients"))
+    if not phases or run.scenario.get("participation"):
+        return None
+    per_round: list[np.ndarray] = []
+    for phase in phases:
+        sizes = _sizes(phase, clients)
+        if sizes is None:
+            return None
+        per_round.append(sizes)
+    total = np.cumsum(np.concatenate(per_round))
+    if run.rounds[-1] > len(total):
+        return None
+    return total[run.rounds - 1].astype(np.float64)
+
+
+def _sizes(phase: Mapping[str, Any], clients: int | None) -> np.ndarray | None:
+    """The cohort sizes of a phase's rounds."""
+    rounds, cohort = phase["rounds"], phase.get("cohort")
+    if phase.get("schedule", "parallel") not in ("parallel", "relay") or phase.get("over_selection", 1) != 1:
+        return None
+    match cohort:
+        case int(size) | {"by_size": int(size)}:
+            return np.full(rounds, size)
+        case float(share) if clients is not None:
+            return np.full(rounds, max(1, math.floor(share * clients + 1e-9)))
+        case {"explicit": lists}:
+            return np.array([len(lists[place % len(lists)]) for place in range(rounds)], np.int64)
+        case _:
+            return None

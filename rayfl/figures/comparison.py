@@ -1,0 +1,238 @@
+"""`rayfl.compare`: tables of finished runs and grids, for papers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from io import StringIO
+from typing import Any
+
+import pyarrow as pa
+from rich.console import Console
+from rich.text import Text
+
+from rayfl.errors import ScenarioError
+from rayfl.figures.comparing import Choice, Compared, Line, check_metrics, check_reference, compared
+from rayfl.figures.comparison_sheets import sheet_of, sheet_of_runs
+from rayfl.figures.groups import Recorded, Source, read
+from rayfl.figures.latex import latex
+from rayfl.figures.scores import At, check_round
+from rayfl.figures.sheet import Sheet
+from rayfl.figures.target import COSTS, check_target
+from rayfl.figures.versions import version_notes
+
+PIPE_WIDTH = 200
+"""Characters of a line where there is no terminal."""
+
+SCHEMA = pa.schema(
+    [
+        ("metric", pa.string()),
+        ("panel", pa.string()),
+        ("label", pa.string()),
+        ("mean", pa.float64()),
+        ("deviation", pa.float64()),
+        ("repetitions", pa.int64()),
+        ("best", pa.bool_()),
+        ("reference", pa.string()),
+        ("difference", pa.float64()),
+        ("margin", pa.float64()),
+        ("pairs", pa.int64()),
+        ("runs", pa.int64()),
+        ("target", pa.float64()),
+        ("reached", pa.int64()),
+        *((f"{cost.name}_to_target", pa.float64()) for cost in COSTS),
+    ]
+)
+"""Columns of `Comparison.table`."""
+
+
+def compare(
+    *sources: Source,
+    reference: str | None = None,
+    metrics: Sequence[str] = (),
+    at: At = "last",
+    target: float | None = None,
+    smooth: int = 1,
+    labels: Sequence[str] | None = None,
+    list_runs: bool = False,
+) -> Comparison:
+    """Compares finished runs and grids.
+
+    Runs that differ in their seed alone form a group, as do the runs of a cell of a grid. Groups are compared by the
+    mean over their seeds, or over the tasks of a grid, each averaged over its seeds. Differences are paired: each run
+    is compared with the run of the reference that has the same seed and task.
+
+    Args:
+        *sources: Folders of runs and grids, or what `rayfl.run` and `rayfl.grid` returned.
+        reference: Label of the group that the others are compared with; by default, the first.
+        metrics: Columns of metrics.jsonl; by default, the headline metric.
+        at: Which rounds scores are taken from: `last`, `best` (the round with the best headline metric),
+            `mean_last_5`, or the number of an evaluated round.
+        target: A score, in the unit of the records: 0.6 for 60 %. Tables of the first metric then say how many runs
+            reached it, after how many rounds, client updates, bytes and transfers, and at which epsilon and simulated
+            time.
+        smooth: An odd number of evaluated rounds, over which curves are averaged first.
+        labels: Other labels for the groups, in their order.
+        list_runs: Whether a table of all runs follows, with the best round, last rounds and last round of each.
+
+    Returns:
+        The comparison: a table for every metric and every column of a grid.
+
+    Raises:
+        DataError: A folder holds nothing that has finished.
+        ResourceError: Records are damaged.
+        ScenarioError: Labels, metrics or rounds are not known, or nothing can be paired with the reference.
+
+    Example:
+        >>> import rayfl
+        >>> from rich.console import Console
+        >>> console = Console(quiet=True)
+        >>> scenario = {
+        ...     "name": "tiny",
+        ...     "data": {"name": "handwriting", "clients": 4},
+        ...     "model": "mlp",
+        ...     "phases": [{"schedule": "parallel", "rounds": 2, "cohort": 2}],
+        ... }
+        >>> results = [
+        ...     rayfl.run(scenario, {"phases.0.local.lr": lr, "seed": seed}, backend="inline", console=console)
+        ...     for lr in (0.001, 0.1)
+        ...     for seed in (0, 1)
+        ... ]
+        >>> comparison = rayfl.compare(*results, labels=["slow", "fast"], target=0.05)
+        >>> comparison
+        Test accuracy in %, after the last round; mean ± sample standard deviation over seeds; ...
+        >>> comparison.table.select(["label", "repetitions", "pairs"]).to_pylist()
+        [{'label': 'slow', 'repetitions': 2, 'pairs': None}, {'label': 'fast', 'repetitions': 2, 'pairs': 2}]
+        >>> print(comparison.latex)
+        % needs \\usepackage{booktabs} in the preamble
+        ...
+    """
+    if smooth < 1 or smooth % 2 == 0:
+        raise ScenarioError(f"smooth: must be an odd number of evaluated rounds, at least 1 (got {smooth})")
+    recorded = read(sources)
+    if labels is not None:
+        recorded = recorded.relabelled(labels)
+    asked = check_metrics(recorded, metrics)
+    check_round(recorded.runs, at)
+    if target is not None:
+        check_target(recorded.runs, asked[0], target)
+    choice = Choice(at, smooth, check_reference(recorded, reference), target)
+    found = [
+        part
+        for place, metric in enumerate(asked)
+        for part in compared(recorded, metric, choice if place == 0 else choice._replace(target=None))
+    ]
+    return Comparison(recorded, choice, tuple(found), list_runs)
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Runs and grids compared; made by `rayfl.compare`. A notebook shows its tables.
+
+    Attributes:
+        recorded: What was compared.
+        choice: How it was compared.
+        parts: A comparison for every metric and every column of a grid.
+        list_runs: Whether all runs are listed too.
+
+    Example:
+        >>> import rayfl
+        >>> from rich.console import Console
+        >>> scenario = {
+        ...     "name": "tiny",
+        ...     "data": {"name": "handwriting", "clients": 4},
+        ...     "model": "mlp",
+        ...     "phases": [{"schedule": "parallel", "rounds": 1, "cohort": 2}],
+        ... }
+        >>> comparison = rayfl.compare(rayfl.run(scenario, backend="inline", console=Console(quiet=True)))
+        >>> comparison.table["mean"].to_pylist()
+        [0...]
+        >>> print(comparison.markdown)
+        Test accuracy in %, after the last round.
+        ...
+    """
+
+    recorded: Recorded
+    choice: Choice
+    parts: tuple[Compared, ...]
+    list_runs: bool = False
+
+    @property
+    def table(self) -> pa.Table:
+        """One row for every metric, column of a grid and group, in the units of the records; see `SCHEMA`.
+
+        `margin` is half the width of the 95 % t-interval around `difference`, null for a single pair. Costs of the
+        target are means over the runs that reached it.
+        """
+        rows = [_row(part, line, self.choice) for part in self.parts for line in part.lines]
+        return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+    @cached_property
+    def sheets(self) -> list[Sheet]:
+        """The tables as texts."""
+        metrics = dict.fromkeys(part.metric for part in self.parts) if self.list_runs else ()
+        return [
+            *(sheet_of(part, self.choice) for part in self.parts),
+            *(sheet_of_runs(self.recorded.groups, metric, self.choice.window) for metric in metrics),
+        ]
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """Sentences below the tables: which data, which runs are left out, and which versions differ."""
+        lines = [line for part in self.parts for line in part.lines]
+        single = any(line.difference and line.difference.margin is None for line in lines)
+        return [
+            *(["A single pair has no interval: run more seeds or tasks to get one."] if single else []),
+            *(f"{note}." for note in self.recorded.notes),
+            f"Data: {'; '.join(note.text for note in self.recorded.data)}.",
+            *version_notes(self.recorded.runs),
+        ]
+
+    @property
+    def markdown(self) -> str:
+        """The tables and the notes in Markdown."""
+        return "\n".join([*(sheet.markdown() for sheet in self.sheets), *(f"{note}\n" for note in self.notes)])
+
+    @property
+    def latex(self) -> str:
+        """The tables in LaTeX, for the package booktabs, with the notes below the last one."""
+        return latex(self.sheets, self.notes)
+
+    def show(self, console: Console) -> None:
+        """Prints the tables and the notes."""
+        for sheet in self.sheets:
+            sheet.show(console)
+        for note in self.notes:
+            console.print(Text(note), soft_wrap=True)
+
+    def __repr__(self) -> str:
+        text = StringIO()
+        self.show(Console(file=text, width=PIPE_WIDTH))
+        return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+    def _repr_html_(self) -> str:
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        return "".join(sheet.html() for sheet in self.sheets) + notes
+
+
+def _row(part: Compared, line: Line, choice: Choice) -> dict[str, Any]:
+    difference, reached = line.difference, line.reached
+    return {
+        "metric": part.metric,
+        "panel": part.panel,
+        "label": line.group.label,
+        "mean": line.mean,
+        "deviation": line.deviation,
+        "repetitions": len(line.repetitions),
+        "best": None if part.best is None else line.mean == part.best,
+        "reference": choice.reference,
+        "difference": difference and difference.mean,
+        "margin": difference and difference.margin,
+        "pairs": difference and difference.repetitions,
+        "runs": len(line.group.runs),
+        "target": choice.target if reached else None,
+        "reached": reached and reached.count,
+        **({f"{cost.name}_to_target": reached.mean(cost.name) for cost in COSTS} if reached else {}),
+    }

@@ -1,0 +1,181 @@
+"""The tables of a comparison as texts: a row for each group, the best in bold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from rayfl.figures.comparing import Choice, Compared, Line
+from rayfl.figures.groups import Group
+from rayfl.figures.scores import best_round, score
+from rayfl.figures.sheet import Entry, Sheet
+from rayfl.figures.target import COSTS, Reached
+from rayfl.grid.results import TAIL
+from rayfl.report.formatting import Unit, unit_of, words_of
+
+NOTHING = "–"
+_BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
+
+
+class _Numbers(NamedTuple):
+    """How the numbers of a table are written: times `factor`, with as many decimals."""
+
+    factor: float
+    decimals: int
+
+    def text(self, value: float, sign: str = "-") -> str:
+        if not math.isfinite(value):
+            return NOTHING
+        return f"{self.factor * value:{sign}.{self.decimals}f}".replace("-", "−")
+
+
+def sheet_of(found: Compared, choice: Choice) -> Sheet:
+    """The table of a metric in a panel."""
+    numbers = _numbers(found.unit, [line.mean for line in found.lines if line.mean is not None])
+    has_tasks = any(run.task is not None for line in found.lines for run in line.group.runs)
+    columns = [
+        ("", [Entry(line.group.label) for line in found.lines]),
+        (_headed(found), [_score(line, found, numbers) for line in found.lines]),
+        ("tasks" if has_tasks else "seeds", [Entry(_counted(line, has_tasks)) for line in found.lines]),
+    ]
+    if any(line.difference for line in found.lines):
+        pairs = [str(line.difference.repetitions) if line.difference else NOTHING for line in found.lines]
+        columns.append(
+            (f"difference to {choice.reference}", [_difference(line, choice, numbers) for line in found.lines])
+        )
+        columns.append(("pairs", [Entry(text) for text in pairs]))
+    reached = [line.reached for line in found.lines if line.reached is not None]
+    if choice.target is not None and reached:
+        target = f"{found.unit.factor * choice.target:.6g}{f' {found.unit.symbol}' if found.unit.symbol else ''}"
+        columns += _target_columns(reached, target)
+    header, entries = zip(*columns, strict=True)
+    return Sheet(_caption(found, choice, has_tasks), header, list(zip(*entries, strict=True)))
+
+
+def _headed(found: Compared) -> str:
+    return words_of(found.metric) + (f", {found.unit.symbol}" if found.unit.symbol else "")
+
+
+def sheet_of_runs(groups: Sequence[Group], metric: str, window: int) -> Sheet:
+    """Every run by a metric: in its best round, over its last rounds, and after its last."""
+    runs = [(group.name, run) for group in groups for run in group.runs if metric in run.columns and run.ranked.any()]
+    unit = unit_of(metric, runs[0][1].headline)
+    has_tasks = any(run.task is not None for _, run in runs)
+    values = [[score(run, metric, at, window) for at in ("best", "mean_last_5", "last")] for _, run in runs]
+    numbers = _numbers(unit, [value for scores in values for value in scores])
+    rows = []
+    for (name, run), scores in zip(runs, values, strict=True):
+        best, tail, last = (Entry(numbers.text(value)) for value in scores)
+        task = [Entry(NOTHING if run.task is None else str(run.task))] if has_tasks else []
+        rows.append([Entry(name), Entry(str(run.seed)), *task, best, Entry(str(best_round(run, window))), tail, last])
+    header = ["", "seed", *(["task"] if has_tasks else []), "best", "in round", f"mean of the last {TAIL}", "last"]
+    return Sheet(f"All runs: {_measured(metric, unit)}{_smoothed(window)}.", header, rows)
+
+
+def _score(line: Line, found: Compared, numbers: _Numbers) -> Entry:
+    if line.mean is None:
+        return Entry(NOTHING)
+    text = numbers.text(line.mean)
+    bold = found.best is not None and text == numbers.text(found.best) and len(found.lines) > 1
+    return Entry(text if line.deviation is None else f"{text} ± {numbers.text(line.deviation)}", bold)
+
+
+def _counted(line: Line, has_tasks: bool) -> str:
+    """How many repetitions there are, and how many runs have no finite score."""
+    repetitions = len(line.repetitions)
+    total = len({run.task if has_tasks else run.seed for run in line.group.runs})
+    missing = len(line.group.runs) - len(line.values)
+    if not missing:
+        return str(total)
+    return f"{repetitions} of {total}" if repetitions < total else f"{total}, less {missing} runs"
+
+
+def _difference(line: Line, choice: Choice, numbers: _Numbers) -> Entry:
+    found = line.difference
+    if found is None:
+        return Entry("reference" if line.group.label == choice.reference else "no pairs")
+    text = numbers.text(found.mean, "+")
+    if found.margin is None:
+        return Entry(text)
+    return Entry(
+        f"{text} [{numbers.text(found.mean - found.margin, '+')}, {numbers.text(found.mean + found.margin, '+')}]"
+    )
+
+
+def _target_columns(found: Sequence[Reached], target: str) -> Iterator[tuple[str, list[Entry]]]:
+    """How many runs reached the target, then their mean costs; the lowest in bold, of the groups in which all did."""
+    yield f"reached {target}", [Entry(_reached(reached)) for reached in found]
+    for cost in COSTS:
+        means = [reached.mean(cost.name) for reached in found]
+        known = [mean for mean in means if mean is not None]
+        if not known:
+            continue
+        header, text = _amounts(cost.name, cost.words, max(known))
+        complete = [mean for mean, reached in zip(means, found, strict=True) if reached.count == reached.runs]
+        least = min((mean for mean in complete if mean is not None), default=None)
+        yield (
+            header,
+            [
+                Entry(NOTHING)
+                if mean is None
+                else Entry(text(mean), len(found) > 1 and mean == least and reached.count == reached.runs)
+                for mean, reached in zip(means, found, strict=True)
+            ],
+        )
+
+
+def _reached(found: Reached) -> str:
+    runs = f"{found.runs} run{'s' if found.runs > 1 else ''}"
+    return f"{found.count} of {runs}" if found.count else f"not reached by {runs}"
+
+
+def _amounts(cost: str, words: str, most: float) -> tuple[str, Callable[[float], str]]:
+    """The header of a cost, and how its values are written."""
+    if cost == "bytes":
+        size, unit = next(unit for unit in _BYTES if most >= unit[0] or unit[0] == 1)
+        return ("bytes" if unit == "bytes" else f"bytes, {unit}"), lambda value: f"{value / size:.4g}"
+    if cost in ("rounds", "client_updates", "transfers"):
+        return words, lambda value: f"{value:.0f}" if value == round(value) else f"{value:.1f}"
+    return words, lambda value: f"{value:.4g}"
+
+
+def _caption(found: Compared, choice: Choice, has_tasks: bool) -> str:
+    """Says what the numbers are, and what they are means over."""
+    where = f"{found.panel}: " if found.panel else ""
+    rounds = {
+        "last": "after the last round",
+        "best": "in the round with the best headline metric",
+        "mean_last_5": f"mean of the last {TAIL} evaluated rounds",
+    }.get(str(choice.at), f"after round {choice.at}")
+    parts = [f"{where}{_measured(found.metric, found.unit)}, {rounds}{_smoothed(choice.window)}"]
+    over = "tasks, each averaged over its seeds" if has_tasks else "seeds"
+    if any(line.deviation is not None for line in found.lines):
+        parts.append(f"mean ± sample standard deviation over {over}")
+    elif has_tasks:
+        parts.append("mean over the seeds of a task")
+    if any(line.difference and line.difference.margin is not None for line in found.lines):
+        same = "task and seed" if has_tasks else "seed"
+        parts.append(
+            f"differences to {choice.reference} between runs of the same {same}, with 95 % t-intervals over "
+            f"{'tasks' if has_tasks else 'seeds'}"
+        )
+    if choice.target is not None and any(line.reached for line in found.lines):
+        parts.append("costs up to the first evaluated round that reached the target, means over the runs that did")
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}." if not found.panel else f"{text}."
+
+
+def _measured(metric: str, unit: Unit) -> str:
+    return words_of(metric) + (f" in {unit.symbol}" if unit.symbol else "")
+
+
+def _smoothed(window: int) -> str:
+    return f", smoothed over {window} evaluated rounds" if window > 1 else ""
+
+
+def _numbers(unit: Unit, values: Sequence[float]) -> _Numbers:
+    """Two decimals of percent; of other numbers, four digits of the largest."""
+    most = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    decimals = 2 if unit.symbol else max(0, 3 - math.floor(math.log10(most))) if most else 3
+    return _Numbers(unit.factor, decimals)

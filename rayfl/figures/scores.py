@@ -1,0 +1,128 @@
+"""The score by which a run is compared: after its last round, in its best, over its last five, or after another."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Literal, get_args
+
+import numpy as np
+
+from rayfl.config.execution import ClientStatistic
+from rayfl.errors import ScenarioError
+from rayfl.figures.recorded_run import RecordedRun
+from rayfl.grid.results import TAIL
+
+At = Literal["last", "best", "mean_last_5"] | int
+"""Which rounds a score is taken from; a number is a round."""
+
+LOWER_IS_BETTER = (
+    "bytes",
+    "bytes_down",
+    "bytes_up",
+    "client_epsilon",
+    "dropped",
+    "energy_joules",
+    "epsilon",
+    "late",
+    "seconds",
+    "simulated_seconds",
+    "transfers",
+    "unavailable",
+)
+"""Columns of the records that are better if they are lower, and belong to no metric."""
+
+
+def smoothed(values: np.ndarray, window: int) -> np.ndarray:
+    """Means over a centred window, [n]; near an end, the window is as wide as fits symmetrically."""
+    half = window // 2
+    reach = [min(half, place, len(values) - 1 - place) for place in range(len(values))]
+    return np.array([values[place - wide : place + wide + 1].mean() for place, wide in enumerate(reach)])
+
+
+def ranked_values(run: RecordedRun, column: str, window: int) -> np.ndarray:
+    """The values of a column in the rounds that the headline metric ranks, smoothed; NaN where the run has none."""
+    values = run.columns.get(column, np.full(len(run.rounds), np.nan))
+    return smoothed(values[run.ranked], window)
+
+
+def score(run: RecordedRun, column: str, at: At, window: int = 1) -> float:
+    """A figure of a run, in the unit of its records.
+
+    Args:
+        run: The run.
+        column: A column of metrics.jsonl.
+        at: Which rounds it is taken from. `best` is the round in which the headline metric is best, for other columns
+            too.
+        window: Evaluated rounds over which curves are smoothed first.
+
+    Returns:
+        NaN if the run has no finite value there.
+    """
+    values = ranked_values(run, column, window)
+    if not len(values):
+        return float("nan")
+    match at:
+        case "last":
+            return float(values[-1])
+        case "mean_last_5":
+            return float(values[-TAIL:].mean())
+        case "best":
+            return float(values[run.headline.best(ranked_values(run, run.headline.column, window).tolist())])
+        case _:
+            (places,) = np.nonzero(run.rounds[run.ranked] == at)
+            return float(values[places[0]]) if len(places) else float("nan")
+
+
+def check_round(runs: Sequence[RecordedRun], at: At) -> None:
+    """Checks that a run evaluated the round that scores are taken from.
+
+    Raises:
+        ScenarioError: None did.
+    """
+    if isinstance(at, str):
+        return
+    rounds = np.unique(np.concatenate([run.rounds[run.ranked] for run in runs]))
+    if at not in rounds:
+        near = rounds[np.argsort(np.abs(rounds - at), kind="stable")[:1]]
+        said = f"the nearest evaluated round is {near[0]}" if len(near) else "no round has comparable scores"
+        raise ScenarioError(f"at: no run evaluated round {at}; {said}")
+
+
+def higher_is_better(column: str, runs: Iterable[RecordedRun]) -> bool | None:
+    """The direction of a column; None if it is not known.
+
+    Variances over clients are better if they are lower. The directions of metrics other than the headline metric and
+    the loss come from rayfl's own, or from the scenario.
+    """
+    if column in LOWER_IS_BETTER or re.search(r"_variance(_corrected)?$", column):
+        return False
+    directions: dict[str, bool | None] = {"loss": False}
+    for run in runs:
+        directions |= _stated(run) | {run.headline.metric: run.headline.higher_is_better}
+    if _label_in(column, directions) is None:
+        from rayfl.tasks.metrics import metrics  # loads PyTorch
+
+        directions |= {name: getattr(metrics.resolve(name), "higher_is_better", None) for name in metrics}
+    label = _label_in(column, directions)
+    return None if label is None else directions[label]
+
+
+def _stated(run: RecordedRun) -> dict[str, bool | None]:
+    """Metrics whose direction the scenario gives."""
+    named = run.scenario.get("evaluation", {}).get("metrics", [])
+    tables = [entry for entry in named if isinstance(entry, dict) and "higher_is_better" in entry]
+    return {str(entry.get("label") or entry["name"]): bool(entry["higher_is_better"]) for entry in tables}
+
+
+def _label_in(column: str, labels: Iterable[str]) -> str | None:
+    """The longest label that a column is named after, alone or with a set of samples and a statistic over clients."""
+    statistics = "|".join(get_args(ClientStatistic))
+    found = [label for label in labels if re.fullmatch(rf"(.*_)?{re.escape(label)}(_({statistics}))?", column)]
+    return max(found, key=len, default=None)
+
+
+def best_round(run: RecordedRun, window: int = 1) -> int:
+    """The first round in which the headline metric is best."""
+    place = run.headline.best(ranked_values(run, run.headline.column, window).tolist())
+    return int(run.rounds[run.ranked][place])

@@ -1,0 +1,100 @@
+"""How long runs take until a score is first reached, and what it costs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from rayfl.errors import ScenarioError
+from rayfl.figures.client_updates import client_updates
+from rayfl.figures.recorded_run import RecordedRun
+from rayfl.figures.scores import ranked_values
+from rayfl.grid.repetitions import Key, repetition_means
+from rayfl.report.formatting import unit_of
+
+
+class Cost(NamedTuple):
+    """What grows with the rounds.
+
+    Attributes:
+        name: `rounds`, `client_updates`, or a column of metrics.jsonl.
+        words: Above its column in a table.
+    """
+
+    name: str
+    words: str
+
+
+COSTS = (
+    Cost("rounds", "rounds"),
+    Cost("client_updates", "client updates"),
+    Cost("bytes", "bytes"),
+    Cost("transfers", "transfers"),
+    Cost("epsilon", "ε"),
+    Cost("client_epsilon", "client-level ε"),
+    Cost("simulated_seconds", "simulated s"),
+)
+
+
+@dataclass(frozen=True)
+class Reached:
+    """The runs of a group that reached a target.
+
+    Attributes:
+        runs: How many runs there are.
+        costs: Of each run that reached it, by cost, task and seed; without the costs that are not known.
+    """
+
+    runs: int
+    costs: Mapping[str, Mapping[Key, float]]
+
+    @property
+    def count(self) -> int:
+        """How many runs reached it."""
+        return len(self.costs["rounds"])
+
+    def mean(self, cost: str) -> float | None:
+        """A cost over the runs that reached the target; None if none did, or if it is not known of all of them."""
+        found = self.costs.get(cost, {})
+        return statistics.fmean(repetition_means(found)) if found and len(found) == self.count else None
+
+
+def check_target(runs: Sequence[RecordedRun], column: str, target: float) -> None:
+    """Checks that a target is in the unit of the records.
+
+    Raises:
+        ScenarioError: The metric is a share, and the target is none.
+    """
+    if not 0 <= target <= 1 and any(unit_of(column, run.headline).symbol == "%" for run in runs):
+        percent = f"; for {target:g} %, give {target / 100:g}" if 1 < target <= 100 else ""
+        raise ScenarioError(f"target: {column} is a share between 0 and 1 (got {target:g}){percent}")
+
+
+def reached(runs: Sequence[RecordedRun], column: str, target: float, higher: bool, window: int) -> Reached:
+    """Finds the first evaluated round in which each run is at least as good as the target.
+
+    Args:
+        runs: Of one group.
+        column: The metric.
+        target: In the unit of the records.
+        higher: Whether higher values are better.
+        window: Evaluated rounds over which curves are smoothed first.
+    """
+    costs: dict[str, dict[Key, float]] = {"rounds": {}}
+    for run in runs:
+        values = ranked_values(run, column, window)
+        good = values >= target if higher else values <= target  # NaN is neither
+        if not good.any():
+            continue
+        place = np.flatnonzero(run.ranked)[int(good.argmax())]
+        costs["rounds"][run.key] = float(run.rounds[place])
+        updates = client_updates(run)
+        known = {**run.columns, **({} if updates is None else {"client_updates": updates})}
+        for cost in COSTS[1:]:
+            if cost.name in known and np.isfinite(value := known[cost.name][place]):
+                costs.setdefault(cost.name, {})[run.key] = float(value)
+    return Reached(len(runs), costs)
