@@ -88,23 +88,21 @@ def compare(
     Example:
         >>> import rayfl
         >>> from rich.console import Console
-        >>> console = Console(quiet=True)
-        >>> scenario = {
-        ...     "name": "tiny",
-        ...     "data": {"name": "handwriting", "clients": 4},
-        ...     "model": "mlp",
-        ...     "phases": [{"schedule": "parallel", "rounds": 2, "cohort": 2}],
-        ... }
-        >>> results = [
-        ...     rayfl.run(scenario, {"phases.0.local.lr": lr, "seed": seed}, backend="inline", console=console)
-        ...     for lr in (0.001, 0.1)
-        ...     for seed in (0, 1)
-        ... ]
-        >>> comparison = rayfl.compare(*results, labels=["slow", "fast"], target=0.05)
+        >>> def run(cohort, seed):
+        ...     scenario = {
+        ...         "name": "tiny",
+        ...         "seed": seed,
+        ...         "data": {"name": "handwriting", "clients": 4},
+        ...         "model": "mlp",
+        ...         "phases": [{"schedule": "parallel", "rounds": 2, "cohort": cohort}],
+        ...     }
+        ...     return rayfl.run(scenario, backend="inline", console=Console(quiet=True))
+        >>> results = [run(cohort, seed) for cohort in (1, 4) for seed in (0, 1)]
+        >>> comparison = rayfl.compare(*results, labels=["one client", "all clients"], target=0.05)
         >>> comparison
         Test accuracy in %, after the last round; mean ± sample standard deviation over seeds; ...
-        >>> comparison.table.select(["label", "repetitions", "pairs"]).to_pylist()
-        [{'label': 'slow', 'repetitions': 2, 'pairs': None}, {'label': 'fast', 'repetitions': 2, 'pairs': 2}]
+        >>> comparison.table.select(["label", "pairs"]).to_pylist()
+        [{'label': 'one client', 'pairs': None}, {'label': 'all clients', 'pairs': 2}]
         >>> print(comparison.latex)
         % needs \\usepackage{booktabs} in the preamble
         ...
