@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from rayfl.analysis.compare_runs import main as compare
 from rayfl.data.sources import fashion_mnist, npz_file, parquet_folder
 from rayfl.engine.state_store import DamagedStateError
 from rayfl.errors import DataError, RayflError, ResourceError
+from rayfl.figures.compare_command import main as compare
 from rayfl.fingerprint.recorded import recorded
 from rayfl.reading import read_json_object, reading
 from rayfl.report.recorded_metrics import read_metrics, read_rows
@@ -80,7 +80,7 @@ def test_damaged_metrics_and_environments_are_named(tmp_path: Path, capsys: pyte
     for read in reads:
         with pytest.raises(ResourceError, match=re.escape(str(tmp_path))):
             read(tmp_path)
-    assert compare([str(tmp_path / "out.png"), str(tmp_path)]) == 1
+    assert compare([str(tmp_path)], "rayfl compare") == 1
     assert "metrics.jsonl: cannot be read" in capsys.readouterr().err
 
 

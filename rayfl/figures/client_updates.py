@@ -33,7 +33,8 @@ def client_updates(run: RecordedRun) -> np.ndarray | None:
     total = np.cumsum(np.concatenate(per_round))
     if run.rounds[-1] > len(total):
         return None
-    return total[run.rounds - 1].astype(np.float64)
+    updates: np.ndarray = total[run.rounds - 1].astype(np.float64)
+    return updates
 
 
 def _sizes(phase: Mapping[str, Any], clients: int | None) -> np.ndarray | None:

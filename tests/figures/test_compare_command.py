@@ -65,7 +65,11 @@ def test_a_reference_that_pairs_with_nothing_is_told(tmp_path: Path, capsys: pyt
 def test_a_metric_without_values_and_a_target_without_a_direction_are_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    columns = {"test_accuracy": [0.5], "personalized_accuracy": [None], "test_unheard_of": [1.0]}
+    columns: dict[str, list[float | None]] = {
+        "test_accuracy": [0.5],
+        "personalized_accuracy": [None],
+        "test_unheard_of": [1.0],
+    }
     run = str(a_run(tmp_path / "a", "a", 0, columns))
     assert main(["compare", run, "--metric", "personalized_accuracy"]) == 1
     assert "metric 'personalized_accuracy': no run has a finite value of it" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -156,7 +157,7 @@ def test_directions_of_other_metrics_are_rayfls_own_or_the_scenarios(tmp_path: P
 
 def costly(folder: Path, seed: int, accuracy: list[float], title: str = "run") -> Path:
     rounds = range(1, len(accuracy) + 1)
-    columns = {
+    columns: dict[str, Sequence[float]] = {
         "test_accuracy": accuracy,
         "bytes": [2_000_000 * number for number in rounds],
         "transfers": [40 * number for number in rounds],

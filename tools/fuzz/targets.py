@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rayfl.analysis.compare_runs import read_run
 from rayfl.analysis.run_folder import RunFolder
 from rayfl.checkpoint.checkpoints import Checkpoints
 from rayfl.config.loading import load_scenario
@@ -36,6 +35,8 @@ from rayfl.data.sources import (
 )
 from rayfl.engine.state_store import FolderStore, Stored
 from rayfl.errors import ResourceError
+from rayfl.figures.recorded_run import read_run
+from rayfl.figures.versions import version_notes
 from rayfl.fingerprint.recorded import recorded
 from rayfl.grid.results import FinishedRun
 from rayfl.grid.schema import load_grid
@@ -116,7 +117,7 @@ def _records(folder: Path) -> None:
     FinishedRun.read("row", "column", 0, run)
     of_run = RunFolder.read(run)
     _ = of_run.provenance, of_run.headline, of_run.clients, of_run.rounds, of_run.kept
-    read_run(run)
+    version_notes([read_run(run)])
 
 
 def _npz(folder: Path) -> None:
