@@ -68,7 +68,9 @@ def sheet_of_runs(groups: Sequence[Group], metric: str, window: int) -> Sheet:
     for (name, run), scores in zip(runs, values, strict=True):
         best, tail, last = (Entry(numbers.text(value)) for value in scores)
         task = [Entry(NOTHING if run.task is None else str(run.task))] if has_tasks else []
-        rows.append([Entry(name), Entry(str(run.seed)), *task, best, Entry(str(best_round(run, window))), tail, last])
+        place = best_round(run, window)
+        chosen = [best, Entry(NOTHING if place is None else str(place))]
+        rows.append([Entry(name), Entry(str(run.seed)), *task, *chosen, tail, last])
     header = ["", "seed", *(["task"] if has_tasks else []), "best", "in round", f"mean of the last {TAIL}", "last"]
     return Sheet(f"All runs: {_measured(metric, unit)}{_smoothed(window)}.", header, rows)
 

@@ -68,7 +68,8 @@ def score(run: RecordedRun, column: str, at: At, window: int = 1) -> float:
         case "mean_last_5":
             return float(values[-TAIL:].mean())
         case "best":
-            return float(values[run.headline.best(ranked_values(run, run.headline.column, window).tolist())])
+            place = _best_place(run, window)
+            return float("nan") if place is None else float(values[place])
         case _:
             (places,) = np.nonzero(run.rounds[run.ranked] == at)
             return float(values[places[0]]) if len(places) else float("nan")
@@ -122,7 +123,12 @@ def _label_in(column: str, labels: Iterable[str]) -> str | None:
     return max(found, key=len, default=None)
 
 
-def best_round(run: RecordedRun, window: int = 1) -> int:
-    """The first round in which the headline metric is best."""
-    place = run.headline.best(ranked_values(run, run.headline.column, window).tolist())
-    return int(run.rounds[run.ranked][place])
+def best_round(run: RecordedRun, window: int = 1) -> int | None:
+    """The first round in which the headline metric is best; None if it is finite in none."""
+    place = _best_place(run, window)
+    return None if place is None else int(run.rounds[run.ranked][place])
+
+
+def _best_place(run: RecordedRun, window: int) -> int | None:
+    values = ranked_values(run, run.headline.column, window)
+    return run.headline.best(values.tolist()) if np.isfinite(values).any() else None

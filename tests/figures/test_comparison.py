@@ -115,6 +115,29 @@ def test_other_metrics_are_of_the_round_with_the_best_headline_metric(tmp_path: 
     assert row(comparison, "a", "test_loss")["mean"] == 2
 
 
+def test_the_best_round_is_chosen_on_validation_samples_where_the_headline_is(tmp_path: Path) -> None:
+    headline = {"metric": "accuracy", "higher_is_better": True, "is_share": True, "on": "validation", "phases": []}
+    columns: dict[str, list[float | None]] = {
+        "validation_accuracy": [0.2, 0.9, 0.4],
+        "test_accuracy": [0.3, 0.5, 0.8],
+    }
+    environment = {"headline": headline, "data": {"name": "mine"}}
+    run = a_run(tmp_path / "a", "a", 0, columns, environment=environment)
+    assert row(rayfl.compare(run, at="best"), "a")["mean"] == 0.5
+    columns["validation_accuracy"] = [None, None, None]
+    lost = a_run(tmp_path / "b", "b", 0, columns, environment=environment)
+    assert cells(rayfl.compare(run, lost, at="best"), "b")["test accuracy, %"] == "–"
+    listed = rayfl.compare(run, lost, at="best", list_runs=True)
+    assert cells(listed, "b", 1) == {
+        "": "b",
+        "seed": "0",
+        "best": "–",
+        "in round": "–",
+        "mean of the last 5": "53.33",
+        "last": "80.00",
+    }
+
+
 def test_smoothing_comes_before_anything_else(tmp_path: Path) -> None:
     run = a_run(tmp_path / "a", "a", 0, [0.0, 0.9, 0.0, 0.0, 0.6])
     comparison = rayfl.compare(run, at="best", smooth=3, target=0.25)
