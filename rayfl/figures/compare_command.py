@@ -15,6 +15,7 @@ EXAMPLES = """\
 examples:
   {prog} runs/femnist_cyclic-20260101-120000 runs/femnist_fedavg-20260101-130000 --target 0.6
   {prog} runs/cyclicfl_table_2 --reference FedAvg --at mean_last_5
+  {prog} runs/fedbug_table_1 --panels rows
   {prog} runs/cyclicfl_table_2 --metric test_accuracy test_loss --format latex > table.tex
 """
 
@@ -55,6 +56,12 @@ def parser(prog: str) -> argparse.ArgumentParser:
         "--smooth", type=int, default=1, metavar="N", help="average curves over N evaluated rounds first, an odd number"
     )
     parser.add_argument("--labels", nargs="+", metavar="LABEL", help="other labels for the rows, in their order")
+    parser.add_argument(
+        "--panels",
+        choices=["columns", "rows"],
+        default="columns",
+        help="a table for each of the grid's columns (default), or for each row, in which columns are compared",
+    )
     parser.add_argument("--runs", action="store_true", help="list every run too: its best, last and final mean score")
     parser.add_argument(
         "--format", choices=["text", "markdown", "latex"], default="text", help="how to print it (default: text)"
@@ -81,6 +88,7 @@ def _carry_out(options: argparse.Namespace) -> int:
         target=options.target,
         smooth=options.smooth,
         labels=options.labels,
+        panels=options.panels,
         list_runs=options.runs,
     )
     if options.format == "text":

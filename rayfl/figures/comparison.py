@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from io import StringIO
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from rich.console import Console
@@ -56,6 +56,7 @@ def compare(
     target: float | None = None,
     smooth: int = 1,
     labels: Sequence[str] | None = None,
+    panels: Literal["columns", "rows"] = "columns",
     list_runs: bool = False,
 ) -> Comparison:
     """Compares finished runs and grids.
@@ -75,10 +76,12 @@ def compare(
             time.
         smooth: An odd number of evaluated rounds, over which curves are averaged first.
         labels: Other labels for the groups, in their order.
+        panels: What of a grid has a table of its own: each of its columns, in which its rows are compared, or each of
+            its rows, in which its columns are compared.
         list_runs: Whether a table of all runs follows, with the best round, last rounds and last round of each.
 
     Returns:
-        The comparison: a table for every metric and every column of a grid.
+        The comparison: a table for every metric and every panel.
 
     Raises:
         DataError: A folder holds nothing that has finished.
@@ -109,7 +112,11 @@ def compare(
     """
     if smooth < 1 or smooth % 2 == 0:
         raise ScenarioError(f"smooth: must be an odd number of evaluated rounds, at least 1 (got {smooth})")
+    if panels not in ("columns", "rows"):
+        raise ScenarioError(f"panels: must be 'columns' or 'rows' (got '{panels}')")
     recorded = read(sources)
+    if panels == "rows":
+        recorded = recorded.by_rows()
     if labels is not None:
         recorded = recorded.relabelled(labels)
     asked = check_metrics(recorded, metrics)

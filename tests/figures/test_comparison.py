@@ -283,6 +283,20 @@ def test_columns_of_a_grid_have_tables_of_their_own(tmp_path: Path) -> None:
     assert comparison.table["difference"].to_pylist() == [None, pytest.approx(0.1), None, pytest.approx(-0.3)]
 
 
+def test_rows_of_a_grid_can_have_tables_in_which_columns_are_compared(tmp_path: Path) -> None:
+    for row, column, value in (("A", "x", 0.1), ("B", "x", 0.2), ("A", "y", 0.9), ("B", "y", 0.6)):
+        a_run(tmp_path / row / column / "seed_0", f"Grid: {row} / {column} / seed 0", 0, [value])
+    table = rayfl.compare(tmp_path, panels="rows", labels=["left", "right"]).table
+    shown = table.select(["panel", "label", "reference", "difference"]).to_pylist()
+    assert [(found["panel"], found["label"]) for found in shown] == [
+        ("A", "left"),
+        ("A", "right"),
+        ("B", "left"),
+        ("B", "right"),
+    ]
+    assert [found["difference"] for found in shown] == [None, pytest.approx(0.8), None, pytest.approx(0.4)]
+
+
 def test_other_versions_of_the_same_code_and_data_are_told_below_the_table(tmp_path: Path) -> None:
     def told(records: list[tuple[str, dict[str, Any]]]) -> list[str]:
         folders = []
