@@ -74,7 +74,7 @@ def compare(
         target: A score, in the unit of the records: 0.6 for 60 %. Tables of the first metric then say how many runs
             reached it, after how many rounds, client updates, bytes and transfers, and at which epsilon and simulated
             time.
-        smooth: An odd number of evaluated rounds, over which curves are averaged first.
+        smooth: An odd number of evaluated rounds. Curves are averaged first over a centred window of this width.
         labels: Other labels for the groups, in their order.
         panels: What of a grid has a table of its own: each of its columns, in which its rows are compared, or each of
             its rows, in which its columns are compared.

@@ -13,6 +13,8 @@ from rayfl.errors import ScenarioError
 from rayfl.figures.recorded_run import RecordedRun
 from rayfl.grid.results import TAIL
 
+WORDS = ("last", "best", "mean_last_5")
+
 At = Literal["last", "best", "mean_last_5"] | int
 """Which rounds a score is taken from; a number is a round."""
 
@@ -79,10 +81,12 @@ def check_round(runs: Sequence[RecordedRun], at: At) -> None:
     """Checks that a run evaluated the round that scores are taken from.
 
     Raises:
-        ScenarioError: None did.
+        ScenarioError: None did, or `at` is another word.
     """
-    if isinstance(at, str):
+    if at in WORDS:
         return
+    if isinstance(at, str):
+        raise ScenarioError(f"at: must be {', '.join(WORDS)} or the number of a round (got '{at}')")
     rounds = np.unique(np.concatenate([run.rounds[run.ranked] for run in runs]))
     if at not in rounds:
         near = rounds[np.argsort(np.abs(rounds - at), kind="stable")[:1]]

@@ -109,6 +109,12 @@ def test_scores_come_from_the_rounds_asked_for(tmp_path: Path, at: Any, expected
     assert row(rayfl.compare(run, at=at), "a")["mean"] == pytest.approx(expected)
 
 
+def test_other_words_for_a_round_are_an_error(tmp_path: Path) -> None:
+    wrong: Any = "first"
+    with pytest.raises(rayfl.ScenarioError, match=r"^at: must be last, best, mean_last_5 or the number of a round"):
+        rayfl.compare(a_run(tmp_path / "a", "a"), at=wrong)
+
+
 def test_other_metrics_are_of_the_round_with_the_best_headline_metric(tmp_path: Path) -> None:
     run = a_run(tmp_path / "a", "a", 0, {"test_accuracy": [0.2, 0.8, 0.4], "test_loss": [3.0, 2.0, 1.0]})
     comparison = rayfl.compare(run, metrics=["test_loss"], at="best")
