@@ -22,6 +22,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "extensions.mathml",
+    "extensions.python_api",
     "extensions.reference",
 ]
 exclude_patterns = ["extensions", "records", "**/.ipynb_checkpoints"]
@@ -60,5 +61,6 @@ autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
+napoleon_use_ivar = True
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True

@@ -98,6 +98,11 @@ def citation(module: str) -> str:
     return parse(import_module(module).__doc__).body
 
 
+def text_below(module: str, name: str) -> str:
+    """The text below the assignment that makes a name of a module; empty if there is none."""
+    return _alias_text(import_module(module).__name__, name)
+
+
 def _only_refers(text: str) -> bool:
     return text.startswith("See `") and len(text) < 60
 

@@ -1,0 +1,110 @@
+"""The Python API: every public name of a package, by autodoc. A name's docstring is prose with single backticks."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+
+from extensions import docstrings, prose
+from extensions.generated import directive
+
+PACKAGES = ("", "algorithms", "callbacks", "data", "local", "models", "schedules", "tasks")
+"""Those that users import from, below `rayfl`."""
+
+PYDANTIC = {"model_config", "model_post_init"}
+"""Members that pydantic adds to a class of its own."""
+
+
+def public(package: str) -> Iterator[tuple[str, Any]]:
+    """The public names of a package, in alphabetical order, and what each is."""
+    module = import_module(package)
+    for name in sorted(module.__all__, key=str.lower):
+        yield name, _object(package, name)
+
+
+def as_restructured(words: list[str]) -> str:
+    """Directives of autodoc for all names of the package that is named."""
+    (package,) = words
+    return "\n\n".join(_directive(package, name, value) for name, value in public(package))
+
+
+def as_markdown(words: list[str]) -> str:
+    """The same within Markdown, whose parser has to be told."""
+    return f"``````{{eval-rst}}\n{as_restructured(words)}\n``````"
+
+
+def _object(package: str, name: str) -> Any:
+    """What a name stands for: the function, where a package has the same name, as `rayfl.grid` does."""
+    homes = import_module(package)._HOMES
+    return getattr(import_module(homes.get(name, package)), name)
+
+
+def _is_elsewhere(name: str) -> bool:
+    """Whether a package below `rayfl` has the name, too, so that links lead there."""
+    return any(name in import_module(f"rayfl.{package}").__all__ for package in PACKAGES if package)
+
+
+def _directive(package: str, name: str, value: Any) -> str:
+    if inspect.isclass(value) and issubclass(value, BaseException):
+        return f".. autoexception:: {package}.{name}\n   :show-inheritance:"
+    if inspect.isclass(value):
+        left_out = ", ".join(sorted(PYDANTIC))
+        options = [":members:", ":show-inheritance:", f":exclude-members: {left_out}"]
+        if package == "rayfl" and _is_elsewhere(name):
+            options.append(":no-index:")
+        return "\n   ".join([f".. autoclass:: {package}.{name}", *options])
+    if inspect.isfunction(value):
+        return f".. autofunction:: {package}.{name}"
+    home = import_module(package)._HOMES.get(name, package)
+    text = docstrings.text_below(home, name)
+    lines = [f".. py:data:: {package}.{name}", "", *(f"   {line}" for line in marked(text.splitlines()))]
+    return "\n".join(lines)
+
+
+def marked(lines: list[str]) -> list[str]:
+    """A docstring's lines as reStructuredText; its examples stay as they are."""
+    found: list[str] = []
+    in_example = False
+    for line in lines:
+        in_example = bool(line.strip()) and (in_example or ">>>" in line)
+        found += [line] if in_example else prose.as_restructured([line])
+    return found
+
+
+def _process_docstring(app: Sphinx, kind: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    if not name.startswith("rayfl"):
+        return
+    package, _, last = name.rpartition(".")
+    if inspect.ismodule(value) and kind == "function":
+        lines[:] = [*inspect.cleandoc(_object(package, last).__doc__).splitlines(), ""]
+    lines[:] = marked(lines)
+
+
+def _process_signature(
+    app: Sphinx, kind: str, name: str, value: Any, options: Any, signature: str | None, returned: str | None
+) -> tuple[str | None, str | None]:
+    if inspect.ismodule(value) and kind == "function":
+        package, _, last = name.rpartition(".")
+        found = inspect.signature(_object(package, last))
+        return str(found.replace(return_annotation=found.empty)), str(found.return_annotation)
+    return signature, returned
+
+
+def _files(words: list[str]) -> list[str]:
+    """The files that define the names."""
+    homes = import_module(words[0])._HOMES.values()
+    return sorted({str(Path(str(sys.modules[home].__file__))) for home in homes if home in sys.modules})
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Adds `{python-api} rayfl.algorithms`."""
+    app.add_directive("python-api", directive(as_markdown, _files))
+    app.connect("autodoc-process-docstring", _process_docstring, priority=100)
+    app.connect("autodoc-process-signature", _process_signature)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
