@@ -21,6 +21,8 @@ extensions = [
     "sphinx.ext.extlinks",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
+    "extensions.algorithm_pages",
+    "extensions.components",
     "extensions.mathml",
     "extensions.python_api",
     "extensions.reference",

@@ -14,7 +14,7 @@ from rayfl.data.partition.applying import GIVEN
 from rayfl.errors import ScenarioError
 from rayfl.registry import Registry, first_parameter
 
-_GIVEN_TO_SOURCES = ("source", "data_dir", "cache_dir", "seed", "clients")
+GIVEN_TO_SOURCES = ("source", "data_dir", "cache_dir", "seed", "clients")
 
 
 def with_data_defaults(config: Data) -> Data:
@@ -30,7 +30,7 @@ def with_data_defaults(config: Data) -> Data:
     options = config.options
     if callable(source):
         chosen = Named.model_validate({**options, "name": config.name})
-        options = with_defaults(chosen, source, _GIVEN_TO_SOURCES, "data.options").options
+        options = with_defaults(chosen, source, GIVEN_TO_SOURCES, "data.options").options
     elif options:
         raise ScenarioError(f"data.options: '{config.name}' is not a function, and takes none")
     partition = config.partition

@@ -40,6 +40,10 @@ def load(
 ) -> Dataset:
     """Generated handwriting as a source of data: one writer, one natural client.
 
+    Args:
+        clients: Number of writers; 190 by default.
+        classes: Number of classes: the first of the 62 characters.
+
     Raises:
         DataError: A cache folder that cannot be written to.
     """

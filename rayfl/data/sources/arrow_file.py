@@ -38,7 +38,10 @@ def load(
     Args:
         path: Of the file.
         inputs: A column of numbers, or of lists of one length: [height, width, channels] uint8 are images.
-        label: As of `parquet_folder`; likewise the others.
+        label: A column, or several of numbers, as of `parquet_folder`.
+        owner: The column that says whose sample it is, as of `parquet_folder`.
+        split: The column that says `train`, `test`, or the name of a further test set.
+        test_share: Without `split`: of all rows, drawn with the data's seed; 0.1 by default.
 
     Raises:
         ScenarioError: `source` "generated", or a test share where a column splits the data.

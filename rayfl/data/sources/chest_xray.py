@@ -42,7 +42,8 @@ def load(
     Args:
         source: "files" reads the files or fails; "generated" makes handwritten zeros and ones; "auto" reads the files
             where there are any and otherwise generates.
-        size: As of `image_folder`, like `keep`.
+        size: Images are scaled to size x size pixels, as by `image_folder`.
+        keep: Where the decoded images are kept, as by `image_folder`.
 
     Returns:
         x [n, size, size, 3] uint8, y [n] int64, 1 for pneumonia.

@@ -23,7 +23,8 @@ def load(
     """The images in `imagenet/train` of the data folder, of which some are drawn for testing.
 
     Args:
-        size: As of `image_folder`, like `test_share` and what is returned.
+        size: Images are scaled to size x size pixels, as by `image_folder`.
+        test_share: Share of the images that is drawn for testing, as by `image_folder`.
 
     Raises:
         ScenarioError: `source` "generated".

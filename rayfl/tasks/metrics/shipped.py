@@ -50,7 +50,14 @@ def average_precision(
     ignored_label: int | None = None,
     thresholds: PositiveInt | None = None,
 ) -> torchmetrics.Metric:
-    """Area under the precision-recall curve, averaged over classes or labels; `thresholds` as for `auroc`."""
+    """Area under the precision-recall curve, averaged over classes or labels.
+
+    Args:
+        kind: The task's kind of classification.
+        num_outputs: Number of classes or labels.
+        ignored_label: The label that is excluded.
+        thresholds: As for `auroc`: number of thresholds that approximate the curve; by default it is exact.
+    """
     return _classification(
         torchmetrics.AveragePrecision, kind, num_outputs, ignored_label, average="macro", thresholds=thresholds
     )
@@ -63,7 +70,15 @@ def calibration_error(
     bins: PositiveInt = 15,
     norm: Literal["l1", "l2", "max"] = "l1",
 ) -> torchmetrics.Metric:
-    """Expected (l1), root-mean-square (l2) or maximum calibration error of the most probable class."""
+    """Expected (l1), root-mean-square (l2) or maximum calibration error of the most probable class.
+
+    Args:
+        kind: The task's kind of classification.
+        num_outputs: Number of classes.
+        ignored_label: The label that is excluded.
+        bins: Number of bins of equal width that probabilities are sorted into.
+        norm: How the errors of the bins are put together: `l1`, `l2` or `max`.
+    """
     if kind != "multiclass":
         raise ScenarioError("calibration_error needs a task with one class per sample")
     return torchmetrics.classification.MulticlassCalibrationError(

@@ -1,0 +1,148 @@
+"""Whatever a scenario chooses by name, from the registries: what it does, its options, and facts asked of the code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+
+from extensions import docstrings, options, prose
+from extensions.generated import directive
+from extensions.network_facts import network_facts
+from extensions.source_facts import source_facts
+from rayfl.algorithms.aggregation import aggregations
+from rayfl.algorithms.fedopt import server_optimizers
+from rayfl.algorithms.penalty import penalties
+from rayfl.algorithms.sampler import samplers
+from rayfl.algorithms.transforms import answer_transforms
+from rayfl.analysis.analysis import analyses
+from rayfl.callbacks import callbacks
+from rayfl.config.schedules import schedules
+from rayfl.data import augmentations, collations, data_sources, labelings, partitioners
+from rayfl.data.defaults import GIVEN_TO_SOURCES
+from rayfl.data.partition.applying import GIVEN as GIVEN_TO_PARTITIONERS
+from rayfl.local.optimizers import NOT_HERE, REFUSED, optimizers
+from rayfl.local.sample_weights import weightings
+from rayfl.models import models
+from rayfl.registry import Registry, first_parameter
+from rayfl.tasks import tasks
+from rayfl.tasks.metrics import metrics
+from rayfl.tasks.metrics.building import GIVEN as GIVEN_TO_METRICS
+
+WITH_KEYS_OF_THEIR_OWN = ("params", "lr", "weight_decay", "momentum", *sorted(NOT_HERE))
+"""Arguments of PyTorch's optimizers that rayfl gives, or that `local` has keys for."""
+
+
+def _nothing(name: str, target: Any) -> list[str]:
+    return []
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A registry and how its components are shown.
+
+    Attributes:
+        registry: The names.
+        given: Arguments that rayfl provides, hence no options.
+        facts: Further paragraphs, in Markdown, from a component's name and what it is.
+        options: Whether a scenario writes options beside the name.
+    """
+
+    registry: Registry
+    given: tuple[str, ...] = ()
+    facts: Callable[[str, Any], list[str]] = _nothing
+    options: bool = True
+
+
+def _optimizer_facts(name: str, target: Any) -> list[str]:
+    if reason := REFUSED.get(target):
+        return [f"rayfl rejects it in `local`: {reason}."]
+    found = [f"`{option.name}` (default: {option.default})" for option in options.of(target, WITH_KEYS_OF_THEIR_OWN)]
+    return [f"Options, with PyTorch's meaning: {', '.join(found)}."]
+
+
+KINDS = {
+    "networks": Kind(models, ("num_classes", "input_shape"), network_facts),
+    "data-sources": Kind(data_sources, GIVEN_TO_SOURCES, source_facts),
+    "partitions": Kind(partitioners, tuple(GIVEN_TO_PARTITIONERS)),
+    "labelings": Kind(labelings, ("labels",)),
+    "collations": Kind(collations, ("inputs",)),
+    "augmentations": Kind(augmentations, ("x", "rng")),
+    "tasks": Kind(tasks),
+    "metrics": Kind(metrics, GIVEN_TO_METRICS),
+    "regularisers": Kind(penalties),
+    "server-optimizers": Kind(server_optimizers),
+    "aggregations": Kind(aggregations),
+    "transforms": Kind(answer_transforms),
+    "samplers": Kind(samplers),
+    "optimizers": Kind(optimizers, (), _optimizer_facts, options=False),
+    "weightings": Kind(weightings, ("labels",)),
+    "schedules": Kind(schedules, options=False),
+    "callbacks": Kind(callbacks),
+    "analyses": Kind(analyses),
+}
+"""The kinds of components, by the word that pages name them with."""
+
+
+def components(kind: str) -> Iterator[tuple[str, Any]]:
+    """The registered names of a kind, and what each stands for."""
+    registry = KINDS[kind].registry
+    for name in registry:
+        yield name, registry.resolve(name)
+
+
+def options_of(kind: str, target: Any) -> list[options.Option]:
+    """The options that a scenario may write beside a component's name."""
+    if not KINDS[kind].options:
+        return []
+    given = KINDS[kind].given
+    if kind in ("labelings", "weightings", "collations"):
+        given = first_parameter(target, kind)
+    return options.of(target, given)
+
+
+def as_markdown(words: list[str]) -> str:
+    """All components of the kinds that are named."""
+    return "\n\n".join(_component(kind, name, target) for kind in words for name, target in components(kind))
+
+
+def _component(kind: str, name: str, target: Any) -> str:
+    parts = [f"## `{name}`"]
+    if target.__module__.startswith("torch"):
+        parts.append(f"PyTorch's `torch.optim.{target.__name__}`.")
+    else:
+        said = docstrings.of(target)
+        parts += [prose.as_markdown(text) for text in (said.summary, said.body) if text]
+        if paper := docstrings.citation(target.__module__):
+            parts.append(prose.as_markdown(paper))
+    parts += KINDS[kind].facts(name, target)
+    if listed := options.as_list(options_of(kind, target)):
+        parts.append(listed)
+    return "\n\n".join(parts)
+
+
+def _files(words: list[str]) -> list[str]:
+    modules = {target.__module__ for kind in words for _, target in components(kind)}
+    return sorted(str(Path(str(sys.modules[name].__file__))) for name in modules if name.startswith("rayfl"))
+
+
+def undescribed() -> list[str]:
+    """Options of rayfl's own components that no docstring describes."""
+    return [
+        f"{kind} {name}.{option.name}"
+        for kind in KINDS
+        for name, target in components(kind)
+        if not target.__module__.startswith("torch")
+        for option in options_of(kind, target)
+        if not option.text and not option.notes
+    ]
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Adds `{components} networks`."""
+    app.add_directive("components", directive(as_markdown, _files))
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
