@@ -22,10 +22,12 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "extensions.algorithm_pages",
+    "extensions.command_lines",
     "extensions.components",
     "extensions.mathml",
     "extensions.python_api",
     "extensions.reference",
+    "extensions.run_folder",
 ]
 exclude_patterns = ["extensions", "records", "**/.ipynb_checkpoints"]
 suppress_warnings = ["mystnb.unknown_mime_type"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -170,10 +170,9 @@ def _of_phases() -> list[Group]:
 
 
 def _merged(by_schedule: dict[str, Option]) -> Option:
-    """One option for a name that several schedules have: the fullest text, and the defaults where they differ."""
-    texts = Counter(option.text for option in by_schedule.values() if not option.text.startswith("See `"))
+    """One option for a name that several schedules have: texts and defaults name the schedules where they differ."""
     first = next(iter(by_schedule.values()))
-    text = max(texts, key=len, default=first.text)
+    text = _merged_text({name: option.text for name, option in by_schedule.items()})
     defaults = {name: option.default or "required" for name, option in by_schedule.items()}
     default = first.default
     if len(set(defaults.values())) > 1 and first.name != "schedule":
@@ -183,6 +182,26 @@ def _merged(by_schedule: dict[str, Option]) -> Option:
         return Option(first.name, f"{names}, or the import path of your own", '`"parallel"`', text, first.notes)
     types = list(dict.fromkeys(option.type for option in by_schedule.values()))
     return Option(first.name, types[0] if len(types) == 1 else max(types, key=len), default, text, first.notes)
+
+
+def _merged_text(by_schedule: Mapping[str, str]) -> str:
+    """The text of the first schedule, then what others add or change, each with the names of its schedules."""
+    texts = {name: _flowing(text) for name, text in by_schedule.items() if not text.startswith("See `")}
+    if not texts:
+        return next(iter(by_schedule.values()))
+    common = next(iter(texts.values()))
+    others: dict[str, list[str]] = {}
+    for name, text in texts.items():
+        if not all(sentence in common for sentence in text.rstrip(".").split(". ")):
+            others.setdefault(text, []).append(name)
+    said = [f"With schedule {' or '.join(f'`{name}`' for name in names)}: {text}" for text, names in others.items()]
+    return "\n\n".join([common, *said])
+
+
+def _flowing(text: str) -> str:
+    """A text in one line, with the name of the schedule in place of its class."""
+    text = re.sub(r"\s+", " ", text).replace("; see `ParallelPhase`", "")
+    return text.replace("`ParallelPhase`", "schedule `parallel`")
 
 
 def _sections(annotation: Any) -> list[type[Section]]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from pydantic import BaseModel
 
 from rayfl.config.local import Local
@@ -16,16 +13,6 @@ from rayfl.config.schedules import schedules
 from rayfl.grid.schema import Grid
 
 DOCS = Path(__file__).parents[2] / "docs"
-
-
-@pytest.fixture(autouse=True)
-def extensions_are_importable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    before = set(sys.modules)
-    monkeypatch.syspath_prepend(str(DOCS))
-    yield
-    for name in set(sys.modules) - before:
-        if name.split(".")[0] == "extensions":
-            del sys.modules[name]
 
 
 def keys_of_files() -> set[str]:
@@ -85,3 +72,14 @@ def test_prose_becomes_markdown_in_which_characters_stand_for_themselves() -> No
     from extensions.prose import as_markdown
 
     assert as_markdown("w <- w + a * b_i, `a_b * c`") == r"w \<- w + a \* b\_i, `a_b * c`"
+
+
+def test_a_key_that_means_something_else_with_some_schedules_names_them() -> None:
+    from extensions import scenario_keys
+
+    from rayfl.config.base_phase import BasePhase
+
+    keys = {key.paths[0]: key for group in scenario_keys.groups(BasePhase) for key in group.keys}
+    common, *others = keys["phases.N.cohort"].option.text.split("\n\nWith schedule ")
+    assert "Candidates" not in common
+    assert any("`buffered`" in other and "Candidates" in other for other in others)

@@ -1,0 +1,53 @@
+"""`{run-files}` and `{columns} metrics`: what a run leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sphinx.application import Sphinx
+
+from extensions import docstrings, prose
+from extensions.generated import directive
+from rayfl.report import column_meanings, file_meanings
+from rayfl.report.column_meanings import CLIENTS_MEANINGS, METRICS_MEANINGS, REPORTED_MEANINGS, Meaning
+from rayfl.report.status import Status
+
+TABLES = {"metrics": METRICS_MEANINGS, "reported": REPORTED_MEANINGS, "clients": CLIENTS_MEANINGS}
+
+
+def files(words: list[str]) -> str:
+    """The files as a list of definitions."""
+    return "\n\n".join(f"`{name}`\n: {text}" for name, text in file_meanings.FILES.items())
+
+
+def columns(words: list[str]) -> str:
+    """The columns of the table that is named."""
+    (table,) = words
+    return as_list(TABLES[table])
+
+
+def status(words: list[str]) -> str:
+    """The keys of status.json."""
+    return prose.as_markdown(docstrings.of(Status).body)
+
+
+def as_list(meanings: Iterable[Meaning]) -> str:
+    """Columns as a list of definitions."""
+    entries = []
+    for meaning in meanings:
+        names = ", ".join(f"`{name}`" for name in meaning.name.split(", "))
+        unit = f" [{meaning.unit}]" if meaning.unit else ""
+        only = f" Only {prose.one_line(meaning.only)}." if meaning.only else ""
+        entries.append(f"{names}{unit}\n: {prose.one_line(meaning.text)}{only}")
+    return "\n\n".join(entries)
+
+
+def _modules(words: list[str]) -> list[str]:
+    return [str(column_meanings.__file__), str(file_meanings.__file__)]
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Adds the directives."""
+    for name, text in (("run-files", files), ("columns", columns), ("status-keys", status)):
+        app.add_directive(name, directive(text, _modules))
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
