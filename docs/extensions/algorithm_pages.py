@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -94,7 +95,7 @@ def _state(name: str) -> str:
     return "\n\n".join(f"{title}\n: {text}" for title, text in facts.items())
 
 
-def _kept(declared: dict[str, str]) -> str:
+def _kept(declared: Mapping[str, str]) -> str:
     return ", ".join(f"`{name}`, to the end of the {scope}" for name, scope in declared.items()) or "nothing"
 
 

@@ -29,11 +29,25 @@ class Generated(SphinxDirective):
         words = self.arguments[0].split() if self.arguments else []
         for file in type(self).depends(words):
             self.env.note_dependency(file)
-        container = nodes.section()
-        container.document = self.state.document
-        lines = StringList(type(self).text(words).splitlines(), self.get_location())
-        self.state.nested_parse(lines, 0, container, match_titles=True)
-        return container.children
+        return parsed(self, type(self).text(words))
+
+
+def parsed(where: SphinxDirective, text: str) -> list[nodes.Node]:
+    """Parses text as a part of the page, headings included.
+
+    MyST appends sections to the page while it parses them, ahead of the paragraphs that a directive returns; they are
+    taken back, so that everything is returned in the order of the text.
+    """
+    document = where.state.document
+    before = {id(section) for section in document.findall(nodes.section)}
+    container = nodes.section()
+    container.document = document
+    where.state.nested_parse(StringList(text.splitlines(), where.get_location()), 0, container, match_titles=True)
+    new = [section for section in document.findall(nodes.section) if id(section) not in before]
+    outermost = [section for section in new if section.parent not in new]
+    for section in outermost:
+        section.parent.remove(section)
+    return [*container.children, *outermost]
 
 
 def directive(text: Callable[[list[str]], str], depends: Callable[[list[str]], Iterable[str]] | None = None) -> type:

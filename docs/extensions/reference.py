@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
-from docutils.statemachine import StringList
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.directives import ObjectDescription
@@ -15,6 +14,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 from extensions import scenario_keys
+from extensions.generated import parsed
 
 log = logging.getLogger(__name__)
 
@@ -51,10 +51,7 @@ class ScenarioKeys(SphinxDirective):
         text = "\n\n".join(scenario_keys.as_markdown(section) for section in sections)
         for section in sections:
             self.env.note_dependency(str(sys.modules[section.__module__].__file__))
-        container = nodes.section()
-        container.document = self.state.document
-        self.state.nested_parse(StringList(text.splitlines(), self.get_location()), 0, container, match_titles=True)
-        return list(container.children)
+        return parsed(self, text)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
