@@ -84,7 +84,7 @@ def run_cell(cell: Cell, data_dir: Path) -> str | None:
 
     cell.folder.mkdir(parents=True, exist_ok=True)
     with (cell.folder / LOG).open("a" if same else "w", encoding="utf-8", buffering=1) as log:
-        console = Console(file=log, width=120)
+        console = Console(file=log, width=120, force_jupyter=False)  # in a notebook, rich ignores `file`
         try:
             run_in_place(cell.folder, same, carry_out, lambda: clear(cell, but=LOG), say)
         except Exception as error:  # a failed cell shall not stop the others
