@@ -36,7 +36,7 @@ def registries() -> Iterator[Registry]:
 
 def directives(folder: Path, name: str) -> dict[str, str]:
     """The pages of a folder that a directive fills, by its argument."""
-    found = {}
+    found: dict[str, str] = {}
     for path in folder.glob("*.md"):
         for argument in re.findall(rf"^```{{{name}}} (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE):
             for word in argument.split():
