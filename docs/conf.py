@@ -25,6 +25,7 @@ extensions = [
     "extensions.command_lines",
     "extensions.components",
     "extensions.mathml",
+    "extensions.offline",
     "extensions.python_api",
     "extensions.reference",
     "extensions.run_folder",
