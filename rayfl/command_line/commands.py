@@ -57,6 +57,7 @@ GROUPS: Mapping[str, tuple[Command, ...]] = {
     ),
     "look at data and results": (
         Command("plot", "draw learning curves of runs and grids for a paper", "rayfl.figures.plot_command"),
+        Command("report", "write a page on a run or a grid, in one HTML file", "rayfl.figures.page.command"),
         Command("data", "print and draw how a scenario's data is split among its clients", "rayfl.data_report"),
         Command("compare", "compare finished runs and grids in a table", "rayfl.figures.compare_command"),
         Command("analyse", "analyse runs: gains, landscapes, kernels, curves", "rayfl.analysis.__main__"),

@@ -104,7 +104,7 @@ def plot(
         recorded = recorded.relabelled(labels)
     names = [metrics] if isinstance(metrics, str) else list(dict.fromkeys(metrics))
     with DRAWING, matplotlib.style.context(["default", RC]):
-        figure = _figure(recorded, names or [default_metric(recorded.runs)], x, smooth, band, width)
+        figure = figure_of(recorded, names or [default_metric(recorded.runs)], x, smooth, band, width)
         if path is not None:
             _write(figure, path)
     return figure
@@ -117,7 +117,15 @@ def _chosen(recorded: Recorded, lines: Sequence[str]) -> Recorded:
     return replace(recorded, groups=tuple(g for label in lines for g in recorded.groups if g.label == label))
 
 
-def _figure(recorded: Recorded, names: Sequence[str], x: X, smooth: int, band: Band, width: Width | None) -> Figure:
+def figure_of(
+    recorded: Recorded,
+    names: Sequence[str],
+    x: X = "rounds",
+    smooth: int = 1,
+    band: Band = "std",
+    width: Width | None = None,
+) -> Figure:
+    """The figure that `plot` draws of these records and metrics, for the parameters of matplotlib that hold now."""
     if len(recorded.labels) > MOST_LINES:
         raise ScenarioError(
             f"{len(recorded.labels)} lines cannot be told apart in one figure, {MOST_LINES} can; plot fewer runs"

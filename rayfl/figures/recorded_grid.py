@@ -43,7 +43,7 @@ class RecordedGrid:
 
 def is_grid(folder: Path) -> bool:
     """Whether a folder holds a grid's table, or runs laid out as a grid lays them out."""
-    return (folder / TABLE_FILE).is_file() or next(_run_folders(folder), None) is not None
+    return (folder / TABLE_FILE).is_file() or next(run_folders(folder), None) is not None
 
 
 def read_grid(folder: Path) -> RecordedGrid:
@@ -54,7 +54,7 @@ def read_grid(folder: Path) -> RecordedGrid:
         ResourceError: The records are damaged.
     """
     if not (folder / TABLE_FILE).is_file():
-        paths = list(_run_folders(folder))
+        paths = list(run_folders(folder))
         found = _grid_of(paths, [None] * len(paths), folder, ())
     else:
         with reading(folder / TABLE_FILE, "as the table of a grid"):
@@ -64,7 +64,7 @@ def read_grid(folder: Path) -> RecordedGrid:
         paths = [_folder_of(folder, row) for row in done]
         notes = _failures(failed)
         if done and all(is_run(path) for path in paths):
-            title = _title(folder)
+            title = title_of(folder)
             found = _grid_of(paths, [(title, row["row"], row["column"]) for row in done], folder, notes)
         elif (folder / ROUNDS_FILE).is_file():
             found = RecordedGrid(tuple(_kept_rounds(folder, done)), notes)
@@ -84,7 +84,7 @@ def _grid_of(
     paths: Sequence[Path], labels: Sequence[tuple[str, str, str] | None], folder: Path, notes: tuple[str, ...]
 ) -> RecordedGrid:
     finished = [(path, label) for path, label in zip(paths, labels, strict=True) if not _unfinished(path)]
-    others = sum(1 for path in _run_folders(folder) if _unfinished(path) in ("running", "waiting"))
+    others = sum(1 for path in run_folders(folder) if _unfinished(path) in ("running", "waiting"))
     under_way = [f"{others} run{'s are' if others > 1 else ' is'} still under way and left out"] if others else []
     return RecordedGrid(tuple(read_run(path, label) for path, label in finished), (*notes, *under_way))
 
@@ -95,7 +95,7 @@ def _unfinished(folder: Path) -> str:
     return "" if status is None or status["status"] == "finished" else str(status["status"])
 
 
-def _run_folders(folder: Path) -> Iterator[Path]:
+def run_folders(folder: Path) -> Iterator[Path]:
     """Every run's, by row, column, seed and task."""
     found = (path for pattern in ("*/*/seed_*", "*/*/seed_*/task_*") for path in folder.glob(pattern) if is_run(path))
     yield from sorted(found, key=_in_order)
@@ -121,7 +121,7 @@ def _failures(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     )
 
 
-def _title(folder: Path) -> str:
+def title_of(folder: Path) -> str:
     """What stands above the grid's table, else the folder's name."""
     page = folder / "table.md"
     first = page.read_text(encoding="utf-8").partition("\n")[0] if page.is_file() else ""
@@ -130,7 +130,7 @@ def _title(folder: Path) -> str:
 
 def _kept_rounds(folder: Path, done: Sequence[Mapping[str, Any]]) -> Iterator[RecordedRun]:
     """The runs of `rounds.parquet`: the columns of metrics.jsonl beside each run's row, column, seed and task."""
-    path, title = folder / ROUNDS_FILE, _title(folder)
+    path, title = folder / ROUNDS_FILE, title_of(folder)
     with reading(path, "as the rounds of a grid"):
         by_run: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         for line in pq.read_table(path).to_pylist():

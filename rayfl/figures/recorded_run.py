@@ -129,6 +129,16 @@ def read_run(folder: Path, labels: tuple[str, str, str] | None = None) -> Record
     if status is not None and status["status"] != "finished":
         todo = "wait until it has" if status["status"] in ("running", "waiting") else f"go on: rayfl resume {folder}"
         raise DataError(f"'{folder}': the run has not finished ({status['status']}); {todo}")
+    return read_so_far(folder, labels)
+
+
+def read_so_far(folder: Path, labels: tuple[str, str, str] | None = None) -> RecordedRun:
+    """Reads what a run has recorded up to now, whether it has finished or not; see `read_run`.
+
+    Raises:
+        DataError: The run has no evaluated round.
+        ResourceError: Its records are damaged.
+    """
     scenario = dict(read_toml(folder / SCENARIO_FILE))
     path = folder / ENVIRONMENT_FILE
     environment = read_json_object(path) if path.exists() else {}

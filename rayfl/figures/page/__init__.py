@@ -1,0 +1,1 @@
+"""`rayfl report`: the page of a run or a grid, in one file."""

@@ -1,0 +1,171 @@
+"""The page of a grid: its tables, curves and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from rayfl import __version__
+from rayfl.errors import ScenarioError
+from rayfl.figures.groups import Recorded, read
+from rayfl.figures.page.parts import Page, Section, Table
+from rayfl.figures.page.pictures import curves
+from rayfl.figures.page.sections import (
+    environment_section,
+    privacy_section,
+    split_texts,
+    statistics_over_clients,
+    statistics_table,
+)
+from rayfl.figures.page.table_page import read_page
+from rayfl.figures.quantities import default_metric
+from rayfl.figures.recorded_grid import ROUNDS_FILE, TABLE_FILE, run_folders, title_of
+from rayfl.figures.recorded_run import DataNote
+from rayfl.reading import read_json_object, reading
+from rayfl.report.folder import SCENARIO_FILE
+from rayfl.report.formatting import duration
+from rayfl.report.privacy import PRIVACY_FILE
+from rayfl.report.status import read_status
+
+LISTED = ("row", "column", "seed", "task", "status", "best", "last", "rounds", "seconds", "reason")
+"""Columns of the list of runs."""
+
+
+def grid_page(folder: Path) -> Page:
+    """Reads a grid's folder.
+
+    Raises:
+        DataError, ResourceError: Records are damaged.
+    """
+    path = folder / TABLE_FILE
+    runs = _runs_of(path) if path.is_file() else []
+    states = _states(folder, runs)
+    recorded = _recorded(folder, states)
+    sections = [_results(folder), _curves(recorded), _split(recorded), _fairness(recorded), _privacy(recorded)]
+    seeds = [row["seed"] for row in runs] or [run.seed for run in (recorded.runs if recorded else [])]
+    sections.append(environment_section([run.environment for run in recorded.runs] if recorded else [], seeds))
+    sections += [_scenario(recorded), _list(states)]
+    notes = [DataNote(row["data"], row["data_source"] or "") for row in runs if row.get("data")]
+    notes = notes or (recorded.data if recorded else [])
+    data = ", ".join(dict.fromkeys(note.text for note in notes)) or "not recorded, as no run has finished"
+    return Page(title_of(folder), *_status(states), data, sections, __version__)
+
+
+def _runs_of(path: Path) -> list[dict[str, Any]]:
+    with reading(path, "as the table of a grid"):
+        rows = pq.read_table(path).to_pylist()
+        for row in rows:
+            row["status"]  # what is no table of a grid has none
+        return rows
+
+
+def _states(folder: Path, runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Every run that the table lists, and those whose folders say that they are under way or were interrupted."""
+    found = list(runs)
+    for path in run_folders(folder):
+        status = read_status(path)
+        state = "finished" if status is None else status["status"]
+        if runs and state in ("finished", "failed"):
+            continue  # the table lists it
+        place = str(path.relative_to(folder))
+        found.append({"row": place, "status": state, "reason": status and status["reason"]})
+    return found
+
+
+def _status(states: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    counts: dict[str, int] = {}
+    for state in states:
+        counts[state["status"]] = counts.get(state["status"], 0) + 1
+    said = ", ".join(f"{count} {status}" for status, count in counts.items())
+    return ("finished" if set(counts) == {"finished"} else "incomplete"), f"{said} of {len(states)} runs"
+
+
+def _recorded(folder: Path, states: Sequence[Mapping[str, Any]]) -> Recorded | None:
+    """The rounds of finished runs; None where none has finished, or only the table was kept."""
+    kept = (folder / ROUNDS_FILE).is_file() or next(run_folders(folder), None) is not None
+    return read(folder) if kept and any(state["status"] == "finished" for state in states) else None
+
+
+def _results(folder: Path) -> Section:
+    page = folder / "table.md"
+    if not page.is_file():
+        return Section("Results", ["The grid's tables have not been made: rayfl grid GRID --table-only makes them."])
+    with reading(page, "as text"):
+        found = read_page(page.read_text(encoding="utf-8"))
+    return Section("Results", tables=found.tables, points=found.remarks)
+
+
+def _curves(recorded: Recorded | None) -> Section:
+    title = "Learning curves"
+    if recorded is None:
+        return Section(title, ["There are no curves: the rounds of finished runs are not in this folder."])
+    try:
+        picture = curves(recorded, [default_metric(recorded.runs)], "The result by round, a panel for every column")
+    except ScenarioError as error:  # too many lines, or columns with different metrics
+        return Section(title, [f"Not drawn: {error}."])
+    return Section(title, pictures=[picture])
+
+
+def _split(recorded: Recorded | None) -> Section:
+    known = [run for run in recorded.runs if run.scenario] if recorded else []
+    title = "Split among clients"
+    if not known:
+        return Section(title, ["Not recorded in this folder."])
+    said: dict[str, str] = {}
+    for run in known:
+        said.setdefault(run.column, " ".join(split_texts(run.scenario, run.environment)))
+    return Section(title, tables=[Table("Of one run of each column", ["", ""], [[*item] for item in said.items()])])
+
+
+def _fairness(recorded: Recorded | None) -> Section:
+    columns = statistics_over_clients(recorded) if recorded else []
+    if recorded is None or not columns:
+        return Section("Fairness over clients", ["Not recorded for all runs; evaluation.over_clients adds statistics."])
+    caption = "After the last evaluated round; mean ± standard deviation over seeds and tasks"
+    return Section("Fairness over clients", tables=[statistics_table(recorded, columns, caption)])
+
+
+def _privacy(recorded: Recorded | None) -> Section:
+    """The statement of the first run that has one, and the epsilon of all."""
+    runs = recorded.runs if recorded else []
+    path = next((path for run in runs if (path := Path(run.where) / PRIVACY_FILE).is_file()), None)
+    if path is None:
+        return Section("Privacy", ["No statement of a run's privacy is in this folder."])
+    found = privacy_section(read_json_object(path))
+    tables = list(found.tables)
+    for column in ("epsilon", "client_epsilon"):
+        assert recorded is not None
+        private = Recorded(
+            tuple(group for group in recorded.groups if all(column in run.columns for run in group.runs))
+        )
+        if private.groups:
+            tables.insert(0, statistics_table(private, [column], "ε after the last evaluated round"))
+    texts = [f"The statement is that of {path.parent}, one run of the grid.", *found.texts]
+    return Section(found.title, texts, found.pictures, tables, found.points)
+
+
+def _scenario(recorded: Recorded | None) -> Section:
+    paths = [Path(run.where) / SCENARIO_FILE for run in recorded.runs] if recorded else []
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
+        return Section("Scenario", ["The scenarios of the runs are not in this folder."])
+    with reading(path, "as text"):
+        text = path.read_text(encoding="utf-8")
+    return Section("Scenario", [f"That of one run, {path.parent}; every run's folder has its own."], code=text)
+
+
+def _list(states: Sequence[Mapping[str, Any]]) -> Section:
+    names = [name for name in LISTED if any(state.get(name) is not None for state in states)]
+    rows = [[_cell(name, state.get(name)) for name in names] for state in states]
+    return Section("Runs", tables=[Table("", names, rows)])
+
+
+def _cell(name: str, value: object) -> str:
+    if value is None:
+        return ""
+    if name == "seconds" and isinstance(value, int | float):
+        return duration(value)
+    return f"{value:.2f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,70 @@
+"""The parts of a report page; the template lays them out, and escapes every text in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Table:
+    """Texts in rows and columns; the first column has the labels of the rows."""
+
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure.
+
+    Attributes:
+        caption: What it shows, which is its alternative text too.
+        source: Its data URI.
+    """
+
+    caption: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """A headed part of the page.
+
+    Attributes:
+        title: Its heading.
+        texts: Paragraphs.
+        pictures: Below them.
+        tables: Below those.
+        points: A list below the tables.
+        code: Preformatted text at the end; empty for none.
+    """
+
+    title: str
+    texts: Sequence[str] = ()
+    pictures: Sequence[Picture] = ()
+    tables: Sequence[Table] = ()
+    points: Sequence[str] = ()
+    code: str = ""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A whole page.
+
+    Attributes:
+        title: Its heading.
+        status: How the run or grid is doing, in one word.
+        reason: More on that; empty where there is no more.
+        data: What the data was, one line.
+        sections: In order.
+        version: Of rayfl, which made the page.
+    """
+
+    title: str
+    status: str
+    reason: str
+    data: str
+    sections: Sequence[Section] = field(default_factory=tuple)
+    version: str = ""
