@@ -20,7 +20,6 @@ from rayfl.figures.page.sections import (
     shown,
     split_texts,
     statistics_over_clients,
-    statistics_table,
 )
 from rayfl.figures.quantities import metric
 from rayfl.figures.recorded_run import ENVIRONMENT_FILE, DataNote, RecordedRun, read_so_far
@@ -148,8 +147,10 @@ def _fairness(run: RecordedRun | None, scores: list[dict[str, Any]]) -> Section:
     pictures: list[Picture] = []
     recorded = _alone(run)
     if statistics := statistics_over_clients(recorded):
-        one = statistics_table(recorded, statistics, "")
-        rows = [[words, value] for words, value in zip(one.header[1:], one.rows[0][1:], strict=True)]
+        rows = []
+        for name in statistics:
+            quantity = metric([run], name)
+            rows.append([quantity.words, shown(run.columns[name][-1], quantity)])
         tables.append(Table(f"Statistics over clients after round {run.rounds[-1]}", ["", "value"], rows))
     column = run.headline.metric
     for name in dict.fromkeys(row["set"] for row in scores):

@@ -22,10 +22,12 @@ class Picture:
     Attributes:
         caption: What it shows, which is its alternative text too.
         source: Its data URI.
+        width: On a screen, in rem; less where the page is narrower.
     """
 
     caption: str
     source: str
+    width: float
 
 
 @dataclass(frozen=True)

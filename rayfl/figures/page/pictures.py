@@ -19,6 +19,8 @@ from rayfl.figures.styles import COLUMN_INCHES, RC, line_style
 from rayfl.report.curves import DRAWING
 
 BINS = 20
+REM_PER_INCH = 8
+"""A figure for print is a third larger on a screen, where its text would be small."""
 
 
 def curves(recorded: Recorded, names: Sequence[str], caption: str, x: X = "rounds") -> Picture:
@@ -48,4 +50,5 @@ def bars(edges: Sequence[float] | np.ndarray, counts: Sequence[int] | np.ndarray
 def _picture(figure: Figure, caption: str) -> Picture:
     file = BytesIO()
     figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
-    return Picture(caption, f"data:image/svg+xml;base64,{b64encode(file.getvalue()).decode()}")
+    source = f"data:image/svg+xml;base64,{b64encode(file.getvalue()).decode()}"
+    return Picture(caption, source, round(REM_PER_INCH * figure.get_figwidth(), 1))

@@ -16,6 +16,9 @@ from rayfl.figures.quantities import Quantity, metric
 OVER_CLIENTS = re.compile(r"_(mean|variance|variance_corrected|lowest_\d+)$")
 """Columns of metrics.jsonl with statistics over clients."""
 
+MOST_ACROSS = 5
+"""Columns of a table that fit a page."""
+
 _LEVELS = {"samples": "example-level", "clients": "client-level"}
 _FACTS = (
     ("unit", "what is hidden"),
@@ -45,7 +48,10 @@ def statistics_over_clients(recorded: Recorded) -> list[str]:
 
 
 def statistics_table(recorded: Recorded, columns: Sequence[str], caption: str) -> Table:
-    """Columns after the last evaluated round, a row for every group; mean ± standard deviation over its runs."""
+    """Columns after the last evaluated round, by group; mean ± standard deviation over its runs.
+
+    A group is a row, or a column where there would be more than `MOST_ACROSS` columns.
+    """
     quantities = [metric(recorded.runs, column) for column in columns]
     rows = []
     for group in recorded.groups:
@@ -55,7 +61,10 @@ def statistics_table(recorded: Recorded, columns: Sequence[str], caption: str) -
             deviation = f" ± {shown(float(found.std(ddof=1)), quantity)}" if len(found) > 1 else ""
             cells.append(shown(float(found.mean()), quantity) + deviation)
         rows.append([group.name, *cells])
-    return Table(caption, ["", *(quantity.words for quantity in quantities)], rows)
+    header = ["", *(quantity.words for quantity in quantities)]
+    if len(columns) > MOST_ACROSS:
+        header, *rows = [list(line) for line in zip(header, *rows, strict=True)]
+    return Table(caption, header, rows)
 
 
 def privacy_section(privacy: Mapping[str, Any]) -> Section:
