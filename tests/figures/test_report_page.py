@@ -165,9 +165,9 @@ def test_the_page_of_a_grid_has_its_tables_curves_and_failures(grid: Path) -> No
     assert page.headings == [*HEADINGS, "Runs"]
     assert ["FedAvg", "50 ± 14"] in page.rows
     assert "<li>Mind this.</li>" in html
-    assert "2 finished, 1 diverged of 3 runs" in html
+    assert "2 finished, 1 diverged of 3 recorded runs" in html
     assert ["FedAvg", "4 clients", "1", "finished", "60.00", ""] in page.rows
-    assert ["FedAvg / 4 clients", "300.00 %² ± 141.42 %²"] in page.rows  # of 0.02 and 0.04
+    assert ["FedAvg / 4 clients", "300.00 ± 141.42 %²"] in page.rows  # of 0.02 and 0.04
     assert page.tags.count("img") == 1
 
 
@@ -192,6 +192,14 @@ def test_a_run_without_any_evaluated_round_has_a_page_too(run: Path) -> None:
     html, page = page_of(run)
     assert "No round was evaluated." in html
     assert "img" not in page.tags
+
+
+def test_a_private_run_that_failed_before_its_account_is_not_said_to_be_without_privacy(run: Path) -> None:
+    (run / "privacy.json").unlink()
+    assert "The run uses no differential privacy, and states no guarantee." in page_of(run)[0]
+    with (run / "scenario.toml").open("a") as file:
+        file.write("[phases.local.dp]\nnoise_multiplier = 1.0\n")
+    assert "trains with differential privacy, but has not stated its guarantee yet" in page_of(run)[0]
 
 
 def test_tables_with_bars_in_labels_are_read_as_written() -> None:

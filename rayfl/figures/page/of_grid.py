@@ -30,6 +30,9 @@ from rayfl.report.formatting import duration
 from rayfl.report.privacy import PRIVACY_FILE
 from rayfl.report.status import read_status
 
+STAND_IN = "Generated stand-in"
+"""How remarks of table.md on data that is not real begin."""
+
 LISTED = ("row", "column", "seed", "task", "status", "best", "last", "rounds", "seconds", "reason")
 """Columns of the list of runs."""
 
@@ -80,7 +83,7 @@ def _status(states: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     for state in states:
         counts[state["status"]] = counts.get(state["status"], 0) + 1
     said = ", ".join(f"{count} {status}" for status, count in counts.items())
-    return ("finished" if set(counts) == {"finished"} else "incomplete"), f"{said} of {len(states)} runs"
+    return ("finished" if set(counts) == {"finished"} else "incomplete"), f"{said} of {len(states)} recorded runs"
 
 
 def _recorded(folder: Path, states: Sequence[Mapping[str, Any]]) -> Recorded | None:
@@ -95,7 +98,9 @@ def _results(folder: Path) -> Section:
         return Section("Results", ["The grid's tables have not been made: rayfl grid GRID --table-only makes them."])
     with reading(page, "as text"):
         found = read_page(page.read_text(encoding="utf-8"))
-    return Section("Results", tables=found.tables, points=found.remarks)
+    # the line on the data says so already
+    points = [remark for remark in found.remarks if not remark.startswith(STAND_IN)]
+    return Section("Results", tables=found.tables, points=points)
 
 
 def _curves(recorded: Recorded | None) -> Section:
@@ -103,7 +108,8 @@ def _curves(recorded: Recorded | None) -> Section:
     if recorded is None:
         return Section(title, ["There are no curves: the rounds of finished runs are not in this folder."])
     try:
-        picture = curves(recorded, [default_metric(recorded.runs)], "The result by round, a panel for every column")
+        caption = "The result by round" + (", a panel for every column" if len(recorded.panels) > 1 else "")
+        picture = curves(recorded, [default_metric(recorded.runs)], caption)
     except ScenarioError as error:  # too many lines, or columns with different metrics
         return Section(title, [f"Not drawn: {error}."])
     return Section(title, pictures=[picture])

@@ -51,7 +51,7 @@ def run_page(folder: Path) -> Page:
     data = environment.get("data", {})
     note = DataNote(data.get("name", scenario.get("data", {}).get("name", "data")), data.get("source", ""))
     sections = [_results(run), *_curves(run), _split(scenario, environment, scores), _fairness(run, scores)]
-    sections.append(_privacy(folder, run))
+    sections.append(_privacy(folder, run, scenario))
     sections.append(environment_section([environment], [int(scenario.get("seed", 0))]))
     text = (folder / SCENARIO_FILE).read_text(encoding="utf-8")
     sections.append(Section("Scenario", ["Every key of the scenario as it ran, with defaults written out."], code=text))
@@ -170,10 +170,16 @@ def _fairness(run: RecordedRun | None, scores: list[dict[str, Any]]) -> Section:
     return Section("Fairness over clients", pictures=pictures, tables=tables)
 
 
-def _privacy(folder: Path, run: RecordedRun | None) -> Section:
+def _privacy(folder: Path, run: RecordedRun | None, scenario: Mapping[str, Any]) -> Section:
     path = folder / PRIVACY_FILE
     if not path.exists():
-        return Section("Privacy", ["The run trained without differential privacy, and states no guarantee."])
+        private = any("dp" in phase or "dp" in phase.get("local", {}) for phase in scenario.get("phases", []))
+        said = (
+            "trains with differential privacy, but has not stated its guarantee yet"
+            if private
+            else ("uses no differential privacy, and states no guarantee")
+        )
+        return Section("Privacy", [f"The run {said}."])
     found = privacy_section(read_json_object(path))
     columns = {} if run is None else run.columns
     if run is None or not {"epsilon", "client_epsilon"} & columns.keys() or run.headline.reported not in columns:

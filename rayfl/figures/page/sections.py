@@ -58,8 +58,11 @@ def statistics_table(recorded: Recorded, columns: Sequence[str], caption: str) -
         cells = []
         for column, quantity in zip(columns, quantities, strict=True):
             found = np.array([run.columns[column][-1] for run in group.runs])
-            deviation = f" ± {shown(float(found.std(ddof=1)), quantity)}" if len(found) > 1 else ""
-            cells.append(shown(float(found.mean()), quantity) + deviation)
+            mean = shown(float(found.mean()), quantity)
+            if len(found) == 1:
+                cells.append(mean)
+            else:
+                cells.append(f"{mean.removesuffix(quantity.unit).rstrip()} ± {shown(found.std(ddof=1), quantity)}")
         rows.append([group.name, *cells])
     header = ["", *(quantity.words for quantity in quantities)]
     if len(columns) > MOST_ACROSS:
