@@ -25,13 +25,11 @@ from rayfl.figures.quantities import default_metric
 from rayfl.figures.recorded_grid import ROUNDS_FILE, TABLE_FILE, run_folders, title_of
 from rayfl.figures.recorded_run import DataNote
 from rayfl.reading import read_json_object, reading
+from rayfl.report.curves import GENERATED_DATA
 from rayfl.report.folder import SCENARIO_FILE
 from rayfl.report.formatting import duration
 from rayfl.report.privacy import PRIVACY_FILE
 from rayfl.report.status import read_status
-
-STAND_IN = "Generated stand-in"
-"""How remarks of table.md on data that is not real begin."""
 
 LISTED = ("row", "column", "seed", "task", "status", "best", "last", "rounds", "seconds", "reason")
 """Columns of the list of runs."""
@@ -59,7 +57,7 @@ def grid_page(folder: Path) -> Page:
 
 def _runs_of(path: Path) -> list[dict[str, Any]]:
     with reading(path, "as the table of a grid"):
-        rows = pq.read_table(path).to_pylist()
+        rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
         for row in rows:
             row["status"]  # what is no table of a grid has none
         return rows
@@ -99,7 +97,7 @@ def _results(folder: Path) -> Section:
     with reading(page, "as text"):
         found = read_page(page.read_text(encoding="utf-8"))
     # the line on the data says so already
-    points = [remark for remark in found.remarks if not remark.startswith(STAND_IN)]
+    points = [remark for remark in found.remarks if not remark.startswith(GENERATED_DATA)]
     return Section("Results", tables=found.tables, points=points)
 
 
