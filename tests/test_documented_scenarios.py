@@ -117,7 +117,7 @@ def check_grid(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         given.update(options, name=name)
         return argparse.Namespace(failed=())
 
-    monkeypatch.setattr(grid_command, "grid", taken)
+    monkeypatch.setattr("rayfl.grid.carrying_out.grid", taken)
     assert grid_command.main(arguments) == 0
     grid: Grid = load_grid(given["name"])
     grid.choose(given["only"], "--only")
