@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Literal, get_args
 
 import numpy as np
 
 from rayfl.errors import ScenarioError
+from rayfl.figures.client_updates import client_updates
 from rayfl.figures.recorded_run import RecordedRun
 from rayfl.registry import nearest
 from rayfl.report.curves import COSTS, Cost
@@ -156,31 +155,11 @@ def _epsilon(runs: Sequence[RecordedRun]) -> tuple[Quantity, list[np.ndarray]]:
 
 
 def _updates(run: RecordedRun) -> np.ndarray:
-    """Client updates up to every evaluated round, of phases whose cohorts have one size."""
-    phases = run.scenario.get("phases", [])
-    environment = run.environment.get("data", {})
-    clients = environment.get("clients") or run.scenario.get("data", {}).get("clients")
-    sizes = [_cohort(phase.get("cohort"), clients) for phase in phases]
-    fixed = all(
-        phase.get("schedule", "parallel") in ("parallel", "relay") and phase.get("over_selection", 1.0) == 1.0
-        for phase in phases
-    )
-    if not phases or not fixed or "participation" in run.scenario or None in sizes:
+    """Client updates up to every evaluated round, of phases whose cohorts have a given size."""
+    found = client_updates(run)
+    if found is None:
         raise ScenarioError(
             f"x: '{run.where}' has no cohorts of one size, so its client updates are not known; "
             "choose another axis, such as rounds or transfers"
         )
-    rounds = [phase["rounds"] for phase in phases]
-    ends = [0, *accumulate(rounds)]
-    done = [0, *accumulate(size * count for size, count in zip(sizes, rounds, strict=True) if size is not None)]
-    found: np.ndarray = np.interp(run.rounds, ends, done)
     return found
-
-
-def _cohort(cohort: object, clients: object) -> int | None:
-    """The size of a cohort that is a number of clients or a share of them."""
-    if isinstance(cohort, int) and not isinstance(cohort, bool):
-        return cohort
-    if isinstance(cohort, float) and isinstance(clients, int):
-        return max(1, math.floor(cohort * clients + 1e-9))
-    return None
