@@ -24,7 +24,7 @@ def test_a_source_finds_no_files_where_the_table_finds_none(name: str, tmp_path:
     with pytest.raises(DataError) as error:
         call(name, tmp_path)
     said = str(error.value)
-    assert "is not there" in said or "no ImageNet-1K" in said
+    assert "not found: looked in" in said or "no ImageNet-1K" in said
     assert KNOWN[name].patterns[0].partition("/")[0] in said
 
 
@@ -38,4 +38,4 @@ def test_a_source_tries_to_read_what_the_table_finds(name: str, tmp_path: Path) 
     assert KNOWN[name].found(tmp_path) == path
     with pytest.raises(Exception) as error:  # noqa: PT011 - each format says in its own way what is wrong
         call(name, tmp_path)
-    assert "is not there: looked in" not in str(error.value)
+    assert "not found: looked in" not in str(error.value)

@@ -55,7 +55,7 @@ def provenance(seed: int, writers: int) -> Provenance:
     """Says that the data is generated, from what, and its polarity."""
     return Provenance(
         "generated",
-        f"generated handwriting, {writers} writers, seed {seed}, format {FORMAT}; white background (255), dark ink",
+        f"Generated handwriting, {writers} writers, seed {seed}, format {FORMAT}; white background (255), dark ink",
     )
 
 

@@ -55,7 +55,7 @@ def load(
     return files_or_generated(
         source,
         title="Chest X-ray",
-        kind="GENERATED DIGITS",
+        kind="handwritten digits",
         folders=[folder],
         looked_for="train/ and test/, each with NORMAL/ and PNEUMONIA/",
         get=f"get it from data.mendeley.com/datasets/rscbjbr9sj, ChestXRay2017.zip unpacked in {data_dir}",

@@ -125,7 +125,7 @@ def _load(version: _Version, source: Source, data_dir: Path, cache_dir: Path, se
     return files_or_generated(
         source,
         title=version.title,
-        kind="GENERATED COLOURED DIGITS",
+        kind="coloured digits",
         folders=[own, data_dir],
         looked_for=(f"{version.python.name}/ and {version.binary.name}/, and in the first for {version.name}*.parquet"),
         get=get,
@@ -215,6 +215,6 @@ def _channels_last(images: np.ndarray) -> np.ndarray:
 def _dataset(version: _Version, train: Samples, test: Samples, kind: str, files: tuple[FileDigest, ...]) -> Dataset:
     counts = f"{len(train)} training and {len(test)} test images"
     if (len(train), len(test)) != _WHOLE:
-        counts = f"A SUBSET: {counts} of the {_WHOLE[0]} and {_WHOLE[1]}"
+        counts = f"a subset: {counts} of the {_WHOLE[0]} and {_WHOLE[1]}"
     provenance = Provenance("files", f"{version.title}, {counts}, from {kind}", files)
     return Dataset(version.name, train, test, version.classes, provenance)

@@ -67,7 +67,7 @@ def load(
     return files_or_generated(
         source,
         title="Cityscapes",
-        kind="GENERATED STREET SCENES",
+        kind="street scenes",
         folders=[folder],
         looked_for="leftImg8bit/ and gtFine/, each with train/ and val/",
         get=f"get it from cityscapes-dataset.com, leftImg8bit_trainvaltest.zip and gtFine_trainvaltest.zip in {folder}",
@@ -93,7 +93,7 @@ def _read(folder: Path, shrink: int, keep: Keep) -> Dataset | None:
         raise DataError(f"{folder / 'leftImg8bit' / 'train' / missing[0]}: has no *{_IMAGE}; remove it or fill it")
     words = f"{counts[0]} training images of {len(names)} cities and {counts[1]} validation images to test on"
     if tuple(counts) != _WHOLE:
-        words = f"A SUBSET: {words}, of the {_WHOLE[0]} and {_WHOLE[1]}"
+        words = f"a subset: {words}, of the {_WHOLE[0]} and {_WHOLE[1]}"
     size = f"{train.x.shape[2]} x {train.x.shape[1]} pixels"
     files_read = ((f"{folder}: the sha256 of the sha256 of its images and labels", digest.hexdigest()),)
     provenance = Provenance("files", f"Cityscapes, {words}; {size}", files_read)

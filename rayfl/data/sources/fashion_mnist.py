@@ -49,7 +49,7 @@ def load(source: Source, data_dir: Path, cache_dir: Path, seed: int) -> Dataset:
     return files_or_generated(
         source,
         title="Fashion-MNIST",
-        kind="GENERATED HANDWRITTEN DIGITS",
+        kind="handwritten digits",
         folders=folders,
         looked_for=f"{_PARTS[0]}(.gz) and the others",
         get=get,
@@ -126,5 +126,5 @@ def _generated(cache_dir: Path, seed: int) -> Dataset:
     digits = handwriting.load(cache_dir, seed, _STAND_IN_WRITERS, CLASSES)
     # Fashion-MNIST is bright on black.
     train, test = (Samples(255 - np.asarray(part.x), part.y) for part in (digits.train, digits.test))
-    description = f"This is {digits.provenance.description}, inverted to a black background (0) as Fashion-MNIST has"
+    description = f"{digits.provenance.description}, inverted to a black background (0) like Fashion-MNIST"
     return Dataset("fashion_mnist", train, test, CLASSES, Provenance("generated", description))

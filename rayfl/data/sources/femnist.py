@@ -45,13 +45,13 @@ def load(
     return files_or_generated(
         source,
         title="FEMNIST",
-        kind="GENERATED HANDWRITING",
+        kind="handwriting",
         folders=[folder],
-        looked_for="femnist.parquet, train/*.json with test/*.json, and the same under data/",
-        get=(
-            f"get it with `python -m rayfl.data.download femnist --data-dir {data_dir}`, or from LEAF's JSON folders "
-            f"with `python -m rayfl.data.prepare femnist LEAF_FOLDER {folder / 'femnist.parquet'}`"
+        looked_for=(
+            "femnist.parquet, train/*.json with test/*.json, and the same under data/ (`python -m rayfl.data.prepare "
+            f"femnist LEAF_FOLDER {folder / 'femnist.parquet'}` makes the first from LEAF's JSON)"
         ),
+        get=f"get it with `python -m rayfl.data.download femnist --data-dir {data_dir}`",
         read=lambda: _read(folder),
         generate=lambda: _generated(cache_dir, seed, clients),
     )
@@ -74,5 +74,4 @@ def _read(folder: Path) -> Dataset | None:
 
 def _generated(cache_dir: Path, seed: int, clients: int | None) -> Dataset:
     dataset = handwriting.load(cache_dir, seed, clients)
-    description = f"This is {dataset.provenance.description}"
-    return replace(dataset, name="femnist", provenance=Provenance("generated", description))
+    return replace(dataset, name="femnist")

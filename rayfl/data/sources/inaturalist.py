@@ -66,7 +66,7 @@ def load(
     return files_or_generated(
         source,
         title="iNaturalist-GEO",
-        kind="GENERATED DIGITS",
+        kind="handwritten digits",
         folders=[folder],
         looked_for=f"{tables[0].name}, test.csv and images/",
         get=(
@@ -90,7 +90,7 @@ def _read(folder: Path, tables: tuple[Path, Path], size: int, cache_dir: Path, k
     names, owner = np.unique([row["user_id"] for row in train_rows], return_inverse=True)
     counts = f"{len(train_rows)} training and {len(test_rows)} test images"
     if (len(train_rows), len(test_rows)) != _WHOLE:
-        counts = f"A SUBSET: {counts} of the {_WHOLE[0]} and {_WHOLE[1]}"
+        counts = f"a subset: {counts} of the {_WHOLE[0]} and {_WHOLE[1]}"
     digests = train_digest, test_digest, (f"{folder}: the sha256 of the sha256 of its images", every.sha256)
     provenance = Provenance("files", f"iNaturalist, {tables[0].stem}, {counts}; {size} x {size} pixels", digests)
     return _dataset(every.images, np.array(labels, np.int64), owner, names.tolist(), provenance)

@@ -75,7 +75,7 @@ def load(
     return files_or_generated(
         source,
         title="PACS",
-        kind="GENERATED DIGITS OF FOUR STYLES",
+        kind="handwritten digits in four styles",
         folders=folders,
         looked_for="art_painting/, cartoon/, photo/ and sketch/, each with a folder of images per class",
         get=f"get it from its authors' page, sketchx.eecs.qmul.ac.uk/downloads, unpacked in {folders[0]}",
@@ -94,7 +94,7 @@ def _read(
     every = decoded(root, listed.files, size, cache_dir, "pacs")
     counts, whole = f"{len(listed.files)} images", sum(_IMAGES[domain] for domain in domains)
     if len(listed.files) != whole:
-        counts = f"{counts}, NOT THE PUBLISHED {whole}"
+        counts = f"{counts}, not the published {whole}"
     provenance = Provenance(
         "files",
         f"PACS, {', '.join(domains)}, {counts}; {size} x {size} pixels, {test_share:g} drawn for testing",

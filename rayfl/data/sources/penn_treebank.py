@@ -38,7 +38,7 @@ def load(source: Source, data_dir: Path, seed: int) -> Dataset:
     return files_or_generated(
         source,
         title="Penn Treebank",
-        kind="GENERATED TEXT",
+        kind="text",
         folders=[folder],
         looked_for=f"{_TRAIN} and {_TEST}",
         get=f"get it from Mikolov's simple-examples.tgz, data/{_TRAIN} and data/{_TEST}, in {folder}",

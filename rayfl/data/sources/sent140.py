@@ -56,7 +56,7 @@ def load(
     return files_or_generated(
         source,
         title="Sent140",
-        kind="GENERATED TWEETS",
+        kind="tweets",
         folders=[folder],
         looked_for="train/*.json with test/*.json, and the same under data/",
         get=f"get it with LEAF's data/sent140/preprocess.sh, and copy there ({folder}) what it wrote",

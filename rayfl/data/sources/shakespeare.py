@@ -62,7 +62,7 @@ def load(
     return files_or_generated(
         source,
         title="Shakespeare",
-        kind="GENERATED TEXT",
+        kind="text",
         folders=[folder],
         looked_for=(
             "train/*.json with test/*.json, the same under data/, 100.txt, raw_data.txt and shakespeare*.parquet"

@@ -1,4 +1,4 @@
-"""Which data a source returns: its files, or generated data that stands in for them and says so."""
+"""Reads a data set from its files, or generates a stand-in that says so."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rayfl.data.dataset import Dataset, Provenance
 from rayfl.errors import DataError
 
 Source = Literal["auto", "files", "generated"]
-"""`auto` reads the files where there are any and otherwise generates; `files` reads them or fails; `generated` never
-looks for files."""
+"""`auto` reads the files if it finds any and otherwise generates; `files` reads them or fails; `generated` never looks
+for files."""
 
 
 def files_or_generated(
@@ -25,33 +25,34 @@ def files_or_generated(
     read: Callable[[], Dataset | None],
     generate: Callable[[], Dataset],
 ) -> Dataset:
-    """Reads a data set, or generates what stands in for it.
+    """Reads a data set, or generates a stand-in for it.
 
     Args:
-        source: What the scenario asks for.
-        title: Name of the data set, for people.
-        kind: What the stand-in is: "GENERATED HANDWRITING".
+        source: The value of `data.source`.
+        title: Name of the data set in messages.
+        kind: What is generated instead: "handwriting".
         folders: Where `read` looks.
-        looked_for: The files that it looks for, for the message that there are none.
+        looked_for: The files that it looks for, for the error message.
         get: How to get the files: "get it with ...".
-        read: Reads the files; None where there are none. Damaged ones are an error, never a reason to generate.
-        generate: Makes the stand-in; its provenance describes it in a sentence.
+        read: Reads the files; returns None if there are none. Damaged files are an error, never a reason to generate.
+        generate: Makes the stand-in; its provenance describes it in one sentence.
 
     Returns:
-        What was read; or what was generated, and its provenance says for what it stands in, why, and how to get the
-        real data.
+        The data from the files, or a stand-in whose provenance says what it replaces, why, and how to get the real
+        data.
 
     Raises:
-        DataError: There are no files and `source` is "files", or whatever `read` raises.
+        DataError: `source` is "files" and there are none, or `read` fails.
     """
     found = read() if source != "generated" else None
     if found is not None:
         return found
     if source == "files":
         places = " and ".join(str(folder) for folder in folders)
-        raise DataError(f"{title} is not there: looked in {places} for {looked_for}; {get}")
-    why = "as asked" if source == "generated" else f"no files in {folders[0]}"
+        raise DataError(f"{title} not found: looked in {places} for {looked_for}; {get}")
+    why = "data.source is 'generated'" if source == "generated" else f"no files in {folders[0]}"
     stand_in = generate()
     remedy = get.replace("get it", "get the real data")
-    description = f"NOT {title} but {kind} standing in for it ({why}); {remedy}. {stand_in.provenance.description}"
+    notice = f"Stand-in for {title} (generated {kind}), not real data: {why}; {remedy}"
+    description = f"{notice}. {stand_in.provenance.description}"
     return replace(stand_in, provenance=Provenance("generated", description))

@@ -53,7 +53,7 @@ def load(
     return files_or_generated(
         source,
         title="Tiny-ImageNet",
-        kind="GENERATED COLOURED DIGITS",
+        kind="coloured digits",
         folders=folders,
         looked_for=f"{_FOLDER}/",
         get=f"get it from cs231n.stanford.edu/tiny-imagenet-200.zip, unpacked in {folders[0]}",
@@ -100,7 +100,7 @@ def _read(folders: Sequence[Path], size: int, cache_dir: Path) -> Dataset | None
     test = Samples(both.images[n:], np.array(test_labels, np.int64))
     counts = f"{n} training and {len(test)} test images"
     if (n, len(test)) != _WHOLE:
-        counts = f"A SUBSET: {counts} of the {_WHOLE[0]} and {_WHOLE[1]}"
+        counts = f"a subset: {counts} of the {_WHOLE[0]} and {_WHOLE[1]}"
     files = [read_file(file)[1] for file in lists]
     files.append((f"{folder}: the sha256 of the sha256 of its {n + len(test)} images", both.sha256))
     if size != SIDE:

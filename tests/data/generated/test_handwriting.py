@@ -100,7 +100,7 @@ def test_as_a_source_it_has_writers_as_natural_clients(tmp_path: Path) -> None:
     assert dataset.train.y.dtype == np.int64
     assert dataset.train.y.max() == 9
     assert dataset.provenance.source == "generated"
-    assert "generated handwriting, 7 writers, seed 0" in dataset.provenance.description
+    assert "Generated handwriting, 7 writers, seed 0" in dataset.provenance.description
     assert "white background" in dataset.provenance.description
 
 

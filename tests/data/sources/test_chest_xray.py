@@ -43,9 +43,9 @@ def test_other_classes_are_named(root: Path) -> None:
 
 
 def test_missing_folders_are_an_error_or_generated(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"Chest X-ray is not there: looked in .*chest_xray for train/ and test/"):
+    with pytest.raises(DataError, match=r"Chest X-ray not found: looked in .*chest_xray for train/ and test/"):
         load("files", tmp_path, tmp_path, 0)
     made = load("auto", tmp_path, tmp_path, 0, size=40)
     assert made.train.x.shape[1:] == (40, 40, 3)
     assert set(made.train.y.tolist()) == set(made.test.y.tolist()) == {0, 1}
-    assert "NOT Chest X-ray but GENERATED DIGITS" in made.provenance.description
+    assert "Stand-in for Chest X-ray (generated handwritten digits), not real data" in made.provenance.description

@@ -1,4 +1,4 @@
-"""CIFAR: three forms of the files give the same samples; damage is named; the stand-in is loud."""
+"""CIFAR: three forms of the files give the same samples; damage and the stand-in are named."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_both_of_its_own_versions_are_read_and_named(tmp_path: Path, name: Name,
         (str(file), hashlib.sha256(file.read_bytes()).hexdigest()) for file in files
     )
     train = ROWS * (len(files) - 1)
-    assert f"A SUBSET: {train} training and {ROWS} test images of the 50000 and 10000" in dataset.provenance.description
+    assert f"a subset: {train} training and {ROWS} test images of the 50000 and 10000" in dataset.provenance.description
     assert dataset.provenance.description.endswith(f"from {folder.name}/")
 
 
@@ -132,7 +132,7 @@ def test_parquet_is_read_and_called_a_subset(tmp_path: Path, name: Name) -> None
     _check(dataset, name, 10 if name == "cifar10" else 100)
     assert dataset.provenance.source == "files"
     assert dataset.provenance.files == ((str(file), hashlib.sha256(file.read_bytes()).hexdigest()),)
-    assert "A SUBSET: " in dataset.provenance.description
+    assert "a subset: " in dataset.provenance.description
     assert dataset.provenance.description.endswith(f"from {name}_subset.parquet")
 
 
@@ -157,7 +157,7 @@ def test_nothing_there_says_where_it_looked_and_how_to_get_it(tmp_path: Path) ->
     with pytest.raises(DataError) as raised:
         _load(tmp_path, "cifar10")
     message, data = str(raised.value), tmp_path / "data"
-    assert message.startswith(f"CIFAR-10 is not there: looked in {data / 'cifar10'} and {data} for cifar-10-batches-py")
+    assert message.startswith(f"CIFAR-10 not found: looked in {data / 'cifar10'} and {data} for cifar-10-batches-py")
     assert message.endswith(f"get it with `python -m rayfl.data.download cifar10 --data-dir {data}`")
 
 
@@ -281,7 +281,7 @@ def test_two_parquet_files_are_one_too_many(tmp_path: Path) -> None:
         ("cifar100", {"labels": "coarse"}, 20, "CIFAR-100, coarse labels"),
     ],
 )
-def test_the_stand_in_has_all_classes_and_says_so_loudly(
+def test_the_stand_in_has_all_classes_and_says_so(
     tmp_path: Path, cache: Path, name: Name, options: dict[str, str], classes: int, title: str
 ) -> None:
     _write_parquet(tmp_path / "data" / name, name)
@@ -290,7 +290,7 @@ def test_the_stand_in_has_all_classes_and_says_so_loudly(
     assert set(dataset.train.y.tolist()) == set(range(classes))
     assert dataset.num_classes == classes
     assert dataset.provenance.source == "generated"
-    start = f"NOT {title} but GENERATED COLOURED DIGITS standing in for it (as asked); get the real data with"
+    start = f"Stand-in for {title} (generated coloured digits), not real data: data.source is 'generated'; get"
     assert dataset.provenance.description.startswith(start)
 
 
@@ -307,7 +307,7 @@ def test_real_cifar10_subset_is_balanced(data_dir: Path, tmp_path: Path) -> None
     assert dataset.train.x.shape == (20000, 32, 32, 3)
     assert np.bincount(dataset.train.y).tolist() == [2000] * 10
     assert np.bincount(dataset.test.y).tolist() == [500] * 10
-    assert "A SUBSET: 20000 training and 5000 test images" in dataset.provenance.description
+    assert "a subset: 20000 training and 5000 test images" in dataset.provenance.description
     # Near the published means of CIFAR-10's channels: .491 .482 .447.
     means = np.asarray(dataset.train.x).mean((0, 1, 2)) / 255
     np.testing.assert_allclose(means, [0.491, 0.482, 0.447], atol=0.005)

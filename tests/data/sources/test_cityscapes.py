@@ -55,7 +55,7 @@ def test_images_labels_and_cities_are_those_of_the_files(root: Path) -> None:
         np.testing.assert_array_equal(data.train.x[row], image)
         expected = np.array([[known.get(int(label), 255) for label in line] for line in labels])
         np.testing.assert_array_equal(data.train.y[row], expected)
-    assert "A SUBSET: 3 training images of 2 cities and 1 validation" in data.provenance.description
+    assert "a subset: 3 training images of 2 cities and 1 validation" in data.provenance.description
 
 
 def test_shrunk_labels_are_labels_of_the_image(root: Path) -> None:
@@ -84,11 +84,11 @@ def test_bad_files_are_named(root: Path) -> None:
 
 
 def test_missing_folders_are_an_error_or_generated(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"Cityscapes is not there: looked in .*cityscapes for leftImg8bit/"):
+    with pytest.raises(DataError, match=r"Cityscapes not found: looked in .*cityscapes for leftImg8bit/"):
         load("files", tmp_path, 0)
     made, again = load("auto", tmp_path, 3), load("generated", tmp_path, 3)
     assert made.natural is not None
     assert len(made.natural.names) == 18
     assert set(np.unique(made.train.y)) == {*range(19), 255}
     np.testing.assert_array_equal(made.train.x, again.train.x)
-    assert "NOT Cityscapes but GENERATED STREET SCENES" in made.provenance.description
+    assert "Stand-in for Cityscapes (generated street scenes), not real data" in made.provenance.description

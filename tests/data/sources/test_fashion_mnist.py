@@ -1,4 +1,4 @@
-"""Fashion-MNIST: IDX files with or without gzip, checked, or a loudly named stand-in."""
+"""Fashion-MNIST: IDX files with or without gzip, checked, or a stand-in that is named."""
 
 from __future__ import annotations
 
@@ -81,7 +81,9 @@ def test_auto_without_files_generates_digits_and_says_so_loudly(tmp_path: Path) 
     assert np.median(np.asarray(dataset.train.x)) < 15, "Fashion-MNIST is bright on black"
     assert dataset.provenance.source == "generated"
     description = dataset.provenance.description
-    assert description.startswith("NOT Fashion-MNIST but GENERATED HANDWRITTEN DIGITS standing in for it (no files in")
+    assert description.startswith(
+        "Stand-in for Fashion-MNIST (generated handwritten digits), not real data: no files in"
+    )
     assert f"`python -m rayfl.data.download fashion_mnist --data-dir {tmp_path / 'data'}`" in description
 
 
@@ -89,7 +91,7 @@ def test_generated_ignores_files(tmp_path: Path) -> None:
     _write(tmp_path / "data" / PLACES[0])
     dataset = _load(tmp_path, "generated")
     assert dataset.provenance.source == "generated"
-    assert "(as asked)" in dataset.provenance.description
+    assert "data.source is 'generated'" in dataset.provenance.description
 
 
 def test_files_never_falls_back(tmp_path: Path) -> None:
@@ -97,7 +99,7 @@ def test_files_never_falls_back(tmp_path: Path) -> None:
         _load(tmp_path)
     message = str(raised.value)
     data = tmp_path / "data"
-    assert message.startswith(f"Fashion-MNIST is not there: looked in {data / PLACES[0]} and {data / PLACES[1]} for")
+    assert message.startswith(f"Fashion-MNIST not found: looked in {data / PLACES[0]} and {data / PLACES[1]} for")
     assert message.endswith(f"get it with `python -m rayfl.data.download fashion_mnist --data-dir {data}`")
 
 

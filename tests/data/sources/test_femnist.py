@@ -1,4 +1,4 @@
-"""FEMNIST: real files where they are, a loudly named stand-in elsewhere, never a silent one."""
+"""FEMNIST: real files if they are found, otherwise a stand-in that is named, never a silent one."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def test_files_are_read_whole_whatever_number_of_clients_is_asked(
     assert dataset.provenance.description == "FEMNIST, 3 writers; LEAF's polarity: white background (255), dark ink"
 
 
-def test_auto_without_files_generates_and_says_so_loudly(tmp_path: Path) -> None:
+def test_auto_without_files_generates_and_says_so(tmp_path: Path) -> None:
     dataset = _load(tmp_path, "auto")
     _assert_same(dataset, handwriting.load(tmp_path / "cache", 0, 2))
     assert dataset.name == "femnist"
     assert dataset.provenance.source == "generated"
     description = dataset.provenance.description
-    assert description.startswith("NOT FEMNIST but GENERATED HANDWRITING standing in for it (no files in ")
+    assert description.startswith("Stand-in for FEMNIST (generated handwriting), not real data: no files in ")
     assert f"`python -m rayfl.data.download femnist --data-dir {tmp_path / 'data'}`" in description
     assert "white background (255)" in description
 
@@ -78,10 +78,10 @@ def test_generated_ignores_files(tmp_path: Path) -> None:
     write_leaf(tmp_path / "data" / "femnist")
     dataset = _load(tmp_path, "generated")
     assert dataset.provenance.source == "generated"
-    assert "(as asked)" in dataset.provenance.description
+    assert "data.source is 'generated'" in dataset.provenance.description
 
 
-def test_190_writers_stand_in_where_no_number_is_asked(tmp_path: Path) -> None:
+def test_the_stand_in_has_190_writers_by_default(tmp_path: Path) -> None:
     natural = _load(tmp_path, "auto", clients=None).natural
     assert natural is not None
     assert len(natural.names) == 190
@@ -92,7 +92,7 @@ def test_files_never_falls_back(tmp_path: Path) -> None:
         _load(tmp_path, "files")
     message = str(raised.value)
     folder = tmp_path / "data" / "femnist"
-    assert message.startswith(f"FEMNIST is not there: looked in {folder} for femnist.parquet, train/*.json")
+    assert message.startswith(f"FEMNIST not found: looked in {folder} for femnist.parquet, train/*.json")
     assert f"`python -m rayfl.data.download femnist --data-dir {tmp_path / 'data'}`" in message
     assert f"`python -m rayfl.data.prepare femnist LEAF_FOLDER {folder / 'femnist.parquet'}`" in message
     assert "\n" not in message

@@ -67,4 +67,4 @@ def test_a_stand_in_has_as_many_clients(split: str, clients: int, tmp_path: Path
     assert data.natural is not None
     assert len(data.natural.train) == clients
     assert data.natural.train.sizes.min() > 0
-    assert "NOT iNaturalist-GEO but GENERATED DIGITS" in data.provenance.description
+    assert "Stand-in for iNaturalist-GEO (generated handwritten digits), not real data" in data.provenance.description

@@ -33,7 +33,7 @@ def test_windows_are_those_of_the_files(tmp_path: Path) -> None:
 
 
 def test_the_stand_in_is_other_text_than_that_of_shakespeare(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"Penn Treebank is not there: looked in .*penn_treebank for ptb\.train\.txt"):
+    with pytest.raises(DataError, match=r"Penn Treebank not found: looked in .*penn_treebank for ptb\.train\.txt"):
         penn_treebank.load("files", tmp_path, 0)
     made, again = penn_treebank.load("auto", tmp_path, 0), penn_treebank.load("generated", tmp_path, 0)
     text, theirs = (as_text(data.train.x.text) for data in (made, shakespeare.load("generated", tmp_path, 0, 10)))
@@ -41,4 +41,4 @@ def test_the_stand_in_is_other_text_than_that_of_shakespeare(tmp_path: Path) -> 
     assert text == text.lower()
     assert text[1000:1200] not in theirs.lower()
     assert made.test.x.starts[0] == made.train.x.starts[-1] + 80
-    assert "NOT Penn Treebank but GENERATED TEXT" in made.provenance.description
+    assert "Stand-in for Penn Treebank (generated text), not real data" in made.provenance.description

@@ -112,7 +112,7 @@ def test_bad_files_are_named(change: Any, message: str, tmp_path: Path) -> None:
 
 
 def test_missing_files_are_an_error_or_generated(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"Sent140 is not there: looked in .*sent140 for train/\*\.json"):
+    with pytest.raises(DataError, match=r"Sent140 not found: looked in .*sent140 for train/\*\.json"):
         load("files", tmp_path, 0)
     made, again, other = (load("auto", tmp_path, seed, clients=20) for seed in (3, 3, 4))
     assert made.natural is not None
@@ -124,7 +124,7 @@ def test_missing_files_are_an_error_or_generated(tmp_path: Path) -> None:
     assert not np.array_equal(ids[0][:20], ids[2][:20])
     assert np.array_equal(np.asarray(made.train.x.arrays["attention_mask"]), ids[0] > 0)
     assert ids[0].max() <= len(tweets.vocabulary())
-    assert "NOT Sent140 but GENERATED TWEETS" in made.provenance.description
+    assert "Stand-in for Sent140 (generated tweets), not real data" in made.provenance.description
 
 
 def test_generated_tweets_say_what_their_label_says_nine_times_of_ten() -> None:

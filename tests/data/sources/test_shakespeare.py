@@ -1,4 +1,4 @@
-"""Shakespeare: windows by role, split in order with a gap, from three kinds of files or from a loud stand-in."""
+"""Shakespeare: windows by role, split in order with a gap, from three kinds of files or from a stand-in."""
 
 from __future__ import annotations
 
@@ -213,9 +213,7 @@ def test_two_parquet_files_are_one_too_many(tmp_path: Path) -> None:
 def test_nothing_there_says_what_it_looked_for(tmp_path: Path) -> None:
     with pytest.raises(DataError) as raised:
         _load(tmp_path)
-    assert str(raised.value).startswith(
-        f"Shakespeare is not there: looked in {tmp_path / 'shakespeare'} for train/*.json"
-    )
+    assert str(raised.value).startswith(f"Shakespeare not found: looked in {tmp_path / 'shakespeare'} for train/*.json")
     assert f"its 100.txt unpacked in {tmp_path / 'shakespeare'}" in str(raised.value)
 
 
@@ -225,7 +223,9 @@ def test_the_stand_in_is_loud_and_loses_no_role(tmp_path: Path, clients: int | N
     assert dataset.natural is not None
     assert len(dataset.natural.names) == (clients or generated_plays.DEFAULT_ROLES)
     assert dataset.provenance.source == "generated"
-    assert dataset.provenance.description.startswith("NOT Shakespeare but GENERATED TEXT standing in for it (no files")
+    assert dataset.provenance.description.startswith(
+        "Stand-in for Shakespeare (generated text), not real data: no files"
+    )
     assert f"its 100.txt unpacked in {tmp_path / 'shakespeare'}" in dataset.provenance.description
 
 

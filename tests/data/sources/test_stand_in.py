@@ -1,4 +1,4 @@
-"""One rule for all sources: files where there are any, else what stands in for them, and it says so."""
+"""One rule for all sources: read the files if there are any, else generate a stand-in that says so."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def chosen(source: Source, found: Dataset | None) -> tuple[Dataset, int]:
 
     folders = [Path("/a"), Path("/b")]
     get = "get it with a spade"
-    return files_or_generated(source, "Gold", "GENERATED SAND", folders, "nuggets", get, read, lambda: MADE), len(reads)
+    return files_or_generated(source, "Gold", "sand", folders, "nuggets", get, read, lambda: MADE), len(reads)
 
 
 @pytest.mark.parametrize("source", ["auto", "files"])
@@ -38,16 +38,20 @@ def test_generated_never_looks_for_files() -> None:
     assert reads == 0
     assert dataset.provenance.source == "generated"
     assert dataset.provenance.description == (
-        "NOT Gold but GENERATED SAND standing in for it (as asked); get the real data with a spade. Rows of zeros"
+        "Stand-in for Gold (generated sand), not real data: data.source is 'generated'; "
+        "get the real data with a spade. Rows of zeros"
     )
 
 
-def test_without_files_the_stand_in_says_where_they_were_missed() -> None:
+def test_without_files_the_stand_in_says_where_rayfl_looked() -> None:
     dataset, _ = chosen("auto", None)
-    assert "standing in for it (no files in /a); get the real data with a spade." in dataset.provenance.description
+    assert dataset.provenance.description == (
+        "Stand-in for Gold (generated sand), not real data: no files in /a; "
+        "get the real data with a spade. Rows of zeros"
+    )
 
 
 def test_files_or_nothing() -> None:
     with pytest.raises(DataError) as raised:
         chosen("files", None)
-    assert str(raised.value) == "Gold is not there: looked in /a and /b for nuggets; get it with a spade"
+    assert str(raised.value) == "Gold not found: looked in /a and /b for nuggets; get it with a spade"

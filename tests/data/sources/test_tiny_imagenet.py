@@ -60,7 +60,7 @@ def test_classes_are_numbered_as_wnids_and_validation_images_by_their_annotation
     seen = np.asarray(dataset.test.x).mean((1, 2))
     assert np.abs(seen - [_colour(number) for number in dataset.test.y]).max() < 3
     assert dataset.natural is None
-    assert "A SUBSET: 201 training and 4 test images of the 100000 and 10000" in dataset.provenance.description
+    assert "a subset: 201 training and 4 test images of the 100000 and 10000" in dataset.provenance.description
     named = [path for path, _ in dataset.provenance.files]
     assert named[:2] == [str(folder / "wnids.txt"), str(folder / "val" / "val_annotations.txt")]
     assert named[2] == f"{folder}: the sha256 of the sha256 of its 205 images"
@@ -119,7 +119,7 @@ def test_lists_of_another_form_are_named(tmp_path: Path, file: str, content: str
 def test_nothing_there_says_where_it_looked_and_how_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(
         DataError,
-        match=r"is not there: looked in .*/tiny_imagenet and .* for tiny-imagenet-200/; get it from cs231n",
+        match=r"not found: looked in .*/tiny_imagenet and .* for tiny-imagenet-200/; get it from cs231n",
     ) as raised:
         _load(tmp_path)
     (folder,) = re.findall(r"unpacked in (\S+)$", str(raised.value))
@@ -128,12 +128,12 @@ def test_nothing_there_says_where_it_looked_and_how_to_get_it(tmp_path: Path) ->
         _load(tmp_path)
 
 
-def test_the_stand_in_is_loud(tmp_path: Path) -> None:
+def test_the_stand_in_says_so(tmp_path: Path) -> None:
     dataset = _load(tmp_path, "auto")
     assert dataset.train.x.shape[1:] == (64, 64, 3)
     assert dataset.num_classes == 200
     assert dataset.provenance.source == "generated"
-    start = "NOT Tiny-ImageNet but GENERATED COLOURED DIGITS standing in for it (no files in"
+    start = "Stand-in for Tiny-ImageNet (generated coloured digits), not real data: no files in"
     assert dataset.provenance.description.startswith(start)
 
 
