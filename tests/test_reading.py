@@ -102,7 +102,7 @@ def test_a_small_file_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> No
             file.write(bytes(1000 * 28 * 28))
     (raw / "train-images-idx3-ubyte.gz").write_bytes(packed.getvalue())
     with pytest.raises(
-        DataError, match=r"idx3-ubyte\.gz: holds more than Fashion-MNIST's largest file, 47040016 bytes"
+        DataError, match=r"idx3-ubyte\.gz: unpacks to more than the largest file of Fashion-MNIST, 47040016 bytes"
     ):
         fashion_mnist.load("files", tmp_path, tmp_path, 0)
 
@@ -112,7 +112,7 @@ def test_arrays_that_unpack_to_more_than_the_memory_are_refused(
 ) -> None:
     np.savez_compressed(tmp_path / "x.npz", train_x=np.zeros(2**20))
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=2**22))
-    with pytest.raises(DataError, match=r"x\.npz: unpacks to 0\.00781 GiB, and 0\.00391 GiB of memory are free"):
+    with pytest.raises(DataError, match=r"x\.npz: unpacks to 0\.00781 GiB, but only 0\.00391 GiB of memory are free"):
         npz_file.load("files", tmp_path / "x.npz")
 
 

@@ -77,7 +77,7 @@ def test_options_for_data_that_takes_none_are_refused(tmp_path: Path) -> None:
     ("override", "message"),
     [
         ("data.clients=61", "data.clients: 61 clients cannot share 60 training rows; choose at most 60"),
-        ("data.partition=natural", "data.partition: 'natural' needs data that names its clients"),
+        ("data.partition=natural", "data.partition: 'natural' needs data with natural clients"),
         ("data.name=tests.user_code:SHARD_SIZES", "neither a rayfl.data.Dataset nor arrays"),
         ("data.options.rows=0", "train_y must be integer class labels"),
     ],

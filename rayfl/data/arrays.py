@@ -1,4 +1,4 @@
-"""A user's own arrays as a data set."""
+"""Builds a data set from your own arrays."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from rayfl.data.torch_datasets.rows import TorchRows
 from rayfl.errors import DataError
 
 _FORMS = (
-    "arrays (train_x, train_y, test_x, test_y), nor a mapping from 'train', 'test' and the names of further test sets "
+    "arrays (train_x, train_y, test_x, test_y), nor a mapping from 'train', 'test' and the names of more test sets "
     "to (x, y), (x, y, clients) or a PyTorch Dataset"
 )
 
 
 def dataset_of_arrays(name: str, loaded: Any, provenance: Provenance | None = None) -> Dataset:
-    """Makes a data set of arrays: numpy's, or anything that numpy can read.
+    """Builds a data set from numpy arrays, or anything that numpy can read.
 
     Args:
-        name: The `data.name` that gave them, for messages.
-        loaded: (train_x, train_y, test_x, test_y), or a mapping from `train`, `test` and the names of further test sets
-            to (x, y) or (x, y, clients). `clients` makes clients of the data's own: the owner of every sample, [n]
-            integers or texts, or the rows of every client, a mapping from names to lists or a list of lists. Those of
-            `test` may be left out. x may be a mapping from names to arrays, and a list of arrays of different
-            lengths, here or there.
-        provenance: Where they came from; by default, that they are arrays of this name.
+        name: The `data.name` that returned them, for messages.
+        loaded: (train_x, train_y, test_x, test_y), or a mapping from `train`, `test` and the names of additional test
+            sets to (x, y) or (x, y, clients). `clients` defines natural clients: the owner of every sample, [n]
+            integers or strings, or the rows of every client, a mapping from names to lists or a list of lists. It may
+            be omitted for `test`. x may also be a mapping from names to arrays; x or any of its arrays may be a list
+            of arrays of different lengths.
+        provenance: Where the data comes from; by default, arrays of this name.
 
     Returns:
-        A data set with as many classes as the largest label says, if labels are single integers; else without classes.
+        A data set whose largest label determines the number of classes, if labels are single integers; otherwise
+        without classes.
 
     Raises:
-        DataError: Something else; class labels that do not count from 0, or a label so large that it cannot number a
-            class.
+        DataError: `loaded` has another form, class labels do not start at 0, or a label is too large to be a class.
     """
     if not isinstance(loaded, Mapping):
         try:
             train_x, train_y, test_x, test_y = loaded
-        except Exception as error:  # a strange object may raise anything
+        except Exception as error:  # an arbitrary object may raise anything
             raise _no_data(name, loaded, error) from error
         loaded = {"train": (train_x, train_y), "test": (test_x, test_y)}
     if not {"train", "test"} <= set(loaded):
-        raise _no_data(name, loaded, KeyError("it has no 'train' and 'test'"))
+        raise _no_data(name, loaded, KeyError("'train' or 'test' is missing"))
     try:
         parts = {part: _samples(*given[:2]) for part, given in loaded.items()}
         clients = {part: given[2] for part, given in loaded.items() if len(given) > 2}
     except DataError as error:
         raise DataError(f"data.name: '{name}': {error}") from None
-    except Exception as error:  # numpy hands on whatever a strange object raises
+    except Exception as error:  # numpy passes on whatever an arbitrary object raises
         raise _no_data(name, loaded, error) from error
     for part, samples in parts.items():
         _check(samples, f"data.name: '{name}': {part}")
@@ -78,7 +78,7 @@ def inputs_from(given: Any) -> Inputs:
 
 
 def labels_from(given: Any) -> np.ndarray:
-    """Labels as they are kept: integers as int64, floating point numbers as float32, truth values as 0 and 1."""
+    """Labels as rayfl stores them: integers as int64, floating point numbers as float32, booleans as 0 and 1."""
     y = np.asarray(given)
     if y.dtype.kind == "f":
         return y.astype(np.float32)
@@ -101,7 +101,7 @@ def _samples(x: Any, y: Any) -> Samples:
 
 def _no_data(name: str, loaded: Any, error: Exception) -> DataError:
     return DataError(
-        f"data.name: '{name}' gave an object of type {type(loaded).__name__}, which is neither a "
+        f"data.name: '{name}' returned an object of type {type(loaded).__name__}, which is neither a "
         f"rayfl.data.Dataset nor {_FORMS} ({' '.join(str(error).split())})"
     )
 
@@ -110,7 +110,7 @@ def _check(samples: Samples, what: str) -> None:
     y = samples.y
     if not y.ndim or not len(y) or y.dtype.kind not in "uif":
         raise DataError(
-            f"{what}_y must be integer class labels, or other labels of numbers, with a row per sample, not "
+            f"{what}_y must be integer class labels or other numeric labels, with a row per sample, not "
             f"{y.dtype}{list(y.shape)}{number_texts(y)}"
         )
     if isinstance(samples.x, np.ndarray) and not samples.x.ndim:
@@ -124,15 +124,15 @@ def _num_classes(parts: Mapping[str, Samples], what: str) -> int | None:
     for part, samples in parts.items():
         if samples.y.dtype.kind != "f" and samples.y.min() < 0:
             raise DataError(
-                f"{what}: {part}_y has the label {samples.y.min()}; classes are numbered from 0 (labels that are no "
-                "classes are floating point numbers)"
+                f"{what}: {part}_y has the label {samples.y.min()}; classes are numbered from 0 (labels other than "
+                "classes must be floating point numbers)"
             )
     largest = int(max(samples.y.max() for samples in parts.values()))
     count = sum(len(samples) for samples in parts.values())
     if largest >= max(1000, count):
         raise DataError(
-            f"{what}: a label is {largest}, which would make {largest + 1} classes for {count} samples; number the "
-            "classes from 0 without gaps, as numpy.unique(labels, return_inverse=True) does (labels that are no "
-            "classes are floating point numbers)"
+            f"{what}: the largest label is {largest}, which would mean {largest + 1} classes for {count} samples; "
+            "number classes from 0 without gaps, for example with numpy.unique(labels, return_inverse=True) (labels "
+            "other than classes must be floating point numbers)"
         )
     return largest + 1

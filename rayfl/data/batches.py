@@ -1,4 +1,4 @@
-"""From the shard store to batches on a device: vectorised tensor operations, no Python code of rayfl's per sample."""
+"""Makes batches on a device from the shard store, with vectorised tensor operations and no Python code per sample."""
 
 from __future__ import annotations
 
@@ -21,34 +21,35 @@ if TYPE_CHECKING:
 
 
 Batch = tuple[Any, torch.Tensor]
-"""Inputs, a tensor or keyword arguments of the network's `forward` (`Input`), and labels."""
+"""Inputs (a tensor, or keyword arguments of the network's `forward`: see `Input`) and labels."""
 
 _BYTES_AT_ONCE = 2**26
-"""Of stored samples: what a pass fetches at a time, unless a single batch is larger."""
+"""Bytes of stored samples that a pass fetches at a time, unless a single batch is larger."""
 
 
 class BatchSource:
-    """Batches of the store's samples on one device.
+    """Makes batches of the stored samples on one device.
 
-    Inputs come out as the model wants them: images as float32 [n, channels, height, width] (channels-last in memory),
-    scaled to [0, 1] and normalised; other floating point inputs as float32, integers as int64, truth values (of inputs
-    by name) as they are. Inputs by name are a dictionary of such tensors, which the network gets as keyword arguments.
-    Labels are int64 or float32, [n] or of whatever shape the data gives them.
+    Inputs have the form that models expect: images are float32 [n, channels, height, width] (channels-last in memory),
+    scaled to [0, 1] and normalised; other floating point inputs are float32, integers int64, and booleans (of inputs
+    by name) unchanged. Inputs by name are a dictionary of such tensors, passed to the network as keyword arguments.
+    Labels are int64 or float32, [n] or any shape that the data gives them.
 
-    Sets of samples have the names of `ShardStore.held_out`, or "train", "test" and "server".
+    Sets of samples are named "train", "test", "server", or as in `ShardStore.held_out`.
 
     Args:
         store: The data.
-        device: Where batches are made.
-        cache_bytes: How much of a GPU's memory may hold samples, training samples first (see `SampleReader`). The CPU
-            has the samples already and needs no cache.
-        ignored_label: The task's: what label maps hold where an augmentation uncovers what lies outside the image.
+        device: The device of the batches.
+        cache_bytes: Amount of GPU memory for samples, training samples first (see `SampleReader`). The CPU already
+            has the samples and needs no cache.
+        ignored_label: The label that the task ignores. Label maps get it where an augmentation uncovers pixels
+            outside the image.
 
     Attributes:
-        moves_labels: Whether labels are maps, which augmentations change along with the images.
+        moves_labels: Whether labels are maps, which augmentations transform together with the images.
 
     Raises:
-        ScenarioError: An augmentation or a collation that cannot be built.
+        ScenarioError: An augmentation or collation cannot be built.
     """
 
     def __init__(
@@ -66,9 +67,9 @@ class BatchSource:
         self._mean_std: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def shard(self, client: int) -> np.ndarray:
-        """[num_samples] integers: the rows of `set_of(client)` that belong to a client; not to be written to.
+        """[num_samples] integers: the rows of `set_of(client)` that belong to a client; do not write to them.
 
-        A pool of samples has a number too (`rayfl.data.pools`).
+        Pools of samples have numbers too (`rayfl.data.pools`).
         """
         store = self._store
         if client < store.num_clients:
@@ -80,21 +81,21 @@ class BatchSource:
         return np.arange(len(store.samples("server")))
 
     def set_of(self, client: int) -> str:
-        """The set of samples that a client, or a pool, trains on."""
+        """The set of samples that a client or a pool trains on."""
         return "server" if client == pool_number("server", self._store.num_clients) else "train"
 
     def num_samples(self, client: int) -> int:
-        """How many training samples a client has."""
+        """Number of training samples of a client."""
         return len(self.shard(client))
 
     @property
     def varies(self) -> bool:
-        """Whether training batches of the same samples differ: they are augmented, or rendered anew."""
+        """Whether training batches of the same samples differ, because of augmentation or rendering."""
         return any(pipeline.steps for pipeline in self._pipelines) or self._reader("train").renders
 
     @property
     def mean_samples(self) -> float:
-        """How many training samples a client has on average."""
+        """Average number of training samples per client."""
         return float(self._store.train_shards.offsets[-1]) / self._store.num_clients
 
     def labels(self, rows: np.ndarray, name: str = "train") -> torch.Tensor:
@@ -107,16 +108,16 @@ class BatchSource:
         return self._finished(x), y
 
     def test_batch(self, rows: np.ndarray | slice) -> Batch:
-        """Some test samples in the given order, never augmented: inputs and labels."""
+        """Inputs and labels of some test samples in the given order, never augmented."""
         return self.batch("test", rows)
 
     def plain_batches(self, rows: np.ndarray, batch_size: int, name: str = "train") -> Iterator[Batch]:
-        """Samples in the given order, not augmented; fetched batch by batch, for passes that do not train.
+        """Batches in the given order, without augmentation, for passes that do not train.
 
         Args:
             rows: [n] integers, rows of the set of samples, such as `shard(client)`.
-            batch_size: Samples of a batch; the last one may have fewer.
-            name: Of the set.
+            batch_size: Samples per batch; the last batch may be smaller.
+            name: Name of the set.
 
         Yields:
             Inputs and labels of one batch.
@@ -133,15 +134,15 @@ class BatchSource:
         name: str = "train",
         view: int = 0,
     ) -> Iterator[Batch]:
-        """One pass over samples in the given order, as one view sees it.
+        """One pass over samples in the given order, for a single view.
 
         Args:
-            rows: [n] integers, rows of the set of samples in the order in which they are trained on.
-            batch_size: Samples of a batch; the last one may have fewer.
-            rng: Where renderings and the augmentation draw from, batch after batch; None will do where nothing varies.
-            augment: Whether to apply the scenario's augmentation, and to render anew what is rendered.
-            name: Of the set: "train", or "server" for what the server trains on.
-            view: Whose augmentation, where the views of a batch differ in that.
+            rows: [n] integers, rows of the set of samples in training order.
+            batch_size: Samples per batch; the last batch may be smaller.
+            rng: Random numbers for rendering and augmentation; may be None if batches do not vary.
+            augment: Whether to augment, and to render a new image for every batch.
+            name: Name of the set: "train", or "server" for training on the server.
+            view: The view whose augmentation applies, if views differ in it.
 
         Yields:
             Inputs and labels of one batch.
@@ -158,22 +159,22 @@ class BatchSource:
         name: str = "train",
         first: int = 0,
     ) -> Iterator[tuple[list[Input], torch.Tensor]]:
-        """One pass over samples in the given order, as several views see it.
+        """One pass over samples in the given order, for several views.
 
-        Some batches are fetched at a time: one gather and one copy to the device, of which every batch is a view; so
-        are all random numbers of their augmentation, unless an augmentation draws for itself. Inputs that are rendered
-        or need a collation are made batch by batch.
+        Several batches are fetched together, with one gather and one copy to the device; each batch is a slice of that
+        copy. The random numbers of their augmentation are also drawn together, unless an augmentation draws its own.
+        Inputs that are rendered or collated are made one batch at a time.
 
         Args:
             rows: See `training_batches`.
-            batch_size: See there.
-            rngs: The stream of each view.
-            augment: See there.
-            name: See there.
-            first: The number of the first view; the others follow.
+            batch_size: See `training_batches`.
+            rngs: The random stream of each view.
+            augment: See `training_batches`.
+            name: See `training_batches`.
+            first: Number of the first view; the others follow.
 
         Yields:
-            The inputs of every view of one batch, and its labels; label maps are the first view's.
+            The inputs of every view of one batch, and its labels; label maps are those of the first view.
         """
         if self._collate:
             passes = [self.plain_batches(rows, batch_size, name) for _ in rngs]
@@ -194,7 +195,7 @@ class BatchSource:
 
     @staticmethod
     def _pieces(reader: SampleReader, rows: np.ndarray, batch_size: int, anew: bool) -> Iterator[np.ndarray]:
-        """The rows of whole batches that are fetched at a time; of one batch if they are rendered anew."""
+        """The rows that are fetched together: several whole batches, or one if images are rendered for every batch."""
         batches = 1 if anew else max(1, _BYTES_AT_ONCE // max(1, reader.row_bytes * batch_size))
         for start in range(0, len(rows), batches * batch_size):
             yield rows[start : start + batches * batch_size]
@@ -203,7 +204,7 @@ class BatchSource:
     def _inputs_of_views(
         reader: SampleReader, rows: np.ndarray, rngs: Sequence[np.random.Generator | None], augment: bool
     ) -> tuple[list[Any], torch.Tensor]:
-        """What the views are made of: copies of the same inputs, or each view's own rendering; and the labels."""
+        """Inputs for each view, either copies of the same inputs or separate renderings, and the labels."""
         if augment and reader.renders:
             drawn_from = rngs[:1] if reader.shares_views else rngs
             views, y = reader.render(rows, [_given(rng) for rng in drawn_from]), reader.labels(rows)
@@ -215,7 +216,7 @@ class BatchSource:
     def _batches(
         self, x: Any, y: torch.Tensor, batch_size: int, pipeline: Pipeline | None, rng: np.random.Generator | None
     ) -> Iterator[Batch]:
-        """The batches of one view of some samples, augmented where there is a pipeline."""
+        """The batches of one view of some samples, augmented if there is a pipeline."""
         parts = [slice(start, start + batch_size) for start in range(0, len(y), batch_size)]
         if isinstance(x, dict) or pipeline is None:
             for part in parts:
@@ -256,7 +257,7 @@ class BatchSource:
         return x
 
     def _mean_and_std(self, width: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Repeated for a row of pixels: PyTorch is five times slower where it repeats three values itself."""
+        """Repeated for a row of pixels: PyTorch is five times slower when it broadcasts three values itself."""
         assert self._store.normalize
         if width not in self._mean_std:
             mean, std = self._store.normalize.mean, self._store.normalize.std

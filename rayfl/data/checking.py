@@ -1,4 +1,4 @@
-"""Whether the samples of a data set fit together, and are what a network can take."""
+"""Checks that the samples of a data set are consistent and usable by a network."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from rayfl.data.dataset import Dataset
 
 MAX_CLASSES = 1_000_000
-"""More are taken for a mistake: labels that were meant to be something else."""
+"""More classes than this are a mistake: the labels were probably not meant as classes."""
 
 RESERVED = ("train", "test", "validation", "client_test", "server")
-"""Names of sets of samples that no further test set can have."""
+"""Names that additional test sets cannot have."""
 
 
 def check_dataset(data: Dataset) -> None:
-    """Checks a data set as its source made it.
+    """Checks a data set as its source returned it.
 
     Raises:
         DataError: Names the data set and the part that is wrong.
@@ -31,7 +31,7 @@ def check_dataset(data: Dataset) -> None:
     for test in data.tests:
         if not test.isidentifier() or test in RESERVED:
             raise DataError(
-                f"{name}: a further test set is named '{test}'; use letters, digits and underscores, and none of "
+                f"{name}: '{test}' cannot name a test set; use letters, digits and underscores, but none of "
                 + ", ".join(RESERVED)
             )
     for part, samples in data.parts.items():
@@ -52,16 +52,16 @@ def check_dataset(data: Dataset) -> None:
             raise DataError(f"{name}: train labels are {shapes[0]}, {part} labels {shapes[1]}")
     x = data.train.x
     if not isinstance(x, Pieces | Fields) and x.dtype == np.uint8 and x.ndim == 3:
-        raise DataError(f"{name}: images are [n, height, width, channels]; {kind_of(x)} lacks the channels")
+        raise DataError(f"{name}: images must be [n, height, width, channels]; {kind_of(x)} has no channels")
 
 
 def are_class_labels(labels: np.ndarray, num_classes: int | None) -> bool:
-    """Whether every sample has one class."""
+    """Whether every label is a single class."""
     return num_classes is not None and labels.ndim == 1 and labels.dtype.kind in "ui"
 
 
 def number_texts(labels: np.ndarray) -> str:
-    """The remedy for labels that are texts, which begins with "; "; "" for others."""
+    """The remedy for labels that are strings, starting with "; "; "" for others."""
     if not labels.size or not isinstance(labels.flat[0], str | bytes):
         return ""
     return (
@@ -83,7 +83,7 @@ def _check_labels(y: np.ndarray, num_classes: int | None, what: str) -> None:
         return
     if y.dtype.kind == "f":
         raise DataError(
-            f"{described}, not a vector of integers, as {num_classes} classes need; num_classes = None is for others"
+            f"{described}, but {num_classes} classes need a vector of integers; use num_classes = None for other labels"
         )
     low, high = int(y.min()), int(y.max())
     if low < 0 or high >= num_classes:

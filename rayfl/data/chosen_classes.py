@@ -16,28 +16,28 @@ from rayfl.streams import stream
 
 
 def choose_classes(dataset: Dataset, config: Classes, seed: int) -> Dataset:
-    """Leaves out the samples of all classes but the chosen ones, which are renumbered in ascending order.
+    """Keeps the samples of the chosen classes, which are renumbered in ascending order.
 
-    Which classes they are depends on the section, the number of classes and, if some are drawn, on the seed alone.
-    Samples keep their order. Of the data's own clients, those that are left without training samples are left out.
+    The choice depends only on the section, the number of classes and, if some are drawn, the seed. Samples keep their
+    order. Natural clients left without training samples are removed.
 
     Args:
-        dataset: As its source made it.
+        dataset: As returned by its source.
         config: The scenario's `data.classes`.
         seed: The data's seed.
 
     Raises:
-        ScenarioError: Labels are no classes, or are symbols of a text.
-        DataError: A place beyond the last class, or a set of samples or clients of which nothing would be left.
+        ScenarioError: Labels are not classes, or are symbols of a text.
+        DataError: A place is beyond the last class, or a set of samples or the list of clients would be empty.
     """
     count, y = dataset.num_classes, dataset.train.y
     if not are_class_labels(y, count):
         raise ScenarioError(
-            f"data.classes: needs class labels, and those of {dataset.name} are {y.dtype}{list(y.shape)}; leave it out"
+            f"data.classes: needs class labels, but those of {dataset.name} are {y.dtype}{list(y.shape)}; leave it out"
         )
     if isinstance(dataset.train.x, TextWindows):
         raise ScenarioError(
-            f"data.classes: labels of {dataset.name} are symbols of the text, which inputs consist of; leave it out"
+            f"data.classes: the labels of {dataset.name} are symbols of the text, like its inputs; leave it out"
         )
     assert count is not None
     numbers = chosen_numbers(config, count, seed, dataset.name)
@@ -50,8 +50,7 @@ def choose_classes(dataset: Dataset, config: Classes, seed: int) -> Dataset:
     natural = dataset.natural and _clients_left(dataset.natural, kept["train"], kept["test"])
     if natural and not natural.names:
         raise DataError(
-            f"data.classes: none of the clients of {dataset.name} has training samples of {_in_words(numbers)}; choose "
-            "others"
+            f"data.classes: no client of {dataset.name} has training samples of {_in_words(numbers)}; choose others"
         )
     parts = {part: _renumbered(dataset.parts[part].take(rows), numbers) for part, rows in kept.items()}
     return replace(
@@ -75,20 +74,20 @@ def chosen_numbers(config: Classes, count: int, seed: int, name: str) -> np.ndar
 
 
 def check_every_class_is_held(labels: np.ndarray, numbers: np.ndarray) -> None:
-    """Checks that each of the chosen classes is among the samples that clients train on.
+    """Checks that clients train on samples of every chosen class.
 
     Args:
-        labels: [n] of these samples.
-        numbers: [classes] the numbers that the classes have at the source.
+        labels: [n] labels of the training samples.
+        numbers: [classes] original numbers of the classes.
 
     Raises:
-        DataError: Names the classes that no client holds, by their numbers at the source.
+        DataError: Some classes are held by no client; gives their original numbers.
     """
     missing = np.setdiff1d(np.arange(len(numbers)), labels)
     if len(missing):
         raise DataError(
             f"data.classes: no client has training samples of {_in_words(numbers[missing])}; choose other places, "
-            "another data.seed, more clients, or hold fewer samples out"
+            "another data.seed or more clients, or hold out fewer samples"
         )
 
 
@@ -101,7 +100,7 @@ def _renumbered(samples: Samples, numbers: np.ndarray) -> Samples:
 
 
 def _clients_left(natural: NaturalClients, train: np.ndarray, test: np.ndarray) -> NaturalClients:
-    """The data's own clients with the rows that are kept, renumbered, and without those who train on none."""
+    """The natural clients with the kept rows, renumbered, and without clients that have no training samples."""
     shards = _kept(natural.train, train)
     left = np.flatnonzero(shards.sizes)
     return NaturalClients(

@@ -1,4 +1,4 @@
-"""A function of one argument that a key of [data] chooses by name, such as a collation."""
+"""Functions of one argument that a key of [data] selects by name, such as a collation."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rayfl.registry import Registry, check_options, first_parameter
 
 
 def chosen_function(registry: Registry, chosen: Named, where: str, expected: str) -> Callable[[Any], Any]:
-    """The function with its options, which is yet to be called with its argument.
+    """Binds the options of a function; the result takes the remaining argument.
 
     Args:
-        registry: Of registered names.
-        chosen: Its name and options.
-        where: The key that chooses it, for errors.
-        expected: What such a function is, for errors.
+        registry: The registered functions.
+        chosen: Name and options of the function.
+        where: The key that selects it, for errors.
+        expected: How such a function is called, for errors.
 
     Raises:
-        ScenarioError: An unknown name or option, or something that cannot be called.
+        ScenarioError: The name or an option is unknown, or the object is not callable.
     """
     target = registry.resolve(chosen.name)
     if not callable(target):

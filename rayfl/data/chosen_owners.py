@@ -1,4 +1,4 @@
-"""`data.owners`: a data set restricted to some of its own clients."""
+"""`data.owners`: a data set restricted to some of its natural clients."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from rayfl.errors import DataError
 
 
 def choose_owners(dataset: Dataset, config: Owners) -> Dataset:
-    """Leaves out all of the data's own clients but the chosen ones, which keep the data's order.
+    """Keeps the chosen natural clients, in their original order.
 
-    Which they are depends on the section and on the number of the data's clients alone. Samples of the others stay in
-    the data set, and belong to nobody.
+    The choice depends only on the section and the number of natural clients. Samples of the others stay in the data set
+    but belong to no client.
 
     Args:
-        dataset: As its source made it.
+        dataset: As returned by its source.
         config: The scenario's `data.owners`.
 
     Raises:
-        DataError: The data has no clients of its own, or fewer than the places or `of` need.
+        DataError: The data has no natural clients, or fewer than the places or `of` need.
     """
     natural = dataset.natural
     if natural is None:
-        raise DataError(f"data.owners: {dataset.name} has no clients of its own to choose from; leave it out")
+        raise DataError(f"data.owners: {dataset.name} has no natural clients to choose from; leave it out")
     available = len(natural.names)
-    described = f"{dataset.name} has {available} clients of its own"
+    described = f"{dataset.name} has {available} natural clients"
     if config.of is not None and config.of > available:
-        raise DataError(f"data.owners.of: is {config.of}, but {described}; choose at most {available}")
+        raise DataError(f"data.owners.of: {config.of}, but {described}; choose at most {available}")
     found = np.sort(at_places(config, "owners", available, described))
     left = NaturalClients(
         tuple(natural.names[int(client)] for client in found),
@@ -39,5 +39,5 @@ def choose_owners(dataset: Dataset, config: Owners) -> Dataset:
         None if natural.test is None else natural.test.subset(found),
     )
     ranges = ", ".join(f"{start}-{stop - 1}" for start, stop in config.places)
-    words = f"clients from places {ranges} of the data's own {available}"
+    words = f"clients from places {ranges} of {available} natural clients"
     return replace(dataset, natural=left, chosen=(*dataset.chosen, words))

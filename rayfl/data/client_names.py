@@ -1,4 +1,4 @@
-"""The names that data gives its own clients, such as sites or writers."""
+"""Names of natural clients, such as sites or writers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 
 @dataclass(frozen=True)
 class ClientNames:
-    """Texts by client, in two arrays, which the processes of a node share: a million names are no million objects.
+    """Names of all clients in two arrays that the processes of a node share, rather than one object per name.
 
     Attributes:
-        text: [m] uint8, all names in UTF-8, one after another.
-        ends: [clients] int64, where each of them ends.
+        text: [m] uint8, all names in UTF-8, concatenated.
+        ends: [clients] int64, where each name ends.
     """
 
     text: np.ndarray
@@ -34,7 +34,7 @@ class ClientNames:
 
     @staticmethod
     def of(names: Sequence[str]) -> ClientNames:
-        """From a name for each client."""
+        """Builds them from one name per client."""
         texts = [name.encode() for name in names]
         ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
         return ClientNames(np.frombuffer(b"".join(texts), np.uint8), ends)

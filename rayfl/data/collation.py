@@ -1,4 +1,4 @@
-"""From inputs that differ in length to one batch."""
+"""Makes a batch of inputs that differ in length."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ Input = torch.Tensor | dict[str, torch.Tensor]
 Collation = Callable[[list[Any]], Input]
 
 _EXPECTED = (
-    "a collation is called as collate(inputs) with the list of the samples' inputs, each an array or a dictionary of "
-    "arrays, and returns a tensor or a dictionary of tensors with a row for each of them"
+    "a collation is called as collate(inputs) with a list of inputs, one per sample, each an array or a dictionary of "
+    "arrays; it returns a tensor or a dictionary of tensors with one row per sample"
 )
 
 
 def pad(inputs: Sequence[np.ndarray], value: float = 0) -> torch.Tensor:
-    """Fills up every input at its end to the length of the longest.
+    """Pads every input at its end to the length of the longest.
 
     Args:
         inputs: [length_i, ...] arrays of one dtype.
-        value: What is filled in.
+        value: The padding value.
 
     Returns:
-        [n, longest, ...] of the same dtype.
+        A tensor [n, longest, ...] of the same dtype.
 
     Raises:
         ScenarioError: The inputs are dictionaries.
@@ -48,10 +48,10 @@ def pad(inputs: Sequence[np.ndarray], value: float = 0) -> torch.Tensor:
 
 
 def build_collation(chosen: Named) -> Collation:
-    """The collation that a scenario names; what it returns is checked in every batch.
+    """Builds the collation that a scenario names; its result is checked for every batch.
 
     Raises:
-        ScenarioError: An unknown name or option, or something that cannot be called.
+        ScenarioError: The name or an option is unknown, or the object is not callable.
     """
     what = f"data.collate: '{chosen.name}'"
     collate = chosen_function(collations, chosen, "data.collate", _EXPECTED)

@@ -1,4 +1,4 @@
-"""What a source of data returns: samples, and, where the data has them, the clients they come from."""
+"""Data sets as their sources return them: samples and, if the data has them, the clients they come from."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Samples:
     """Inputs and labels, row by row.
 
     Attributes:
-        x: [n, height, width, channels] uint8 for images (0..255); anything else is given to the model as it is,
-            floating point as float32, integers as int64. Inputs by name (`Fields`) reach the network as keyword
-            arguments; those that differ in length (`Ragged`) are put together by `data.collate`.
-        y: [n] class labels, int64 or a smaller integer; or other labels: integers or floating point numbers, [n],
+        x: [n, height, width, channels] uint8 for images (0..255). Other inputs reach the model unchanged, except that
+            floating point numbers become float32 and integers int64. Inputs by name (`Fields`) reach the network as
+            keyword arguments; `data.collate` makes batches of inputs that differ in length (`Ragged`).
+        y: [n] class labels, int64 or a smaller integer; or other labels, integers or floating point numbers: [n],
             vectors [n, k] or maps [n, height, width].
 
     Example:
@@ -33,29 +33,29 @@ class Samples:
     """
 
     x: Any
-    """One of `rayfl.data.inputs.Inputs`; who indexes it knows which."""
+    """One of `rayfl.data.inputs.Inputs`; code that indexes it knows which."""
     y: np.ndarray
 
     def __len__(self) -> int:
         return len(self.y)
 
     def take(self, rows: np.ndarray) -> Samples:
-        """Some of the samples, in the order of `rows`; texts and pieces of different lengths share their memory."""
+        """Some of the samples, in the order of `rows`; windows of a text and ragged inputs share their memory."""
         return Samples(taken(self.x, rows), self.y[rows])
 
 
 def has_label_maps(samples: Samples) -> bool:
-    """Whether every pixel of an image has a label."""
+    """Whether every pixel of an image has its own label."""
     return samples.y.ndim == 3 and are_images(samples.x) and samples.y.shape[1:] == samples.x.shape[1:3]
 
 
 @dataclass(frozen=True)
 class Shards:
-    """Rows by client: client c owns `rows[offsets[c]:offsets[c + 1]]`. 4 or 8 bytes a row and 8 a client.
+    """Rows by client: client c owns `rows[offsets[c]:offsets[c + 1]]`. Costs 4 or 8 bytes per row and 8 per client.
 
     Attributes:
         rows: [n] int32 or int64, each row at most once.
-        offsets: [clients + 1] int64, from 0 to n, not decreasing.
+        offsets: [clients + 1] int64, from 0 to n, never decreasing.
 
     Example:
         >>> import numpy as np
@@ -99,13 +99,13 @@ class Shards:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where the data came from; printed at the start of a run and kept with its records.
+    """Where the data comes from; printed at the start of a run and kept in its records.
 
     Attributes:
-        source: Files, arrays that a program holds, or a generator.
-        description: What it is, in words.
-        files: (path, SHA-256 in hexadecimal) of every file that was read.
-        digest: SHA-256 of the data before it is partitioned, by `rayfl.data.digest`; sources leave it out.
+        source: Files, arrays in memory, or a generator.
+        description: A description in words.
+        files: (path, SHA-256 in hexadecimal) of every file read.
+        digest: SHA-256 of the data before partitioning, by `rayfl.data.digest`; sources leave it empty.
 
     Example:
         >>> from rayfl.data import Provenance
@@ -121,12 +121,12 @@ class Provenance:
 
 @dataclass(frozen=True)
 class NaturalClients:
-    """The clients that the data itself names (the writers of FEMNIST).
+    """The clients that the data itself defines, such as the writers of FEMNIST.
 
     Attributes:
-        names: One for each client.
+        names: One per client.
         train: Their training samples.
-        test: Their test samples; None where the data does not say whose they are.
+        test: Their test samples; None if the data does not assign test samples to clients.
 
     Example:
         >>> import numpy as np
@@ -147,19 +147,19 @@ class Dataset:
     """A data set as its source returns it, before it is partitioned among clients.
 
     Attributes:
-        name: For messages and records.
+        name: Used in messages and records.
         train: All training samples.
         test: All test samples.
-        num_classes: How many classes the labels count; None where they are no classes. Labels [n] then lie in
-            0..num_classes-1. Of vectors or maps of classes, it is the number of classes of one entry.
-        provenance: Where the data came from.
-        natural: The data's own clients, where it has any.
-        tests: Further test sets by name, such as another domain's; of the same kind as `test`.
-        class_numbers: [num_classes] the numbers that the classes have at the source, where `data.classes` chose some.
-        chosen: What `data.classes` and `data.owners` chose, in words.
+        num_classes: Number of classes; None if labels are not classes. Class labels [n] are in 0..num_classes-1. For
+            vectors or maps of classes, the number of classes of one entry.
+        provenance: Where the data comes from.
+        natural: The natural clients of the data, if it has any.
+        tests: Additional test sets by name, such as other domains; of the same kind as `test`.
+        class_numbers: [num_classes] original numbers of the classes, if `data.classes` selected some of them.
+        chosen: The selections by `data.classes` and `data.owners`, in words.
 
     Raises:
-        DataError: Samples that do not fit together, or that no network could take.
+        DataError: Samples are inconsistent, or no network could take them.
 
     Example:
         >>> import numpy as np

@@ -1,4 +1,4 @@
-"""The data section of a scenario as it will run: every name found, every option checked, every default written out."""
+"""Resolves the data section of a scenario: checks names and options, and fills in all defaults."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ GIVEN_TO_SOURCES = ("source", "data_dir", "cache_dir", "seed", "clients")
 
 
 def with_data_defaults(config: Data) -> Data:
-    """The same data section, with every option of its source, partition and augmentations written out.
+    """Returns the data section with all options of its source, partition and augmentations filled in.
 
-    No data is loaded. A partition that the scenario leaves open stays open, since the data decides it.
+    Loads no data. If the scenario sets no partition, none is filled in, since the default depends on the data.
 
     Raises:
-        ScenarioError: A name that is unknown or stands for something else, or an option that is unknown, missing or
-            out of range.
+        ScenarioError: A name is unknown or means something else, or an option is unknown, missing or out of range.
     """
     source = data_sources.resolve(config.name)
     options = config.options
@@ -32,7 +31,7 @@ def with_data_defaults(config: Data) -> Data:
         chosen = Named.model_validate({**options, "name": config.name})
         options = with_defaults(chosen, source, GIVEN_TO_SOURCES, "data.options").options
     elif options:
-        raise ScenarioError(f"data.options: '{config.name}' is not a function, and takes none")
+        raise ScenarioError(f"data.options: '{config.name}' is not a function and takes no options")
     partition = config.partition
     if partition:
         partitioner = partitioners.resolve(partition.name)

@@ -1,4 +1,4 @@
-"""From numpy arrays, which may be shared and read-only, to tensors on a device."""
+"""Copies numpy arrays, which may be shared and read-only, to tensors on a device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rayfl.data.inputs import Array
 
 
 def to_tensor(array: Array, rows: np.ndarray | slice, device: torch.device) -> torch.Tensor:
-    """Copies some rows of an array, into memory that PyTorch aligned.
+    """Copies some rows of an array into memory aligned by PyTorch.
 
     `torch.from_numpy` on a read-only array would make a writable alias of memory that other processes share.
     """
@@ -25,7 +25,7 @@ def to_tensor(array: Array, rows: np.ndarray | slice, device: torch.device) -> t
 
 
 def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Moves a tensor from the CPU; to CUDA from pinned memory, so that the CPU does not wait for the copy."""
+    """Moves a tensor from the CPU to a device. Copies to CUDA use pinned memory, so the CPU does not wait for them."""
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor if device.type == "cpu" else tensor.to(device)

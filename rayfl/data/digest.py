@@ -1,4 +1,4 @@
-"""The digest by which a data set is recognised, in whatever folder it lies."""
+"""The digest that identifies a data set, independent of its folder."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _BYTES_AT_ONCE = 2**24
 
 
 def data_digest(dataset: Dataset) -> str:
-    """SHA-256, in hexadecimal, of the digests of the files that were read; of all samples where none were.
+    """SHA-256 in hexadecimal: of the digests of the files, or of all samples if no files were read.
 
-    Of inputs that are rendered, the recipe counts; of the items of a Dataset, some that are spread over all of it.
+    Rendered inputs contribute their recipe; a PyTorch Dataset contributes some items spread over all of it.
     """
     digest = hashlib.sha256()
     for _, of_file in dataset.provenance.files:
@@ -63,7 +63,7 @@ def _add_shards(digest: hashlib._Hash, shards: Shards | None) -> None:
 
 
 def _add(digest: hashlib._Hash, array: Array) -> None:
-    """Adds shape, dtype and content, some rows at a time: they may lie on disk."""
+    """Adds shape, dtype and content, some rows at a time because they may be on disk."""
     digest.update(f"{array.dtype} {array.shape}".encode())
     if not array.ndim:
         digest.update(np.asarray(array).tobytes())

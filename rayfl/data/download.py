@@ -1,4 +1,4 @@
-"""`python -m rayfl.data.download NAME [--data-dir DIR]`: real data into rayfl's folder."""
+"""`python -m rayfl.data.download NAME [--data-dir DIR]`: downloads real data to the data folder."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from rayfl.errors import DataError
 
 
 def download_femnist(data_dir: Path, base_url: str = femnist_hub.HUB) -> Iterator[str]:
-    """Downloads FEMNIST, checks its digests and prepares `data_dir`/femnist/femnist.parquet; yields what it did.
+    """Downloads FEMNIST, checks its digests and prepares `data_dir`/femnist/femnist.parquet; yields progress messages.
 
     Raises:
-        DataError: No network, other bytes than the hub states, or a folder that cannot be written to.
+        DataError: No network, a digest differs from the hub's, or the folder cannot be written to.
     """
     written, files = femnist_hub.download(base_url)
     for file in files:
         yield f"checked {femnist_hub.DATASET}/{file.path}, {file.size} bytes, sha256 {file.sha256}"
-    yield "split 90 % / 10 % per writer by a fixed random stream, since the source has no split; not LEAF's own split"
+    yield "split 90 % / 10 % per writer by a fixed random stream, since the source has no split; not the split of LEAF"
     target = data_dir / "femnist" / "femnist.parquet"
     write_prepared(written, target)
     yield f"wrote {summary(written, target)}"
 
 
 def download_fashion_mnist(data_dir: Path) -> Iterator[str]:
-    """Downloads Fashion-MNIST by torchvision, which checks md5 sums, into `data_dir`/fashion-mnist.
+    """Downloads Fashion-MNIST with torchvision, which checks md5 sums, to `data_dir`/fashion-mnist.
 
     Raises:
-        DataError: No network, files whose md5 differs, or a folder that cannot be written to.
+        DataError: No network, an md5 sum differs, or the folder cannot be written to.
     """
-    # torchvision takes seconds to import, which nobody who only wants FEMNIST should wait for.
+    # torchvision takes seconds to import; FEMNIST does not need it.
     from torchvision.datasets import FashionMNIST
 
     root = data_dir / "fashion-mnist"
@@ -53,10 +53,10 @@ def download_fashion_mnist(data_dir: Path) -> Iterator[str]:
 
 
 def download_cifar(name: Literal["cifar10", "cifar100"], data_dir: Path) -> Iterator[str]:
-    """Downloads CIFAR's python version by torchvision, which checks its md5 sum, into `data_dir`/`name`.
+    """Downloads the python version of CIFAR with torchvision, which checks its md5 sum, to `data_dir`/`name`.
 
     Raises:
-        DataError: No network, an archive whose md5 differs, or a folder that cannot be written to.
+        DataError: No network, the md5 sum differs, or the folder cannot be written to.
     """
     from torchvision.datasets import CIFAR10, CIFAR100
     from torchvision.datasets.utils import download_and_extract_archive
@@ -64,7 +64,7 @@ def download_cifar(name: Literal["cifar10", "cifar100"], data_dir: Path) -> Iter
     its = {"cifar10": CIFAR10, "cifar100": CIFAR100}[name]
     root = data_dir / name
     try:
-        # Not the class itself, which would un-pickle what it has unpacked.
+        # Not the class itself, which would un-pickle the unpacked files.
         download_and_extract_archive(its.url, str(root), filename=its.filename, md5=its.tgz_md5, remove_finished=True)
     except (RuntimeError, OSError) as error:
         reason = " ".join(str(error).split())
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code, 2 after an error."""
     parser = argparse.ArgumentParser(
         prog="python -m rayfl.data.download",
-        description="Download real data into the folder that rayfl reads.",
+        description="Download real data to the folder that rayfl reads.",
         epilog="example: python -m rayfl.data.download femnist --data-dir data",
     )
     parser.add_argument("data", choices=list(_COMMANDS))

@@ -1,4 +1,4 @@
-"""Classes of which nobody trains on a sample: often labels that are not numbered from 0 without gaps."""
+"""Finds classes without training samples, often a sign that labels are not numbered from 0 without gaps."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from rayfl.data.store import ShardStore
 
 
 def empty_classes(store: ShardStore) -> str:
-    """Says in one line which classes below the largest training label have no sample, and what may be wrong.
+    """Describes in one line the classes without training samples and a possible remedy.
 
     Returns:
-        "" if there are none, labels are no classes, or they are symbols of a text, which may lack some.
+        "" if there are none, or if labels are not classes or are symbols of a text, which need not contain all.
     """
     labels, classes = store.train.y, store.num_classes
     if not are_class_labels(labels, classes) or isinstance(store.train.x, TextWindows):
@@ -25,7 +25,7 @@ def empty_classes(store: ShardStore) -> str:
     remedy = (
         "if labels count from 1, subtract 1"
         if missing.tolist() == [0]
-        else "unless that is meant, number them without gaps, as numpy.unique(labels, return_inverse=True) does"
+        else "unless intended, number them without gaps, for example with numpy.unique(labels, return_inverse=True)"
     )
     plural = "es" if len(missing) > 1 else ""
     return f"no training samples of class{plural} {listed(missing)}, of {classes} numbered from 0; {remedy}"

@@ -1,4 +1,4 @@
-"""Samples that no client trains on: cut from each client's training samples, or kept by the server."""
+"""Samples that no client trains on: held out from the clients, or held by the server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rayfl.streams import stream
 VALIDATION, CLIENT_TEST = "validation", "client_test"
 
 BANK = "bank"
-"""The name of the training samples that metrics of features read beside those that are held out."""
+"""Name of the training samples that feature metrics read in addition to held-out samples."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class HeldOut:
     """A set of samples that no client trains on.
 
     Attributes:
-        samples: All of them; client after client where they belong to clients.
-        shards: The rows of `samples` that belong to each client; None where they belong to nobody.
+        samples: All of them, ordered by client if they belong to clients.
+        shards: The rows of `samples` that belong to each client; None if they belong to no client.
     """
 
     samples: Samples
@@ -32,7 +32,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Cut:
-    """A client's training samples in three parts, as places in its shard, each in ascending order."""
+    """The training samples of a client in three parts, as positions in its shard, each ascending."""
 
     train: np.ndarray
     validation: np.ndarray
@@ -42,23 +42,22 @@ class Cut:
 def cut_clients(
     shards: Shards, seed: int, validation: float | None, client_test: float | None
 ) -> tuple[Shards, dict[str, Shards]]:
-    """Holds out a part of each client's training samples.
+    """Holds out a part of the training samples of each client.
 
-    A client's parts are drawn from a stream of its own, so they do not depend on the other clients, nor the validation
-    samples on the share of test samples and conversely. A part is the rounded share of the client's samples, at least
-    one.
+    Each client has its own random stream, so its parts do not depend on other clients. Validation samples do not depend
+    on the share of test samples, nor the reverse. A part is the rounded share of the samples, at least one.
 
     Args:
         shards: The clients' training samples.
         seed: The data's seed.
-        validation: The share of each client's samples that is held out for validation, if any.
+        validation: Share of each client's samples held out for validation, if any.
         client_test: Likewise for testing.
 
     Returns:
-        What is left to train on, and the shards that were held out, "validation" and "client_test", of the same rows.
+        The remaining training shards, and the held-out shards "validation" and "client_test" of the same samples.
 
     Raises:
-        DataError: A client would have nothing left to train on; names it.
+        DataError: A client would have no training samples left; names it.
     """
     cuts = [_cut(client, len(shards[client]), seed, validation, client_test) for client in range(len(shards))]
 
@@ -78,22 +77,22 @@ def cut_clients(
 def draw_for_server(
     train: Samples, natural: NaturalClients | None, seed: int, share: float
 ) -> tuple[Samples, Samples, NaturalClients | None]:
-    """Draws the samples that the server alone holds, uniformly from all training samples.
+    """Draws the samples that only the server holds, uniformly from all training samples.
 
-    They are drawn before the partition. Of data with clients of its own, only samples of these clients are drawn, and
-    each gives up what was drawn of its samples: about the share, not exactly.
+    They are drawn before the partition. If the data has natural clients, only their samples are drawn, so each client
+    loses approximately the share, not exactly.
 
     Args:
         train: All training samples.
-        natural: The data's own clients, if it has any.
+        natural: The natural clients, if any.
         seed: The data's seed.
-        share: Of the training samples, rounded to a number of at least one.
+        share: Share of the training samples, rounded to at least one sample.
 
     Returns:
-        The samples that are left, the server's, and the data's own clients without the server's samples.
+        The remaining samples, the samples of the server, and the natural clients without the samples of the server.
 
     Raises:
-        DataError: Nothing would be left.
+        DataError: No samples would be left for the clients.
     """
     owned = np.sort(natural.train.rows) if natural else np.arange(len(train))
     number = max(1, round(share * len(owned)))
@@ -107,7 +106,7 @@ def draw_for_server(
 
 
 def _without(shards: Shards, drawn: np.ndarray, left: np.ndarray) -> Shards:
-    """The shards without the rows that were drawn, as rows of what is left."""
+    """The shards without the drawn rows, renumbered as rows of the remaining samples."""
     stays = ~np.isin(shards.rows, drawn)
     offsets = np.concatenate([[0], np.cumsum(stays)])[shards.offsets]
     return Shards(np.searchsorted(left, shards.rows[stays]), offsets)

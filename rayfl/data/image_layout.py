@@ -1,4 +1,4 @@
-"""Inputs that look like images and are not in the layout of some: what to write, for the errors that refuse them."""
+"""Hints in error messages about inputs that look like images in another layout."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import numpy as np
 from rayfl.data.inputs import Fields, Inputs, Pieces
 
 CHANNELS = (1, 3, 4)
-"""Of what is taken for an image."""
+"""Numbers of channels that suggest an image."""
 
 
 def how_to_make_images(inputs: Inputs) -> str:
-    """Says how images, [n, height, width, channels] uint8, are made of inputs that look like images in another layout.
+    """Says how to convert inputs that look like images to [n, height, width, channels] uint8.
 
     Returns:
-        "" for other inputs, and for images; else a remedy that begins with "; ".
+        A remedy that starts with "; ", or "" if inputs are images already or do not look like images.
     """
     if isinstance(inputs, Pieces | Fields) or inputs.ndim != 4:
         return ""
@@ -23,9 +23,9 @@ def how_to_make_images(inputs: Inputs) -> str:
         return ""
     layout = f"images [n, {'channels, height, width' if first else 'height, width, channels'}]"
     if not isinstance(inputs, np.ndarray):
-        return f"; these look like {layout}: give uint8 (of a Dataset, an image of PIL, without ToTensor)"
+        return f"; these look like {layout}: give uint8 (from a Dataset, a PIL image, without ToTensor)"
     scaled = "x" if inputs.dtype.kind != "f" or inputs.max() > 1 else "(255 * x)"
     rounded = scaled if inputs.dtype.kind != "f" else f"{scaled}.round()"
     pixels = rounded if inputs.dtype == np.uint8 else f"{rounded}.astype('uint8')"
-    hint = " after undoing their normalization" if inputs.dtype.kind == "f" and inputs.min() < 0 else ""
+    hint = " after undoing their normalisation" if inputs.dtype.kind == "f" and inputs.min() < 0 else ""
     return f"; these look like {layout}: write x = {pixels}{'.transpose(0, 2, 3, 1)' if first else ''}{hint}"

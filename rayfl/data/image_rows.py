@@ -1,4 +1,4 @@
-"""Images that stay in their files, so that data may be larger than memory."""
+"""Images that stay in their files, for data larger than memory."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import numpy as np
 from rayfl.errors import DataError
 
 Read = Callable[[Path], tuple[np.ndarray, bytes]]
-"""From a file to the pixels of its image, [height, width, channels] uint8, and the file's SHA-256."""
+"""Reads the pixels [height, width, channels] uint8 of an image file and the SHA-256 of the file."""
 
 
 @dataclass(frozen=True)
 class ImageRows:
-    """Images [n, height, width, channels] uint8, each of which is decoded when it is asked for.
+    """Images [n, height, width, channels] uint8, decoded when they are accessed.
 
-    Whoever is sent them reads the files itself, which must lie at the same paths on every node.
+    Every process reads the files itself, so they must have the same paths on every node.
 
     Attributes:
         root: The folder that holds the files.
-        names: [n] bytes, the files' paths below it.
-        sha256: [n, 32] uint8, of the files when they were checked; a file that has another one now is an error.
-        read: How to read them.
+        names: [n] bytes, the paths of the files below it.
+        sha256: [n, 32] uint8, SHA-256 of the files when they were checked; a file that has changed since is an error.
+        read: Reads one file.
         shape: (n, height, width, channels).
     """
 
@@ -45,7 +45,7 @@ class ImageRows:
         """The images of some rows, [rows, height, width, channels].
 
         Raises:
-            DataError: A file is gone, or was changed.
+            DataError: A file is missing or has changed.
         """
         names, expected = self.names[rows], self.sha256[rows]
         found = np.empty((len(names), *self.shape[1:]), np.uint8)
@@ -53,12 +53,12 @@ class ImageRows:
             file = Path(self.root, os.fsdecode(name))
             pixels, digest = self.read(file)
             if digest != expected[row].tobytes():
-                raise DataError(f"{file}: was changed since the data was checked; start again")
+                raise DataError(f"{file}: has changed since the data was checked; start again")
             found[row] = pixels
         return found
 
     def take(self, rows: np.ndarray) -> ImageRows:
-        """Some of the images; nothing is read."""
+        """Some of the images, without reading them."""
         names = self.names[rows]
         return replace(self, names=names, sha256=self.sha256[rows], shape=(len(names), *self.shape[1:]))
 
@@ -68,6 +68,6 @@ class ImageRows:
 
     @staticmethod
     def of(root: Path, files: Sequence[Path], sha256: np.ndarray, read: Read, image: tuple[int, ...]) -> ImageRows:
-        """Files under `root` whose images have one shape (`image`) once they are read."""
+        """Builds them from files under `root` whose images all have the shape `image`."""
         names = np.array([os.fsencode(file.relative_to(root)) for file in files])
         return ImageRows(str(root), names, sha256, read, (len(files), *image))

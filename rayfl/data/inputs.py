@@ -15,17 +15,17 @@ from rayfl.errors import DataError
 
 @dataclass(frozen=True)
 class TextWindows:
-    """Inputs [n, length] uint8 that are windows of one text: what numpy knows of an array, cut out when asked for.
+    """Inputs [n, length] uint8 that are windows of one text, with the interface of an array.
 
-    Overlapping windows of a text share its memory: a window costs its start.
+    Overlapping windows share the memory of the text; a window costs only its start.
 
     Attributes:
         text: [m] uint8, symbols.
-        starts: [n] int32 or int64, where in the text each window begins.
+        starts: [n] int32 or int64, start of each window in the text.
         length: Symbols per window.
 
     Raises:
-        DataError: A window that is not all inside the text.
+        DataError: A window extends beyond the text.
     """
 
     text: np.ndarray
@@ -40,7 +40,7 @@ class TextWindows:
         if len(self.starts) and not 0 <= self.starts.min() <= self.starts.max() <= last:
             raise DataError(
                 f"windows of {self.length} symbols start at {self.starts.min()} to {self.starts.max()}; in a text of "
-                f"{len(self.text)} symbols they start at 0 to {last}"
+                f"{len(self.text)} symbols they must start at 0 to {last}"
             )
 
     @property
@@ -51,7 +51,7 @@ class TextWindows:
         return len(self.starts)
 
     def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
-        """Some windows, written out: [rows, length] uint8."""
+        """Copies of some windows, [rows, length] uint8."""
         every_window = np.lib.stride_tricks.sliding_window_view(self.text, self.length)
         windows: np.ndarray = every_window[self.starts[rows]]
         return windows
@@ -61,22 +61,22 @@ class TextWindows:
         return replace(self, starts=self.starts[rows])
 
     def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
-        """All windows, written out; for `numpy.asarray`."""
+        """Copies of all windows, for `numpy.asarray`."""
         return self[:].astype(dtype or self.dtype, copy=False)
 
 
 class Pieces(ABC):
-    """Inputs that differ in their first size; `data.collate` makes batches of them."""
+    """Inputs whose first dimension differs; `data.collate` makes batches of them."""
 
     @property
     @abstractmethod
     def dtype(self) -> np.dtype:
-        """Of every piece."""
+        """The dtype of every piece."""
 
     @property
     @abstractmethod
     def inner_shape(self) -> tuple[int, ...]:
-        """The sizes of every piece but for its first."""
+        """The shape of every piece without its first dimension."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -92,15 +92,15 @@ class Pieces(ABC):
 
 @dataclass(frozen=True)
 class Ragged(Pieces):
-    """Inputs that differ in their first size: pieces of one array.
+    """Inputs whose first dimension differs, stored as pieces of one array.
 
     Attributes:
         values: [m, ...], all pieces.
-        starts: [n] integers, where in `values` each piece begins.
-        lengths: [n] integers.
+        starts: [n] integers, start of each piece in `values`.
+        lengths: [n] integers, length of each piece.
 
     Raises:
-        DataError: A piece that is not all inside `values`.
+        DataError: A piece extends beyond `values`.
 
     Example:
         >>> import numpy as np
@@ -140,18 +140,18 @@ class Ragged(Pieces):
         return [self.values[start : start + length].copy() for start, length in pairs]
 
     def take(self, rows: np.ndarray) -> Ragged:
-        """Some pieces of the same values, which are shared."""
+        """Some of the pieces, sharing the same values."""
         return replace(self, starts=self.starts[rows], lengths=self.lengths[rows])
 
     @staticmethod
     def of(pieces: Sequence[np.ndarray]) -> Ragged:
-        """From a sequence of arrays that agree in dtype and in all sizes but the first."""
+        """Builds it from arrays that agree in dtype and in all dimensions but the first."""
         lengths = np.array([len(piece) for piece in pieces], np.int64)
         return Ragged(np.concatenate(pieces), np.cumsum(lengths) - lengths, lengths)
 
 
 class Rows(Protocol):
-    """What stands in for an array: rows of one shape and dtype, made when they are asked for."""
+    """A substitute for an array: rows of one shape and dtype, produced when they are accessed."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -178,10 +178,10 @@ class Fields:
     """Several inputs by name, for a network whose `forward` takes them as keyword arguments.
 
     Attributes:
-        arrays: From the name of an argument to its rows; as many in each.
+        arrays: Rows by the name of the argument, the same number for each.
 
     Raises:
-        DataError: A name that is no argument's, no array at all, arrays of different lengths, or rendered images.
+        DataError: A name is not a valid argument, there is no array, arrays differ in length, or images are rendered.
 
     Example:
         >>> import numpy as np
@@ -196,7 +196,7 @@ class Fields:
 
     def __post_init__(self) -> None:
         if not self.arrays:
-            raise DataError("inputs by name: there are none")
+            raise DataError("inputs by name: the mapping is empty; give at least one")
         for name, array in self.arrays.items():
             if not str(name).isidentifier():
                 raise DataError(f"inputs by name: {name!r} cannot be the name of an argument of the network's forward")
@@ -229,7 +229,7 @@ def are_images(inputs: Inputs) -> TypeGuard[np.ndarray]:
 
 
 def named_parts(inputs: Inputs) -> dict[str, Array | Pieces]:
-    """The arrays that inputs consist of, by name; a single one has the name ""."""
+    """The arrays of the inputs by name; a single array has the name ""."""
     return dict(inputs.arrays) if isinstance(inputs, Fields) else {"": inputs}
 
 

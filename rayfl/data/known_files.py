@@ -1,4 +1,4 @@
-"""Where the files of rayfl's data sets are looked for, without reading them."""
+"""Where rayfl looks for the files of its data sets, without reading them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class KnownFiles:
     """The files of one data set.
 
     Attributes:
-        title: Name of the data set, for people.
-        patterns: Paths below the data folder, as globs. One that exists is enough for the source to read files.
+        title: Name of the data set in messages.
+        patterns: Globs below the data folder. The source reads files if any of them matches.
         get: How to get the files; `{folder}` is the data folder.
-        generated: Whether rayfl generates a stand-in where there are no files.
+        generated: Whether rayfl generates a stand-in if there are no files.
     """
 
     title: str
@@ -83,7 +83,7 @@ KNOWN: Mapping[str, KnownFiles] = {
     "sent140": KnownFiles(
         "Sentiment140",
         _below("sent140", *_LEAF),
-        "copy what LEAF's data/sent140/preprocess.sh wrote to {folder}/sent140",
+        "copy the output of LEAF's data/sent140/preprocess.sh to {folder}/sent140",
     ),
     "penn_treebank": KnownFiles(
         "Penn Treebank",
@@ -96,4 +96,4 @@ KNOWN: Mapping[str, KnownFiles] = {
         "unpack ChestXRay2017.zip from data.mendeley.com/datasets/rscbjbr9sj in {folder}",
     ),
 }
-"""The registered data sets that are read from files, by name."""
+"""The registered data sets that rayfl reads from files, by name."""

@@ -1,4 +1,4 @@
-"""From the data section of a scenario to a data set, and the choice of its classes and of its own clients."""
+"""Loads the data set of a scenario and selects its classes and natural clients."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from rayfl.streams import stream
 
 
 def load(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Dataset:
-    """Calls the source that the scenario names, and keeps what `data.owners` and `data.classes` choose of its data.
+    """Calls the source that the scenario names, then applies `data.owners` and `data.classes`.
 
-    What a source of the user's own returns is checked. See `build_store`.
+    The result of a user-defined source is checked. See `build_store`.
     """
     dataset = _from_source(config, seed, data_dir, cache_dir)
     if config.owners:
@@ -38,14 +38,14 @@ def _from_source(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Da
         "data_dir": data_dir,
         "cache_dir": cache_dir,
         "seed": seed,
-        # those that are drawn from, where some are drawn of some
+        # all clients to draw from, if `data.owners` restricts them
         "clients": config.owners.of if config.owners else config.clients,
     }
     call = SourceCall(config.name, config.options, given)
     loaded = call()
     if not isinstance(loaded, Dataset):
         opened = with_datasets_opened(loaded, call, collated=config.collate is not None)
-        description = f"Datasets of PyTorch from {config.name}, whose items are read when they are needed"
+        description = f"PyTorch Datasets from {config.name}, whose items are read when needed"
         provenance = None if opened is loaded else Provenance("arrays", description)
         return dataset_of_arrays(config.name, opened, provenance)
     natural = loaded.natural
@@ -58,7 +58,7 @@ def _from_source(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Da
 
 
 def select(natural: NaturalClients, name: str, clients: int | None, seed: int) -> NaturalClients:
-    """Of the data's own clients, those of this scenario: drawn uniformly, kept in the data's order."""
+    """Draws the clients of this scenario uniformly from the natural clients; they keep their order."""
     available = len(natural.names)
     if clients is None or clients == available:
         return natural

@@ -1,4 +1,4 @@
-"""Rows of an Arrow file that stay on disk: mapped into memory, so that data may be larger than it."""
+"""Rows of a memory-mapped Arrow file that stay on disk, for data larger than memory."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from rayfl.reading import reading
 
 @dataclass(frozen=True)
 class MappedRows:
-    """Rows of one column of an Arrow IPC file: what numpy knows of an array, read when they are asked for.
+    """Rows of one column of an Arrow IPC file, with the interface of an array, read when they are accessed.
 
-    Whoever is sent it maps the file itself, which must lie at the same path on every node.
+    Every process maps the file itself, so it must have the same path on every node.
 
     Attributes:
-        file: The file's path.
-        file_bytes: Its size, by which another file in its place is recognised.
-        column: Of numbers, or of lists of one length, as deep as rows have dimensions.
-        rows: [n] int64, which of the file's rows.
+        file: Path of the file.
+        file_bytes: Its size, to detect that the file was replaced.
+        column: A column of numbers, or of lists of one length, nested once per dimension of a row.
+        rows: [n] int64, the selected rows of the file.
         shape: (n, ...).
-        dtype: Of the values.
+        dtype: The dtype of the values.
     """
 
     file: str
@@ -57,7 +57,7 @@ class MappedRows:
         return found
 
     def take(self, rows: np.ndarray) -> MappedRows:
-        """Some rows of the same file; nothing is read."""
+        """Some rows of the same file, without reading them."""
         kept = self.rows[rows]
         return replace(self, rows=kept, shape=(len(kept), *self.shape[1:]))
 
@@ -67,10 +67,10 @@ class MappedRows:
 
     @staticmethod
     def of(file: Path, column: str, rows: np.ndarray) -> MappedRows:
-        """Some rows of a file.
+        """Selects rows of a file.
 
         Raises:
-            DataError: The file cannot be read or mapped, or the column holds no rows of one shape.
+            DataError: The file cannot be read or mapped, or the rows of the column differ in shape.
         """
         size = file.stat().st_size
         parts = _mapped(str(file), size, column)
@@ -79,26 +79,26 @@ class MappedRows:
 
 @lru_cache(maxsize=64)
 def _mapped(file: str, file_bytes: int, column: str) -> tuple[np.ndarray, ...]:
-    """The column of every record batch, without a copy."""
+    """The column in every record batch, without a copy."""
     with reading(file, "as an Arrow file"):
         memory = pa.memory_map(file)
         if memory.size() != file_bytes:
-            raise DataError(f"{file}: has {memory.size()} bytes, not {file_bytes}: it is another file, or was changed")
+            raise DataError(f"{file}: has {memory.size()} bytes, not {file_bytes}: it was replaced or changed")
         whole = memory.read_buffer()
         reader = pa.ipc.open_file(whole)
         batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
         for batch in batches:
-            batch.column(column).validate(full=True)  # offsets that lead elsewhere would be followed
+            batch.column(column).validate(full=True)  # otherwise invalid offsets would be followed
     where = f"{file}: column '{column}'"
     parts: list[np.ndarray] = []
     for batch in batches:
         values = column_values(batch.column(column), where, as_float32=False)
         if isinstance(values, Ragged):
-            raise DataError(f"{where} has lists of different lengths; rows that stay on disk are of one shape")
+            raise DataError(f"{where} has lists of different lengths; rows that stay on disk must have one shape")
         address = values.__array_interface__["data"][0]
         if len(values) and not whole.address <= address < whole.address + whole.size:
-            raise DataError(f"{where} is compressed or of truth values; write it uncompressed, as numbers")
+            raise DataError(f"{where} is compressed or boolean; write it uncompressed, as numbers")
         if parts and values.shape[1:] != parts[0].shape[1:]:
-            raise DataError(f"{where} has lists of different lengths; rows that stay on disk are of one shape")
+            raise DataError(f"{where} has lists of different lengths; rows that stay on disk must have one shape")
         parts.append(values)
     return tuple(parts)

@@ -1,4 +1,4 @@
-"""The data's own clients: from the owner of every sample, or from the rows of every client."""
+"""Builds natural clients from the owner of every sample, or from the rows of every client."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from rayfl.errors import DataError
 
 
 def natural_clients(sizes: Mapping[str, int], given: Mapping[str, Any], what: str) -> NaturalClients | None:
-    """Makes the clients that a source names.
+    """Builds the clients that a source defines.
 
     Args:
-        sizes: How many samples each set has, by its name.
-        given: For `train`, and maybe for `test`: owners [n], integers or texts; or the rows of every client, a mapping
-            from names to lists, or a list of lists. In the order of the sorted owners, or in that of the lists.
+        sizes: Number of samples by set.
+        given: For `train`, and optionally for `test`: owners [n], integers or strings, or the rows of every client, a
+            mapping from names to lists or a list of lists. Clients are in the order of the sorted owners, or of the
+            lists.
         what: The source, for messages.
 
     Returns:
-        None where nothing is given.
+        The clients, or None if nothing is given.
 
     Raises:
-        DataError: Neither of these, a row that does not exist or is twice there, or someone in `test` who is not in
+        DataError: `given` has another form, a row does not exist or appears twice, or a client is in `test` but not in
             `train`.
     """
     for part in given:
@@ -33,7 +34,7 @@ def natural_clients(sizes: Mapping[str, int], given: Mapping[str, Any], what: st
             raise DataError(f"{what}: {part} has owners; only 'train' and 'test' belong to clients")
     if "train" not in given:
         if given:
-            raise DataError(f"{what}: test has owners, and train has none")
+            raise DataError(f"{what}: test has owners, but train has none")
         return None
     names, train = _named_shards(given["train"], sizes["train"], what, "train")
     if "test" not in given:
@@ -41,7 +42,7 @@ def natural_clients(sizes: Mapping[str, int], given: Mapping[str, Any], what: st
     found, shards = _named_shards(given["test"], sizes["test"], what, "test")
     numbers = {name: number for number, name in enumerate(names)}
     if unknown := [name for name in found if name not in numbers]:
-        raise DataError(f"{what}: test has samples of '{unknown[0]}', who has none in train")
+        raise DataError(f"{what}: test has samples of '{unknown[0]}', but train has none")
     owner = np.repeat([numbers[name] for name in found], shards.sizes)
     test = Shards.by_owner(owner, len(names))
     return NaturalClients(names, train, Shards(shards.rows[test.rows], test.offsets))
@@ -51,7 +52,7 @@ def _named_shards(given: Any, number: int, what: str, part: str) -> tuple[tuple[
     """The clients' names and their rows."""
     if (lists := _lists(given)) is not None:
         if not lists:
-            raise DataError(f"{what}: {part} names no clients; give the rows of one at least")
+            raise DataError(f"{what}: {part} names no clients; give the rows of at least one")
         for name, one in lists.items():
             if one.ndim != 1:
                 raise DataError(f"{what}: {part}: the rows of '{name}' are {one.dtype}{list(one.shape)}; give a list")
@@ -59,19 +60,19 @@ def _named_shards(given: Any, number: int, what: str, part: str) -> tuple[tuple[
         shards = Shards(np.concatenate(rows), np.cumsum([0, *map(len, rows)]))
         return tuple(map(str, lists)), checked_shards(shards, number, None, f"{what}: {part}")
     owner = np.asarray(given)
-    if owner.dtype == object and all(isinstance(one, str) for one in owner.flat):  # as pandas keeps texts
+    if owner.dtype == object and all(isinstance(one, str) for one in owner.flat):  # as pandas stores strings
         owner = owner.astype(str)
     if owner.shape != (number,) or owner.dtype.kind not in "uiUT":
         raise DataError(
             f"{what}: the owners of {part} are {owner.dtype}{list(owner.shape)} for {number} samples; give an integer "
-            "or a text for each, or the rows of every client"
+            "or a string for each, or the rows of every client"
         )
     names, owner = np.unique(owner, return_inverse=True)
     return tuple(map(str, names.tolist())), Shards.by_owner(owner, len(names))
 
 
 def _lists(given: Any) -> dict[Any, np.ndarray] | None:
-    """The rows of every client by name, if that is what is given; those of a list have their numbers for names."""
+    """The rows of every client by name, if `given` has this form; clients of a list are named by their number."""
     if isinstance(given, list | tuple) and len(given) and np.ndim(given[0]) == 1:
         given = dict(enumerate(given))
     if not isinstance(given, Mapping):

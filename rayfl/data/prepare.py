@@ -1,4 +1,4 @@
-"""`python -m rayfl.data.prepare femnist LEAF_FOLDER OUT.parquet`: LEAF's JSON to one prepared Parquet file."""
+"""`python -m rayfl.data.prepare femnist LEAF_FOLDER OUT.parquet`: converts JSON of LEAF to one Parquet file."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from rayfl.errors import DataError
 
 
 def prepare_femnist(leaf_folder: Path, out: Path) -> str:
-    """Writes LEAF's FEMNIST as prepared Parquet; returns one sentence about what was written.
+    """Converts FEMNIST as written by LEAF to prepared Parquet; returns a one-line summary.
 
     Raises:
-        DataError: No or damaged JSON files, or a file that cannot be written; names it.
+        DataError: JSON files are missing or damaged, or the file cannot be written; names it.
     """
     found = find_leaf(leaf_folder)
     if found is None:
         raise DataError(
-            f"{leaf_folder}: has no train/*.json and test/*.json, nor under data/; give the folder into which "
-            "LEAF's data/femnist/preprocess.sh wrote"
+            f"{leaf_folder}: has no train/*.json and test/*.json, nor under data/; give the output folder of LEAF's "
+            "data/femnist/preprocess.sh"
         )
     written, _ = read_leaf(found)
     write_prepared(written, out)
@@ -31,7 +31,7 @@ def prepare_femnist(leaf_folder: Path, out: Path) -> str:
 
 
 def summary(written: WrittenImages, file: Path) -> str:
-    """One sentence on a prepared file: writers, images and its sha256."""
+    """One line about a prepared file: writers, images and sha256."""
     with file.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
     test = int(written.is_test.sum())
@@ -42,13 +42,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code, 2 after an error."""
     parser = argparse.ArgumentParser(
         prog="python -m rayfl.data.prepare",
-        description="Turn downloaded data into the files that rayfl reads fast.",
+        description="Convert downloaded data to files that load fast.",
         epilog="example: python -m rayfl.data.prepare femnist leaf/data/femnist data/femnist/femnist.parquet",
     )
     commands = parser.add_subparsers(dest="data", required=True)
-    femnist = commands.add_parser("femnist", help="LEAF's JSON folders to prepared Parquet")
+    femnist = commands.add_parser("femnist", help="convert JSON folders of LEAF to prepared Parquet")
     femnist.add_argument(
-        "leaf_folder", type=Path, metavar="LEAF_FOLDER", help="has train/ and test/, or data/ with them"
+        "leaf_folder", type=Path, metavar="LEAF_FOLDER", help="contains train/ and test/, or data/ with both"
     )
     femnist.add_argument("out", type=Path, metavar="OUT.parquet")
     given = parser.parse_args(arguments)

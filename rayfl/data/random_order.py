@@ -1,4 +1,4 @@
-"""Places in a random order of classes or of the data's own clients, as `data.classes` and `data.owners` give them."""
+"""Random orders of classes and natural clients, from which `data.classes` and `data.owners` select places."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from rayfl.streams import stream
 
 
 def at_places(config: Places, purpose: str, number: int, described: str) -> np.ndarray:
-    """What stands at the places: [config.number] int64 in 0..number-1, in the random order.
+    """Numbers at the given places of a random order: [config.number] int64 in 0..number-1.
 
-    The order depends on `config.order_seed`, `purpose` and `number` alone.
+    The order depends only on `config.order_seed`, `purpose` and `number`.
 
     Args:
         config: The places.
-        purpose: Of the random stream; also the key of [data], for the error.
-        number: How many there are to be put in order.
+        purpose: Purpose of the random stream; also the key of [data], for the error.
+        number: How many there are in total.
         described: The same in words, for the error: "cifar100 has 100 classes".
 
     Raises:
-        DataError: A place beyond the last.
+        DataError: A place is beyond the last.
     """
     if config.end > number:
         raise DataError(

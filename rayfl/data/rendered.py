@@ -1,4 +1,4 @@
-"""Images that are made when they are asked for, and differ from one training batch to the next."""
+"""Images that are rendered on access and differ from one training batch to the next."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 
 
 class Rendered(ABC):
-    """Inputs [n, height, width, channels] uint8 of which only a recipe is stored.
+    """Inputs [n, height, width, channels] uint8 stored only as a recipe.
 
-    Training renders rows anew, from the stream of a batch's view. Whatever reads rows as those of an array, such as an
-    evaluation, gets an image that is fixed for each row: the same in whatever batch, and on whatever host.
+    Training renders new images for every batch, from the random stream of the view. Code that reads rows as from an
+    array, such as evaluation, gets one fixed image per row, the same in every batch and every worker process.
 
     Attributes:
-        shares_views: Whether the views of a training batch are augmentations of one rendering; if not, each view of a
-            row is rendered by itself.
+        shares_views: Whether the views of a training batch are augmentations of one rendering; if not, each view is
+            rendered separately.
 
     Example:
         >>> import numpy as np
@@ -50,7 +50,7 @@ class Rendered(ABC):
     @property
     @abstractmethod
     def recipe(self) -> Mapping[str, Any]:
-        """All that the images depend on, as plain numbers and texts: the data's digest is computed from it."""
+        """Everything that the images depend on, as numbers and strings; the digest of the data is computed from it."""
 
     @abstractmethod
     def render(self, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -58,21 +58,21 @@ class Rendered(ABC):
 
         Args:
             rows: [k] integers.
-            rng: All that is random is drawn from it.
+            rng: Source of all random numbers.
 
         Returns:
             uint8 [k, height, width, channels].
         """
 
     def render_views(self, rows: np.ndarray, rngs: Sequence[np.random.Generator]) -> list[np.ndarray]:
-        """Renders some rows for the views of a batch: each by itself, unless a subclass lets them share work.
+        """Renders some rows for the views of a batch, separately unless a subclass shares work between them.
 
         Args:
             rows: [k] integers.
-            rngs: The stream of each view.
+            rngs: The random stream of each view.
 
         Returns:
-            What `render` returns, for every view.
+            The result of `render` for every view.
         """
         return [self.render(rows, rng) for rng in rngs]
 
@@ -82,7 +82,7 @@ class Rendered(ABC):
 
     @abstractmethod
     def take(self, rows: np.ndarray) -> Self:
-        """Some of the rows, whose fixed images stay what they are."""
+        """Some of the rows; their fixed images do not change."""
 
     def __len__(self) -> int:
         return self.shape[0]

@@ -1,4 +1,4 @@
-"""Samples on a device: fetched by rows, and kept there as they are stored while they fit."""
+"""Fetches samples to a device, and keeps them there in stored form while they fit."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from rayfl.data.rendered import Rendered
 class SampleReader:
     """Fetches samples to a device.
 
-    Samples that were fetched once stay on the device as they are stored (images as uint8) until the budget is used up;
-    from then on, fetches that need others are served from the CPU. What is fetched is the same either way. Inputs that
-    are collated or rendered are not kept.
+    Fetched samples stay on the device in stored form (images as uint8) until the budget is used up. After that, fetches
+    that need other samples copy from the CPU. The result is the same either way. Collated and rendered inputs are not
+    kept.
 
     Args:
-        samples: What to read.
-        device: Where to.
-        budget_bytes: How much of the device's memory may be used; it is reserved at the first fetch.
-        collate: Makes one batch of the inputs of some samples, where the scenario names such a function.
+        samples: The samples to read.
+        device: The target device.
+        budget_bytes: Amount of device memory to use; it is reserved at the first fetch.
+        collate: The collation of the scenario, if any, which makes one batch from a list of inputs.
     """
 
     def __init__(
@@ -48,12 +48,12 @@ class SampleReader:
 
     @property
     def renders(self) -> bool:
-        """Whether inputs are rendered anew for every training batch."""
+        """Whether inputs are rendered for every training batch."""
         return isinstance(self._samples.x, Rendered)
 
     @property
     def shares_views(self) -> bool:
-        """Whether the views of a training batch are made of the same inputs."""
+        """Whether the views of a training batch start from the same inputs."""
         x = self._samples.x
         return not isinstance(x, Rendered) or x.shares_views
 
@@ -65,8 +65,8 @@ class SampleReader:
         """Fetches some samples, in the order of `rows`.
 
         Returns:
-            Inputs with the dtype in which they are stored, by name where they have names, and labels, int64 or float32:
-            copies, on the device.
+            Copies on the device: inputs with their stored dtype, by name if they have names, and labels, int64 or
+            float32.
         """
         if self._collate:
             return self._collated(rows, self._collate), self.labels(rows)
@@ -98,7 +98,7 @@ class SampleReader:
         return to_device(found, self._device)
 
     def _resident(self, rows: np.ndarray | slice) -> np.ndarray | None:
-        """[n] int64: the places of the rows on the device, where those that are not there yet fit; else None."""
+        """[n] int64: the slots of the rows on the device, after copying missing ones; None if they do not fit."""
         slots = self._slots[rows]
         wanted = rows if isinstance(rows, np.ndarray) else np.arange(len(self._samples))[rows]
         missing = np.unique(wanted[slots < 0])

@@ -1,4 +1,4 @@
-"""The call of a source of data: all that it takes to repeat it on another machine."""
+"""Calls a data source; the call can be repeated on another machine."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rayfl.registry import call_with_options
 
 @dataclass(frozen=True)
 class SourceCall:
-    """What `data.name` names, and what it is called with.
+    """The object named by `data.name` and its arguments.
 
     Attributes:
         name: A registered source, or the import path of a function or an object.
         options: `data.options`.
-        given: What rayfl knows, for functions that ask for it.
+        given: Values that rayfl provides to functions with these parameters.
     """
 
     name: str
@@ -26,14 +26,14 @@ class SourceCall:
     given: Mapping[str, Any]
 
     def __call__(self) -> Any:
-        """What the function returns, or the object itself.
+        """Returns the result of the function, or the object itself.
 
         Raises:
-            ScenarioError: An unknown name, a wrong option, options for an object, or the function raised something.
+            ScenarioError: The name is unknown, an option is wrong, an object was given options, or the function raised.
         """
         source = data_sources.resolve(self.name)
         if callable(source):
             return call_with_options(source, self.options, self.given, "data.options")
         if self.options:
-            raise ScenarioError(f"data.options: '{self.name}' is not a function, and takes none")
+            raise ScenarioError(f"data.options: '{self.name}' is not a function and takes no options")
         return source

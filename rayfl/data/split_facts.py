@@ -1,4 +1,4 @@
-"""How the training samples are split: sizes, classes and their distance from the global distribution, by client."""
+"""Statistics of a split by client: sizes, classes, and distance from the global distribution."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from rayfl.data.store import ShardStore
 
 @dataclass(frozen=True)
 class SplitFacts:
-    """A split in numbers; the last four are None where labels are no classes and `data.labels_by` makes none.
+    """A split in numbers; the last four are None if labels are not classes and `data.labels_by` makes none.
 
     Attributes:
-        sizes: [clients] int64, training samples.
-        held_out: From the name of a set that was cut from clients' samples to [clients] int64, samples of each.
-        num_classes: How many classes there are.
-        classes: [clients] int64, how many of them a client has.
-        distances: [clients] float64 in [0, 1], total variation between a client's distribution of classes and that of
-            all clients' samples together: half the sum of absolute differences.
-        labels: [n] int64, the class of each training sample, client after client.
+        sizes: [clients] int64, training samples per client.
+        held_out: Samples per client, [clients] int64, by name of the held-out set.
+        num_classes: Number of classes.
+        classes: [clients] int64, number of classes that each client has.
+        distances: [clients] float64 in [0, 1], total variation distance (half the sum of absolute differences) between
+            the class distribution of a client and that of all clients together.
+        labels: [n] int64, class of each training sample, ordered by client.
     """
 
     sizes: np.ndarray
@@ -33,7 +33,7 @@ class SplitFacts:
     labels: np.ndarray | None
 
     def shares(self, clients: np.ndarray) -> np.ndarray:
-        """[classes, number of clients] float64: what share of a client's training samples is of each class."""
+        """[classes, number of clients] float64: share of each class in the training samples of a client."""
         assert self.labels is not None
         assert self.num_classes is not None
         ends = np.cumsum(self.sizes)
@@ -43,7 +43,7 @@ class SplitFacts:
         return np.stack([count / count.sum() for count in counts], axis=1)
 
     def largest_classes(self, number: int) -> Iterator[list[tuple[int, float]]]:
-        """The most frequent classes of every client, with their shares of its training samples."""
+        """The most frequent classes of each client, with their shares of its training samples."""
         assert self.labels is not None
         for labels in np.split(self.labels, np.cumsum(self.sizes)[:-1]):
             classes, counts = np.unique(labels, return_counts=True)
@@ -52,7 +52,7 @@ class SplitFacts:
 
 
 def split_facts(store: ShardStore) -> SplitFacts:
-    """Counts a store's split, by the classes that it was made with."""
+    """Computes the statistics of a split, by the classes used for partitioning."""
     sizes = store.train_shards.sizes
     held_out = {name: part.shards.sizes for name, part in store.held_out.items() if part.shards is not None}
     num_classes = store.num_classes
@@ -65,7 +65,7 @@ def split_facts(store: ShardStore) -> SplitFacts:
     labels = labels[store.train_shards.rows].astype(np.int64, copy=False)
     overall = np.bincount(labels, minlength=num_classes) / len(labels)
     owner = np.repeat(np.arange(len(sizes)), sizes)
-    # only classes that a client has: of a million clients with hundreds of classes, most counts are zero
+    # Only classes that a client has: with a million clients and hundreds of classes, most counts are zero.
     pairs, counts = np.unique(owner * num_classes + labels, return_counts=True)
     of_pair, label = pairs // num_classes, pairs % num_classes
     share = counts / sizes[of_pair]

@@ -1,4 +1,4 @@
-"""The shard store: one read-only copy of the data per node, and an index that says which rows are whose."""
+"""The shard store: one read-only copy of the data per node, and an index of the rows of each client."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ _BY_CLIENT = {VALIDATION: "for validation by client", CLIENT_TEST: "for testing 
 
 @dataclass(frozen=True)
 class ShardStore:
-    """The data of a run: plain arrays, so that the hosts of a node can share one copy of them.
+    """The data of a run, as plain arrays that the worker processes of a node share.
 
     Attributes:
-        name: Of the data set.
+        name: Name of the data set.
         train: All samples that clients train on.
         test: All test samples.
-        num_classes: How many classes the labels count; None where they are no classes.
+        num_classes: Number of classes; None if labels are not classes.
         train_shards: The rows of `train` that belong to each client.
-        test_shards: The rows of `test` that belong to each client, in their order: of a natural partition, and of
-            `shards`, where a client tests on the classes that it trains on; else None.
+        test_shards: The rows of `test` that belong to each client, in order, for the natural partition and for
+            `shards` (where a client tests on the classes that it trains on); otherwise None.
         normalize: Mean and standard deviation of the pixels, if they are normalised.
         augment: The augmentations of training batches, by name.
-        views: Those of each view of a batch, where the task compares several that differ in them.
-        provenance: Where the data came from.
-        held_out: Further sets of samples that nobody trains on: "validation" and "client_test", which were cut from
-            each client's training samples, and the data's further test sets under their own names.
-        server: Samples that the server alone holds, if it holds any.
-        bank: Training samples that metrics of features read beside test samples, if any do.
-        collate: What makes one batch of inputs that differ in length, by name.
-        made_classes: [training samples] int64, by which they were partitioned where `data.labels_by` made classes of
-            their labels.
-        chosen: What `data.classes` and `data.owners` chose, in words.
-        client_names: Those of a natural partition's clients; None under others.
+        views: The augmentations of each view of a batch, if the task compares views with different augmentations.
+        provenance: Where the data comes from.
+        held_out: Sets of samples that no client trains on: "validation" and "client_test", held out from the training
+            samples of each client, and additional test sets of the data under their own names.
+        server: Samples that only the server holds, if any.
+        bank: Training samples that feature metrics read in addition to test samples, if any.
+        collate: The collation that makes batches of inputs of different lengths, by name.
+        made_classes: [training samples] int64, the classes used for partitioning, if `data.labels_by` derived them
+            from the labels.
+        chosen: The selections by `data.classes` and `data.owners`, in words.
+        client_names: The names of the clients under the natural partition; otherwise None.
     """
 
     name: str
@@ -57,7 +57,7 @@ class ShardStore:
     augment: tuple[Named, ...]
     provenance: Provenance
     test_drawn_from: int | None = None
-    """How many test samples there were where `test` holds only a part of them, drawn once for all evaluations."""
+    """Original number of test samples, if `test` holds only a part of them, drawn once for all evaluations."""
     held_out: Mapping[str, HeldOut] = field(default_factory=dict)
     server: Samples | None = None
     bank: Samples | None = None
@@ -69,12 +69,12 @@ class ShardStore:
 
     @property
     def augmentations(self) -> tuple[tuple[Named, ...], ...]:
-        """Of each view of a training batch; one for all where they do not differ."""
+        """The augmentations of each view of a training batch; a single entry if all views share them."""
         return self.views or (self.augment,)
 
     @property
     def num_test_samples(self) -> int:
-        """All test samples of the data, those that are never evaluated included."""
+        """Number of test samples in the data, including samples that are never evaluated."""
         return len(self.test) if self.test_drawn_from is None else self.test_drawn_from
 
     @property
@@ -83,17 +83,17 @@ class ShardStore:
 
     @property
     def input_shape(self) -> tuple[int, ...] | None:
-        """Shape of one sample's input: (height, width, channels) for images; None where inputs differ or have names."""
+        """Shape of one input: (height, width, channels) for images; None if inputs differ in shape or have names."""
         x = self.train.x
         if self.collate or isinstance(x, Pieces | Fields):
             return None
         return tuple(int(size) for size in x.shape[1:])
 
     def samples(self, name: str) -> Samples:
-        """A set of samples by name: "train", "test", "server", or one of those that are held out.
+        """A set of samples by name: "train", "test", "server", or a held-out set.
 
         Raises:
-            RayflError: There is no set of this name; those that there are are named.
+            RayflError: There is no set of this name; lists the existing ones.
         """
         known = {"train": self.train, "test": self.test, **{key: part.samples for key, part in self.held_out.items()}}
         known |= {key: part for key, part in (("server", self.server), (BANK, self.bank)) if part is not None}
@@ -102,14 +102,14 @@ class ShardStore:
         return known[name]
 
     def summary(self) -> str:
-        """One line: clients, training and test samples, what is held out, classes, and what was chosen of the data."""
+        """One line about clients, training and test samples, held-out samples, classes and selections."""
         sizes = self.train_shards.sizes
         drawn = f"{len(self.test):,} of " if self.test_drawn_from is not None else ""
         held_out = [
             f"{len(part.samples):,} {_BY_CLIENT.get(name, 'in ' + name)}" for name, part in self.held_out.items()
         ]
         if self.server is not None:
-            held_out.append(f"{len(self.server):,} with the server")
+            held_out.append(f"{len(self.server):,} on the server")
         return (
             f"{self.num_clients} clients with {sizes.min()} to {sizes.max()} training samples "
             f"(mean {sizes.mean():.0f}), {drawn}{self.num_test_samples:,} test samples, "
@@ -120,21 +120,20 @@ class ShardStore:
 
 
 def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> ShardStore:
-    """Loads the data, partitions it among the clients, and checks all of it before anything is trained.
+    """Loads the data, partitions it among clients, and checks everything before training.
 
     Args:
         config: The scenario's data section.
-        seed: The data's seed: of generated data, the choice of clients, the partition and the held-out parts.
+        seed: The seed of the data, for generated data, the choice of clients, the partition and held-out samples.
         data_dir: Where sources look for files.
-        cache_dir: Where sources keep what can be made again.
+        cache_dir: Where sources keep files that can be regenerated.
 
     Raises:
-        ScenarioError: An unknown name or option, something that is for other data, or code of the user's own that
-            raised something.
-        DataError: Files are missing or damaged, there are too few clients, a shard is empty, or code of the user's own
-            returned something wrong.
+        ScenarioError: A name or option is unknown or does not apply to this data, or user code raised an exception.
+        DataError: Files are missing or damaged, there are too few clients, a shard is empty, or user code returned
+            invalid data.
     """
-    # here, since hosts, which are sent a store that is built, start without formats, partitions and pyarrow
+    # Imported here because hosts receive a finished store and start without formats, partitions and pyarrow.
     from rayfl.data.chosen_classes import check_every_class_is_held
     from rayfl.data.digest import data_digest
     from rayfl.data.loading import load, select
@@ -196,11 +195,11 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
 
 
 def _gather(samples: Samples, shards: Shards, rest: bool = False) -> tuple[Samples, Shards]:
-    """The rows that the shards own, client after client; with `rest`, then those that belong to nobody."""
+    """The rows of the shards, ordered by client; with `rest`, followed by rows that belong to no client."""
     rows = shards.rows
     if rest:
         rows = np.concatenate([rows, np.setdiff1d(np.arange(len(samples)), rows)])
-    # 4 bytes a row where they will do: texts have millions.
+    # 4 bytes per row if possible: texts have millions of rows.
     places = np.arange(len(shards.rows), dtype=np.int32 if len(rows) < 2**31 else np.int64)
     return samples.take(rows), Shards(places, shards.offsets)
 

@@ -1,4 +1,4 @@
-"""Checks that what the scenario does to inputs fits them, and tries it on two samples before anything starts."""
+"""Checks normalisation, augmentation and collation on two samples before the run starts."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ _IMAGES = "is for images, [n, height, width, channels] uint8"
 
 
 def try_batches(store: ShardStore) -> None:
-    """Checks normalisation, augmentation and collation of a store, and makes a batch of two samples.
+    """Checks that normalisation, augmentation and collation fit the inputs, and makes a batch of two samples.
 
     Raises:
-        ScenarioError: One of them is for other inputs, or is missing; or a user's own raised something.
+        ScenarioError: One of them does not apply to these inputs or is missing, or user code raised an exception.
     """
     train, normalize = store.train, store.normalize
     if are_ragged(train.x) and not store.collate:
         raise ScenarioError(
-            f"data.collate: is needed, for inputs of {store.name} differ in length ({kind_of(train.x)}); name a "
-            "function that makes a batch of them, such as 'pad'"
+            f"data.collate: is required, because inputs of {store.name} differ in length ({kind_of(train.x)}); name a "
+            "function that makes batches of them, such as 'pad'"
         )
     if isinstance(train.x, Rendered) and store.collate:
-        raise ScenarioError(f"data.collate: images of {store.name} are rendered, all of one size; leave it out")
+        raise ScenarioError(f"data.collate: images of {store.name} are rendered and have one size; leave it out")
     images = not store.collate and are_images(train.x)
     why = f"({store.name}: {kind_of(train.x)}" + (", collated)" if store.collate else ")")
     why += "" if store.collate else how_to_make_images(train.x)
     if normalize and not images:
-        raise ScenarioError(f"data.normalize {_IMAGES}; other inputs are given to the model as they are {why}")
+        raise ScenarioError(f"data.normalize {_IMAGES}; other inputs reach the model unchanged {why}")
     if normalize and len(normalize.mean) != train.x.shape[-1]:
         raise ScenarioError(
             f"data.normalize: {len(normalize.mean)} values, but inputs have {train.x.shape[-1]} channels"
@@ -61,7 +61,7 @@ def try_batches(store: ShardStore) -> None:
             if train.y.ndim >= 3 and not _leaves_pixels(step):
                 _check_labels_follow(train, step, f"{key}.{index}: '{chosen.name}'")
     if any(pipeline.steps for pipeline in views) or store.collate:
-        # Any label will do: whether the task has one to ignore is tried with its network.
+        # Any label works here; whether the task ignores one is tested with its network.
         source, rows = BatchSource(store, torch.device("cpu"), ignored_label=0), np.arange(min(2, len(train)))
         for view in range(len(views)):
             for _ in source.training_batches(rows, 2, np.random.default_rng(0), view=view):
@@ -77,6 +77,6 @@ def _check_labels_follow(samples: Samples, step: object, what: str) -> None:
         raise ScenarioError(f"{what} {CANNOT_MOVE}")
     if not has_label_maps(samples):
         raise ScenarioError(
-            f"{what} moves pixels, and labels {list(samples.y.shape[1:])} are no maps of images "
-            f"{list(samples.x.shape[1:3])}, which could move with them; give maps of the images' size"
+            f"{what} moves pixels, but labels {list(samples.y.shape[1:])} are not maps of images "
+            f"{list(samples.x.shape[1:3])} that could move with them; use maps of the size of the images"
         )

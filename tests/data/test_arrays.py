@@ -73,13 +73,16 @@ def test_labels_that_are_no_single_integers_are_no_classes() -> None:
 @pytest.mark.parametrize(
     ("loaded", "message"),
     [
-        ({"train": (X, Y)}, "gave an object of type dict, which is neither .* nor arrays .*no 'train' and 'test'"),
+        (
+            {"train": (X, Y)},
+            "returned an object of type dict, which is neither .* nor arrays .*'train' or 'test' is missing",
+        ),
         ({**OWNED, "sketch": (X, Y, WRITERS)}, "sketch has owners; only 'train' and 'test' belong to clients"),
-        ({"train": (X, Y), "test": (X, Y, WRITERS)}, "test has owners, and train has none"),
+        ({"train": (X, Y), "test": (X, Y, WRITERS)}, "test has owners, but train has none"),
         ({"train": (X, Y, WRITERS[:3]), "test": (X, Y)}, r"the owners of train are <U3\[3\] for 12 samples"),
         ({"train": (X, Y, X), "test": (X, Y)}, r"the owners of train are float64\[12, 1\] for 12 samples"),
-        ({"train": (X, Y, WRITERS), "test": (X, Y, ["joe"] * 12)}, "test has samples of 'joe', who has none in train"),
-        ({"train": (X, Y), "test": (X, Y), "server": (X, Y)}, "a further test set is named 'server'"),
+        ({"train": (X, Y, WRITERS), "test": (X, Y, ["joe"] * 12)}, "test has samples of 'joe', but train has none"),
+        ({"train": (X, Y), "test": (X, Y), "server": (X, Y)}, "'server' cannot name a test set"),
         (
             (X, np.array(["a"] * 12), X, Y),
             r"train_y must be integer class labels, .* <U1\[12\]; number the classes: classes, train_y = .*, then",

@@ -163,7 +163,7 @@ def test_places_beyond_the_last_class_are_named() -> None:
 
 
 def test_labels_that_are_no_classes_are_refused() -> None:
-    with pytest.raises(ScenarioError, match=r"data\.classes: needs class labels, and those of .*prices are float32\["):
+    with pytest.raises(ScenarioError, match=r"data\.classes: needs class labels, but those of .*prices are float32\["):
         store({"places": [[0, 1]]}, name=f"{HERE}:prices")
 
 
@@ -171,7 +171,7 @@ def test_symbols_of_a_text_are_refused() -> None:
     x = TextWindows(np.arange(9, dtype=np.uint8), np.arange(4), 5)
     samples = Samples(x, np.arange(4))
     dataset = Dataset("text", samples, samples, 4, Provenance("arrays", ""))
-    with pytest.raises(ScenarioError, match=r"data\.classes: labels of text are symbols of the text"):
+    with pytest.raises(ScenarioError, match=r"data\.classes: the labels of text are symbols of the text"):
         choose_classes(dataset, Classes(places=((0, 2),)), 0)
 
 
@@ -212,5 +212,5 @@ def unowned() -> Dataset:
 
 def test_classes_of_which_no_client_has_any_are_named() -> None:
     place = _order_of(2).index(1)
-    with pytest.raises(DataError, match=r"data\.classes: none of the clients of unowned has training samples of class"):
+    with pytest.raises(DataError, match=r"data\.classes: no client of unowned has training samples of class"):
         choose_classes(unowned(), Classes(places=((place, place + 1),)), 0)

@@ -102,7 +102,7 @@ def test_a_source_that_generates_makes_as_many_as_the_order_holds() -> None:
     [
         ({"places": [[15, 21]]}, {}, r"owners\.places: the last range ends at 21, but written has 20 clients of its"),
         ({"places": [[0, 4]]}, {"clients": 5}, r"5 were asked for, but written \(clients from places 0-3 of .* has 4"),
-        ({"places": [[0, 1]]}, {"name": f"{HERE}:numbers"}, r"data\.owners: .*numbers has no clients of its own"),
+        ({"places": [[0, 1]]}, {"name": f"{HERE}:numbers"}, r"data\.owners: .*numbers has no natural clients"),
     ],
 )
 def test_what_is_not_there_is_named(owners: dict[str, Any], data: dict[str, Any], message: str) -> None:
@@ -111,5 +111,5 @@ def test_what_is_not_there_is_named(owners: dict[str, Any], data: dict[str, Any]
 
 
 def test_an_order_of_more_than_there_are_is_named() -> None:
-    with pytest.raises(DataError, match=r"data\.owners\.of: is 21, but written has 20 clients of its own; choose at"):
+    with pytest.raises(DataError, match=r"data\.owners\.of: 21, but written has 20 natural clients; choose at"):
         choose_owners(written(), Owners(places=((0, 2),), of=21))

@@ -149,7 +149,7 @@ def test_other_bytes_than_the_hub_states_are_refused(hub: Hub, tmp_path: Path) -
     hub.serve_femnist(TABLE)
     hub.pages[CONTENT] = TABLE[:-1] + b"x"
     stated = hashlib.sha256(TABLE).hexdigest()
-    with pytest.raises(DataError, match=f"{FILE}: its sha256 is [0-9a-f]+, but the hub states {stated}; try again"):
+    with pytest.raises(DataError, match=f"{FILE}: its sha256 is [0-9a-f]+, but the hub lists {stated}; try again"):
         list(download.download_femnist(tmp_path, hub.url))
     assert not list(tmp_path.iterdir())
 
@@ -168,7 +168,7 @@ def test_hub_that_lists_something_else_is_named(hub: Hub, tmp_path: Path, listin
     [
         (b"no table", "is not a table of image, writer_id and character as expected"),
         (_hub_table(_images(2), ["a", "a"], [0, 62]), r"has labels outside 0\.\.61"),
-        (_hub_table(255 - _images(2), ["a", "a"], [0, 1]), "images are bright on black, where LEAF's FEMNIST is dark"),
+        (_hub_table(255 - _images(2), ["a", "a"], [0, 1]), "images are bright on black, but FEMNIST in LEAF is dark"),
         (_hub_table(np.full((2, 9, 9), 255, np.uint8), ["a", "a"], [0, 1]), "is not a table of image, writer_id and"),
         (_hub_table(_images(2), ["a", "a"], [0, 1], "BMP"), "is not a table of image, writer_id and"),
     ],
@@ -192,7 +192,7 @@ def test_without_network_one_sentence_says_how_to_get_femnist_by_hand(
     assert download.main(["femnist", "--data-dir", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"error: cannot download {nobody}{LISTING} (")
-    assert "by hand: run this command on a machine with network and copy femnist/femnist.parquet" in error
+    assert "by hand: run this command on a machine with network access and copy femnist/femnist.parquet" in error
     assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
 

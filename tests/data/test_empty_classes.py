@@ -25,8 +25,8 @@ X = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32)
 FROM_ONE = "no training samples of class 0, of 4 numbered from 0; if labels count from 1, subtract 1"
 
 GAPS = (
-    "no training samples of classes 1-2, 5, of 7 numbered from 0; unless that is meant, number them without gaps, as "
-    "numpy.unique(labels, return_inverse=True) does"
+    "no training samples of classes 1-2, 5, of 7 numbered from 0; unless intended, number them without gaps, for "
+    "example with numpy.unique(labels, return_inverse=True)"
 )
 
 

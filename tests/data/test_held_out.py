@@ -165,7 +165,7 @@ def test_the_summary_says_what_is_held_out() -> None:
     validation, test, _ = (len(part.samples) for part in found.held_out.values())
     assert found.summary().endswith(
         f"8 test samples, {validation} for validation by client, {test} for testing by client, 6 in sketches, "
-        "8 with the server, 3 classes"
+        "8 on the server, 3 classes"
     )
 
 
@@ -203,5 +203,5 @@ def test_shares_that_leave_nothing_to_train_on_are_refused() -> None:
 @pytest.mark.parametrize("name", ["train", "validation", "a test", ""])
 def test_a_further_test_set_needs_a_name_of_its_own(name: str) -> None:
     samples = Samples(np.zeros((2, 1)), np.array([0, 1]))
-    with pytest.raises(DataError, match=f"a further test set is named '{name}'"):
+    with pytest.raises(DataError, match=f"'{name}' cannot name a test set"):
         Dataset("d", samples, samples, 2, Provenance("arrays", ""), None, {name: samples})

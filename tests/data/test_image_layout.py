@@ -72,7 +72,7 @@ def test_images_and_what_may_be_anything_have_no_remedy(x: Any) -> None:
 
 
 def test_values_that_were_normalized_are_to_be_scaled_back() -> None:
-    assert how_to_make_images(SCALED - 0.5).endswith("after undoing their normalization")
+    assert how_to_make_images(SCALED - 0.5).endswith("after undoing their normalisation")
 
 
 FLOATS = r"write x = \(255 \* x\)\.round\(\)\.astype\('uint8'\)"

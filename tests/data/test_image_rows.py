@@ -144,7 +144,7 @@ def test_a_file_that_changes_or_goes_during_a_run_is_named(tmp_path: Path) -> No
     rows = store("pictures", tmp_path, "disk").train.x
     file = tmp_path / "pictures" / rows.names[0].decode()
     save(file, np.zeros((9, 11, 3), np.uint8))
-    with pytest.raises(DataError, match=rf"{file.name}: was changed since the data was checked; start again"):
+    with pytest.raises(DataError, match=rf"{file.name}: has changed since the data was checked; start again"):
         rows[:1]
     file.unlink()
     with pytest.raises(DataError, match=rf"{file.name}: cannot be read as an image"):

@@ -170,7 +170,7 @@ def failing(samples: list[Any]) -> Any:
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("ragged", {}, r"data\.collate: is needed, for inputs of .*:ragged differ in length \(\[any\] int64\)"),
+        ("ragged", {}, r"data\.collate: is required, because inputs of .*:ragged differ in length \(\[any\] int64\)"),
         ("ragged", {"collate": "pads"}, "unknown collation 'pads'; did you mean 'pad'"),
         ("ragged", {"collate": {"name": "pad", "by": 1}}, r"data\.collate\.by: not an option"),
         ("ragged", {"collate": f"{HERE}:CPU"}, r"data\.collate: .* is an object of type device"),
@@ -196,7 +196,7 @@ def test_what_does_not_fit_inputs_is_told_by_its_key(name: str, data: dict[str, 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Fields({}), "inputs by name: there are none"),
+        (lambda: Fields({}), "inputs by name: the mapping is empty"),
         (lambda: Fields({"a b": TOKENS}), "'a b' cannot be the name of an argument"),
         (lambda: Fields({"a": TOKENS, "b": TOKENS[1:]}), "differ in their number of rows: a 60, b 59"),
         (lambda: Ragged(TOKENS, np.array([0]), np.array([61])), "some do not lie inside the 60 values"),

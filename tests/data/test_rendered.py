@@ -1,4 +1,4 @@
-"""Inputs that are made when they are asked for: rendered anew for training, fixed for everything else."""
+"""Rendered inputs: new images for every training batch, fixed images for everything else."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -176,6 +176,6 @@ def test_rendered_images_are_refused_where_they_would_be_fixed() -> None:
         Fields({"image": Flat(np.arange(3)), "place": np.arange(3)})
     store = replace(store_of(Flat(np.arange(3))), collate=Named(name="pad"))
     with pytest.raises(
-        ScenarioError, match=r"data\.collate: images of flat are rendered, all of one size; leave it out"
+        ScenarioError, match=r"data\.collate: images of flat are rendered and have one size; leave it out"
     ):
         try_batches(store)

@@ -133,10 +133,10 @@ def natural(rows: list[int]) -> Dataset:
     [
         (
             lambda: (IMAGES, LABELS + 10**9, IMAGES, LABELS),
-            "a label is 1000000002, which would make 1000000003 classes",
+            "the largest label is 1000000002, which would mean 1000000003 classes",
         ),
         (lambda: (IMAGES, LABELS - 1, IMAGES, LABELS), "train_y has the label -1; classes are numbered from 0"),
-        (lambda: 42, "gave an object of type int, which is neither a rayfl.data.Dataset nor arrays"),
+        (lambda: 42, "returned an object of type int, which is neither a rayfl.data.Dataset nor arrays"),
         (
             lambda: (IMAGES, LABELS),
             r"neither a rayfl.data.Dataset nor arrays \(train_x, train_y, test_x, test_y",
@@ -149,7 +149,7 @@ def natural(rows: list[int]) -> Dataset:
         ),
         (
             lambda: Dataset("mine", Samples(IMAGES, LABELS / 2), Samples(IMAGES, LABELS), 3, Provenance("arrays", "")),
-            r"mine: train labels are float64\[12\], not a vector of integers",
+            r"mine: train labels are float64\[12\], but 3 classes need a vector of integers",
         ),
     ],
 )
@@ -214,12 +214,12 @@ def number() -> Any:
     [
         (
             "to_pil",
-            r"raised TypeError: .*; an augmentation is called as augmentation\(x, rng\) with x, a float32 tensor",
+            r"raised TypeError: .*; an augmentation is called as augmentation\(x, rng\) with a float32 tensor x",
         ),
         ("two_results", r"returned an object of type tuple; an augmentation is called as augmentation\(x, rng\)"),
         ("doubles", r"returned float64\[2, 4, 4, 3\] on cpu for float32\[2, 4, 4, 3\] on cpu; an augmentation is"),
         ("smaller", r"returned float32\[2, 3, 4, 3\] on cpu for float32\[2, 4, 4, 3\] on cpu"),
-        ("number", "gives an object of type int; an augmentation is called as"),
+        ("number", "returned an object of type int; an augmentation is called as"),
         ("LABELS", "is an object of type ndarray; an augmentation is called as"),
         ("raising_factory", "raised KeyError: 'nothing'"),
     ],

@@ -1,1 +1,1 @@
-"""What is done to training images before they enter the network."""
+"""Augmentation of training images."""

@@ -1,4 +1,4 @@
-"""What an augmentation is: random numbers drawn on the CPU, and tensor operations that apply them on any device."""
+"""Base class of augmentations: random numbers drawn on the CPU, and tensor operations that apply them on any device."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pydantic import Field
 from rayfl.errors import ScenarioError
 
 CANNOT_MOVE = (
-    "may move pixels, and cannot move label maps along with them; choose another, or give an Augmentation of your own "
-    "with move_labels, or whose moves_pixels is False"
+    "may move pixels but cannot move label maps with them; choose another, or write an Augmentation that has "
+    "move_labels, or whose moves_pixels is False"
 )
 
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -23,11 +23,11 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 class Augmentation(ABC):
     """Changes a batch of training images at random.
 
-    Drawing and applying are separate, so that the draws of many batches reach the device in one copy. All draws come
-    from a numpy generator on the CPU, so that CPU and GPU augment alike.
+    Drawing and applying are separate, so the draws of many batches reach the device in one copy. All draws come from a
+    numpy generator on the CPU, so results on CPU and GPU agree.
 
-    Images are [n, height, width, channels], contiguous: float32 in [0, 1], or normalised where the scenario
-    normalises; uint8 in 0..255 for what `needs_pixels`, and for what comes before it.
+    Images are [n, height, width, channels], contiguous: float32 in [0, 1], or normalised if the scenario normalises.
+    Augmentations that set `needs_pixels`, and those before them, get uint8 in 0..255.
 
     Example:
         >>> import numpy as np
@@ -45,33 +45,33 @@ class Augmentation(ABC):
 
     @property
     def num_draws(self) -> int:
-        """How many numbers are drawn for an image."""
+        """Number of random numbers per image."""
         return 1
 
     @property
     def needs_pixels(self) -> bool:
-        """Whether it works on uint8 alone, before images are scaled and normalised."""
+        """Whether it requires uint8 images, before scaling and normalisation."""
         return False
 
     @property
     def moves_pixels(self) -> bool:
-        """Whether label maps must be moved along with the images, by `move_labels`.
+        """Whether label maps must move with the images, by `move_labels`.
 
-        Yes unless said otherwise, so that labels never stay behind; what changes colours alone says no.
+        True by default, so labels never stay behind; augmentations that only change colours return False.
         """
         return True
 
     def output_size(self, height: int, width: int) -> tuple[int, int]:
-        """Height and width of what images of this size become."""
+        """Height and width of the result for images of this size."""
         return height, width
 
     @abstractmethod
     def draw(self, shape: tuple[int, int, int, int], rng: np.random.Generator) -> np.ndarray:
-        """Draws what one batch needs.
+        """Draws the random numbers of one batch.
 
         Args:
-            shape: Of the batch, [n, height, width, channels].
-            rng: Where all draws come from.
+            shape: Shape of the batch, [n, height, width, channels].
+            rng: Source of all draws.
 
         Returns:
             [num_draws, n] float64.
@@ -82,31 +82,32 @@ class Augmentation(ABC):
         """Augments a batch.
 
         Args:
-            x: The batch; it is not changed.
-            draws: What `draw` returned for a batch of this shape, on the device of `x`.
+            x: The batch; it must not be modified.
+            draws: The result of `draw` for a batch of this shape, on the device of `x`.
 
         Returns:
-            A new tensor with the dtype and device of `x`, contiguous: as many images and channels, of `output_size`.
+            A new tensor with the dtype and device of `x`, contiguous, with the same number of images and channels
+            and the size `output_size`.
         """
 
     def move_labels(self, labels: torch.Tensor, draws: torch.Tensor, ignored: int | None) -> torch.Tensor:
-        """Moves label maps as `apply` moves the images, to the nearest pixel.
+        """Moves label maps like `apply` moves the images, to the nearest pixel.
 
         Args:
-            labels: [n, height, width] of the images' size; they are not changed.
-            draws: Those of the images.
-            ignored: The label of what lies outside the image; None where the task has none.
+            labels: [n, height, width], the size of the images; they must not be modified.
+            draws: The draws for the images.
+            ignored: The label of pixels outside the image; None if the task has none.
 
         Returns:
             A new tensor of `output_size` and the same dtype and device, contiguous.
 
         Raises:
-            ScenarioError: This augmentation cannot, or uncovers what has no label.
+            ScenarioError: The augmentation cannot move labels, or uncovers pixels without a label.
         """
         raise ScenarioError(f"data.augment: {type(self).__name__} {CANNOT_MOVE}")
 
     def __call__(self, x: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
-        """Draws and applies at once."""
+        """Draws and applies."""
         n, height, width, channels = x.shape
         return self.apply(x, torch.from_numpy(self.draw((n, height, width, channels), rng)).to(x.device))
 
@@ -115,8 +116,8 @@ class Compose(Augmentation):
     """Augmentations applied one after another.
 
     Args:
-        steps: In the order in which they draw and apply.
-        normalization: Name of the `data.normalize` whose black the steps fill with; None where they fill with none.
+        steps: The augmentations, in order of drawing and application.
+        normalization: Name of the `data.normalize` whose black the steps fill with; None if they do not.
 
     Example:
         >>> import numpy as np
@@ -175,7 +176,7 @@ class Compose(Augmentation):
 
 
 def moves_no_labels(step: object) -> bool:
-    """Whether a step may move pixels and does not say how label maps follow."""
+    """Whether a step may move pixels but does not define how label maps follow."""
     if isinstance(step, Compose):
         return any(moves_no_labels(inner) for inner in step.steps)
     if not isinstance(step, Augmentation):
@@ -191,7 +192,7 @@ def outside(ignored: int | None, name: str) -> tuple[float, ...]:
     """
     if ignored is None:
         raise ScenarioError(
-            f"data.augment: '{name}' uncovers pixels that have no label, and the task has no label that it ignores; "
+            f"data.augment: '{name}' uncovers pixels that have no label, but the task ignores no label; "
             "choose an augmentation that stays inside the image"
         )
     return (float(ignored),)
@@ -200,7 +201,7 @@ def outside(ignored: int | None, name: str) -> tuple[float, ...]:
 def drawn_in_turn(
     steps: Iterable[Augmentation], shape: tuple[int, int, int, int], rng: np.random.Generator
 ) -> np.ndarray:
-    """The draws of steps that are applied one after another, each of images as large as the one before makes them."""
+    """The draws of consecutive steps, each for the image size that the previous step produces."""
     n, height, width, channels = shape
     draws = []
     for step in steps:

@@ -1,4 +1,4 @@
-"""AutoAugment's policy for CIFAR-10, vectorised: every image of a batch has operations of its own.
+"""The AutoAugment policy for CIFAR-10, vectorised: every image of a batch has its own operations.
 
 Cubuk et al., "AutoAugment: Learning Augmentation Strategies from Data", CVPR 2019, table 7.
 """
@@ -17,7 +17,7 @@ from rayfl.data.augmentation.grayscale import luma
 
 
 class _Operation(NamedTuple):
-    """An operation, with which probability it is applied, and its level from 0 to 9, where it has one."""
+    """An operation, its probability, and its level from 0 to 9, if it has one."""
 
     name: str
     probability: float
@@ -52,7 +52,7 @@ POLICY = (
     (_Op("Equalize", 0.8), _Op("Invert", 0.1)),
     (_Op("TranslateY", 0.7, 9), _Op("AutoContrast", 0.9)),
 )
-"""25 pairs of operations, of which an image gets one."""
+"""25 pairs of operations; each image gets one pair."""
 
 RANGES = {
     "Rotate": (-30.0, 30.0),
@@ -66,7 +66,7 @@ RANGES = {
     "Contrast": (0.1, 1.9),
     "Sharpness": (0.1, 1.9),
 }
-"""Magnitudes: level k stands for the (k + 1)-th tenth of the range."""
+"""Ranges of magnitudes: level k is the (k + 1)-th tenth of the range."""
 
 NAMES = ("Identity", "Invert", "AutoContrast", "Equalize", *RANGES)
 _NUMBER = {name: number for number, name in enumerate(NAMES)}
@@ -74,12 +74,12 @@ _NUMBER = {name: number for number, name in enumerate(NAMES)}
 
 @dataclass(frozen=True)
 class AutoAugmentCIFAR10(Augmentation):
-    """Applies one of the policy's 25 pairs of operations to every image.
+    """Applies one of the 25 pairs of operations of the policy to every image.
 
-    Magnitudes follow FedDecorr's code (and that from which it was ported): uniform in a tenth of a range that goes from
-    one extreme to the other, where torchvision takes fixed magnitudes with a random sign; its ShearY moves pixels along
-    rows. Operations are torchvision's; images are moved about their centre by the nearest pixel, uncovered pixels are
-    black, where that code interpolates by splines.
+    Magnitudes follow the code of FedDecorr (and the code it was ported from): uniform in a tenth of a range from one
+    extreme to the other, whereas torchvision uses fixed magnitudes with a random sign; its ShearY moves pixels along
+    rows. Operations are those of torchvision. Images move about their centre to the nearest pixel, with black for
+    uncovered pixels, whereas that code interpolates with splines.
     """
 
     @property
@@ -109,7 +109,7 @@ class AutoAugmentCIFAR10(Augmentation):
     def apply(self, x: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
         if x.dtype != torch.uint8:
             raise TypeError(f"AutoAugment works on pixels, uint8, not on {x.dtype}")
-        # Of an operation that is not its own, an image gets the identity.
+        # Operations that an image does not have leave it unchanged.
         for numbers in draws.split(_NUMBERS):  # type: ignore[no-untyped-call]
             x = _blended(_mapped(_moved(x, numbers[2:], (0.0,)), numbers[0], numbers[1]), numbers[0], numbers[1])
         return x
@@ -122,16 +122,16 @@ class AutoAugmentCIFAR10(Augmentation):
 
 
 _NUMBERS = 8
-"""Of one operation: which it is, its magnitude, and where the row and the column of a pixel come from, 3 each."""
+"""Numbers per operation: its index, its magnitude, and the source of the row and column of a pixel, 3 each."""
 
 
 def operation(number: np.ndarray, magnitude: np.ndarray, shape: tuple[int, int, int, int]) -> np.ndarray:
-    """[8, n] float64: the numbers that stand for one operation on each of n images.
+    """[8, n] float64: the numbers that describe one operation on each of n images.
 
     Args:
-        number: [n] places in `NAMES`.
+        number: [n] indices into `NAMES`.
         magnitude: [n] in the units of `RANGES`.
-        shape: Of the batch.
+        shape: Shape of the batch.
     """
     _, height, width, _ = shape
     numbers = np.zeros((_NUMBERS, len(number)))
@@ -147,7 +147,7 @@ def operation(number: np.ndarray, magnitude: np.ndarray, shape: tuple[int, int, 
 
 
 def _moved(x: torch.Tensor, matrix: torch.Tensor, fill: Fill) -> torch.Tensor:
-    """Each image seen through its own affine map from pixels to where they come from, about the centre."""
+    """Transforms each image by its own affine map from pixels to their source, about the centre."""
     _, height, width, _ = x.shape
     middle, centre = (height - 1) / 2, (width - 1) / 2
     down = torch.arange(height, dtype=torch.float64, device=x.device)[:, None] - middle
@@ -159,7 +159,7 @@ def _moved(x: torch.Tensor, matrix: torch.Tensor, fill: Fill) -> torch.Tensor:
 
 
 def _mapped(x: torch.Tensor, number: torch.Tensor, magnitude: torch.Tensor) -> torch.Tensor:
-    """Operations that are a table from old to new values, of each image or of each of its channels."""
+    """Operations defined by a table of values, per image or per channel."""
     n, _, _, channels = x.shape
     value = torch.arange(256, device=x.device)
     pixels = x.view(n, -1, channels).long()
@@ -178,7 +178,7 @@ def _mapped(x: torch.Tensor, number: torch.Tensor, magnitude: torch.Tensor) -> t
 
 
 def _stretched(pixels: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """[n, 256, channels]: every channel from its darkest to its brightest value stretched to 0..255."""
+    """[n, 256, channels]: stretches each channel from its darkest and brightest value to 0..255."""
     low, high = pixels.amin(1, keepdim=True), pixels.amax(1, keepdim=True)
     scale = 255 / (high - low).clamp(min=1).float()
     stretched = ((value.float() - low.float()) * scale).clamp(0, 255).long()
@@ -186,7 +186,7 @@ def _stretched(pixels: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
 
 def _equalized(counts: torch.Tensor, pixels: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """[n, 256, channels]: every channel's histogram made as flat as it gets."""
+    """[n, 256, channels]: equalises the histogram of each channel."""
     brightest = counts.gather(1, pixels.amax(1, keepdim=True))
     step = (pixels.shape[1] - brightest) // 255
     before = counts.cumsum(1) - counts
@@ -196,7 +196,7 @@ def _equalized(counts: torch.Tensor, pixels: torch.Tensor, value: torch.Tensor) 
 
 
 def _blended(x: torch.Tensor, number: torch.Tensor, magnitude: torch.Tensor) -> torch.Tensor:
-    """Operations that go from a degenerate image towards x, and beyond where the magnitude is above 1."""
+    """Operations that interpolate from a degenerate image to x, or beyond if the magnitude is above 1."""
     number, magnitude = number[:, None, None, None], magnitude[:, None, None, None]
     grey = luma(x).float()
     mean = grey.sum((1, 2, 3), keepdim=True) / grey[0].numel()
@@ -210,7 +210,7 @@ def _blended(x: torch.Tensor, number: torch.Tensor, magnitude: torch.Tensor) -> 
 
 
 def _blurred(x: torch.Tensor) -> torch.Tensor:
-    """Every pixel but those of the border: the mean of its neighbours, of weight 1, and itself, of weight 5."""
+    """Every inner pixel becomes the mean of its neighbours, with weight 1, and itself, with weight 5."""
     _, height, width, _ = x.shape
     blurred = x.long()
     if height <= 2 or width <= 2:

@@ -15,19 +15,19 @@ from rayfl.errors import ScenarioError
 
 @dataclass(frozen=True)
 class ColorJitter(Augmentation):
-    """Changes the colours of images, as torchvision's ColorJitter: pixels are whole numbers after every step.
+    """Changes the colours of images like torchvision's ColorJitter; pixels are integers after every step.
 
-    Images of one channel have neither saturation nor hue.
+    Saturation and hue do not apply to images of one channel.
 
     Attributes:
         brightness: The factor is uniform in [max(0, 1 - brightness), 1 + brightness].
         contrast: Likewise.
         saturation: Likewise.
-        hue: The shift is uniform in [-hue, hue], where 1 is once around the colour circle.
-        probability: Of being changed.
+        hue: The shift is uniform in [-hue, hue], where 1 is a full turn of the colour circle.
+        probability: Probability of changing an image.
 
     Raises:
-        ScenarioError: When applied to images of other than one or three channels.
+        ScenarioError: When applied to images that do not have one or three channels.
     """
 
     brightness: NonNegativeFloat = 0.0
@@ -49,7 +49,7 @@ class ColorJitter(Augmentation):
         return False
 
     def draw(self, shape: tuple[int, int, int, int], rng: np.random.Generator) -> np.ndarray:
-        """[10, n]: factors and kinds of three blends in their order, the hue's shift, and which blends precede it."""
+        """[10, n]: factors and kinds of three blends in order, the hue shift, and whether each blend precedes it."""
         n = shape[0]
         strength = np.array([self.brightness, self.contrast, self.saturation])[:, None]
         factor = rng.uniform(np.maximum(0, 1 - strength), 1 + strength, (_BLENDS, n))
@@ -68,7 +68,7 @@ class ColorJitter(Augmentation):
                 f"data.augment: 'color_jitter' is for images of 1 or 3 channels, these have {channels}; leave it out"
             )
         factors, kinds, shift, early = draws.split((_BLENDS, _BLENDS, 1, _BLENDS))  # type: ignore[no-untyped-call]
-        # Planes instead of pixels: operations on a channel then run through memory.
+        # Planes instead of pixels, so operations on a channel access contiguous memory.
         planes = x.permute(3, 0, 1, 2).reshape(channels, n, height * width).to(torch.float32)
         blends = bool(self.brightness or self.contrast or self.saturation)
         coloured = channels == 3 and self.hue > 0
@@ -88,11 +88,11 @@ _CONTRAST, _SATURATION = 1, 2
 
 
 def _blend_(planes: torch.Tensor, factor: torch.Tensor, kind: torch.Tensor) -> None:
-    """Moves images away from black, their mean grey or their greys, or towards them, in place.
+    """Blends images with black, their mean grey or their greys, or extrapolates away from these, in place.
 
     Args:
-        planes: [channels, n, pixels] float32, whole numbers in 0..255.
-        factor: [n] float64; 1 changes nothing, 0 leaves only what is blended with.
+        planes: [channels, n, pixels] float32, integers in 0..255.
+        factor: [n] float64; 1 changes nothing, 0 gives only the other image.
         kind: [n] 0 for brightness, 1 for contrast, 2 for saturation.
     """
     if len(planes) == 3:
@@ -109,18 +109,18 @@ def _blend_(planes: torch.Tensor, factor: torch.Tensor, kind: torch.Tensor) -> N
 
 
 def shifted_hue(planes: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
-    """Turns the hue of every pixel in HSV.
+    """Shifts the hue of every pixel in HSV.
 
     Args:
-        planes: [3, n, pixels] floating point, whole numbers in 0..255.
-        shift: [n] the part of the colour circle, within -1 and 1.
+        planes: [3, n, pixels] floating point, integers in 0..255.
+        shift: [n] fraction of the colour circle, between -1 and 1.
 
     Returns:
-        A new tensor, whole numbers in 0..255.
+        A new tensor, integers in 0..255.
     """
     red, green, blue = planes
     value, chroma = planes.amax(dim=0), planes.amax(dim=0) - planes.amin(dim=0)
-    divisor = chroma.clamp(min=1)  # of grey, which has no hue, all differences are 0
+    divisor = chroma.clamp(min=1)  # grey has no hue: all differences are 0
     sector = torch.where(
         value == red,
         (green - blue) / divisor,
@@ -131,6 +131,6 @@ def shifted_hue(planes: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
     for offset in (5, 3, 1):
         distance = (sector + offset).remainder_(6)
         lost = torch.minimum(distance, 4 - distance).clamp_(0, 1)
-        # As torchvision converts from [0, 1] to pixels: 256 parts of all but equal size, rounded down.
+        # As torchvision converts [0, 1] to pixels: 256 parts of nearly equal size, rounded down.
         turned.append(torch.addcmul(value, chroma, lost, value=-1).mul_(255.999 / 255).trunc_())
     return torch.stack(turned)

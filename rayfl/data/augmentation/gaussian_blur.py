@@ -1,4 +1,4 @@
-"""Gaussian blur of a random width."""
+"""Gaussian blur with a random width."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from rayfl.errors import ScenarioError
 
 @dataclass(frozen=True)
 class GaussianBlur(Augmentation):
-    """Blurs images by a Gaussian kernel, as torchvision's GaussianBlur: borders are mirrored.
+    """Blurs images with a Gaussian kernel like torchvision's GaussianBlur; borders are mirrored.
 
     Attributes:
-        kernel_size: Of the kernel, in pixels; odd.
-        sigma: Smallest and largest standard deviation in pixels, uniform between them.
-        probability: Of being blurred.
+        kernel_size: Size of the kernel in pixels; odd.
+        sigma: Smallest and largest standard deviation in pixels; drawn uniformly between them.
+        probability: Probability of blurring an image.
 
     Raises:
-        ScenarioError: An even kernel, a smallest sigma above the largest one, or images that are too small to be
-            mirrored that far.
+        ScenarioError: The kernel size is even, the smallest sigma is above the largest, or images are too small to
+            mirror that far.
     """
 
     kernel_size: Annotated[int, Field(ge=3)] = 5
@@ -51,7 +51,7 @@ class GaussianBlur(Augmentation):
         return self.kernel_size // 2
 
     def draw(self, shape: tuple[int, int, int, int], rng: np.random.Generator) -> np.ndarray:
-        """[radius + 1, n]: the kernel's weight at every distance; what is not blurred has all of it at distance 0."""
+        """[radius + 1, n]: weight of the kernel by distance; without blurring, all weight is at distance 0."""
         sigma = rng.uniform(*self.sigma, shape[0])
         distance = np.arange(self._radius + 1)[:, None]
         weights = np.exp(-0.5 * (distance / sigma) ** 2)

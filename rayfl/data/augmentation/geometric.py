@@ -1,6 +1,6 @@
-"""Augmentation that moves pixels: flips, crops and rotations, one draw per image or one per batch, without a loop.
+"""Vectorised augmentations that move pixels: flips, crops and rotations, with one draw per image or per batch.
 
-Images come normalised where the scenario normalises: a border of zeros then has the colour of the mean, not black.
+If the scenario normalises, so are the images: a border of zeros then has the mean colour, not black.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rayfl.data.augmentation.augmentation import Augmentation, Probability, outs
 from rayfl.errors import ScenarioError
 
 Fill = tuple[Annotated[float, Field(allow_inf_nan=False)], ...]
-"""The colour of what an image does not cover: one value for all channels, or one for each."""
+"""Colour of pixels that an image does not cover: one value for all channels, or one per channel."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Flip(Augmentation):
     """Mirrors images left to right.
 
     Attributes:
-        probability: Of being mirrored.
-        per: Whether to draw for every "sample", or once for the whole "batch", as FedExP's code does.
+        probability: Probability of mirroring an image.
+        per: Whether to draw for every "sample", or once per "batch" like the code of FedExP.
     """
 
     probability: Probability = 0.5
@@ -44,21 +44,21 @@ class Flip(Augmentation):
 
 @dataclass(frozen=True)
 class Crop(Augmentation):
-    """Pads images on all sides and cuts a window at a random place.
+    """Pads images on all sides and cuts out a window at a random position.
 
     Attributes:
-        padding: Pixels.
-        mode: What the border is made of: "zeros" (or `fill` instead), or "reflect" (the image mirrored at its
-            outermost pixels, as MOON and NIID-Bench pad CIFAR-10).
-        probability: Of being cropped; others stay as they are. FedDyn and FedBug crop half of the images.
-        per: Whether to draw for every "sample", or once for the whole "batch", as FedExP's code does.
-        fill: The border's colour.
-        size: Height and width of the window, or its side; by default the image's. With a size, images that are not
-            cropped are cut from the middle.
+        padding: Padding in pixels.
+        mode: Content of the border: "zeros" (or `fill`), or "reflect" (the image mirrored at its outermost pixels, as
+            MOON and NIID-Bench pad CIFAR-10).
+        probability: Probability of cropping an image; FedDyn and FedBug crop half of the images.
+        per: Whether to draw for every "sample", or once per "batch" like the code of FedExP.
+        fill: Colour of the border.
+        size: Height and width of the window, or its side; by default the size of the image. With a size, images that
+            are not cropped at random are cropped to the centre.
 
     Raises:
-        ScenarioError: Neither a padding nor a size; or when applied to images that are too small to be mirrored that
-            far, or smaller than the window, or that have other channels than `fill`.
+        ScenarioError: Neither padding nor size is set; or images are too small to mirror that far, are smaller than the
+            window, or have a different number of channels than `fill`.
     """
 
     padding: NonNegativeInt = 4
@@ -93,7 +93,7 @@ class Crop(Augmentation):
         draws = n if self.per == "sample" else 1
         corner = np.stack([rng.integers(0, space + 1, draws) for space in spaces])
         if self.probability < 1:
-            # Without a size, the window in the middle is the image itself.
+            # Without a size, the central window is the image itself.
             middle = np.array(spaces)[:, None] // 2
             corner = np.where(rng.random(draws) >= self.probability, middle, corner)
         return np.broadcast_to(corner, (2, n)).astype(np.float64)
@@ -103,8 +103,8 @@ class Crop(Augmentation):
         padded = self._pad(x) if self.padding else x
         high, wide = self.output_size(height, width)
         padded_height, padded_width = padded.shape[1:3]
-        # Every row of every window is one run of width * channels values: gathering runs is nine times faster
-        # than indexing pixels.
+        # Every row of a window is one run of width * channels values; gathering runs is nine times faster than
+        # indexing pixels.
         top, left = draws.long()[..., None]
         image = torch.arange(n, device=x.device)[:, None] * padded_height
         image_rows = image + top + torch.arange(high, device=x.device)
@@ -136,15 +136,15 @@ class Crop(Augmentation):
 class Rotate(Augmentation):
     """Rotates each image about its centre by an angle drawn uniformly from -degrees to degrees.
 
-    Every pixel takes the value of the one nearest to where it comes from, without interpolation: the default of
-    torchvision's RandomRotation, hence what MOON and NIID-Bench do.
+    Every pixel takes the value of the pixel nearest to its source, without interpolation. This is the default of
+    torchvision's RandomRotation, and so of MOON and NIID-Bench.
 
     Attributes:
         degrees: The largest angle.
-        fill: The colour of what comes from outside the image.
+        fill: Colour of pixels from outside the image.
 
     Raises:
-        ScenarioError: When applied to images that have other channels than `fill`.
+        ScenarioError: Images have a different number of channels than `fill`.
     """
 
     degrees: Annotated[float, Field(gt=0, le=180)] = 15.0
@@ -155,7 +155,7 @@ class Rotate(Augmentation):
         return 2
 
     def draw(self, shape: tuple[int, int, int, int], rng: np.random.Generator) -> np.ndarray:
-        # Sines from the CPU, float64 and no fused operations: every device finds the same pixels.
+        # Sines from the CPU, float64 and no fused operations, so every device finds the same pixels.
         angles = np.deg2rad(rng.uniform(-self.degrees, self.degrees, (shape[0], 1, 1)))
         return np.stack([np.sin(angles).ravel(), np.cos(angles).ravel()])
 
@@ -178,9 +178,9 @@ def sampled(x: torch.Tensor, row: torch.Tensor, column: torch.Tensor, fill: Fill
 
     Args:
         x: [n, height, width, channels], contiguous.
-        row: [n, height, width] int64, the row of `x` from which each pixel comes.
-        column: [n, height, width] int64, its column.
-        fill: The colour of pixels that come from outside the image.
+        row: [n, height, width] int64, the source row of each pixel in `x`.
+        column: [n, height, width] int64, the source column.
+        fill: Colour of pixels from outside the image.
     """
     n, height, width, channels = x.shape
     inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
@@ -194,11 +194,11 @@ def sampled(x: torch.Tensor, row: torch.Tensor, column: torch.Tensor, fill: Fill
 
 
 def _paint(x: torch.Tensor, fill: Fill) -> None:
-    """Fills [..., channels] in place by scalars: a tensor of colours would be copied to the device for every batch."""
+    """Fills [..., channels] in place with scalars; a tensor of colours would be copied to the device per batch."""
     if len(fill) not in (1, x.shape[-1]):
         raise ScenarioError(f"data.augment: fill has {len(fill)} values, but images have {x.shape[-1]} channels")
     if x.dtype == torch.uint8 and not all(0 <= value <= 255 and value == int(value) for value in fill):
-        raise ScenarioError(f"data.augment: fill {list(fill)} is for pixels, which are whole numbers from 0 to 255")
+        raise ScenarioError(f"data.augment: fill is {list(fill)}, but pixels need integers from 0 to 255")
     if len(set(fill)) == 1:
         x.fill_(fill[0])
         return
@@ -207,6 +207,6 @@ def _paint(x: torch.Tensor, fill: Fill) -> None:
 
 
 def _mirrored(size: int, padding: int, device: torch.device) -> torch.Tensor:
-    """[size + 2 * padding] int64: the pixel that each place of a padded line shows, mirrored at both ends."""
+    """[size + 2 * padding] int64: the source pixel of each position in a padded line, mirrored at both ends."""
     place = torch.arange(-padding, size + padding, device=device)
     return (size - 1) - ((size - 1) - place.abs()).abs()

@@ -1,4 +1,4 @@
-"""Colours to grey."""
+"""Conversion to grey."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rayfl.errors import ScenarioError
 
 @dataclass(frozen=True)
 class Grayscale(Augmentation):
-    """Turns images grey, as torchvision's RandomGrayscale; all channels stay.
+    """Turns images grey like torchvision's RandomGrayscale, keeping the number of channels.
 
     Attributes:
-        probability: Of turning grey.
+        probability: Probability of turning an image grey.
 
     Raises:
-        ScenarioError: When applied to images of other than one or three channels.
+        ScenarioError: When applied to images that do not have one or three channels.
     """
 
     probability: Probability = 0.1
@@ -44,7 +44,7 @@ class Grayscale(Augmentation):
 
 
 def luma(x: torch.Tensor) -> torch.Tensor:
-    """[n, height, width, 1] uint8 of pixels [n, height, width, channels]: rounded down as torchvision does."""
+    """[n, height, width, 1] uint8 from pixels [n, height, width, channels], rounded down like torchvision."""
     if x.shape[3] != 3:
         return x[..., :1]
     return (0.2989 * x[..., :1] + 0.587 * x[..., 1:2] + 0.114 * x[..., 2:]).to(torch.uint8)

@@ -1,4 +1,4 @@
-"""The augmentations of a scenario, in order, as they are applied to the batches of a pass."""
+"""Applies the augmentations of a scenario, in order, to the batches of a pass."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from rayfl.registry import call_with_options, check_options
 from rayfl.user_code import report_as_theirs
 
 _EXPECTED = (
-    "an augmentation is called as augmentation(x, rng) with x, a float32 tensor [n, height, width, channels], and rng, "
-    "a numpy.random.Generator, and returns a new tensor of the same shape, dtype and device"
+    "an augmentation is called as augmentation(x, rng) with a float32 tensor x [n, height, width, channels] and a "
+    "numpy.random.Generator rng; it returns a new tensor of the same shape, dtype and device"
 )
 
 
 class UserAugmentation:
-    """An augmentation of the user's own: anything that can be called with (x, rng); what it returns is checked.
+    """A user-defined augmentation: any callable with (x, rng); its result is checked.
 
     Args:
         target: The callable.
-        where: The key path and the name in the scenario, which errors name.
+        where: Key path and name in the scenario, for errors.
     """
 
     def __init__(self, target: Callable[[torch.Tensor, np.random.Generator], torch.Tensor], where: str) -> None:
@@ -56,16 +56,16 @@ Step = Augmentation | UserAugmentation | TorchvisionTransform
 class Pipeline:
     """Augments the batches of a pass.
 
-    The augmentations up to the last one that works on pixels are given uint8; the others are given floating point
-    numbers, normalised where the scenario normalises.
+    Augmentations up to the last one that needs pixels get uint8; later ones get floating point numbers, normalised if
+    the scenario normalises.
 
     Args:
         augment: Names and options, in order.
-        where: The key of that list.
+        where: The key of the list.
 
     Raises:
-        ScenarioError: An unknown name or option, something that is no augmentation, or one of the user's own before
-            one that works on pixels.
+        ScenarioError: A name or option is unknown, an object is not an augmentation, or a user-defined augmentation
+            comes before one that needs pixels.
     """
 
     def __init__(self, augment: Sequence[Named], where: str = "data.augment") -> None:
@@ -79,8 +79,8 @@ class Pipeline:
         for index in range(self._num_on_pixels):
             if isinstance(self.steps[index], UserAugmentation):
                 raise ScenarioError(
-                    f"{where}.{index}: '{augment[index].name}' is given normalised images, but "
-                    f"'{augment[pixels[-1]].name}', which comes later, needs pixels; put it after that"
+                    f"{where}.{index}: '{augment[index].name}' takes normalised images, but "
+                    f"'{augment[pixels[-1]].name}' after it needs pixels; move '{augment[index].name}' after it"
                 )
 
     def draw(
@@ -89,8 +89,8 @@ class Pipeline:
         """Draws for all batches of a pass at once.
 
         Returns:
-            [draws, num_samples] float64 on the CPU, whose columns are the samples; or None where there is nothing to
-            draw, or where an augmentation of the user's own draws for itself, batch by batch.
+            [draws, num_samples] float64 on the CPU, one column per sample; or None if there is nothing to draw, or if a
+            user-defined augmentation draws its own numbers for each batch.
         """
         steps = [step for step in self.steps if isinstance(step, Augmentation)]
         if not steps or len(steps) < len(self.steps):
@@ -102,30 +102,30 @@ class Pipeline:
         return torch.from_numpy(np.concatenate(batches, axis=1))
 
     def on_pixels(self, x: torch.Tensor, draws: torch.Tensor | None, rng: np.random.Generator) -> torch.Tensor:
-        """Applies the augmentations that come before scaling to one batch.
+        """Applies the augmentations before scaling to one batch.
 
         Args:
             x: [n, height, width, channels] uint8.
-            draws: The columns of `draw` that belong to the batch, on the device of `x`, if there are any.
-            rng: Where augmentations draw from that have no draws yet.
+            draws: The columns of `draw` for this batch, on the device of `x`, if there are any.
+            rng: Random generator for augmentations without draws.
         """
         return _applied(x, self.steps[: self._num_on_pixels], draws, 0, rng)
 
     def on_values(self, x: torch.Tensor, draws: torch.Tensor | None, rng: np.random.Generator) -> torch.Tensor:
-        """Applies the other augmentations to the batch, scaled and normalised; see `on_pixels`."""
+        """Applies the remaining augmentations to the scaled and normalised batch; see `on_pixels`."""
         used = sum(step.num_draws for step in self.steps[: self._num_on_pixels] if isinstance(step, Augmentation))
         return _applied(x, self.steps[self._num_on_pixels :], draws, used, rng)
 
     def on_labels(self, labels: torch.Tensor, draws: torch.Tensor, ignored: int | None) -> torch.Tensor:
-        """Moves label maps along with a batch's images.
+        """Moves label maps along with the images of a batch.
 
         Args:
             labels: [n, height, width].
-            draws: The columns of `draw` that belong to the batch, on the device of `labels`.
-            ignored: The label of what lies outside the image; None where the task has none.
+            draws: The columns of `draw` for this batch, on the device of `labels`.
+            ignored: The label of pixels outside the image; None if the task has none.
 
         Raises:
-            ScenarioError: An augmentation uncovers what has no label.
+            ScenarioError: An augmentation uncovers pixels without a label.
         """
         return Compose(tuple(step for step in self.steps if isinstance(step, Augmentation))).move_labels(
             labels, draws, ignored
@@ -133,16 +133,16 @@ class Pipeline:
 
 
 def pipelines(augment: Sequence[Sequence[Named]]) -> list[Pipeline]:
-    """The pipelines of the views of a batch, or the one that is for all of them (`ShardStore.augmentations`).
+    """The pipelines of the views of a batch, or a single one for all views (`ShardStore.augmentations`).
 
     Raises:
-        ScenarioError: As `Pipeline`.
+        ScenarioError: As for `Pipeline`.
     """
     return [Pipeline(chosen, where) for chosen, where in zip(augment, pipeline_keys(len(augment)), strict=True)]
 
 
 def pipeline_keys(number: int) -> list[str]:
-    """The keys of the augmentations of so many views."""
+    """The keys of the augmentations of each view."""
     return ["data.augment"] if number == 1 else [f"data.views.{view}.augment" for view in range(number)]
 
 
@@ -150,14 +150,14 @@ def build(chosen: Named, where: str) -> Step:
     """Builds one augmentation.
 
     Args:
-        chosen: A registered name or an import path, with options. Your own is an `Augmentation`, a class or factory
-            whose result is called with (x, rng), or a function (x, rng, **options). A transform of torchvision's
-            `transforms.v2` is a class (with its options and `per`), one that is built already (with `per`), or what
-            your factory returns.
+        chosen: A registered name or an import path, with options. An import path names an `Augmentation`, a class or
+            factory whose result is called with (x, rng), or a function (x, rng, **options). It may also name a
+            transform of torchvision's `transforms.v2`: a class (with its options and `per`), an instance (with `per`),
+            or a factory.
         where: Its key path.
 
     Raises:
-        ScenarioError: An unknown name or option, or something that is no augmentation.
+        ScenarioError: The name or an option is unknown, or the object is not an augmentation.
     """
     target = augmentations.resolve(chosen.name)
     where_named = f"{where}: '{chosen.name}'"
@@ -165,7 +165,7 @@ def build(chosen: Named, where: str) -> Step:
         per, options = split_off_per(chosen, where)
         built_already = not inspect.isclass(target)
         if built_already and options:
-            raise ScenarioError(f"{where}.{next(iter(options))}: '{chosen.name}' is built already, and takes only per")
+            raise ScenarioError(f"{where}.{next(iter(options))}: '{chosen.name}' is an instance and takes only per")
         transform = target if built_already else call_with_options(target, options, {}, where)
         return TorchvisionTransform(transform, where_named, per)
     if not callable(target):
@@ -178,12 +178,12 @@ def build(chosen: Named, where: str) -> Step:
     if is_transform(built):
         return TorchvisionTransform(built, where_named)
     if not callable(built):
-        raise ScenarioError(f"{where_named} gives an object of type {type(built).__name__}; {_EXPECTED}")
+        raise ScenarioError(f"{where_named} returned an object of type {type(built).__name__}; {_EXPECTED}")
     return UserAugmentation(built, where_named)
 
 
 def split_off_per(chosen: Named, where: str) -> tuple[Per, dict[str, Any]]:
-    """What one draw of a transform is for, and the options of the transform itself.
+    """Separates `per` from the options of the transform itself.
 
     Raises:
         ScenarioError: `per` is neither "sample" nor "batch".
@@ -196,7 +196,7 @@ def split_off_per(chosen: Named, where: str) -> tuple[Per, dict[str, Any]]:
 
 
 def batch_arguments(target: Any, chosen: Named) -> tuple[str, ...]:
-    """The names of the first two parameters of a function that is itself the augmentation; else nothing."""
+    """The first two parameter names if the function itself is the augmentation; otherwise none."""
     if not inspect.isfunction(target):
         return ()
     parameters = inspect.signature(target).parameters.values()

@@ -13,7 +13,7 @@ from rayfl.errors import ScenarioError
 
 @dataclass(frozen=True)
 class QuarterTurn(Augmentation):
-    """Rotates each square image counter-clockwise by 0, 90, 180 or 270 degrees, all equally likely.
+    """Rotates each square image counter-clockwise by 0, 90, 180 or 270 degrees with equal probability.
 
     Raises:
         ScenarioError: When applied to images that are not square.
@@ -45,7 +45,7 @@ def quarter_turned(x: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
     _, height, width = x.shape[:3]
     if height != width:
         raise ScenarioError(
-            f"a rotation by a quarter turn needs square images, these are {height} x {width}; scale them first"
+            f"a rotation by a quarter turn needs square images, but these are {height} x {width}; scale them first"
         )
     turned = x
     for number in (1, 2, 3):

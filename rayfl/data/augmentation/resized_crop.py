@@ -17,21 +17,19 @@ _TRIES = 10
 
 @dataclass(frozen=True)
 class ResizedCrop(Augmentation):
-    """Cuts a random part of each image and scales it, as torchvision's RandomResizedCrop.
+    """Crops a random part of each image and scales it like torchvision's RandomResizedCrop.
 
-    Of ten proposals the first that fits is taken; where none does, the largest part in the middle of the image whose
-    shape is allowed.
+    The first of ten proposals that fits is used; if none fits, the largest central part with an allowed shape.
 
     Attributes:
         scale: Smallest and largest share of the area.
-        ratio: Smallest and largest ratio of width to height, uniform in its logarithm.
-        size: Height and width of the result, or its side; by default the whole image's.
-        interpolation: Of "bicubic", values may go a little beyond those of the image; pixels are cut off at 0 and 255.
-        antialias: Whether a pixel of a part that is scaled down sees all pixels that it covers, as Pillow's do, or its
-            nearest ones alone.
+        ratio: Smallest and largest ratio of width to height; its logarithm is uniform.
+        size: Height and width of the result, or its side; by default the size of the image.
+        interpolation: With "bicubic", values may slightly exceed those of the image; pixels are clipped to 0..255.
+        antialias: Whether downscaling averages all covered pixels, like Pillow, or only the nearest ones.
 
     Raises:
-        ScenarioError: A smallest value above the largest one.
+        ScenarioError: A smallest value is above the largest.
     """
 
     scale: tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt=0, le=1)]] = (0.08, 1.0)
@@ -77,7 +75,7 @@ class ResizedCrop(Augmentation):
         rows = weights(draws[0], draws[2], height, high, self.interpolation)
         columns = weights(draws[1], draws[3], width, wide, self.interpolation)
         scaled = torch.bmm(rows, x.view(n, height, width * channels).float()).view(n, high, width, channels)
-        # Columns first, so that this too is one product of large matrices for each image.
+        # Columns first, so this is also one product of large matrices per image.
         scaled = torch.bmm(columns, scaled.transpose(1, 2).reshape(n, width, high * channels))
         scaled = scaled.view(n, wide, high, channels).transpose(1, 2).contiguous()
         return scaled if x.is_floating_point() else scaled.round().clamp(0, 255).to(x.dtype)
@@ -91,7 +89,7 @@ class ResizedCrop(Augmentation):
 
 
 def _centres(first: torch.Tensor, length: torch.Tensor, scaled: int) -> torch.Tensor:
-    """[n, scaled] int64: the pixel in which the centre of each pixel of the scaled part lies."""
+    """[n, scaled] int64: the pixel that contains the centre of each pixel of the scaled part."""
     place = torch.arange(scaled, dtype=torch.float64, device=first.device)
     return (first[:, None] + ((place + 0.5) * length[:, None] / scaled).floor()).long()
 
@@ -99,13 +97,13 @@ def _centres(first: torch.Tensor, length: torch.Tensor, scaled: int) -> torch.Te
 def _smooth_weights(
     first: torch.Tensor, length: torch.Tensor, size: int, scaled: int, interpolation: str
 ) -> torch.Tensor:
-    """[n, scaled, size] float32: how much each pixel of a line counts for each pixel of the scaled part of it.
+    """[n, scaled, size] float32: weight of each pixel of a line for each pixel of its scaled part.
 
     Args:
-        first: [n] where the part begins.
-        length: [n] how long it is.
-        size: Of the line.
-        scaled: Of the scaled part.
+        first: [n] start of the part.
+        length: [n] length of the part.
+        size: Length of the line.
+        scaled: Length of the scaled part.
         interpolation: "bilinear" or "bicubic".
     """
     place = torch.arange(size, dtype=torch.float64, device=first.device)
@@ -121,7 +119,7 @@ def _smooth_weights(
 def _nearest_weights(
     first: torch.Tensor, length: torch.Tensor, size: int, scaled: int, interpolation: str
 ) -> torch.Tensor:
-    """As `_smooth_weights`, of the nearest two or four pixels; beyond the ends of the part, those at its ends."""
+    """Like `_smooth_weights`, for the nearest two or four pixels; the end pixels repeat beyond the part."""
     first, length = first[:, None], length[:, None]
     centre = (torch.arange(scaled, dtype=torch.float64, device=first.device) + 0.5) * (length / scaled) - 0.5
     weights = centre.new_zeros(len(first), scaled, size)
@@ -135,7 +133,7 @@ def _nearest_weights(
 
 
 def _cubic(distance: torch.Tensor, a: float) -> torch.Tensor:
-    """Keys' kernel: Pillow's with a = -0.5, that of PyTorch without antialiasing with -0.75."""
+    """Keys' kernel: a = -0.5 as in Pillow, -0.75 as in PyTorch without antialiasing."""
     near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
     far = a * (((distance - 5) * distance + 8) * distance - 4)
     return torch.where(distance <= 1, near, torch.where(distance < 2, far, 0.0))

@@ -1,4 +1,4 @@
-"""Solarisation: bright pixels inverted."""
+"""Solarisation: inversion of bright pixels."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rayfl.data.augmentation.augmentation import Augmentation, Probability
 
 @dataclass(frozen=True)
 class Solarize(Augmentation):
-    """Inverts the values from a threshold on, as torchvision's RandomSolarize.
+    """Inverts values at or above a threshold like torchvision's RandomSolarize.
 
     Attributes:
-        threshold: The smallest value, 0 to 255, that is inverted.
-        probability: Of an image being solarised.
+        threshold: The smallest inverted value, 0 to 255.
+        probability: Probability of solarising an image.
     """
 
     threshold: Annotated[int, Field(ge=0, le=255)] = 128

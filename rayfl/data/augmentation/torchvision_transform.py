@@ -1,4 +1,4 @@
-"""Transforms of torchvision's `transforms.v2`, which draw from PyTorch's own generator."""
+"""Transforms of torchvision's `transforms.v2`, which draw from the PyTorch generator."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Per = Literal["sample", "batch"]
 
 
 class TorchvisionTransform:
-    """Applies a transform to images before they are scaled and normalised, with the client's own random numbers.
+    """Applies a transform before scaling and normalisation, with the random numbers of the client.
 
-    A transform draws once for whatever it is given. So it is given one image after another, unless all images of a
-    batch are to be transformed alike. PyTorch's generators are seeded from `rng` for a batch and then restored, so
-    neither dropout nor other clients notice.
+    A transform draws once per call. It is therefore called for each image, unless all images of a batch share a draw.
+    The PyTorch generators are seeded from `rng` for each batch and then restored, so dropout and other clients are not
+    affected.
 
     Args:
         transform: The transform; it must keep shape and dtype.
-        where: The key path and the name in the scenario, which errors name.
-        per: What one draw is for.
+        where: Key path and name in the scenario, for errors.
+        per: Whether to draw for every sample or once per batch.
     """
 
     needs_pixels = True
@@ -41,13 +41,13 @@ class TorchvisionTransform:
 
         Args:
             x: [n, height, width, channels] uint8.
-            rng: Where the seed is drawn from, once for every batch.
+            rng: Source of the seed, drawn once per batch.
 
         Returns:
             A new tensor of the same shape, dtype and device, contiguous.
 
         Raises:
-            ScenarioError: The transform raised something, or changed shape or dtype.
+            ScenarioError: The transform raised an exception, or changed shape or dtype.
         """
         images = x.permute(0, 3, 1, 2)
         seed = int(rng.integers(2**63))
@@ -67,7 +67,7 @@ class TorchvisionTransform:
         except (Exception, SystemExit) as error:
             raise ScenarioError(report_as_theirs(error, self._where)) from None
         if not isinstance(found, torch.Tensor):
-            raise ScenarioError(f"{self._where} returned an object of type {type(found).__name__}, no image")
+            raise ScenarioError(f"{self._where} returned an object of type {type(found).__name__}, not an image")
         if (found.shape, found.dtype) != (images.shape, images.dtype):
             raise ScenarioError(
                 f"{self._where} returned {_in_words(found)} for {_in_words(images)}; a transform must keep the shape "
@@ -77,8 +77,10 @@ class TorchvisionTransform:
 
 
 def is_transform(target: Any) -> bool:
-    """Whether it is a transform of torchvision's `transforms.v2`, or a class of such."""
-    if "torchvision.transforms.v2" not in sys.modules:  # which takes over a second to import; without it, none exists
+    """Whether the object is a transform of torchvision's `transforms.v2`, or such a class."""
+    if (
+        "torchvision.transforms.v2" not in sys.modules
+    ):  # avoids an import of over a second; without it, no transform exists
         return False
     from torchvision.transforms import v2
 

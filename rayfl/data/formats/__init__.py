@@ -1,1 +1,1 @@
-"""File formats in which data lies, read and written whole."""
+"""Readers and writers of file formats for data."""

@@ -1,7 +1,7 @@
-"""One file of CIFAR's own distributions: a batch of the "python version" (a pickle) or of the "binary version".
+"""One file of the original CIFAR distributions: a batch of the "python version" (a pickle) or "binary version".
 
-A pickle can run any code when it is read. Here it cannot: the few names that the real files hold become inert
-records, every other name is refused, and the pixels are taken out of the records as bytes.
+Reading a pickle can run arbitrary code. Here it cannot: the few names in the real files become inert records, any
+other name is an error, and the pixels are read from the records as bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PIXELS = 3 * 32 * 32
 
 
 class _Array:
-    """What a pickled numpy array says of itself: (version, shape, dtype, Fortran order, bytes)."""
+    """The state of a pickled numpy array: (version, shape, dtype, Fortran order, bytes)."""
 
     def __init__(self, *_: Any) -> None:
         self.state: Any = None
@@ -30,17 +30,17 @@ class _Array:
 
 
 class _Dtype:
-    """What a pickled numpy dtype says of itself: its name."""
+    """The state of a pickled numpy dtype: its name."""
 
     def __init__(self, name: Any, *_: Any) -> None:
         self.name = name
 
     def __setstate__(self, state: Any) -> None:
-        """Byte order and the like, which bytes do not have."""
+        """Ignores byte order and the like, which do not apply to bytes."""
 
 
 class _Subtype:
-    """Stands for numpy.ndarray, which the real files name and nobody needs."""
+    """Replaces numpy.ndarray, which the real files name but which is not needed."""
 
 
 _INERT = {
@@ -65,7 +65,7 @@ def read_pickle(file: Path, content: bytes, label_key: str) -> tuple[np.ndarray,
         label_key: `labels`, or for CIFAR-100 `fine_labels` or `coarse_labels`.
 
     Raises:
-        DataError: It is damaged, names anything but numpy arrays, or holds something else than a batch; names it.
+        DataError: The file is damaged, names anything but numpy arrays, or does not hold a batch; names it.
     """
     with reading(file, "as a pickle"):
         batch = _Unpickler(io.BytesIO(content), encoding="bytes").load()
@@ -84,15 +84,15 @@ def read_pickle(file: Path, content: bytes, label_key: str) -> tuple[np.ndarray,
 def read_binary(file: Path, content: bytes, label_bytes: int, label: int) -> tuple[np.ndarray, np.ndarray]:
     """Images [n, 3, 32, 32] uint8 and labels [n] int64 of a file of the binary version.
 
-    A record is `label_bytes` labels (CIFAR-10 one, CIFAR-100 two: coarse, fine), of which number `label` is
-    wanted, then the image.
+    A record has `label_bytes` labels (CIFAR-10 one, CIFAR-100 two: coarse, fine), of which `label` is the index to
+    read, followed by the image.
 
     Raises:
-        DataError: The file holds no whole number of records; names it.
+        DataError: The file does not hold a whole number of records; names it.
     """
     record = label_bytes + PIXELS
     if not content or len(content) % record:
-        raise DataError(f"{file}: has {len(content)} bytes, no multiple of {record}; truncated or corrupt")
+        raise DataError(f"{file}: has {len(content)} bytes, not a multiple of {record}; truncated or corrupt")
     records = np.frombuffer(content, np.uint8).reshape(-1, record)
     return records[:, label_bytes:].reshape(-1, 3, 32, 32), records[:, label].astype(np.int64)
 

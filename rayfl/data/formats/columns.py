@@ -1,4 +1,4 @@
-"""Columns of an Arrow table as samples: numbers, lists of them, classes by name, owners and splits."""
+"""Reads samples from columns of an Arrow table: numbers, lists, class names, owners and splits."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from rayfl.streams import stream
 
 Name = Annotated[str, Field(min_length=1)]
 InputColumns = Name | Annotated[tuple[Name, ...], Field(min_length=1)] | Annotated[dict[str, Name], Field(min_length=1)]
-"""One column; several of numbers, which make a vector; or a column for each argument of the network's `forward`."""
+"""One column; several numeric columns, joined to a vector; or one column per argument of the network's `forward`."""
 
 LabelColumns = Name | Annotated[tuple[Name, ...], Field(min_length=1)]
-"""One column; or several of numbers, which make a vector."""
+"""One column, or several numeric columns, joined to a vector."""
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 
@@ -35,14 +35,14 @@ TEST_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns hold what.
+    """The roles of columns.
 
     Attributes:
-        inputs: The samples' inputs.
-        label: Their labels. Text makes classes, numbered by sorted name.
-        owner: Whose sample it is; these are the data's own clients.
-        split: Says "train", "test", or the name of a further test set.
-        test_share: Where there is no `split`: what is drawn at random to test on.
+        inputs: The inputs.
+        label: The labels. Strings become classes, numbered in sorted order.
+        owner: The owner of each sample, its natural client.
+        split: The set of each sample: "train", "test", or the name of another test set.
+        test_share: Without `split`, the share of samples drawn at random for testing.
     """
 
     inputs: InputColumns
@@ -53,21 +53,21 @@ class Columns:
 
     def __post_init__(self) -> None:
         if self.split and self.test_share is not None:
-            raise ScenarioError(f"data.options.test_share: column '{self.split}' splits the data already; leave it out")
+            raise ScenarioError(f"data.options.test_share: column '{self.split}' already splits the data; leave it out")
 
 
 def samples_of(table: pa.Table, columns: Columns, seed: int, where: str) -> dict[str, tuple[Any, ...]]:
-    """Reads a table in parts by their names, as `dataset_of_arrays` takes them.
+    """Reads the sets of a table by name, in the form that `dataset_of_arrays` takes.
 
     Args:
-        table: A row per sample.
-        columns: Which of its columns are read.
-        seed: The data's seed, of the test samples that are drawn where no column says which they are.
+        table: One row per sample.
+        columns: The columns to read.
+        seed: The seed of the data, for drawing test samples if no column defines them.
         where: The table, for messages.
 
     Raises:
-        DataError: No such column, one with empty values or of a type that holds no numbers, a split without "train" or
-            "test", or no rows.
+        DataError: A column is missing, has empty values or is not numeric, the split lacks "train" or "test", or there
+            are no rows.
     """
     if not len(table):
         raise DataError(f"{where}: has no rows")
@@ -87,21 +87,21 @@ def column_values(column: pa.ChunkedArray | pa.Array, where: str, as_float32: bo
 
     Binary columns hold image files of one size: [n, height, width, channels] uint8.
 
-    Floating point numbers of more than 32 bits become float32, as which they would be given to a network, unless
-    `as_float32` is False; then numbers are views of the column's memory.
+    Floating point numbers of more than 32 bits become float32, the type that networks receive, unless `as_float32` is
+    False; then numbers are views of the memory of the column.
 
     Raises:
-        DataError: Empty values, or a type that holds neither numbers nor images.
+        DataError: The column has empty values, or holds neither numbers nor images.
     """
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):  # of extension types, in some versions
+    if isinstance(array, pa.ChunkedArray):  # for extension types in some versions
         array = pa.concat_arrays(array.chunks)
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if array.null_count:
         raise DataError(f"{where} has {array.null_count} empty values")
     kind = array.type
-    if pt.is_struct(kind) and "bytes" in {field.name for field in kind}:  # images as `datasets` keeps them
+    if pt.is_struct(kind) and "bytes" in {field.name for field in kind}:  # images as stored by `datasets`
         return column_values(array.field("bytes"), where, as_float32)
     if pt.is_binary(kind) or pt.is_large_binary(kind):
         return _decoded(array, where)
@@ -117,13 +117,13 @@ def column_values(column: pa.ChunkedArray | pa.Array, where: str, as_float32: bo
             return inner.reshape(len(array), int(lengths[0]), *inner.shape[1:])
         return Ragged(inner, np.cumsum(lengths) - lengths, lengths)
     if not (pt.is_integer(kind) or pt.is_floating(kind) or pt.is_boolean(kind)):
-        raise DataError(f"{where} is {kind}; numbers or lists of numbers are needed")
+        raise DataError(f"{where} is {kind}, but must hold numbers or lists of numbers")
     values: np.ndarray = array.to_numpy(zero_copy_only=False)
     return values.astype(np.float32) if as_float32 and values.dtype == np.float64 else values
 
 
 def _decoded(array: pa.Array, where: str) -> np.ndarray:
-    """[n, height, width, channels] uint8 from image files: one channel if all are grey, else three."""
+    """[n, height, width, channels] uint8 from image files: one channel if all are grey, otherwise three."""
     images = []
     for row, content in enumerate(array.to_pylist()):
         with reading(f"{where}, row {row}", "as an image"):
@@ -132,7 +132,7 @@ def _decoded(array: pa.Array, where: str) -> np.ndarray:
         images.append(image)
     sizes = {image.size for image in images}
     if len(sizes) > 1:
-        raise DataError(f"{where}: images are of {len(sizes)} sizes, such as {sorted(sizes)[:2]}; one size is needed")
+        raise DataError(f"{where}: images have {len(sizes)} sizes, such as {sorted(sizes)[:2]}, but must have one")
     mode = "L" if all(image.mode in ("1", "L") for image in images) else "RGB"
     pixels = np.stack([np.asarray(image.convert(mode)) for image in images])
     return pixels[..., None] if mode == "L" else pixels
@@ -159,7 +159,9 @@ def _labels(table: pa.Table, columns: LabelColumns, where: str) -> np.ndarray:
         return classes
     values = _column(table, columns, where)
     if isinstance(values, Ragged):
-        raise DataError(f"{where}: column '{columns}' has labels of different lengths; they must be of one length")
+        raise DataError(
+            f"{where}: column '{columns}' has labels of different lengths, but all must have the same length"
+        )
     return values
 
 
@@ -168,7 +170,7 @@ def _vectors(table: pa.Table, columns: Sequence[str], where: str) -> np.ndarray:
     for column in columns:
         values = _column(table, column, where)
         if isinstance(values, Ragged) or values.ndim != 1:
-            raise DataError(f"{where}: column '{column}' has lists; only columns of single numbers make a vector")
+            raise DataError(f"{where}: column '{column}' has lists; only columns of single numbers can form a vector")
         parts.append(values)
     return np.stack(parts, axis=1)
 
@@ -192,7 +194,7 @@ def _texts_or_integers(table: pa.Table, name: str, where: str) -> np.ndarray:
     if column.null_count:
         raise DataError(f"{where}: column '{name}' has {column.null_count} empty values")
     if not (_is_text(column.type) or pt.is_integer(column.type)):
-        raise DataError(f"{where}: column '{name}' is {column.type}; texts or integers are needed")
+        raise DataError(f"{where}: column '{name}' is {column.type}, but must hold strings or integers")
     if pt.is_integer(column.type):
         values: np.ndarray = column.to_numpy()
         return values
@@ -206,11 +208,11 @@ def _split(table: pa.Table, columns: Columns, seed: int, where: str) -> dict[str
         of_row = _texts_or_integers(table, columns.split, where).astype(str)
         names = np.unique(of_row)
         if not {"train", "test"} <= set(names):
-            raise DataError(f"{where}: column '{columns.split}' has {', '.join(names)}; 'train' and 'test' are needed")
+            raise DataError(f"{where}: column '{columns.split}' has {', '.join(names)}, but needs 'train' and 'test'")
         return {str(name): np.flatnonzero(of_row == name) for name in names}
     share = TEST_SHARE if columns.test_share is None else columns.test_share
     number = max(1, round(share * len(table)))
     if number >= len(table):
-        raise DataError(f"{where}: of {len(table)} rows, a test share of {share:g} leaves none to train on")
+        raise DataError(f"{where}: a test share of {share:g} leaves none of {len(table)} rows for training")
     order = stream(seed, "partition", 2).permutation(len(table))
     return {"train": np.sort(order[number:]), "test": np.sort(order[:number])}

@@ -1,4 +1,4 @@
-"""Files that are read whole, together with the digest that a run's records keep."""
+"""Reads files together with the digests for the records of a run."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from rayfl.reading import reading
 
 FileDigest = tuple[str, str]
-"""A file's path and its sha256 in hexadecimal."""
+"""Path of a file and its sha256 in hexadecimal."""
 
 
 def read_file(file: Path) -> tuple[bytes, FileDigest]:
-    """Reads a file once, for its content and its digest alike.
+    """Reads the content of a file and computes its digest.
 
     Raises:
-        DataError: It cannot be read; names it.
+        DataError: The file cannot be read; names it.
     """
     with reading(file):
         content = file.read_bytes()

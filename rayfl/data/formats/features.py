@@ -1,4 +1,4 @@
-"""Which columns of a data set in Hugging Face's format are its inputs and its labels, by their features."""
+"""Finds the input and label columns of a Hugging Face data set by their features."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from rayfl.errors import DataError
 
 
 def label_column(features: Mapping[str, Any], taken: Iterable[str | None], where: str) -> str:
-    """The only column of classes (`ClassLabel`).
+    """Finds the only column of classes (`ClassLabel`).
 
     Args:
-        features: Of every column.
-        taken: Columns that hold something else; None is none.
+        features: The features of all columns.
+        taken: Columns with other roles; None entries are ignored.
         where: The data set, for messages.
 
     Raises:
-        DataError: There is none, or there are several; names them.
+        DataError: There is no such column, or several; names them.
     """
     from datasets import ClassLabel
 
@@ -26,7 +26,7 @@ def label_column(features: Mapping[str, Any], taken: Iterable[str | None], where
 
 
 def input_column(features: Mapping[str, Any], taken: Iterable[str | None], where: str) -> str:
-    """The only column of images (`Image`), or of arrays or lists of numbers; see `label_column`."""
+    """Finds the only column of images (`Image`), arrays or lists of numbers; see `label_column`."""
     return _only(features, taken, _holds_inputs, "inputs", "an image, or an array or list of numbers", where)
 
 

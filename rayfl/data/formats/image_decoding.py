@@ -1,4 +1,4 @@
-"""One image file to pixels, together with the digest of the file."""
+"""Decodes an image file and computes its digest."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 
 
 def read_image(file: Path, formats: tuple[str, ...] = FORMATS) -> tuple[Image.Image, bytes]:
-    """The whole image of a file, and the file's SHA-256.
+    """The image of a file, and the SHA-256 of the file.
 
     Raises:
-        DataError: It is missing, truncated, corrupt, in another format, or too large (named).
+        DataError: The file is missing, truncated, corrupt, in another format, or too large; names it.
     """
     kind = f"a {formats[0]}" if len(formats) == 1 else "an"
     with reading(file, f"as {kind} image"):
@@ -28,22 +28,22 @@ def read_image(file: Path, formats: tuple[str, ...] = FORMATS) -> tuple[Image.Im
             image: Image.Image = Image.open(io.BytesIO(content), formats=formats)
             image.load()
         except Image.DecompressionBombError as error:
-            raise DataError(f"{file}: is too large an image, make it smaller ({error})") from error
+            raise DataError(f"{file}: the image is too large; make it smaller ({error})") from error
     return image, hashlib.sha256(content).digest()
 
 
 def read_square(file: Path, size: int) -> tuple[np.ndarray, bytes]:
-    """RGB pixels [size, size, 3] uint8 of a file's image, cut to a square in the middle and scaled; the file's SHA-256.
+    """RGB pixels [size, size, 3] uint8 of an image file, cropped to the central square and scaled, and its SHA-256.
 
-    Colours of 16 bits per channel keep their upper 8.
+    Colours of 16 bits per channel keep their upper 8 bits.
 
     Raises:
-        DataError: As `read_image`, or gray levels in more than 8 bits.
+        DataError: As for `read_image`, or grey levels have more than 8 bits.
     """
     image, digest = read_image(file)
     if image.mode in ("F", "I") or image.mode.startswith("I;16"):
         raise DataError(f"{file}: has pixels of mode {image.mode}; convert it to 8 bits per channel")
-    # A palette with transparency goes through RGBA, as Pillow asks.
+    # Pillow requires converting a palette with transparency to RGBA first.
     rgb = (image.convert("RGBA") if image.mode == "P" else image).convert("RGB")
     if rgb.size != (size, size):
         rgb = ImageOps.fit(rgb, (size, size), Image.Resampling.BILINEAR)

@@ -1,4 +1,4 @@
-"""Image files of one data set: decoded to one size and kept in the cache folder, or checked and left where they are."""
+"""Image files of a data set: decoded to one size into the cache folder, or checked and left on disk."""
 
 from __future__ import annotations
 
@@ -23,40 +23,40 @@ from rayfl.errors import DataError
 _SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 Keep = Literal["memory", "disk"]
-"""Where images are between two batches: decoded in memory, or in their files, to be decoded for every batch."""
+"""Where images are kept: decoded in memory, or on disk and decoded for every batch."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """images: [n, size, size, 3] uint8, in the order of the files; sha256: of all files' SHA-256, hexadecimal."""
+    """`images` [n, size, size, 3] uint8 in file order; `sha256` of the SHA-256 of all files, hexadecimal."""
 
     images: np.ndarray | ImageRows
     sha256: str
 
 
 def image_files(folder: Path) -> list[Path]:
-    """The image files of a folder, by name; other files are passed over."""
+    """The image files of a folder, sorted by name; other files are ignored."""
     return sorted(file for file in folder.glob("[!.]*") if file.suffix.lower() in _SUFFIXES)
 
 
 def subfolders(folder: Path) -> list[Path]:
-    """The folders in a folder, by name, without hidden ones."""
+    """The subfolders of a folder, sorted by name, without hidden ones."""
     return sorted(entry for entry in folder.glob("[!.]*") if entry.is_dir())
 
 
 def decoded(root: Path, files: Sequence[Path], size: int, cache_dir: Path, name: str, keep: Keep = "memory") -> Decoded:
-    """Images of `files`, all under `root`, as RGB of size x size: cut to a square in the middle, then scaled.
+    """Images of `files`, all under `root`, as RGB of size x size: cropped to the central square, then scaled.
 
-    All of them are decoded at first, so that a damaged one is found. What is kept in the cache folder has a digest of
-    the files' names, sizes and times of change in its name, and of the size wanted: `name`-....parquet with the pixels
-    and the files' SHA-256, or `name`-...-checked.parquet with these alone where images stay on disk. A damaged cache
-    file is made again.
+    All files are decoded the first time, so damaged ones are found early. The name of the cache file contains a digest
+    of file names, file sizes, modification times and the image size: `name`-....parquet holds the pixels and the
+    SHA-256 of the files; `name`-...-checked.parquet holds only the SHA-256, if images stay on disk. A damaged cache
+    file is regenerated.
 
     Raises:
-        DataError: A file that is missing, truncated, corrupt, in another format than its kinds of names stand for,
-            too large, or of gray levels in more than 8 bits (named), or a cache folder that cannot be written to.
+        DataError: A file is missing, truncated, corrupt, in an unsupported format, too large, or has grey levels of
+            more than 8 bits (named), or the cache folder cannot be written to.
     """
     read = partial(read_square, size=size)
     in_memory, listing = keep == "memory", _listing(root, files, size)
@@ -71,7 +71,7 @@ def decoded(root: Path, files: Sequence[Path], size: int, cache_dir: Path, name:
                 return _all(fixed_bytes(table["image"]).reshape(-1, size, size, 3), sha256)
             return _all(ImageRows.of(root, files, sha256, read, (size, size, 3)), sha256)
         except DataError as error:
-            _log.warning("decoding again what was in the cache: %s", error)
+            _log.warning("decoding images again, because the cache file is damaged: %s", error)
     images = np.empty((len(files), size, size, 3), np.uint8) if in_memory else None
     sha256 = _read_all(files, read, images)
     columns = [fixed_bytes_column(column) for column in (images, sha256) if column is not None]
@@ -80,7 +80,7 @@ def decoded(root: Path, files: Sequence[Path], size: int, cache_dir: Path, name:
 
 
 def _read_all(files: Sequence[Path], read: Read, images: np.ndarray | None) -> np.ndarray:
-    """[n, 32] uint8, the SHA-256 of every file; fills `images` if it is given."""
+    """[n, 32] uint8, the SHA-256 of every file; fills `images` if given."""
     digests = np.empty((len(files), 32), np.uint8)
 
     def read_one(row: int) -> None:

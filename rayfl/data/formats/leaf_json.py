@@ -1,7 +1,7 @@
-"""Data as LEAF's pre-processing leaves it: folders train/ and test/ of JSON files; and FEMNIST in that form.
+"""Reads the output of LEAF's pre-processing, folders train/ and test/ of JSON files, and FEMNIST in this format.
 
-Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097; a file has `users`, `num_samples`
-and `user_data`: {user: {"x": inputs, "y": labels}}, of FEMNIST 784 numbers in [0, 1] per image. As in LEAF's own
+Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097. A file has `users`, `num_samples`
+and `user_data`: {user: {"x": inputs, "y": labels}}; FEMNIST has 784 numbers in [0, 1] per image. As in LEAF's own
 reader, all files of a folder are merged, clients are the sorted user ids, and train and test must have the same
 users.
 """
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def find_leaf(folder: Path) -> Path | None:
-    """`folder` or its subfolder `data`, whichever has JSON files under train/ or test/; None if neither has."""
+    """`folder` or its subfolder `data`, whichever has JSON files in train/ or test/; None if neither does."""
     for candidate in (folder, folder / "data"):
         if any(next((candidate / split).glob("*.json"), None) for split in ("train", "test")):
             return candidate
@@ -34,7 +34,7 @@ def find_leaf(folder: Path) -> Path | None:
 
 @dataclass(frozen=True)
 class LeafUsers(Generic[T]):
-    """What a folder of LEAF holds: names sorted, one parsed entry for each name in train and in test.
+    """The contents of a LEAF folder: sorted names, and one parsed entry per name in train and in test.
 
     Attributes:
         files: (path, sha256 in hexadecimal) of every file.
@@ -47,10 +47,10 @@ class LeafUsers(Generic[T]):
 
 
 def read_users(folder: Path, parse: Callable[[Path, str, Any], T]) -> LeafUsers[T]:
-    """All users under `folder`/train and `folder`/test; `parse(file, user, data)` reads one user's data of a file.
+    """All users under `folder`/train and `folder`/test; `parse(file, user, data)` parses the data of one user.
 
     Raises:
-        DataError: A folder without files, a damaged file (named), or users that differ between train and test.
+        DataError: A folder has no files, a file is damaged (named), or users differ between train and test.
     """
     digests: list[FileDigest] = []
     train, test = (_read_split(folder / split, parse, digests) for split in ("train", "test"))
@@ -63,12 +63,12 @@ def read_users(folder: Path, parse: Callable[[Path, str, Any], T]) -> LeafUsers[
 
 
 def read_leaf(folder: Path) -> tuple[WrittenImages, tuple[FileDigest, ...]]:
-    """FEMNIST's images under `folder`/train and `folder`/test, and (path, sha256) of every file.
+    """FEMNIST images under `folder`/train and `folder`/test, and (path, sha256) of every file.
 
-    Numbers in [0, 1] become bytes by rounding x * 255; LEAF's polarity stays (white background).
+    Numbers in [0, 1] become bytes by rounding x * 255; the polarity of LEAF is kept (white background).
 
     Raises:
-        DataError: As `read_users`.
+        DataError: As for `read_users`.
     """
     users = read_users(folder, _images)
     counts = [[len(labels) for _, labels in split] for split in (users.train, users.test)]
@@ -91,7 +91,7 @@ def _read_split(folder: Path, parse: Callable[[Path, str, Any], T], digests: lis
         digests.append(digest)
         for user, data in _user_data(file, content).items():
             if user in merged:
-                raise DataError(f"{file}: user '{user}' is in another file of {folder} too")
+                raise DataError(f"{file}: user '{user}' is also in another file of {folder}")
             with reading(f"{file}: user '{user}'"):
                 merged[user] = parse(file, user, data)
     return merged
@@ -109,7 +109,7 @@ def _user_data(file: Path, content: bytes) -> dict[str, Any]:
 
 
 def _images(file: Path, user: str, data: Any) -> tuple[np.ndarray, np.ndarray]:
-    """One user's images [n, 28, 28] uint8 and labels [n] int64."""
+    """Images [n, 28, 28] uint8 and labels [n] int64 of one user."""
     try:
         x = np.asarray(data["x"], np.float64).reshape(-1, SIDE * SIDE)
         y = np.asarray(data["y"])

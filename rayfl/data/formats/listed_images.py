@@ -1,4 +1,4 @@
-"""Images with a class each and, where there are any, a domain: which of them test, and all of them as a data set."""
+"""Builds a data set from images with classes and, optionally, domains, and draws the test images."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Sha
 from rayfl.data.inputs import Array, taken
 
 TEST_SHARE = 0.1
-"""What is held out to test on where nothing else is asked."""
+"""The default share of test images."""
 
 
 @dataclass(frozen=True)
 class ListedImages:
-    """Image files, and for each its class and its domain ("" where there are none)."""
+    """Image files with the class and the domain of each ("" if there are no domains)."""
 
     files: list[Path]
     classes: list[str]
@@ -25,11 +25,11 @@ class ListedImages:
 
 
 def drawn_for_testing(group: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
-    """[n] bool: of each group the rounded share of its rows, at random; of two or more at least one, never all.
+    """[n] bool: draws the rounded share of each group at random; at least one row of two or more, never all.
 
     Args:
-        group: [n] integers, such as one for every class in every domain.
-        share: Above 0 and below 1.
+        group: [n] integers, such as one per class and domain.
+        share: Between 0 and 1, exclusive.
         rng: Random generator.
     """
     chosen = np.zeros(len(group), bool)
@@ -49,17 +49,17 @@ def dataset_of_images(
     domains: Sequence[str],
     provenance: Provenance,
 ) -> Dataset:
-    """The images as a data set, in their order; the domains, where there are any, are its natural clients.
+    """Builds a data set of images in their order; domains, if any, are its natural clients.
 
     Args:
-        name: Of the data set.
+        name: Name of the data set.
         images: [n, height, width, channels] uint8, in memory or on disk.
         label: [n] integers in 0..num_classes-1.
-        domain: [n] integers, places in `domains`.
+        domain: [n] integers, indices into `domains`.
         is_test: [n] bool.
-        num_classes: How many classes there are.
-        domains: Their names; none, or [""], where there are no domains.
-        provenance: Where the images came from.
+        num_classes: Number of classes.
+        domains: Names of the domains; empty or [""] if there are none.
+        provenance: Where the images come from.
     """
     rows = [np.flatnonzero(~is_test), np.flatnonzero(is_test)]
     train, test = (Samples(taken(images, part), label[part].astype(np.int64)) for part in rows)

@@ -1,4 +1,4 @@
-"""Parquet that is checked before it is believed: columns of samples, with images as bytes of one fixed size."""
+"""Reads and writes Parquet with thorough checks: columns of samples, with images as fixed-size bytes."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from rayfl.reading import reading
 
 
 def only_parquet(folder: Path, name: str) -> Path | None:
-    """The one Parquet file of a folder whose name begins with `name`; None if there is none.
+    """The only Parquet file of a folder whose name starts with `name`; None if there is none.
 
     Raises:
         DataError: There are several.
     """
     files = sorted(folder.glob(f"{name}*.parquet"))
     if len(files) > 1:
-        raise DataError(f"{folder}: has {', '.join(file.name for file in files)}; leave the one that is meant")
+        raise DataError(f"{folder}: has {', '.join(file.name for file in files)}; keep only one of them")
     return files[0] if files else None
 
 
 def read_table(source: Path, schema: pa.Schema, content: bytes | None = None) -> pa.Table:
-    """The columns of `schema` of a file; `content` are its bytes where the caller has them already.
+    """Reads the columns of `schema` from a file; `content` is its content if the caller already has it.
 
     Raises:
-        DataError: The file is missing, truncated or corrupt, has no rows, lacks a column, or has one of another type
-            or with empty values; names it.
+        DataError: The file is missing, truncated or corrupt, has no rows or lacks a column, or a column has another
+            type or empty values; names it.
     """
     with reading(source, "as Parquet"):
         file = pq.ParquetFile(source if content is None else io.BytesIO(content), page_checksum_verification=True)
         found = file.schema_arrow
         table = file.read([name for name in schema.names if name in found.names])
-        # Damaged strings come through the reader unless they are looked at.
+        # The reader does not detect damaged strings.
         table.validate(full=True)
         agree = _counts_agree(file.metadata, schema)
     if not agree:
@@ -57,7 +57,7 @@ def read_table(source: Path, schema: pa.Schema, content: bytes | None = None) ->
 
 
 def write_table(table: pa.Table, target: Path) -> None:
-    """Writes a file with checksums, whole or not at all: under a temporary name, synced, then renamed.
+    """Writes a file with checksums, atomically: under a temporary name, synced, then renamed.
 
     Raises:
         DataError: The folder cannot be written to; names the file.
@@ -71,7 +71,7 @@ def write_table(table: pa.Table, target: Path) -> None:
 
 
 def sorted_by_name(ids: pa.Array | pa.ChunkedArray) -> tuple[tuple[str, ...], np.ndarray]:
-    """The different strings of a column, sorted, and for each of its [n] rows the place among them, int64."""
+    """The distinct strings of a column, sorted, and the index of each of its [n] rows into them, int64."""
     column = pa.chunked_array([ids]) if isinstance(ids, pa.Array) else ids
     names = pc.unique(column)
     names = names.take(pc.sort_indices(names))
@@ -82,7 +82,7 @@ def in_test(table: pa.Table, source: Path) -> np.ndarray:
     """[n] bool from the column `split`.
 
     Raises:
-        DataError: The column says anything but "train" and "test".
+        DataError: The column has values other than "train" and "test".
     """
     splits, split = sorted_by_name(table["split"])
     if not set(splits) <= {"train", "test"}:
@@ -115,7 +115,7 @@ def fixed_bytes(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def fixed_bytes_column(values: np.ndarray) -> pa.Array:
-    """Fixed-size binary from uint8 [n, ...]: one value for each first index."""
+    """Fixed-size binary from uint8 [n, ...], with one value per row."""
     width = int(np.prod(values.shape[1:]))
     return pa.Array.from_buffers(
         pa.binary(width), len(values), [None, pa.py_buffer(np.ascontiguousarray(values, np.uint8))]
@@ -127,7 +127,7 @@ def _in_words(schema: pa.Schema) -> str:
 
 
 def _counts_agree(metadata: pq.FileMetaData, schema: pa.Schema) -> bool:
-    """Whether every column has as many values as its row group has rows; checksums cover pages, not the footer."""
+    """Whether counts of values and rows agree; checksums cover pages but not the footer."""
     groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
     columns = [(group, group.column(index)) for group in groups for index in range(group.num_columns)]
     return sum(group.num_rows for group in groups) == metadata.num_rows and all(

@@ -1,7 +1,7 @@
-"""The plays of Shakespeare by speaking role, from the files in which they are kept.
+"""Reads the plays of Shakespeare by speaking role.
 
-A client is a (play, role), named as LEAF names it; roles with at most two lines are dropped; a role's lines are
-joined by single spaces. (LEAF: see `rayfl.data.formats.roles`.)
+A client is a (play, role), named as in LEAF. Roles with at most two lines are dropped; the lines of a role are joined
+by single spaces. (LEAF: see `rayfl.data.formats.roles`.)
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _SCHEMA = pa.schema([("play", pa.string()), ("role", pa.string()), ("text", pa.s
 
 
 def read_parquet(file: Path, content: bytes) -> dict[str, str]:
-    """Text by role, from columns `play`, `role` and `text`: a row is a role, its lines joined by newlines.
+    """Text by role, from columns `play`, `role` and `text`: one row per role, with its lines joined by newlines.
 
     Raises:
-        DataError: Damaged, or without these columns; names the file.
+        DataError: The file is damaged or lacks these columns; names it.
     """
     table = read_table(file, _SCHEMA, content)
     rows = zip(*(table[column].to_pylist() for column in _SCHEMA.names), strict=True)
@@ -37,13 +37,13 @@ def read_parquet(file: Path, content: bytes) -> dict[str, str]:
 def read_gutenberg(file: Path, content: bytes) -> dict[str, str]:
     """Text by role, from Project Gutenberg's complete works (etext 100 of January 1994), parsed as LEAF does.
 
-    Skipped: what comes before the second "by William Shakespeare" (the sonnets and the first play, All's Well That
-    Ends Well), all from line 124198 on (A Lover's Complaint), and lines outside a speech. A speech begins with two
-    spaces, a name and a full stop; lines that are indented by four spaces or more continue it. In The Comedy of
-    Errors, which is not indented, every line does, except for headings and notices.
+    Skips everything before the second "by William Shakespeare" (the sonnets and the first play, All's Well That Ends
+    Well), everything from line 124198 (A Lover's Complaint), and lines outside a speech. A speech starts with two
+    spaces, a name and a full stop; lines indented by four spaces or more continue it. In The Comedy of Errors, which
+    is not indented, every line except headings and notices continues it.
 
     Raises:
-        DataError: The file has no such speeches, as other editions have not; names it.
+        DataError: The file has no such speeches, because it is another edition; names it.
     """
     lines = content.decode("utf-8", "replace").splitlines()[1:]
     titles = [number for number, line in enumerate(lines) if _AUTHOR in line]
@@ -56,19 +56,19 @@ def read_gutenberg(file: Path, content: bytes) -> dict[str, str]:
                 roles.setdefault((title, role), []).extend(said)
     if not roles:
         raise DataError(
-            f"{file}: has no speeches in the form of Project Gutenberg's edition of 1994, which LEAF uses; get that "
-            "one: www.gutenberg.org/files/100/old/1994-01-100.zip"
+            f"{file}: has no speeches in the form of Project Gutenberg's edition of 1994, which LEAF uses; get "
+            "www.gutenberg.org/files/100/old/1994-01-100.zip"
         )
     return _joined(roles)
 
 
 _AUTHOR = "by William Shakespeare"
 _END_OF_PLAYS = 124195
-"""Lines counted from 0 without the file's first."""
+"""Number of a line, counted from 0 without the first line of the file."""
 
 _SPEECH = {False: re.compile(r"  ([a-zA-Z][a-zA-Z ]*)\. (.*)"), True: re.compile(r"([a-zA-Z][a-zA-Z ]*)\. (.*)")}
 _CONTINUED = {False: re.compile(r"    (.*)"), True: re.compile(r"(.*)")}
-"""By whether the play is not indented."""
+"""By whether the play is flush left."""
 
 
 def _speeches(lines: Sequence[str], flush_left: bool) -> dict[str, list[str]]:
@@ -99,12 +99,12 @@ def _joined(roles: Mapping[tuple[str, str], Sequence[str]]) -> dict[str, str]:
 
 
 def leaf_windows(file: Path, user: str, data: Any) -> tuple[np.ndarray, np.ndarray]:
-    """One user of LEAF's Shakespeare: a text [m] uint8 in which its windows lie, and where each begins [n] int64.
+    """One user of LEAF's Shakespeare: a text [m] uint8 that contains its windows, and the start of each, [n] int64.
 
-    Windows that follow one another in the file overlap in the text, as they did before LEAF cut them out.
+    Consecutive windows in the file overlap in the text, as they did before LEAF cut them out.
 
     Raises:
-        DataError: Not 80 characters per window and one per label; names file and user.
+        DataError: Windows do not have 80 characters, or labels not one; names file and user.
     """
     try:
         windows, targets = list(map(str, data["x"])), list(map(str, data["y"]))
@@ -113,7 +113,7 @@ def leaf_windows(file: Path, user: str, data: Any) -> tuple[np.ndarray, np.ndarr
     if len(windows) != len(targets):
         raise DataError(f"{file}: user '{user}' has {len(windows)} windows but {len(targets)} labels")
     if set(map(len, windows)) - {LENGTH} or set(map(len, targets)) - {1}:
-        raise DataError(f"{file}: user '{user}' has other than {LENGTH} characters to a window, or one to a label")
+        raise DataError(f"{file}: user '{user}' needs {LENGTH} characters per window and one per label")
     x, y = encoded("".join(windows)).reshape(-1, LENGTH), encoded("".join(targets))
     follows = (x[1:, :-1] == x[:-1, 1:]).all(1) & (x[1:, -1] == y[:-1])
     first = np.ones(len(x), bool)

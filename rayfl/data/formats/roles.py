@@ -1,8 +1,8 @@
-"""Windows over the words of speaking roles: the samples of next-character prediction.
+"""Windows over the text of speaking roles: the samples of next-character prediction.
 
 Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097, and its code: windows of 80 characters,
-stride 1, the target is the next character; a role's windows are split in order, and the 79 windows after the
-training part, which share characters with its last window, are left out.
+stride 1; the target is the next character. The windows of a role are split in order, and the 79 windows after the
+training part, which share characters with its last window, are omitted.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from rayfl.data.inputs import TextWindows
 from rayfl.errors import DataError
 
 VOCABULARY = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
-"""LEAF's 80 symbols; a symbol's place is its label."""
+"""The 80 symbols of LEAF; the index of a symbol is its label."""
 
 UNKNOWN = VOCABULARY.index(" ")
-"""What every other character becomes; LEAF's code gives those -1, which no network takes as an input."""
+"""Replaces every other character. LEAF uses -1, which is not a valid network input."""
 
 LENGTH = 80
 
@@ -29,7 +29,7 @@ _SYMBOLS[[ord(character) for character in VOCABULARY]] = np.arange(len(VOCABULAR
 
 
 def encoded(text: str) -> np.ndarray:
-    """[len(text)] uint8: each character's place in the vocabulary."""
+    """[len(text)] uint8: index of each character in the vocabulary."""
     code_points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     symbols: np.ndarray = _SYMBOLS[np.where(code_points < 256, code_points, ord(" "))]
     return symbols
@@ -41,8 +41,8 @@ class Role:
 
     Attributes:
         text: [m] uint8, symbols.
-        train: [n] integers, where in the text its windows begin; each has 80 symbols and one after it, the target.
-        test: [n] integers, where in the text its windows begin; each has 80 symbols and one after it, the target.
+        train: [n] integers, starts of its training windows in the text; each has 80 symbols, followed by the target.
+        test: [n] integers, likewise for its test windows.
     """
 
     name: str
@@ -60,7 +60,7 @@ def split(name: str, text: str, train_share: float) -> Role:
 
 
 def cropped(role: Role, amount: int, rng: np.random.Generator) -> Role | None:
-    """`amount` consecutive training windows and a fifth as many test windows, from random places; None if too few."""
+    """`amount` consecutive training windows and a fifth as many test windows, at random positions; None if too few."""
     if len(role.train) <= amount or len(role.test) <= amount // 5:
         return None
     return replace(role, train=_run(role.train, amount, rng), test=_run(role.test, amount // 5, rng))
@@ -72,10 +72,10 @@ def _run(starts: np.ndarray, amount: int, rng: np.random.Generator) -> np.ndarra
 
 
 def roles_dataset(name: str, roles: Iterable[Role], too_short: str, provenance: Provenance) -> Dataset:
-    """The roles that have a training window and a test window, as natural clients in the order given.
+    """Builds a data set from roles with a training and a test window, its natural clients in the order given.
 
     Raises:
-        DataError: There are none; `too_short` says what to change.
+        DataError: There are no such roles; `too_short` says what to change.
     """
     kept = [role for role in roles if len(role.train) and len(role.test)]
     if not kept:
@@ -94,7 +94,7 @@ def roles_dataset(name: str, roles: Iterable[Role], too_short: str, provenance: 
 
 
 def _samples(text: np.ndarray, offsets: np.ndarray, starts: Sequence[np.ndarray]) -> Samples:
-    # 4 bytes for a window and 1 for its label: there are as many of them as there are characters.
+    # 4 bytes per window and 1 per label, since there are as many windows as characters.
     parts = zip(starts, offsets[:-1], strict=True)
     begins = np.concatenate([(part + offset).astype(np.int32) for part, offset in parts])
     return Samples(TextWindows(text, begins, LENGTH), text[begins + LENGTH])

@@ -1,4 +1,4 @@
-"""From texts to the numbers of their tokens, by a tokenizer of `transformers`. Needs rayfl[text]."""
+"""Converts texts to token numbers with a tokenizer of `transformers`. Requires rayfl[text]."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "config.json")
 
 
 def tokenized(texts: Sequence[str], folder: Path, length: int) -> tuple[Fields, list[FileDigest]]:
-    """Texts as a network of `transformers` reads them, cut off or padded to one length.
+    """Tokenizes texts for a network of `transformers`, truncated or padded to one length.
 
     Args:
         texts: At least one.
-        folder: Of a tokenizer, as `save_pretrained` writes it.
-        length: Tokens of a text, the special ones included.
+        folder: Folder of a tokenizer, as written by `save_pretrained`.
+        length: Tokens per text, including special ones.
 
     Returns:
         `input_ids` [n, length] int32 and `attention_mask` [n, length] bool, false for padding; and the digests of the
-        tokenizer's files.
+        tokenizer files.
 
     Raises:
         ScenarioError: `transformers` is not installed.
-        DataError: The folder has no tokenizer, or one that cannot be read or has no padding.
+        DataError: The folder has no tokenizer, or the tokenizer cannot be read or has no padding.
     """
     if not any((folder / name).is_file() for name in _FILES):
         raise DataError(
@@ -45,13 +45,13 @@ def tokenized(texts: Sequence[str], folder: Path, length: int) -> tuple[Fields, 
         found = tokenizer(
             list(texts), padding="max_length", truncation=True, max_length=length, return_attention_mask=True
         )
-    except Exception as error:  # its own exceptions and those of its files have no common base
+    except Exception as error:  # its exceptions have no common base class
         said = " ".join(str(error).split())
-        raise DataError(f"data.options.tokenizer: {folder} has no tokenizer that can be used ({said})") from error
+        raise DataError(f"data.options.tokenizer: {folder} has no usable tokenizer ({said})") from error
     files = [read_file(folder / name)[1] for name in (*_FILES, *_SETTINGS) if (folder / name).is_file()]
     return fields(np.array(found["input_ids"], np.int32), np.array(found["attention_mask"], bool)), files
 
 
 def fields(numbers: np.ndarray, read: np.ndarray) -> Fields:
-    """The inputs of a network of `transformers`: numbers of tokens, and which of them are read, both [n, length]."""
+    """Inputs of a network of `transformers`: token numbers and the attention mask, both [n, length]."""
     return Fields({"input_ids": numbers, "attention_mask": read})

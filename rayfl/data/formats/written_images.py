@@ -1,7 +1,7 @@
-"""Prepared Parquet: 28x28 grey images by writer in one file, the form in which rayfl keeps FEMNIST.
+"""Prepared Parquet: 28x28 grey images by writer in one file, the format for FEMNIST.
 
 Columns: `writer_id` string, `image` fixed-size binary of 784 bytes (row-major uint8), `label` int16,
-`split` string, "train" or "test". Rows of a writer need not be neighbours.
+`split` string, "train" or "test". Rows of a writer need not be adjacent.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class WrittenImages:
-    """Images, and who wrote them.
+    """Images and their writers.
 
     Attributes:
         names: The writers, sorted.
@@ -57,7 +57,7 @@ class WrittenImages:
         return len(self.labels)
 
     def dataset(self, name: str, num_classes: int, provenance: Provenance) -> Dataset:
-        """The same as a data set whose natural clients are the writers, in sorted order."""
+        """Builds a data set whose natural clients are the writers, in sorted order."""
         parts = []
         for rows in (~self.is_test, self.is_test):
             samples = Samples(self.images[rows][..., None], self.labels[rows])
@@ -68,7 +68,7 @@ class WrittenImages:
 
 
 def read_prepared(source: Path, content: bytes | None = None) -> WrittenImages:
-    """Reads a prepared file; `content` are its bytes where the caller has them already.
+    """Reads a prepared file; `content` is its content if the caller already has it.
 
     Raises:
         DataError: The file is missing, truncated or corrupt, or has other columns, splits or labels; names it.
@@ -85,7 +85,7 @@ def read_prepared(source: Path, content: bytes | None = None) -> WrittenImages:
 
 
 def write_prepared(written: WrittenImages, target: Path) -> None:
-    """Writes a prepared file, whole or not at all: under a temporary name, synced, then renamed.
+    """Writes a prepared file atomically: under a temporary name, synced, then renamed.
 
     Raises:
         DataError: The folder cannot be written to; names the file.

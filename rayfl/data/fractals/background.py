@@ -9,7 +9,7 @@ from rayfl.data.fractals.streams import Uniform
 
 
 def backgrounds(n: int, size: int, rng: Uniform) -> np.ndarray:
-    """uint8 [n, size, size, 3]: clouds whose height gives hue, saturation and value alike."""
+    """uint8 [n, size, size, 3]: clouds whose height determines hue, saturation and value."""
     heights = diamond_square(n, size, rng)
     draws = rng.random((n, 6))[..., None, None]
     hue = (0.25 + 0.75 * draws[:, 0]) * heights + draws[:, 1]
@@ -35,7 +35,7 @@ def diamond_square(n: int, size: int, rng: Uniform) -> np.ndarray:
 
 
 def _refine(grid: np.ndarray, noise: np.ndarray) -> None:
-    """Sets what lies between the even points of a grid [n, 2 m + 1, 2 m + 1]."""
+    """Fills in the points between the even points of a grid [n, 2 m + 1, 2 m + 1]."""
     corners = grid[:, ::2, ::2]
     grid[:, 1::2, 1::2] = (
         corners[:, :-1, :-1] + corners[:, 1:, :-1] + corners[:, :-1, 1:] + corners[:, 1:, 1:]
@@ -43,7 +43,7 @@ def _refine(grid: np.ndarray, noise: np.ndarray) -> None:
     centres = grid[:, 1::2, 1::2]
     for axes in ((0, 1, 2), (0, 2, 1)):
         ends = corners.transpose(axes)
-        beside = np.pad(centres.transpose(axes), ((0, 0), (1, 1), (0, 0)))  # no neighbour past the border
+        beside = np.pad(centres.transpose(axes), ((0, 0), (1, 1), (0, 0)))  # no neighbour beyond the border
         total = ends[:, :, :-1] + ends[:, :, 1:] + beside[:, :-1] + beside[:, 1:]
         neighbours = np.full((ends.shape[1], 1), 4)
         neighbours[[0, -1]] = 3

@@ -17,7 +17,7 @@ def randomly_blurred(images: np.ndarray, sigmas: tuple[float, float], rng: Unifo
 
 
 def gaussian_blur(images: np.ndarray, sigma: np.ndarray) -> np.ndarray:
-    """Blurs uint8 images by a 3 x 3 kernel of each one's sigma; borders mirror without the edge pixel, as in OpenCV."""
+    """Blurs uint8 images by 3 x 3 kernels, one sigma each; borders mirror without the edge pixel, as in OpenCV."""
     neighbour = np.exp(-1 / (2 * sigma**2))
     weights = np.stack([neighbour, np.ones_like(neighbour)]) / (1 + 2 * neighbour)
     outer, inner = weights.astype(np.float32)[..., None, None, None]

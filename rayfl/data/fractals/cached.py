@@ -1,4 +1,4 @@
-"""Fractal images that use renderings several times, the faster form of the authors' code."""
+"""Fractal images that reuse renderings, like the faster form of the authors' code."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from rayfl.data.fractals.lists import draw_distinct
 
 @dataclass(frozen=True)
 class CachedFractalImages(FractalImages):
-    """Images whose objects are taken from renderings that a batch shares.
+    """Images whose objects come from renderings that a batch shares.
 
     The first code of an image is its own; the others are drawn from the own codes of the batch. Every code of the batch
-    is rendered once, and those of every second image once more. Each object of each view takes one of its code's
-    renderings at random, so that the views of an image often show the same one with other flips, colours, sizes and
-    places. Fixed images are those of `FractalImages`.
+    is rendered once, and those of every second image once more. Each object of each view uses one rendering of its code
+    at random, so the views of an image often show the same rendering with different flips, colours, sizes and
+    positions. Fixed images are the same as for `FractalImages`.
 
     In the code of Chen et al. (ICLR 2023), every loader process keeps up to 1 024 codes and 32 renderings of each,
-    evicts at random, and takes partners from there. What such a cache holds depends on what its process has fetched
-    before; a batch's does not, so that its images are the same on any number of hosts. Two departures follow: partners
-    and second renderings come from the batch alone, and a batch with fewer own codes than an image has objects takes
-    all codes of its images for partners. Own codes are drawn uniformly, not visited ten times each.
+    evicts at random, and takes partners from this cache. Its content depends on what the process fetched before. Here
+    the batch alone determines the renderings, so images are the same for any number of hosts. This differs from the
+    original in two ways: partners and second renderings come only from the batch, and if a batch has fewer own codes
+    than an image has objects, all codes of its images serve as partners. Own codes are drawn uniformly rather than
+    visited ten times each.
     """
 
     @property
@@ -55,7 +56,7 @@ class CachedFractalImages(FractalImages):
         return views
 
     def _lists(self, rows: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """The objects of each image, [k, most] places among the codes that the batch renders; and these codes."""
+        """The objects of each image, [k, most] indices into the codes that the batch renders, and these codes."""
         chosen = self.chosen[rows]
         codes = np.unique(chosen[:, 0])
         if len(codes) < chosen.shape[1]:

@@ -17,8 +17,8 @@ class Codes:
     """Iterated function systems of two to four affine maps each.
 
     Attributes:
-        maps: float64 [n, 4, 2, 3], each map a matrix beside its shift; maps past a code's own are zero.
-        sizes: int64 [n], how many maps each code has.
+        maps: float64 [n, 4, 2, 3], each map a matrix followed by its shift; unused maps of a code are zero.
+        sizes: int64 [n], number of maps of each code.
     """
 
     maps: np.ndarray
@@ -33,7 +33,7 @@ class Codes:
 
 
 def sample_codes(count: int, rng: np.random.Generator) -> Codes:
-    """Samples codes whose singular values obey the paper's constraint: their weighted sum fills a narrow range."""
+    """Samples codes under the constraint of the paper: the weighted sum of singular values lies in a narrow range."""
     sizes = rng.integers(2, MOST_MAPS + 1, count)
     maps = np.zeros((count, MOST_MAPS, 2, 3))
     for size in range(2, MOST_MAPS + 1):
@@ -46,9 +46,9 @@ def sample_codes(count: int, rng: np.random.Generator) -> Codes:
 
 
 def _singular_values(count: int, size: int, rng: np.random.Generator) -> np.ndarray:
-    """Float64 [count, size, 2], s1 >= s2, with sum(s1 + 2 s2) uniform in (5 + N, 6 + N) / 2."""
+    """float64 [count, size, 2], s1 >= s2, with sum(s1 + 2 s2) uniform in (5 + N, 6 + N) / 2."""
     left = rng.uniform((5 + size) / 2, (6 + size) / 2, count)
-    required = left - 3 * size + 3  # what the later maps cannot take up
+    required = left - 3 * size + 3  # what the remaining maps cannot provide
     values = np.empty((count, size, 2))
     for k in range(size - 1):
         first = rng.uniform(np.maximum(0, required / 3), np.minimum(1, left))

@@ -1,4 +1,4 @@
-"""Colours of an object: its grey levels run along the hue wheel at one saturation and value."""
+"""Colours of an object: grey levels map to hues, with one saturation and value per object."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _BLACK = 256
 
 
 def coloured(grey: np.ndarray, rng: Uniform) -> np.ndarray:
-    """Colours objects: hue floor(255 g + shift) modulo 256, one random shift, saturation and value for each.
+    """Colours objects with hue floor(255 g + shift) modulo 256 and a random shift, saturation and value each.
 
     Args:
         grey: float32 [n, size, size] in [0, 1]; 0 stays black.
@@ -28,12 +28,12 @@ def coloured(grey: np.ndarray, rng: Uniform) -> np.ndarray:
     hue &= 255
     hue[grey == 0] = _BLACK
     hue += (np.arange(n, dtype=np.int32) * (_BLACK + 1))[:, None, None]
-    words = np.take(palette.view(np.uint32).ravel(), hue)  # a colour is one word: a third of the look-ups
+    words = np.take(palette.view(np.uint32).ravel(), hue)  # a colour is one word, so a third of the look-ups
     return np.asarray(words.view(np.uint8).reshape(n, size, size, 4)[..., :3])
 
 
 def hsv_to_rgb(hue: np.ndarray, saturation: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """Colours in OpenCV's 8-bit form, where a unit of hue is two degrees.
+    """Converts colours in the 8-bit format of OpenCV, in which one unit of hue is two degrees.
 
     Args:
         hue: [...] integers in [0, 256).

@@ -1,4 +1,4 @@
-"""Images of several fractal objects, rendered from the codes that each image is made of.
+"""Images of several fractal objects, each rendered from a code.
 
 Chen et al., "On the Importance and Applicability of Pre-Training for Federated Learning", ICLR 2023, appendix A.
 """
@@ -31,14 +31,14 @@ class Drawing:
     """How codes become images.
 
     Attributes:
-        size: Pixels of an image's side.
-        render_size: Pixels of an object's side before it is resized.
-        points: Of an object; above 1 000 a multiple of it.
-        sizes: The least and the largest share of the image's side that an object has.
-        overhang: The share of an object that may stick out at any border.
-        sigmas: Bounds of the sigma by which half the images are blurred.
-        jitter: Whether a map of each code is scaled before it is rendered.
-        background: What lies behind the objects.
+        size: Side of an image in pixels.
+        render_size: Side of an object in pixels before it is resized.
+        points: Points of an object; above 1 000, a multiple of 1 000.
+        sizes: Smallest and largest size of an object, as a share of the side of the image.
+        overhang: Share of an object that may extend beyond each border.
+        sigmas: Bounds of the sigma of the blur, which is applied to half the images.
+        jitter: Whether one map of each code is scaled before rendering.
+        background: The background of the objects.
     """
 
     size: int = 32
@@ -53,14 +53,14 @@ class Drawing:
 
 @dataclass(frozen=True)
 class FractalImages(Rendered):
-    """Images that are rendered from lists of codes.
+    """Images rendered from lists of codes.
 
     Attributes:
         codes: All codes.
         chosen: int32 [n, most objects], the codes of each image in the order in which they are pasted, padded with -1.
-        numbers: int64 [n], which say whose stream an image's fixed form is drawn from.
-        drawing: How they are drawn.
-        seed: Of the fixed images.
+        numbers: int64 [n], number of the random stream of each fixed image.
+        drawing: How codes become images.
+        seed: Seed of the fixed images.
         shares_views: See `Rendered`.
     """
 
@@ -77,7 +77,7 @@ class FractalImages(Rendered):
 
     @property
     def recipe(self) -> Mapping[str, Any]:
-        """The seed from which codes, lists and fixed images are drawn, and how many there are of each."""
+        """The seed and the numbers of codes, lists and fixed images drawn from it, and how images are drawn."""
         return {
             "images of": "fractals",
             "seed": self.seed,
@@ -90,12 +90,12 @@ class FractalImages(Rendered):
         }
 
     def render(self, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """uint8 [k, size, size, 3]: new renderings, with a jitter, patch, colour and place of their own."""
+        """uint8 [k, size, size, 3]: new renderings, each with its own jitter, patch, colour and position."""
         blocks = [self._drawn(self.chosen[rows[block]], rng, rng) for block in self.blocks(len(rows))]
         return np.concatenate(blocks) if blocks else np.empty((0, *self.shape[1:]), np.uint8)
 
     def fixed(self, rows: np.ndarray) -> np.ndarray:
-        """uint8 [k, size, size, 3]: renderings from a stream of each image's own."""
+        """uint8 [k, size, size, 3]: renderings from a separate random stream per image."""
         blocks = []
         for block in self.blocks(len(rows)):
             chosen = self.chosen[rows[block]]
@@ -114,13 +114,13 @@ class FractalImages(Rendered):
         return np.concatenate([self._grey(chosen[first : first + step], rng) for first in range(0, len(chosen), step)])
 
     def composed(self, grey: np.ndarray, objects: np.ndarray, of_objects: Uniform, of_images: Uniform) -> np.ndarray:
-        """Images of rendered objects, each of which gets flips, a colour, a size and a place.
+        """Composes images from rendered objects, with random flips, colour, size and position for each.
 
         Args:
-            grey: float32 [sum of objects, side, side], those of an image beside one another.
-            objects: [k] integers, how many objects each image has.
-            of_objects: Draws what objects differ in.
-            of_images: Draws backgrounds and blurs.
+            grey: float32 [sum of objects, side, side], grouped by image.
+            objects: [k] integers, number of objects per image.
+            of_objects: Random numbers for objects.
+            of_images: Random numbers for backgrounds and blurs.
 
         Returns:
             uint8 [k, size, size, 3].
@@ -136,7 +136,7 @@ class FractalImages(Rendered):
         return randomly_blurred(canvas, how.sigmas, of_images)
 
     def blocks(self, images: int) -> list[slice]:
-        """As many images at a time as keep memory bounded, whatever the size of a batch."""
+        """Splits a batch into blocks of images that keep memory bounded."""
         step = max(1, _POINTS_AT_ONCE // (self.drawing.points * self.chosen.shape[1]))
         return [slice(first, first + step) for first in range(0, images, step)]
 

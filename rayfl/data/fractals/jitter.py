@@ -1,4 +1,4 @@
-"""Jitter of a code's parameters before it is rendered: one of its maps is scaled."""
+"""Jitter of the parameters of a code before rendering: one of its maps is scaled."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ATTEMPTS = 4
 def jittered(codes: Codes, rng: Uniform) -> Codes:
     """Scales one map of each code, matrix and shift, by a factor uniform in [0.8, 1.1).
 
-    A factor that makes a singular value exceed 1 is drawn again with another map, four times in all; after that the
-    code stays as it is.
+    If a singular value would exceed 1, factor and map are drawn again, up to four times in total; after that the code
+    stays unchanged.
     """
     n = len(codes)
     draws = rng.random((n, ATTEMPTS, 2))

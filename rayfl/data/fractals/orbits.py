@@ -1,8 +1,8 @@
-"""Points of iterated function systems: the chaos game, for many codes at a time.
+"""Points of iterated function systems, by the chaos game for many codes at a time.
 
-On complex numbers an affine map of the plane is v -> p v + q conj(v) + t. A long chain is cut into blocks that run side
-by side, each from the point where the one before it ends; that point is known without running the whole chain, since
-contracting maps forget where they began.
+On complex numbers, an affine map of the plane is v -> p v + q conj(v) + t. A long chain is cut into blocks that run in
+parallel, each from the end point of the previous block. This point is known without running the whole chain, because
+contracting maps forget their starting point.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rayfl.data.fractals.codes import MOST_MAPS, Codes
 from rayfl.data.fractals.jitter import largest_singular_value
 
 BLOCK = 1000
-"""Points of a chain that follow one another; longer chains have a multiple of it."""
+"""Consecutive points of a chain; the length of a longer chain is a multiple of it."""
 
 _MEMORIES = (250, BLOCK)
 _FORGOTTEN = 1e-12
@@ -24,7 +24,7 @@ def orbits(codes: Codes, uniforms: np.ndarray) -> np.ndarray:
 
     Args:
         codes: n codes. A map is chosen with a probability proportional to the absolute value of its determinant.
-        uniforms: [n, points] in [0, 1), which choose the maps; points are at most `BLOCK`, or a multiple of it.
+        uniforms: [n, points] in [0, 1), which select the maps; points is at most `BLOCK` or a multiple of it.
 
     Returns:
         float64 [steps, n, blocks, 2], the points of all chains; point i of a chain is [i % BLOCK, :, i // BLOCK].
@@ -43,11 +43,11 @@ def orbits(codes: Codes, uniforms: np.ndarray) -> np.ndarray:
 
 
 def _choices(codes: Codes, uniforms: np.ndarray) -> np.ndarray:
-    """[n, points] uint8: which of its code's maps each step applies."""
+    """[n, points] uint8: the map of the code that each step applies."""
     matrices = codes.maps[..., :2]
     determinants = np.abs(matrices[..., 0, 0] * matrices[..., 1, 1] - matrices[..., 0, 1] * matrices[..., 1, 0])
     bounds = np.cumsum(determinants, 1) / determinants.sum(1, keepdims=True)
-    bounds[np.arange(MOST_MAPS) >= codes.sizes[:, None] - 1] = 2  # rounding must not choose a map that is none
+    bounds[np.arange(MOST_MAPS) >= codes.sizes[:, None] - 1] = 2  # rounding must not select an unused map
     chosen = (uniforms >= bounds[:, :1]).view(np.uint8)
     for k in range(1, MOST_MAPS - 1):
         chosen += uniforms >= bounds[:, k : k + 1]
@@ -61,7 +61,7 @@ def _complex_maps(maps: np.ndarray) -> np.ndarray:
 
 
 def _fixed_points(maps: np.ndarray) -> np.ndarray:
-    """[n] complex: where each map stays."""
+    """[n] complex: the fixed point of each map."""
     points = np.linalg.solve(np.eye(2) - maps[..., :2], maps[..., 2:])[..., 0]
     return np.asarray(points[:, 0] + 1j * points[:, 1])
 
@@ -83,11 +83,11 @@ def _run(chosen: np.ndarray, table: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 
 def _set_starts(starts: np.ndarray, chosen: np.ndarray, table: np.ndarray, norms: np.ndarray) -> None:
-    """Fills in where every block but a chain's first begins.
+    """Fills in the start of every block except the first of a chain.
 
-    The last maps of a block alone say where it ends if what they leave of their start is below rounding: the last 250
-    for most chains, all for nearly every other. Of a chain with a block that remembers more, the maps of every block
-    are composed.
+    The last maps of a block determine its end if the influence of their start is below rounding: the last 250 maps for
+    most chains, all maps for nearly every other. If the influence is larger for any block of a chain, the maps of each
+    of its blocks are composed.
     """
     unsettled = np.arange(len(starts))
     for memory in _MEMORIES:
@@ -103,7 +103,7 @@ def _set_starts(starts: np.ndarray, chosen: np.ndarray, table: np.ndarray, norms
 
 
 def _composed(chosen: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """Complex [3, n, blocks]: p, q and t of the maps [steps, n, blocks] of each block as one; by pairs of pairs."""
+    """Complex [3, n, blocks]: p, q and t of the composed maps [steps, n, blocks] of each block, pairwise."""
     maps = np.moveaxis(table[chosen], -1, 0)
     while (steps := maps.shape[1]) > 1:
         (p, q, t), (p2, q2, t2) = maps[:, 0 : steps - 1 : 2], maps[:, 1::2]

@@ -1,4 +1,4 @@
-"""Objects on a canvas: flipped, resized, placed at random, and pasted over one another."""
+"""Objects on a canvas: flipped, resized, placed at random positions, and pasted over each other."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def flipped(grey: np.ndarray, rng: Uniform) -> np.ndarray:
 
 
 def placed(objects: np.ndarray, canvas: int, sizes: tuple[float, float], overhang: float, rng: Uniform) -> np.ndarray:
-    """Resizes objects and puts each at a random place of its own canvas.
+    """Resizes objects and places each at a random position on its own canvas.
 
     Args:
         objects: uint8 [n, size, size, 3].
-        canvas: Pixels of the canvas's side, S.
-        sizes: An object's side is floor(f S) with f uniform between these two.
-        overhang: The share of an object that may stick out at any border.
-        rng: Draws sizes and places.
+        canvas: Side S of the canvas in pixels.
+        sizes: Bounds of f; the side of an object is floor(f S), with f uniform.
+        overhang: Share of an object that may extend beyond each border.
+        rng: Random numbers for sizes and positions.
 
     Returns:
         uint8 [n, canvas, canvas, 3].
@@ -42,10 +42,10 @@ def placed(objects: np.ndarray, canvas: int, sizes: tuple[float, float], overhan
 
 
 def _resized_rows(images: np.ndarray, side: np.ndarray, first: np.ndarray, canvas: int) -> np.ndarray:
-    """float32 [n, canvas, ...]: rows of images [n, size, ...], resized to `side`, beginning at `first` of the canvas.
+    """float32 [n, canvas, ...]: rows of images [n, size, ...], resized to `side`, from row `first` of the canvas.
 
-    Half-pixel centres, clamped at the edges, no antialiasing, as OpenCV resizes. Element by element and not by matrix
-    products, whose bits may depend on threads.
+    Half-pixel centres, clamped at the edges, no antialiasing, as in OpenCV. Computed element by element, since the
+    bits of matrix products may depend on the number of threads.
     """
     n, size = images.shape[:2]
     place = np.arange(canvas) - first[:, None]
@@ -64,12 +64,12 @@ def _resized_rows(images: np.ndarray, side: np.ndarray, first: np.ndarray, canva
 
 
 def pasted(layers: np.ndarray, objects: np.ndarray, canvas: np.ndarray) -> None:
-    """Pastes layers on canvases, in their order; what is not black covers what is there.
+    """Pastes layers on canvases in order; pixels that are not black cover the canvas.
 
     Args:
-        layers: uint8 [sum of objects, size, size, 3], those of an image beside one another.
-        objects: [images] integers, how many layers each image has.
-        canvas: uint8 [images, size, size, 3], which is written to.
+        layers: uint8 [sum of objects, size, size, 3], grouped by image.
+        objects: [images] integers, number of layers per image.
+        canvas: uint8 [images, size, size, 3], modified in place.
     """
     first = np.cumsum(objects) - objects
     for place in range(objects.max()):

@@ -1,4 +1,4 @@
-"""From points to grey images: a window around them, counts per pixel, and a random 3 x 3 patch for every point."""
+"""Renders points as grey images: counts per pixel within a bounding window, with a random 3 x 3 patch per point."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 def patch_counts(points: np.ndarray, size: int, patches: np.ndarray) -> np.ndarray:
     """Counts how often the patches around the points cover each pixel.
 
-    The window is the least and the largest coordinate of a chain, in each direction by itself. A point covers those of
-    its own and the eight neighbouring pixels that its chain's patch selects; what lies outside the image is dropped.
-    The patch is the same for all points of a chain, so that the counts of points are correlated with it once.
+    The window spans the smallest to the largest coordinate of a chain, separately in each direction. A point covers the
+    pixels that the patch of its chain selects among its own and the eight neighbouring ones; pixels outside the image
+    are dropped. All points of a chain share the patch, so one correlation of the point counts with it is enough.
 
     Args:
         points: float64 [steps, n, blocks, 2] of n chains. The first coordinate gives the row.
-        size: Pixels of a side.
+        size: Side of the image in pixels.
         patches: bool [n, 3, 3].
 
     Returns:
@@ -48,6 +48,6 @@ def _correlated(counts: np.ndarray, patches: np.ndarray) -> np.ndarray:
 
 
 def graded(counts: np.ndarray) -> np.ndarray:
-    """float32 [n, size, size] in [0, 1]: counts over the largest count of their image; black where there is none."""
+    """float32 [n, size, size] in [0, 1]: counts divided by the largest count of the image; black if there are none."""
     most = counts.max((1, 2), keepdims=True)
     return np.asarray(counts / np.maximum(most, 1), np.float32)

@@ -1,4 +1,4 @@
-"""One random stream for a batch, or one for every image of it."""
+"""One random stream per batch or per image."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 
 
 class Uniform(Protocol):
-    """Draws numbers uniform in [0, 1), like a NumPy generator."""
+    """Draws uniform numbers in [0, 1), like a NumPy generator."""
 
     def random(self, size: tuple[int, ...], /) -> np.ndarray: ...
 
 
 class StreamPerImage:
-    """Draws for each image from its own stream: an image is then the same whatever is rendered beside it.
+    """Draws from a separate stream per image, so an image does not depend on what else is rendered.
 
     Args:
-        generators: One for every image.
-        objects: [images] integers, how many rows of a draw belong to each image.
+        generators: One per image.
+        objects: [images] integers, number of rows of a draw for each image.
     """
 
     def __init__(self, generators: Sequence[np.random.Generator], objects: np.ndarray) -> None:

@@ -1,1 +1,1 @@
-"""Data that is made, not read: always available, and the stand-in where files are missing."""
+"""Generated data: always available, and the stand-in for missing files."""

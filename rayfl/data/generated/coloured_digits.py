@@ -1,7 +1,7 @@
-"""Generated colour images that stand in for photographs: handwritten digits, with ink and paper of many colours.
+"""Generated colour images as stand-ins for photographs: handwritten digits with ink and paper of many colours.
 
-Up to 200 classes: class = (digit * 10 + colour of the ink) * 2 + (paper dark or light), of which a data set uses
-as many of the three as it has classes for. What is no part of the class varies at random.
+Up to 200 classes: class = (digit * 10 + colour of the ink) * 2 + (paper dark or light). A data set with fewer classes
+uses the digit, or digit and ink; the remaining attributes vary at random.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ def generate(
     """Training and test samples: x [n, side, side, 3] uint8, y [n] int64.
 
     Args:
-        classes: 10 are the digits; 100 are digit * 10 + ink; 200 are (digit * 10 + ink) * 2 + dark paper.
+        classes: 10 for digits; 100 for digit * 10 + ink; 200 for (digit * 10 + ink) * 2 + dark paper.
 
     Raises:
-        DataError: A cache folder that cannot be written to.
+        DataError: The cache folder cannot be written to.
     """
     written = handwriting.cached(cache_dir, seed, WRITERS, DIGITS)
     rng = stream(seed, "generate", WRITERS)
     n = len(written)
     ink, dark = rng.integers(len(INKS), size=n), rng.integers(2, size=n)
-    # Dark paper is below 56 in every channel and light paper from 200 up: every ink can be read on both.
+    # Dark paper is below 56 in every channel and light paper from 200 up: every ink is legible on both.
     paper = rng.integers(200, 256, (n, 3)) - dark[:, None] * 200
     colour = np.clip(INKS[ink] + rng.integers(-20, 21, (n, 3)), 0, 255)
     x = painted(written.images, paper, colour, side)
@@ -61,7 +61,7 @@ def generate(
 
 
 _AT_A_TIME = 500
-"""Images; more would only need more memory."""
+"""Images painted at a time, to limit memory."""
 
 
 def painted(images: np.ndarray, paper: np.ndarray, ink: np.ndarray, side: int) -> np.ndarray:

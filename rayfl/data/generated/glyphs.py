@@ -1,8 +1,9 @@
-"""The characters of several fonts as pen strokes: how far each point is from the middle line of the character.
+"""Characters of several fonts as pen strokes: the distance of each point from the centre line of the character.
 
-A font's outline is thinned to a line one pixel wide (Zhang and Suen, "A fast parallel algorithm for thinning
-digital patterns", CACM 1984); the distance to that line is kept. Ink of any pen is then `distance < radius`,
-which looks like handwriting where the fonts' own thick and thin strokes would look like print.
+The outline of each character is thinned to a line one pixel wide (Zhang and Suen, "A fast parallel algorithm for
+thinning digital patterns", CACM 1984); the distance to that line is stored. Any pen then draws where
+`distance < radius`, which looks like handwriting, whereas the thick and thin strokes of the fonts would look like
+print.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-"""FEMNIST's classes in the order of its labels: 0-9, 10-35 upper case, 36-61 lower case."""
+"""Classes of FEMNIST in label order: 0-9 digits, 10-35 upper case, 36-61 lower case."""
 
 FONTS = (
     "DejaVuSans",
@@ -30,28 +31,28 @@ FONTS = (
     "cmti10",
     "cmmi10",
 )
-"""Of the fonts that matplotlib ships, those that differ in more than weight and slant."""
+"""Fonts shipped with matplotlib that differ in more than weight and slant."""
 
 SIZE = 64
-"""Height and width of a glyph's map, in pixels."""
+"""Height and width of the map of a glyph, in pixels."""
 
 CAPITAL = 34
-"""Height of a capital letter on the map, in pixels, whatever the font."""
+"""Height of a capital letter on the map, in pixels, for every font."""
 
 FAR = 8.0
-"""Distances are cut here, in pixels of the map: no pen is as thick."""
+"""Maximum distance, in pixels of the map; every pen is thinner."""
 
 
 @cache
 def stroke_distances() -> np.ndarray:
-    """[fonts, classes, SIZE, SIZE] float32: distance in pixels to the middle of the stroke, at most FAR."""
+    """[fonts, classes, SIZE, SIZE] float32: distance in pixels to the centre of the stroke, at most FAR."""
     outlines = np.stack([_outlines(font) for font in FONTS])
     flat = outlines.reshape(-1, SIZE, SIZE)
     return _distance(_thinned(flat)).reshape(outlines.shape)
 
 
 def _outlines(font: str) -> np.ndarray:
-    """[classes, SIZE, SIZE] bool: the filled characters of a font, each in the middle of its map."""
+    """[classes, SIZE, SIZE] bool: the filled characters of a font, each centred on its map."""
     path = str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"{font}.ttf")
     _, top, _, bottom = ImageFont.truetype(path, 100).getbbox("H")
     size = round(100 * CAPITAL / (bottom - top))
@@ -73,7 +74,7 @@ def _thinned(ink: np.ndarray) -> np.ndarray:
         before = ink.copy()
         for second in (False, True):
             padded = np.pad(ink, ((0, 0), (1, 1), (1, 1)))
-            # The eight neighbours, clockwise from above; the first again at the end, to count changes in the ring.
+            # The eight neighbours, clockwise from above; the first is repeated to count changes in the ring.
             shifts = ((0, 1), (0, 2), (1, 2), (2, 2), (2, 1), (2, 0), (1, 0), (0, 0), (0, 1))
             ring = [padded[:, y : y + SIZE, x : x + SIZE] for y, x in shifts]
             neighbours = np.sum(ring[:8], axis=0, dtype=np.int8)
@@ -90,7 +91,7 @@ def _thinned(ink: np.ndarray) -> np.ndarray:
 
 
 def _distance(line: np.ndarray) -> np.ndarray:
-    """Euclidean distance to the nearest True, cut at FAR, columns first and then rows."""
+    """Euclidean distance to the nearest True, at most FAR; columns first, then rows."""
     reach = int(FAR)
     height, width = line.shape[1:]
     padded = np.pad(line, ((0, 0), (reach, reach), (0, 0)))

@@ -1,10 +1,10 @@
-"""Generated handwriting: the embedded data set, always available, with as many writers as one likes.
+"""Generated handwriting: the embedded data set, always available, with any number of writers.
 
-62 classes in FEMNIST's order of labels, 28x28 grey, FEMNIST's polarity (white paper 255, dark ink towards 0).
-A writer has a style (fonts, slant, pen, size, own shape of every letter, noise), an uneven number of images
-(20 to 400, 150 on average) and an uneven mix of classes (about 70 % digits), as FEMNIST's writers do; about a
-tenth of the images are test images, at least one. A writer's images depend on the seed and the writer's number
-alone. Only additions, multiplications and the like are used per pixel, so that processors agree on every bit.
+62 classes in the label order of FEMNIST, 28x28 grey, with the polarity of FEMNIST (white paper 255, dark ink
+towards 0). As in FEMNIST, writers differ in style (fonts, slant, pen, size, shape of every letter, noise), number
+of images (20 to 400, 150 on average) and mix of classes (about 70 % digits). About a tenth of the images of each
+writer, at least one, are test images. The images of a writer depend only on the seed and the number of the writer.
+Per-pixel computations use only additions, multiplications and the like, so all processors agree on every bit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rayfl.errors import DataError
 from rayfl.streams import stream
 
 FORMAT = 1
-"""Counts up whenever the same seed gives other images, so that no cache from before is taken."""
+"""Increases whenever the same seed produces different images, so older caches are not used."""
 
 DEFAULT_WRITERS = 190
 
@@ -38,21 +38,21 @@ def load(
     clients: PositiveInt | None = None,
     classes: Annotated[int, Field(ge=2, le=CLASSES)] = CLASSES,
 ) -> Dataset:
-    """Generated handwriting as a source of data: one writer, one natural client.
+    """Generates handwriting, with one natural client per writer.
 
     Args:
         clients: Number of writers; 190 by default.
-        classes: Number of classes: the first of the 62 characters.
+        classes: Number of classes, the first of the 62 characters.
 
     Raises:
-        DataError: A cache folder that cannot be written to.
+        DataError: The cache folder cannot be written to.
     """
     writers = DEFAULT_WRITERS if clients is None else clients
     return cached(cache_dir, seed, writers, classes).dataset("handwriting", classes, provenance(seed, writers))
 
 
 def provenance(seed: int, writers: int) -> Provenance:
-    """Says that the data is generated, from what, and its polarity."""
+    """Describes generated handwriting: writers, seed, format and polarity."""
     return Provenance(
         "generated",
         f"Generated handwriting, {writers} writers, seed {seed}, format {FORMAT}; white background (255), dark ink",
@@ -60,20 +60,20 @@ def provenance(seed: int, writers: int) -> Provenance:
 
 
 def cached(cache_dir: Path, seed: int, writers: int, classes: int = CLASSES) -> WrittenImages:
-    """`generate`, or what it returned before, from a file in `cache_dir`; a damaged file is made again."""
+    """`generate` with a cache file in `cache_dir`; a damaged file is regenerated."""
     file = cache_dir / f"handwriting-v{FORMAT}-seed{seed}-writers{writers}-classes{classes}-{_tools()}.parquet"
     if file.exists():
         try:
             return read_prepared(file)
         except DataError as error:
-            _log.warning("generating again what was in the cache: %s", error)
+            _log.warning("regenerating damaged cache file: %s", error)
     written = generate(seed, writers, classes)
     write_prepared(written, file)
     return written
 
 
 def generate(seed: int, writers: int, classes: int = CLASSES) -> WrittenImages:
-    """The images of writers 0..writers-1 (one at least); with fewer classes, the first ones of FEMNIST's order."""
+    """The images of writers 0..writers-1 (at least one), with the first `classes` classes in the order of FEMNIST."""
     parts = [writer_images(seed, writer, classes) for writer in range(writers)]
     return WrittenImages(
         names=tuple(f"w{writer:07d}" for writer in range(writers)),
@@ -112,13 +112,13 @@ def _labels(rng: np.random.Generator, classes: int) -> np.ndarray:
 
 
 def _fonts(rng: np.random.Generator) -> np.ndarray:
-    """[62] which font this writer's shape of each class starts from: mostly one, some borrowed elsewhere."""
+    """[62] the font of each class for this writer: mostly the same, with some borrowed from other fonts."""
     borrowed = rng.random(CLASSES) < 0.3
     return np.where(borrowed, rng.integers(len(FONTS), size=CLASSES), rng.integers(len(FONTS)))
 
 
 def _places(rng: np.random.Generator, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Where on its glyph's map each pixel looks, x and y [n, 28, 28], and each image's scale [n]; float32."""
+    """Position of each pixel on the map of its glyph, x and y [n, 28, 28], and scale of each image [n]; float32."""
     n = len(labels)
     size, width = rng.normal(0.37, 0.045), rng.normal(1.0, 0.12)
     slant, tilt = rng.normal(0.12, 0.2), rng.normal(0, 0.06)
@@ -142,7 +142,7 @@ _SPACING = 5.0
 
 
 def _spline() -> np.ndarray:
-    """[28, knots] float32: cubic B-spline weights of knots `_SPACING` pixels apart, in the middle of the image."""
+    """[28, knots] float32: cubic B-spline weights of knots `_SPACING` pixels apart, centred on the image."""
     pixel = (np.arange(SIDE) - (SIDE - 1) / 2) / _SPACING
     t = np.abs(pixel[:, None] - (np.arange(_KNOTS) - (_KNOTS - 1) / 2))
     near, far = 2 / 3 - t * t + t * t * t / 2, np.maximum(2 - t, 0)
@@ -150,7 +150,7 @@ def _spline() -> np.ndarray:
 
 
 def _smooth(knots: np.ndarray) -> np.ndarray:
-    """Displacements at knots [n, 2, knots, knots] to every pixel [n, 2, 28, 28]; no BLAS, whose bits vary."""
+    """Displacements at all pixels [n, 2, 28, 28] from knots [n, 2, knots, knots]; avoids BLAS, whose bits vary."""
     weights = _spline()
     rows = np.zeros((*knots.shape[:-1], SIDE), np.float32)
     bend = np.zeros((*knots.shape[:-2], SIDE, SIDE), np.float32)
@@ -162,7 +162,7 @@ def _smooth(knots: np.ndarray) -> np.ndarray:
 
 
 def _sampled(fonts: np.ndarray, labels: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Distance to the stroke at (x, y) of each image's glyph, bilinear; [n, 28, 28] float32."""
+    """Distance to the stroke of each glyph at (x, y), bilinear; [n, 28, 28] float32."""
     maps = stroke_distances().reshape(-1)
     x, y = np.clip(x, 0, SIZE - 1.01), np.clip(y, 0, SIZE - 1.01)
     left, top = x.astype(np.int32), y.astype(np.int32)
@@ -175,7 +175,7 @@ def _sampled(fonts: np.ndarray, labels: np.ndarray, x: np.ndarray, y: np.ndarray
 
 
 def _ink(rng: np.random.Generator, distance: np.ndarray) -> np.ndarray:
-    """How dark each pixel is, 0..1, under a pen of this writer's radius; distance in pixels of the image."""
+    """Darkness of each pixel in 0..1, for the pen radius of this writer; distance is in pixels of the image."""
     radius = np.clip(rng.normal(0.85, 0.22) + rng.normal(0, 0.08, len(distance)), 0.45, 1.5).astype(np.float32)
     darkness = np.float32(rng.uniform(0.85, 1.0))
     ink: np.ndarray = np.clip(radius[:, None, None] + np.float32(0.5) - distance, 0, 1) * darkness
@@ -183,6 +183,6 @@ def _ink(rng: np.random.Generator, distance: np.ndarray) -> np.ndarray:
 
 
 def _tools() -> str:
-    """Eight hexadecimal digits that change with whatever draws the glyphs and the random numbers."""
+    """Eight hexadecimal digits that change with the libraries that draw glyphs and random numbers."""
     versions = "/".join(version(tool) for tool in ("matplotlib", "pillow", "numpy"))
     return hashlib.sha256(versions.encode()).hexdigest()[:8]

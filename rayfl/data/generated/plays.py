@@ -1,7 +1,7 @@
-"""Generated plays: sentences of a small grammar, with as many roles as one likes.
+"""Generated plays: sentences of a small grammar, with any number of roles.
 
-A role has a style (which words and kinds of sentence it likes) and an uneven length; its text depends on the seed,
-its number and the shortest length alone.
+Roles differ in length and in style (preferred words and kinds of sentence). The text of a role depends only on the
+seed, its number and the minimum length.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from rayfl.streams import stream
 
 FORMAT = 1
-"""Counts up whenever the same seed gives another text."""
+"""Increases whenever the same seed produces different text."""
 
 DEFAULT_ROLES = 100
 
@@ -47,7 +47,7 @@ _AT_A_TIME = 50
 
 
 def generate(seed: int, roles: int, shortest: int) -> dict[str, str]:
-    """Text by role, of `shortest` characters and more: 1500 more on average."""
+    """Text by role, with at least `shortest` characters and 1500 more on average."""
     return {f"ROLE_{number:06d}": _text(stream(seed, "generate", number), shortest) for number in range(roles)}
 
 

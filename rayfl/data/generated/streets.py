@@ -1,4 +1,4 @@
-"""Generated street scenes that stand in for Cityscapes: sky, buildings, road and boxes of other classes, by city."""
+"""Generated street scenes as a stand-in for Cityscapes: sky, buildings, road and boxes of other classes, by city."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROAD, BUILDING, SKY = 0, 2, 10
 def generate(seed: int, city: int, number: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Images [number, 64, 128, 3] uint8 of one city and their classes [number, 64, 128] uint8; edges are 255.
 
-    A class has one colour, a city a light of its own.
+    Each class has one colour, and each city its own light.
     """
     colours = stream(seed, "generate", 0).integers(40, 216, (classes, 3))
     rng = stream(seed, "generate", 1 + city)

@@ -1,7 +1,7 @@
-"""Generated images that stand in for PACS: handwritten digits in four styles, which are its domains.
+"""Generated images as a stand-in for PACS: handwritten digits in four styles, the domains.
 
 Photos are coloured ink on dark paper, paintings coloured ink on paper of another colour, cartoons black ink on bright
-paper, sketches dark grey ink on white. The class is the digit, so classes look alike in all domains but for colours.
+paper, sketches dark grey ink on white. The class is the digit, so a class differs between domains only in colours.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
 def generate(
     cache_dir: Path, seed: int, classes: int, side: int, choose: Callable[[int], np.ndarray] = np.arange
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Images [n, side, side, 3] uint8, their digits [n] int64 and domains [n] int64, places in `DOMAINS`.
+    """Images [n, side, side, 3] uint8, their digits [n] int64 and domains [n] int64, indices into `DOMAINS`.
 
     Args:
-        classes: How many digits, from 0.
+        classes: Number of digits, starting at 0.
         side: A multiple of 32.
-        choose: From the number of all images to the places of those that are wanted; all by default.
+        choose: Maps the number of images to the indices to return; all by default.
 
     Raises:
-        DataError: A cache folder that cannot be written to.
+        DataError: The cache folder cannot be written to.
     """
     written = handwriting.cached(cache_dir, seed, WRITERS, classes)
     rng = stream(seed, "generate", WRITERS)
@@ -50,6 +50,6 @@ def generate(
 
 
 def _of_domain(domain: np.ndarray, *colours: np.ndarray) -> np.ndarray:
-    """[n, 3]: of each image the colour that its domain has for it."""
+    """[n, 3]: selects the colour of each image by its domain."""
     chosen: np.ndarray = np.stack(colours)[domain, np.arange(len(domain))]
     return chosen

@@ -10,7 +10,7 @@ from rayfl.streams import stream
 
 DEFAULT_USERS = 200
 MOST = 12
-"""Tweets of a user."""
+"""Maximum number of tweets per user."""
 
 _MISLEADING = 0.1
 _LINES = """
@@ -24,7 +24,7 @@ _PHRASES = {kind: words.split(", ") for kind, words in (line.split(": ") for lin
 
 @dataclass(frozen=True)
 class Tweet:
-    """positive: Whether it is labelled so; a tenth of the texts say the opposite."""
+    """A tweet; `positive` is its label, which a tenth of the texts contradict."""
 
     user: int
     text: str
@@ -33,12 +33,12 @@ class Tweet:
 
 
 def generate(seed: int, users: int) -> list[Tweet]:
-    """The tweets of users 0, 1, ...: two to `MOST` of each, one in five of them to test on and at least one."""
+    """The tweets of users 0, 1, ...: two to `MOST` of each, a fifth of them (at least one) for testing."""
     return [tweet for user in range(users) for tweet in _of_user(stream(seed, "generate", user), user)]
 
 
 def vocabulary() -> dict[str, int]:
-    """The number of every word, from 1 on; 0 is the padding."""
+    """Numbers of all words, starting at 1; 0 is padding."""
     words = {word for phrases in _PHRASES.values() for phrase in phrases for word in phrase.split()}
     return {word: number for number, word in enumerate(sorted(words), start=1)}
 

@@ -1,19 +1,19 @@
 """Partitioners: which client owns which training sample.
 
-A partitioner is a function that declares those of these arguments that it needs, and its options under
-`data.partition`, whose type hints state the allowed values:
+A partitioner is a function that declares any of the following arguments, and its options under `data.partition`, whose
+type hints define the allowed values:
 
-- `labels`: [n] int64, the classes of the training samples: their labels, or what `data.labels_by` makes of them. Where
-  there are none, a partitioner that requires them is refused, and one with a default for them gets None.
-- `num_classes`: how many classes `labels` counts.
-- `targets`: the labels as they are, of whatever shape.
+- `labels`: [n] int64, the classes of the training samples: their labels, or the result of `data.labels_by`. Without
+  classes, a partitioner that requires them is an error, and one with a default gets None.
+- `num_classes`: number of classes in `labels`.
+- `targets`: the original labels, of any shape.
 - `num_samples`: n.
 - `clients`: the number of clients, or None.
-- `rng`: where all draws come from, a numpy generator.
-- `natural`: the data's own clients, or None.
+- `rng`: a numpy generator, the source of all draws.
+- `natural`: the natural clients, or None.
 
-It returns `Shards` that use every sample at most once, or the owner of every sample, [n] integers. rayfl's own use
-every sample once, with each client's rows in ascending order.
+It returns `Shards` that use every sample at most once, or the owner of every sample, [n] integers. The
+partitioners of rayfl use every sample once, with the rows of each client in ascending order.
 """
 
 from rayfl.data.partition.balanced import dirichlet_balanced

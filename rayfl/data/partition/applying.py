@@ -1,4 +1,4 @@
-"""Calls the partitioner that a scenario names, with what it asks for."""
+"""Calls the partitioner that a scenario names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rayfl.registry import asks_for, call_with_options
 from rayfl.streams import stream
 
 GIVEN = ("labels", "num_classes", "targets", "num_samples", "clients", "rng", "natural")
-"""The arguments that a partitioner may ask for; see `rayfl.data.partition`."""
+"""The arguments that a partitioner may declare; see `rayfl.data.partition`."""
 
 _CLASSES = ("labels", "num_classes")
 
@@ -38,16 +38,17 @@ def partitioned(
 
     Args:
         config: The scenario's data section.
-        partition: The partition that it names, or the data's default.
-        train: The training samples, without the server's.
-        classes: What `partition_classes` found.
-        natural: The data's own clients, if it has any.
-        seed: The data's seed.
-        num_classes: How many classes there are.
+        partition: The partition that it names, or the default for the data.
+        train: The training samples, without those of the server.
+        classes: The result of `partition_classes`.
+        natural: The natural clients, if any.
+        seed: The seed of the data.
+        num_classes: Number of classes.
 
     Raises:
-        ScenarioError: It is no partitioner, it needs classes where there are none, or `data.labels_by` has no effect.
-        DataError: What a partitioner of the user's own returned is no partition.
+        ScenarioError: The object is not a partitioner, it needs classes but there are none, or `data.labels_by` has no
+            effect.
+        DataError: A user-defined partitioner did not return a partition.
     """
     partitioner = partitioners.resolve(partition.name)
     what = f"data.partition: '{partition.name}'"
@@ -57,7 +58,7 @@ def partitioned(
         _check_reads_classes(partitioner, partition)
     elif classes is None and _needs_classes(partitioner, partition):
         raise ScenarioError(
-            f"{what} needs class labels, and these are {train.y.dtype}{list(train.y.shape)}; choose another partition, "
+            f"{what} needs class labels, but these are {train.y.dtype}{list(train.y.shape)}; choose another partition, "
             "such as 'iid', or set data.labels_by"
         )
     given = {
@@ -74,11 +75,11 @@ def partitioned(
 
 
 def partition_classes(config: Data, train: Samples, num_classes: int | None) -> tuple[np.ndarray | None, int | None]:
-    """The classes to partition by, [n] int64, and their number: `data.labels_by`'s, or the labels if they are classes.
+    """The classes for partitioning, [n] int64, and their number, from `data.labels_by` or from class labels.
 
     Raises:
-        ScenarioError: What `data.labels_by` names cannot be used, or raised something.
-        DataError: What it returned is no class for each label.
+        ScenarioError: The function of `data.labels_by` cannot be used, or raised an exception.
+        DataError: It did not return a class for each label.
     """
     if config.labels_by:
         classes = build_labeling(config.labels_by)(train.y)
@@ -89,7 +90,7 @@ def partition_classes(config: Data, train: Samples, num_classes: int | None) -> 
 
 
 def _needs_classes(partitioner: Callable[..., Any], partition: Named) -> bool:
-    """Whether a parameter for classes has no default, or an option asks for them."""
+    """Whether a parameter for classes has no default, or an option requires them."""
     parameters = inspect.signature(partitioner).parameters
     required = any(name in parameters and parameters[name].default is inspect.Parameter.empty for name in _CLASSES)
     return required or _is_iid_per_class(partition)

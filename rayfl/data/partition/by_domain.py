@@ -12,10 +12,10 @@ from rayfl.errors import DataError, ScenarioError
 def by_domain(natural: NaturalClients | None, clients: PositiveInt | None, rng: np.random.Generator) -> Shards:
     """Splits every domain evenly and at random over the same number of clients, so that each client has one domain.
 
-    Clients are numbered domain by domain, in the data's order; within a domain, sizes differ by at most one sample.
+    Clients are numbered by domain, in the order of the data; within a domain, sizes differ by at most one sample.
 
     Args:
-        natural: The domains (cities, drawing styles), stored where other data sets have their own clients.
+        natural: The domains (cities, drawing styles), stored in place of natural clients.
         clients: Number of clients, a multiple of the number of domains.
         rng: Random generator.
 
@@ -24,10 +24,14 @@ def by_domain(natural: NaturalClients | None, clients: PositiveInt | None, rng: 
         DataError: The data names no domains, or a domain has fewer samples than clients.
     """
     if natural is None:
-        raise DataError("data.partition: 'by_domain' needs data that names its domains, which this does not")
+        raise DataError("data.partition: 'by_domain' needs data with domains, but this data has none")
     domains = len(natural.names)
     if clients is None or clients % domains:
-        given = "needs a number" if clients is None else f"{domains} domains cannot have equally many of {clients}"
+        given = (
+            "needs a number"
+            if clients is None
+            else f"{clients} clients cannot be divided equally among {domains} domains"
+        )
         raise ScenarioError(f"data.clients: {given}; choose a multiple of {domains} for 'by_domain'")
     each = clients // domains
     smallest = int(natural.train.sizes.argmin())

@@ -1,4 +1,4 @@
-"""Validation of what a user's own partitioner returns."""
+"""Validation of the result of a user-defined partitioner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classes to partition by, where labels are none: quantiles of a target, the largest entry of a vector, a column."""
+"""Classes for partitioning if labels are not classes: quantiles, the largest entry of a vector, or a column."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from rayfl.errors import DataError, RayflError, ScenarioError
 from rayfl.user_code import report_as_theirs
 
 _EXPECTED = (
-    "it is called as labels_by(labels) with all training labels, and returns a class for each, [n] integers from 0"
+    "it is called as labels_by(labels) with all training labels; it returns a class for each, [n] integers from 0"
 )
 
 
 def quantiles(labels: np.ndarray, bins: Annotated[int, Field(ge=2)] = 10) -> np.ndarray:
-    """Classes of about equal size, by the value of a target.
+    """Divides labels by value into classes of about equal size.
 
-    Equal values are always in one class, so there are fewer classes where one value is frequent.
+    Equal values are always in one class, so there are fewer classes if a value is frequent.
 
     Args:
         labels: [n] numbers.
         bins: Number of classes.
 
     Returns:
-        [n] int64: the number of the inner quantiles (1/bins, 2/bins, ...) that a label reaches, counted without gaps.
+        [n] int64: the number of inner quantiles (1/bins, 2/bins, ...) that a label reaches, renumbered without gaps.
 
     Raises:
         ScenarioError: Labels are vectors or maps.
@@ -42,13 +42,13 @@ def quantiles(labels: np.ndarray, bins: Annotated[int, Field(ge=2)] = 10) -> np.
 
 
 def argmax(labels: np.ndarray) -> np.ndarray:
-    """The place of the largest entry of each vector, the first of several.
+    """Uses the index of the largest entry of each vector, or the first if there are several.
 
     Args:
         labels: [n, k].
 
     Raises:
-        ScenarioError: Labels are no vectors.
+        ScenarioError: Labels are not vectors.
     """
     if labels.ndim != 2:
         raise ScenarioError(_shape("argmax", "vectors [n, k]", labels))
@@ -57,27 +57,29 @@ def argmax(labels: np.ndarray) -> np.ndarray:
 
 
 def column(labels: np.ndarray, index: NonNegativeInt) -> np.ndarray:
-    """One entry of each vector; its different values are the classes, in ascending order.
+    """Uses one entry of each vector; its distinct values are the classes, in ascending order.
 
     Args:
         labels: [n, k].
-        index: Which entry.
+        index: Index of the entry.
 
     Raises:
-        ScenarioError: Labels are no vectors, or too short.
+        ScenarioError: Labels are not vectors, or too short.
     """
     if labels.ndim != 2:
         raise ScenarioError(_shape("column", "vectors [n, k]", labels))
     if index >= labels.shape[1]:
-        raise ScenarioError(f"data.labels_by.index: is {index}, but labels have {labels.shape[1]} entries, from 0")
+        raise ScenarioError(
+            f"data.labels_by.index: is {index}, but labels have {labels.shape[1]} entries, numbered from 0"
+        )
     return _numbered(labels[:, index])
 
 
 def build_labeling(chosen: Named) -> Callable[[np.ndarray], np.ndarray]:
-    """What a scenario names, as a function from labels to classes [n] int64; what it returns is checked.
+    """Builds the function of a scenario from labels to classes [n] int64; its result is checked.
 
     Raises:
-        ScenarioError: An unknown name or option, or something that cannot be called.
+        ScenarioError: The name or an option is unknown, or the object is not callable.
     """
     what = f"data.labels_by: '{chosen.name}'"
     classify = chosen_function(labelings, chosen, "data.labels_by", _EXPECTED)
@@ -87,7 +89,7 @@ def build_labeling(chosen: Named) -> Callable[[np.ndarray], np.ndarray]:
             found: Any = classify(labels)
         except RayflError:
             raise
-        except (Exception, SystemExit) as error:  # a user's own code may raise anything
+        except (Exception, SystemExit) as error:  # user code may raise anything
             raise ScenarioError(report_as_theirs(error, what)) from None
         return _checked(found, len(labels), what)
 
@@ -103,7 +105,7 @@ def _checked(found: Any, number: int, what: str) -> np.ndarray:
         seen = f"{classes.dtype}{list(classes.shape)}" if isinstance(found, np.ndarray) else type(found).__name__
         raise DataError(f"{what} returned {seen} for {number} labels; {_EXPECTED}")
     if classes.min() < 0 or classes.max() >= MAX_CLASSES:
-        raise DataError(f"{what} returned classes from {classes.min()} to {classes.max()}; they are numbered from 0")
+        raise DataError(f"{what} returned classes from {classes.min()} to {classes.max()}; number them from 0")
     return classes.astype(np.int64, copy=False)
 
 

@@ -1,4 +1,4 @@
-"""The clients that the data itself names."""
+"""The clients that the data itself defines."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from rayfl.errors import DataError
 
 
 def natural(natural: NaturalClients | None) -> Shards:
-    """Makes every client that the data names (a FEMNIST writer, for example) a client with its training samples.
+    """Uses the clients of the data (such as FEMNIST writers) with their training samples.
 
-    Clients keep the data's order; a client without training samples gets an empty shard.
+    Clients keep the order of the data; a client without training samples gets an empty shard.
 
     Args:
-        natural: The data's own clients; None if it names none.
+        natural: The natural clients; None if there are none.
 
     Raises:
-        DataError: The data names no clients.
+        DataError: The data has no natural clients.
     """
     if natural is None:
         raise DataError(
-            "data.partition: 'natural' needs data that names its clients, which this does not; "
+            "data.partition: 'natural' needs data with natural clients, but this data has none; "
             "use another, such as 'iid', 'dirichlet' or 'shards'"
         )
     return natural.train

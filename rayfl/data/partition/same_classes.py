@@ -1,4 +1,4 @@
-"""Test samples by client for data without clients of its own: each client is tested on its training classes."""
+"""Test samples by client for data without natural clients: each client is tested on its training classes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Sources of data by name: each reads its files, or says what stands in for them."""
+"""Sources of data by name: each reads its files, or generates a stand-in that says so."""

@@ -34,22 +34,22 @@ def load(
     size: Annotated[int, Field(ge=32, le=1024)] = 224,
     keep: Keep = "memory",
 ) -> Dataset:
-    """The X-rays from their folders, or generated digits of two classes in their place.
+    """Reads the X-rays from their folders, or generates digits of two classes instead.
 
     Looks in `data_dir`/chest_xray for train/ and test/, each with NORMAL/ and PNEUMONIA/; the sixteen images of val/
-    are left out.
+    are not used.
 
     Args:
         source: "files" reads the files or fails; "generated" makes handwritten zeros and ones; "auto" reads the files
-            where there are any and otherwise generates.
-        size: Images are scaled to size x size pixels, as by `image_folder`.
-        keep: Where the decoded images are kept, as by `image_folder`.
+            if it finds any and otherwise generates.
+        size: Images are scaled to size x size pixels, as in `image_folder`.
+        keep: Where the decoded images are kept, as in `image_folder`.
 
     Returns:
         x [n, size, size, 3] uint8, y [n] int64, 1 for pneumonia.
 
     Raises:
-        DataError: No folders where `source` is "files", other classes, or a damaged image (named).
+        DataError: `source` is "files" and there are no folders, classes differ, or an image is damaged (named).
     """
     folder = data_dir / "chest_xray"
     return files_or_generated(
@@ -69,10 +69,10 @@ def _read(folder: Path, cache_dir: Path, seed: int, size: int, keep: Keep) -> Da
         return None
     for split in ("train", "test"):
         if missing := [name for name in CLASSES if not (folder / split / name).is_dir()]:
-            raise DataError(f"{folder / split}: has no folder {missing[0]}; wanted are {' and '.join(CLASSES)}")
+            raise DataError(f"{folder / split}: has no folder {missing[0]}; expected {' and '.join(CLASSES)}")
     found = image_folder.load("files", cache_dir, seed, folder, size, keep=keep)
     if found.num_classes != len(CLASSES):
-        raise DataError(f"{folder}: has {found.num_classes} classes; wanted are {' and '.join(CLASSES)} alone")
+        raise DataError(f"{folder}: has {found.num_classes} classes; expected only {' and '.join(CLASSES)}")
     return replace(found, name="chest_xray")
 
 

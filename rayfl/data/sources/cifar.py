@@ -25,21 +25,21 @@ from rayfl.errors import DataError
 
 
 def load_cifar10(source: Source, data_dir: Path, cache_dir: Path, seed: int) -> Dataset:
-    """CIFAR-10 from files, or generated coloured digits in its place.
+    """Reads CIFAR-10 from files, or generates coloured digits instead.
 
-    Looks in `data_dir`/cifar10 and `data_dir` for cifar-10-batches-py (the python version, as torchvision leaves
-    it) and cifar-10-batches-bin (the binary version), then for one Parquet file `data_dir`/cifar10/cifar10*.parquet
+    Looks in `data_dir`/cifar10 and `data_dir` for cifar-10-batches-py (the python version, as unpacked by torchvision)
+    and cifar-10-batches-bin (the binary version), then for one Parquet file `data_dir`/cifar10/cifar10*.parquet
     with the columns `image` (3072 bytes, channel by channel), `label` int16 and `split` ("train" or "test").
 
     Args:
         source: "files" reads the files or fails; "generated" makes handwritten digits of many colours; "auto" reads the
-            files where there are any and otherwise generates.
+            files if it finds any and otherwise generates.
 
     Returns:
-        x [n, 32, 32, 3] uint8, y [n] int64 in 0..9; 50000 training and 10000 test images in the whole of it.
+        x [n, 32, 32, 3] uint8, y [n] int64 in 0..9; the full set has 50000 training and 10000 test images.
 
     Raises:
-        DataError: No files where `source` is "files", one of several missing, or a damaged one (named).
+        DataError: `source` is "files" and there are none, or a file is missing or damaged (named).
     """
     batches = [f"data_batch_{number}" for number in range(1, 6)]
     version = _Version(
@@ -58,21 +58,21 @@ def load_cifar10(source: Source, data_dir: Path, cache_dir: Path, seed: int) -> 
 def load_cifar100(
     source: Source, data_dir: Path, cache_dir: Path, seed: int, labels: Literal["fine", "coarse"] = "fine"
 ) -> Dataset:
-    """CIFAR-100 from files, or generated coloured digits in its place.
+    """Reads CIFAR-100 from files, or generates coloured digits instead.
 
     Looks in `data_dir`/cifar100 and `data_dir` for cifar-100-python and cifar-100-binary, then for one Parquet file
-    `data_dir`/cifar100/cifar100*.parquet, as CIFAR-10's, with the fine label in `label` and the coarse one in
+    `data_dir`/cifar100/cifar100*.parquet, as for CIFAR-10, with the fine label in `label` and the coarse one in
     `coarse_label`.
 
     Args:
         source: As for CIFAR-10.
-        labels: "fine", 100 classes, or "coarse", 20; a partition by label uses the same.
+        labels: "fine" for 100 classes or "coarse" for 20; partitions by label use the same.
 
     Returns:
-        x [n, 32, 32, 3] uint8, y [n] int64; 50000 training and 10000 test images in the whole of it.
+        x [n, 32, 32, 3] uint8, y [n] int64; the full set has 50000 training and 10000 test images.
 
     Raises:
-        DataError: No files where `source` is "files", one of several missing, or a damaged one (named).
+        DataError: `source` is "files" and there are none, or a file is missing or damaged (named).
     """
     version = _Version(
         name="cifar100",
@@ -89,7 +89,7 @@ def load_cifar100(
 
 @dataclass(frozen=True)
 class _Folder:
-    """A folder of CIFAR's own distribution, its training files and its test files."""
+    """A folder of the original CIFAR distribution, with its training and test files."""
 
     name: str
     train: tuple[str, ...]
@@ -98,12 +98,12 @@ class _Folder:
 
 @dataclass(frozen=True)
 class _Version:
-    """Which data set, and where its files keep the labels that are wanted.
+    """A data set and the location of its labels in each format.
 
     Attributes:
-        pickle_key: In the python version.
-        binary_labels: In a record of the binary version, how many labels come before the image and which of them it is.
-        column: In Parquet.
+        pickle_key: Key in the python version.
+        binary_labels: Number of labels in a record of the binary version, and index of the label.
+        column: Column in Parquet.
     """
 
     name: str
@@ -177,7 +177,7 @@ def _from_batches(version: _Version, folder: _Folder, where: Path, get: str) -> 
         for name in names:
             file = where / folder.name / name
             if not file.exists():
-                raise DataError(f"{file}: is missing, while its folder is there; {get}")
+                raise DataError(f"{file}: is missing, although its folder exists; {get}")
             content, digest = read_file(file)
             digests.append(digest)
             images, labels = read(file, content)
@@ -205,7 +205,7 @@ def _from_parquet(version: _Version, file: Path) -> Dataset:
 
 
 def _channels_last(images: np.ndarray) -> np.ndarray:
-    """[n, 3, 32, 32] to [n, 32, 32, 3], in memory too."""
+    """Converts [n, 3, 32, 32] to [n, 32, 32, 3], also in memory."""
     out = np.empty((len(images), 32, 32, 3), np.uint8)
     for channel in range(3):  # five times faster than copying a transposed view
         out[..., channel] = images[:, channel]

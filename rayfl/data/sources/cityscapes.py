@@ -1,7 +1,7 @@
-"""Cityscapes: street scenes of 2048 x 1024 pixels with one of 19 classes for every pixel, one city one natural client.
+"""Cityscapes: street scenes of 2048 x 1024 pixels with one of 19 classes per pixel and one natural client per city.
 
 Cordts et al., "The Cityscapes Dataset for Semantic Urban Scene Understanding", CVPR 2016: 2975 training images of 18
-cities; the 500 validation images of three other cities are the test samples, for the labels of its own test images were
+cities. The 500 validation images of three other cities are the test samples, since the labels of the test images were
 never published.
 """
 
@@ -29,7 +29,7 @@ from rayfl.errors import DataError
 CLASSES = 19
 IGNORED = 255
 TRAINED = (7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33)
-"""The numbers of the 19 classes in the files; all others are ignored."""
+"""Numbers of the 19 classes in the files; all other numbers are ignored."""
 
 _WHOLE = (2975, 500)
 _PNG = ("PNG",)
@@ -43,25 +43,25 @@ _GENERATED_TRAIN, _GENERATED_TEST = 18, 3
 def load(
     source: Source, data_dir: Path, seed: int, shrink: Literal[1, 2, 4, 8, 16] = 1, keep: Keep = "memory"
 ) -> Dataset:
-    """Cityscapes from its folders, or generated street scenes in its place.
+    """Reads Cityscapes from its folders, or generates street scenes instead.
 
     Looks in `data_dir`/cityscapes for leftImg8bit/ and gtFine/, each with train/CITY and val/CITY.
 
     Args:
         source: "files" reads the files or fails; "generated" makes street scenes of 128 x 64 pixels; "auto" reads the
-            files where there are any and otherwise generates.
-        shrink: Height and width are divided by it; labels are those of the nearest pixels.
-        keep: "memory" holds the images (22 GB for the whole of them, a quarter of that at `shrink = 2`); "disk" decodes
-            them for every batch, from files that lie at the same paths on every node, with the same results. Labels
-            are held in memory (7 GB).
+            files if it finds any and otherwise generates.
+        shrink: Divides height and width; labels come from the nearest pixels.
+        keep: "memory" holds the images (22 GB for the full set, a quarter of that at `shrink = 2`); "disk" decodes them
+            for every batch, from files at the same paths on every node, with the same results. Labels are always held
+            in memory (7 GB).
 
     Returns:
-        x [n, height, width, 3] uint8, y [n, height, width] uint8 in 0..18, or 255 for pixels that count nowhere; the
-        training cities as natural clients, sorted by name.
+        x [n, height, width, 3] uint8, y [n, height, width] uint8 in 0..18, or 255 for ignored pixels; the training
+        cities as natural clients, sorted by name.
 
     Raises:
-        DataError: No folders where `source` is "files", an image without labels, labels of another size, or a file that
-            cannot be read (named).
+        DataError: `source` is "files" and there are no folders, an image has no labels or labels of another size, or a
+            file cannot be read (named).
     """
     folder = data_dir / "cityscapes"
     return files_or_generated(
@@ -91,7 +91,7 @@ def _read(folder: Path, shrink: int, keep: Keep) -> Dataset | None:
     (train, city, names), (test, _, _) = parts
     if missing := [name for place, name in enumerate(names) if place not in city]:
         raise DataError(f"{folder / 'leftImg8bit' / 'train' / missing[0]}: has no *{_IMAGE}; remove it or fill it")
-    words = f"{counts[0]} training images of {len(names)} cities and {counts[1]} validation images to test on"
+    words = f"{counts[0]} training images of {len(names)} cities and {counts[1]} validation images for testing"
     if tuple(counts) != _WHOLE:
         words = f"a subset: {words}, of the {_WHOLE[0]} and {_WHOLE[1]}"
     size = f"{train.x.shape[2]} x {train.x.shape[1]} pixels"
@@ -126,7 +126,7 @@ def _samples(files: Sequence[Path], folder: Path, shrink: int, keep: Keep, diges
 
 @dataclass(frozen=True)
 class _Size:
-    """Of all files, as that of the file `example` is."""
+    """The size of all files, taken from the file `example`."""
 
     width: int
     height: int
@@ -142,7 +142,7 @@ def _pixels(file: Path, whole: _Size, shrink: int) -> tuple[np.ndarray, bytes]:
 def _classes(file: Path, whole: _Size, shrink: int) -> tuple[np.ndarray, bytes]:
     labels, digest = _of_size(file, whole)
     if labels.mode != "L":
-        raise DataError(f"{file}: has pixels of mode {labels.mode}, where class numbers are wanted")
+        raise DataError(f"{file}: has pixels of mode {labels.mode}, but class numbers are expected")
     size = (whole.width // shrink, whole.height // shrink)
     return _TRAIN_ID[np.asarray(labels.resize(size, Image.Resampling.NEAREST))], digest
 
@@ -160,7 +160,7 @@ def _labels_of(image: Path, folder: Path) -> Path:
     split, city = image.parent.parent.name, image.parent.name
     labels = folder / "gtFine" / split / city / (image.name.removesuffix(_IMAGE) + _LABELS)
     if not labels.exists():
-        raise DataError(f"{labels}: is not there, the labels of {image}; unpack gtFine_trainvaltest.zip in {folder}")
+        raise DataError(f"{labels}: labels of {image} not found; unpack gtFine_trainvaltest.zip in {folder}")
     return labels
 
 

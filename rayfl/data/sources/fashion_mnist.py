@@ -22,27 +22,27 @@ from rayfl.reading import reading
 
 CLASSES = 10
 MOST_BYTES = 16 + 60_000 * 28 * 28
-"""Of a file, unpacked; a packed one of the same size may unpack to a thousand times as many."""
+"""Maximum unpacked size of a file; a compressed file could unpack to a thousand times its size."""
 
 _STAND_IN_WRITERS = 100
 _PARTS = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
 
 def load(source: Source, data_dir: Path, cache_dir: Path, seed: int) -> Dataset:
-    """Fashion-MNIST from IDX files, or generated handwritten digits in its place.
+    """Reads Fashion-MNIST from IDX files, or generates handwritten digits instead.
 
-    Looks in `data_dir`/fashion-mnist/FashionMNIST/raw and `data_dir`/FashionMNIST/raw, torchvision's layout,
-    for files with or without `.gz`.
+    Looks in `data_dir`/fashion-mnist/FashionMNIST/raw and `data_dir`/FashionMNIST/raw, the layout of torchvision, for
+    files with or without `.gz`.
 
     Args:
-        source: "files" reads the files or fails; "generated" makes handwritten digits; "auto" reads the files where
-            there are any and otherwise generates.
+        source: "files" reads the files or fails; "generated" makes handwritten digits; "auto" reads the files if it
+            finds any and otherwise generates.
 
     Returns:
-        x [n, 28, 28, 1] uint8, y [n] int64 in 0..9; 60000 training and 10000 test images in the real one.
+        x [n, 28, 28, 1] uint8, y [n] int64 in 0..9; the real data has 60000 training and 10000 test images.
 
     Raises:
-        DataError: No files where `source` is "files", some of the four missing, or a damaged one (named).
+        DataError: `source` is "files" and there are none, or one of the four files is missing or damaged (named).
     """
     folders = [data_dir / "fashion-mnist" / "FashionMNIST" / "raw", data_dir / "FashionMNIST" / "raw"]
     get = f"get it with `python -m rayfl.data.download fashion_mnist --data-dir {data_dir}`"
@@ -59,10 +59,10 @@ def load(source: Source, data_dir: Path, cache_dir: Path, seed: int) -> Dataset:
 
 
 def read_idx(file: Path, content: bytes, dimensions: int) -> np.ndarray:
-    """The array of an IDX file of bytes: magic 0, 0, 8, dimensions, big-endian sizes, then uint8 values.
+    """Parses an IDX file of bytes: magic 0, 0, 8, dimensions, big-endian sizes, then uint8 values.
 
     Raises:
-        DataError: Another magic number, or more or fewer values than the sizes say; names the file.
+        DataError: The magic number differs, or the number of values does not match the sizes; names the file.
     """
     header = 4 + 4 * dimensions
     magic = int.from_bytes(content[:4], "big")
@@ -74,7 +74,7 @@ def read_idx(file: Path, content: bytes, dimensions: int) -> np.ndarray:
     expected = header + int(np.prod(shape, dtype=np.int64))
     if len(content) != expected:
         raise DataError(
-            f"{file}: has {len(content)} bytes where its sizes {shape} need {expected}; truncated or corrupt"
+            f"{file}: has {len(content)} bytes, but its sizes {shape} need {expected}; truncated or corrupt"
         )
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
@@ -111,14 +111,14 @@ def _read_part(
 ) -> tuple[Path, np.ndarray]:
     file = _either(folder, part)
     if file is None:
-        raise DataError(f"{folder / part}: is missing, with or without .gz, while others are there; {get}")
+        raise DataError(f"{folder / part}: is missing, with or without .gz, although other files exist; {get}")
     content, digest = read_file(file)
     digests.append(digest)
     if file.suffix == ".gz":
         with reading(file), gzip.open(io.BytesIO(content)) as packed:
             content = packed.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
-            raise DataError(f"{file}: holds more than Fashion-MNIST's largest file, {MOST_BYTES} bytes")
+            raise DataError(f"{file}: unpacks to more than the largest file of Fashion-MNIST, {MOST_BYTES} bytes")
     return file, read_idx(file, content, dimensions)
 
 

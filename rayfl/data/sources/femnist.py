@@ -1,6 +1,6 @@
-"""FEMNIST: handwritten characters by writer, one writer one natural client.
+"""FEMNIST: handwritten characters, with one natural client per writer.
 
-Polarity is LEAF's: white background (255), dark ink towards 0, the opposite of MNIST. Labels 0-9 are digits,
+The polarity is that of LEAF: white background (255), dark ink towards 0, the opposite of MNIST. Labels 0-9 are digits,
 10-35 upper case, 36-61 lower case.
 """
 
@@ -26,20 +26,20 @@ def load(
     seed: int,
     clients: int | None = None,
 ) -> Dataset:
-    """FEMNIST with all writers of its files, or generated handwriting in its place.
+    """Reads FEMNIST with all its writers from files, or generates handwriting instead.
 
-    Looks for `data_dir`/femnist/femnist.parquet (see `rayfl.data.formats.written_images`), then for LEAF's JSON under
-    `data_dir`/femnist and `data_dir`/femnist/data.
+    Looks for `data_dir`/femnist/femnist.parquet (see `rayfl.data.formats.written_images`), then for the JSON files of
+    LEAF under `data_dir`/femnist and `data_dir`/femnist/data.
 
     Args:
-        source: "files" reads the files or fails; "generated" makes `clients` writers (190 where None); "auto" reads the
-            files where there are any and otherwise generates.
+        source: "files" reads the files or fails; "generated" makes `clients` writers (190 if None); "auto" reads the
+            files if it finds any and otherwise generates.
 
     Returns:
         x [n, 28, 28, 1] uint8, y [n] int64 in 0..61, natural clients in the order of sorted writer ids.
 
     Raises:
-        DataError: No files where `source` is "files", or damaged ones (named).
+        DataError: `source` is "files" and there are none, or a file is damaged (named).
     """
     folder = data_dir / "femnist"
     return files_or_generated(

@@ -1,7 +1,7 @@
-"""FEMNIST from a public dataset hub: Hugging Face's `flwrlabs/femnist`, all writers in one table without a split.
+"""Downloads FEMNIST from Hugging Face (`flwrlabs/femnist`), with all writers in one table without a split.
 
-Columns: `image` (a struct with the bytes of a PNG), `writer_id` string, `hsf_id`, `character` (0-61 in LEAF's
-order of labels). The hub states the sha256 of its large files, as git LFS does; each is checked.
+Columns: `image` (a struct with the bytes of a PNG), `writer_id` string, `hsf_id`, `character` (0-61 in the label
+order of LEAF). The hub publishes the sha256 of its large files, as in git LFS; each is checked.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SECONDS = 60
 
 @dataclass(frozen=True)
 class HubFile:
-    """A file of the data set; size in bytes, sha256 in hexadecimal as the hub states it."""
+    """A file of the data set, with its size in bytes and the sha256 published by the hub, in hexadecimal."""
 
     path: str
     size: int
@@ -43,10 +43,10 @@ class HubFile:
 
 
 def list_files(base_url: str) -> list[HubFile]:
-    """The data set's Parquet files, by name.
+    """Lists the Parquet files of the data set, sorted by name.
 
     Raises:
-        DataError: The hub does not answer, or states no files or digests.
+        DataError: The hub does not answer, or lists no files or digests.
     """
     url = f"{base_url}/api/datasets/{DATASET}/tree/main/data"
     try:
@@ -67,10 +67,10 @@ def list_files(base_url: str) -> list[HubFile]:
 
 
 def fetch(base_url: str, file: HubFile, target: Path) -> None:
-    """Streams a file to `target` and compares its sha256 with the stated one.
+    """Downloads a file to `target` and checks its sha256.
 
     Raises:
-        DataError: The hub does not answer, or sends other bytes than it states.
+        DataError: The hub does not answer, or the sha256 does not match.
     """
     url = f"{base_url}/datasets/{DATASET}/resolve/main/{urllib.parse.quote(file.path)}"
     digest = hashlib.sha256()
@@ -86,17 +86,17 @@ def fetch(base_url: str, file: HubFile, target: Path) -> None:
     except (OSError, http.client.HTTPException) as error:
         raise _unreachable(url, error) from error
     if digest.hexdigest() != file.sha256:
-        raise DataError(f"{url}: its sha256 is {digest.hexdigest()}, but the hub states {file.sha256}; try again")
+        raise DataError(f"{url}: its sha256 is {digest.hexdigest()}, but the hub lists {file.sha256}; try again")
 
 
 def download(base_url: str = HUB) -> tuple[WrittenImages, list[HubFile]]:
-    """All images of all writers with at least two, split 90/10 per writer, and the files they came from.
+    """Downloads the images of all writers with at least two, and splits them 90/10 per writer.
 
-    The split is drawn from a fixed random stream, so the same files give the same split; every writer has at
-    least one training and one test image. LEAF's polarity (white background).
+    The split is drawn from a fixed random stream, so the same files give the same split. Every writer has at least one
+    training and one test image. The polarity is that of LEAF (white background).
 
     Raises:
-        DataError: As `list_files` and `fetch`, or files of another format, or of another polarity.
+        DataError: As for `list_files` and `fetch`, or files have another format or polarity.
     """
     files = list_files(base_url)
     with tempfile.TemporaryDirectory(prefix="rayfl-") as folder:
@@ -112,7 +112,7 @@ def download(base_url: str = HUB) -> tuple[WrittenImages, list[HubFile]]:
 
 
 def _read(file: HubFile, path: Path) -> tuple[np.ndarray, np.ndarray, pa.ChunkedArray]:
-    """Images [n, 28, 28], labels [n] and the column of writer ids of one of the hub's files."""
+    """Images [n, 28, 28], labels [n] and the column of writer ids of one file."""
     where = f"{DATASET}/{file.path}"
     try:
         table = pq.ParquetFile(path)
@@ -130,12 +130,12 @@ def _read(file: HubFile, path: Path) -> tuple[np.ndarray, np.ndarray, pa.Chunked
     if not len(labels) or labels.min() < 0 or labels.max() >= CLASSES:
         raise DataError(f"{where}: has labels outside 0..{CLASSES - 1}, or no rows")
     if np.median(images) < 128:
-        raise DataError(f"{where}: images are bright on black, where LEAF's FEMNIST is dark on white")
+        raise DataError(f"{where}: images are bright on black, but FEMNIST in LEAF is dark on white")
     return images, labels, ids
 
 
 def _with_split(ids: pa.ChunkedArray, images: np.ndarray, labels: np.ndarray) -> WrittenImages:
-    """Writers with one image are left out (they cannot have both a training and a test image), as LEAF does."""
+    """Drops writers with one image, like LEAF, because they cannot have both a training and a test image."""
     _, writer = sorted_by_name(ids)
     keep = np.bincount(writer)[writer] >= 2
     names, writer = sorted_by_name(ids.filter(pa.array(keep)))
@@ -150,8 +150,8 @@ def _with_split(ids: pa.ChunkedArray, images: np.ndarray, labels: np.ndarray) ->
 
 
 _BY_HAND = (
-    "by hand: run this command on a machine with network and copy femnist/femnist.parquet, or make it from LEAF's "
-    "own files with `python -m rayfl.data.prepare femnist LEAF_FOLDER OUT.parquet`"
+    "by hand: run this command on a machine with network access and copy femnist/femnist.parquet, or make it from "
+    "LEAF's files with `python -m rayfl.data.prepare femnist LEAF_FOLDER OUT.parquet`"
 )
 
 

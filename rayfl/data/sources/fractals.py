@@ -1,4 +1,4 @@
-"""Pairs of fractal images, for pre-training without data: nothing is stored but which codes an image is made of."""
+"""Pairs of fractal images for pre-training without data; only the codes of each image are stored."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ def load(
     form: Literal["exact", "cached"] = "exact",
     labels: Literal["codes", "multi_hot"] = "codes",
 ) -> Dataset:
-    """Images of distinct codes that are drawn uniformly; each view of a training batch is rendered anew.
+    """Generates images of distinct codes, drawn uniformly; each view of a training batch is a new rendering.
 
     Args:
-        codes: Iterated function systems, sampled once with the data's seed.
-        pairs: Training images; the views of one have the same codes.
-        test_images: Test images, which are fixed.
-        objects: Codes of an image, or the least and the largest number of them.
-        size: Pixels of a side. From 64 on, objects are rendered at half of it.
-        points: Of an object: 1 000 for 32 pixels, 100 000 for 224.
-        sizes: The least and the largest side of an object, as shares of the image's.
-        overhang: The share of an object that may stick out at any border.
+        codes: Number of iterated function systems, sampled once with the seed of the data.
+        pairs: Number of training images; the views of an image have the same codes.
+        test_images: Number of test images, which are fixed.
+        objects: Number of codes per image, or the smallest and largest number.
+        size: Side of an image in pixels. From 64, objects are rendered at half the size.
+        points: Points of an object: 1 000 for 32 pixels, 100 000 for 224.
+        sizes: Smallest and largest side of an object, as shares of the side of the image.
+        overhang: Share of an object that may extend beyond each border.
         jitter: Whether one map of a code is scaled before every rendering.
-        background: What lies behind the objects.
-        views: "shared" augments one rendering for all views of a batch.
-        form: "exact" renders every object of every view, from codes that are fixed for each image, as the paper says;
-            "cached" uses renderings of a batch several times (see `CachedFractalImages`), which is faster.
-        labels: "codes" are int32 [n, most objects], padded with -1, or [n, 1] in cached form, whose images have only
-            one code of their own: they are no classes. "multi_hot" are uint8 [n, codes].
+        background: Background of the objects.
+        views: "rendered" renders each view separately; "shared" augments one rendering for all views of a batch.
+        form: "exact" renders every object of every view from codes that are fixed for each image, as in the paper;
+            "cached" reuses the renderings of a batch (see `CachedFractalImages`), which is faster.
+        labels: "codes" gives int32 [n, most objects], padded with -1, or [n, 1] in cached form, where images have only
+            one code of their own; these labels are not classes. "multi_hot" gives uint8 [n, codes].
 
     Raises:
-        ScenarioError: Options that do not fit together, or `source` "files".
+        ScenarioError: Options are inconsistent, or `source` is "files".
     """
     if source == "files":
         raise ScenarioError("data.source: 'fractals' are always generated; choose 'auto' or 'generated'")
@@ -64,17 +64,21 @@ def load(
     if least > most:
         raise ScenarioError(f"data.options.objects: from {least} to {most}; give the smaller number first")
     if codes < most:
-        raise ScenarioError(f"data.options.codes: {codes} cannot be {most} distinct objects; give {most} at least")
+        raise ScenarioError(
+            f"data.options.codes: {codes} codes are too few for {most} distinct objects; give at least {most}"
+        )
     if points > BLOCK and points % BLOCK:
-        raise ScenarioError(f"data.options.points: above {BLOCK} a multiple of {BLOCK} is needed (got {points})")
+        raise ScenarioError(f"data.options.points: above {BLOCK}, must be a multiple of {BLOCK} (got {points})")
     if sizes[0] > sizes[1]:
         raise ScenarioError(f"data.options.sizes: from {sizes[0]} to {sizes[1]}; give the smaller share first")
     if labels == "multi_hot" and codes > 10_000:
-        raise ScenarioError(f"data.options.labels: 'multi_hot' of {codes} codes; give codes = 10000 or fewer")
+        raise ScenarioError(
+            f"data.options.labels: 'multi_hot' is limited to 10000 codes, not {codes}; reduce data.options.codes"
+        )
     if labels == "multi_hot" and form == "cached":
         raise ScenarioError(
-            "data.options.labels: 'multi_hot' names all codes of an image, which form = 'cached' changes from batch to "
-            "batch; give form = 'exact'"
+            "data.options.labels: 'multi_hot' lists all codes of an image, but form = 'cached' changes them in every "
+            "batch; set form = 'exact'"
         )
     half = size // 2 if size >= _HALVED_FROM else size
     drawing = Drawing(size, half, points, sizes, overhang, jitter=jitter, background=background)
@@ -93,7 +97,7 @@ def load(
 
 
 def chosen_codes(number: int, codes: int, least: int, most: int, rng: np.random.Generator) -> np.ndarray:
-    """int32 [number, most]: distinct codes, uniform, least to most of them and then -1."""
+    """int32 [number, most]: distinct uniform codes, `least` to `most` per image, padded with -1."""
     chosen = np.empty((number, most), np.int32)
     draw_distinct(chosen, codes, rng)
     objects = rng.integers(least, most, number, endpoint=True)

@@ -1,4 +1,4 @@
-"""Data sets in the format of Hugging Face's `datasets`: saved to disk, or from the hub. Needs rayfl[huggingface]."""
+"""Data sets in the format of Hugging Face's `datasets`: saved to disk or from the hub. Requires rayfl[huggingface]."""
 
 from __future__ import annotations
 
@@ -37,32 +37,34 @@ def load(
     owner: Name | None = None,
     test_share: Share | None = None,
 ) -> Dataset:
-    """A data set that was saved with `save_to_disk`, or one of the hub.
+    """Loads a data set that was saved with `save_to_disk`, or one from the hub.
 
     Args:
-        inputs: A column of images of one size, of numbers, or of lists; several of numbers, which make a vector; or a
-            table from arguments of the network's `forward` to columns. By default the only column of images, arrays
-            or lists of numbers.
-        label: A column, or several of numbers. Texts are classes, and so are single integers. By default the only
+        inputs: A column of images of one size, numbers or lists; several numeric columns, joined to a vector; or a
+            table from arguments of the network's `forward` to columns. By default, the only column of images, arrays or
+            lists of numbers.
+        label: One column, or several numeric ones. Strings and single integers are classes. By default, the only
             column of classes (`ClassLabel`).
-        path: Of the folder that `save_to_disk` wrote.
-        hub: Name on the hub, instead of `path`; it is downloaded if it is not in the cache of `datasets`.
-        config: Of a data set on the hub that has several configurations.
-        revision: Of a data set on the hub; give the hash of a commit if later runs are to see the same data.
+        path: Folder written by `save_to_disk`.
+        hub: Name on the hub, instead of `path`; downloaded if it is not in the cache of `datasets`.
+        config: Configuration of a data set on the hub that has several.
+        revision: Revision of a data set on the hub; give a commit hash so that later runs use the same data.
         train: The split with the training samples.
         test: The split with the test samples.
-        tests: Further test sets: from their names to splits.
-        owner: The column that says whose sample it is: the data's own clients, in training and test.
-        test_share: Of data without splits: of all rows, drawn with the data's seed; 0.1 by default.
+        tests: Additional test sets, from their names to splits.
+        owner: The column with the owner of each sample, its natural client, for training and testing.
+        test_share: For data without splits, the share of rows drawn for testing with the seed of the data; 0.1 by
+            default.
 
     Raises:
-        ScenarioError: `datasets` is not installed, not exactly one of `path` and `hub`, or options without effect.
-        DataError: No such folder, split or column, data that cannot be read, or values that are no numbers.
+        ScenarioError: `datasets` is not installed, not exactly one of `path` and `hub` is given, or an option has no
+            effect.
+        DataError: A folder, split or column does not exist, data cannot be read, or values are not numeric.
     """
     if source == "generated":
         raise ScenarioError("data.source: 'huggingface' has nothing to generate; choose 'auto' or 'files'")
     if (path is None) == (hub is None):
-        raise ScenarioError("data.options: huggingface needs either path, of a folder, or hub, a name on the hub")
+        raise ScenarioError("data.options: huggingface needs either path, a folder, or hub, a name on the hub")
     if path is not None and (config or revision):
         raise ScenarioError("data.options: config and revision are for data from the hub; leave them out with path")
     where = str(path) if path is not None else f"hub data set {hub}"
@@ -73,7 +75,7 @@ def load(
         parts = {name: _split(found, split, where) for name, split in {"train": train, "test": test, **tests}.items()}
     else:
         if tests or (train, test) != ("train", "test"):
-            raise ScenarioError(f"data.options: {where} has no splits; leave train, test and tests out")
+            raise ScenarioError(f"data.options: {where} has no splits; leave out train, test and tests")
         parts = {"": found}
     features = next(iter(parts.values())).features
     label = label or label_column(features, [*columns_in(inputs), owner], where)
@@ -89,7 +91,7 @@ def load(
 
 
 _SPLIT = "__split"
-"""The column that keeps splits apart while they are read as one table."""
+"""The column that marks splits while they are read as one table."""
 
 
 def _found(folder: Path | None, hub: str | None, config: str | None, revision: str | None, where: str) -> Any:
@@ -101,7 +103,7 @@ def _found(folder: Path | None, hub: str | None, config: str | None, revision: s
         if folder is not None:
             return datasets.load_from_disk(str(folder))
         return datasets.load_dataset(hub, config, revision=revision)
-    except Exception as error:  # its own exceptions and those of the network have no common base
+    except Exception as error:  # its exceptions and network errors have no common base class
         said = " ".join(str(error).split())
         raise DataError(f"{where}: cannot be loaded by datasets ({type(error).__name__}: {said})") from error
 
@@ -113,7 +115,7 @@ def _split(found: Mapping[str, Any], split: str, where: str) -> Any:
 
 
 def _table(part: Any, split: str, owner: str | None) -> pa.Table:
-    """The rows of a split in its own order; owners that are classes have the names of these."""
+    """The rows of a split in order; owners that are classes become class names."""
     table = part.with_format("arrow")[:].replace_schema_metadata(None)
     if names := getattr(part.features.get(owner), "names", None):
         place, numbers = table.column_names.index(owner), table[owner].combine_chunks().cast(pa.int32())

@@ -1,6 +1,6 @@
-"""Any folder of images: a folder for each class, or for each domain with one for each class in it.
+"""Any folder of images, with one folder per class, or one per domain with class folders inside.
 
-Where there are domains (PACS: photo, art_painting, cartoon, sketch), they are the data's natural clients.
+Domains, if any (PACS: photo, art_painting, cartoon, sketch), are the natural clients.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ def load(
     domains: Annotated[tuple[str, ...], Field(min_length=1)] | None = None,
     keep: Keep = "memory",
 ) -> Dataset:
-    """The images under `path`: class/image or domain/class/image, either also under train/ and test/.
+    """Reads the images under `path`: class/image or domain/class/image, either also under train/ and test/.
 
-    Classes and domains are numbered by sorted name, a class is one class in all domains. Other files than images
-    are passed over. Grey, palette and RGBA images become RGB.
+    Classes and domains are numbered by sorted name; a class is the same in all domains. Files other than images are
+    ignored. Grey, palette and RGBA images become RGB.
 
     Args:
-        path: Of the folder.
-        size: Images are cut to a square in the middle and scaled to size x size pixels.
-        test_share: Of the images of a class, or of a class in a domain, drawn with the scenario's seed: at least one
-            where there are two; 0.1 by default. A folder that is split into train/ and test/ takes none.
-        domains: Those to keep; all by default.
-        keep: "memory" holds the decoded images, and keeps them in `cache_dir` too; "disk" decodes them for every batch,
-            from files that lie at the same paths on every node, with the same results.
+        path: Path of the folder.
+        size: Images are cropped to the central square and scaled to size x size pixels.
+        test_share: Share of the images of each class, or of each class in a domain, drawn for testing with the seed of
+            the data: at least one of two; 0.1 by default. Not allowed if the folder is split into train/ and test/.
+        domains: Domains to keep; all by default.
+        keep: "memory" holds the decoded images, and caches them in `cache_dir`; "disk" decodes them for every batch,
+            from files at the same paths on every node, with the same results.
 
     Returns:
-        x [n, size, size, 3] uint8, y [n] int64; domains as natural clients where there are any.
+        x [n, size, size, 3] uint8, y [n] int64; domains, if any, as natural clients.
 
     Raises:
-        ScenarioError: An unknown domain, domains where there are none, a share of what is already split, or `source`
+        ScenarioError: A domain is unknown or there are none, a share is given for a split folder, or `source` is
             "generated".
-        DataError: No such folder, no images in it or in one of its classes, or a damaged image (named).
+        DataError: The folder does not exist, it or one of its classes has no images, or an image is damaged (named).
     """
     if source == "generated":
         raise ScenarioError("data.source: 'image_folder' has nothing to generate; choose 'auto' or 'files'")
@@ -88,12 +88,12 @@ def load(
 
 
 def _parts(root: Path, share_given: bool) -> list[ListedImages]:
-    """The images under train/ and those under test/, or all of them where there are no such folders."""
+    """The images under train/ and test/ separately, or all of them if there are no such folders."""
     if not root.is_dir():
-        raise DataError(f"data.options.path: {root} is no folder")
+        raise DataError(f"data.options.path: {root} is not a folder")
     split = [root / name for name in ("train", "test") if (root / name).is_dir()]
     if len(split) == 1:
-        raise DataError(f"{root}: has {split[0].name}/ alone; give both train/ and test/, or none of them")
+        raise DataError(f"{root}: has only {split[0].name}/; create both train/ and test/, or neither")
     if split and share_given:
         raise ScenarioError(f"data.options.test_share: {root} is already split into train/ and test/; leave it out")
     return [_listed(folder) for folder in split or [root]]
@@ -104,7 +104,7 @@ def _listed(folder: Path) -> ListedImages:
     for outer in subfolders(folder):
         inner = subfolders(outer)
         if inner and image_files(outer):
-            raise DataError(f"{outer}: has images beside folders; a folder is a class or a domain, not both")
+            raise DataError(f"{outer}: has images and folders; a folder is either a class or a domain")
         for images, domain in [(part, outer.name) for part in inner] if inner else [(outer, "")]:
             found = image_files(images)
             if not found:
@@ -113,10 +113,10 @@ def _listed(folder: Path) -> ListedImages:
             listed.classes.extend([images.name] * len(found))
             listed.domains.extend([domain] * len(found))
     if not listed.files:
-        raise DataError(f"{folder}: has no folders with images; wanted are class/image or domain/class/image")
+        raise DataError(f"{folder}: has no folders with images; expected class/image or domain/class/image")
     if "" in listed.domains and set(listed.domains) != {""}:
         flat = listed.files[listed.domains.index("")].parent
-        raise DataError(f"{flat}: has images, where other folders beside it have classes; choose one of the two")
+        raise DataError(f"{flat}: has images, but folders beside it have class folders; use one of the two layouts")
     return listed
 
 

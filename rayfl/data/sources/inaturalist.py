@@ -1,7 +1,7 @@
-"""iNaturalist-GEO: photographs of 1203 kinds of plants and animals, one region one natural client.
+"""iNaturalist-GEO: photographs of 1203 kinds of plants and animals, with one natural client per region.
 
 Hsu et al., "Federated Visual Classification with Real-World Data Distribution", ECCV 2020: 120 300 training and 35 641
-test images of iNaturalist-2017; the tables say whose they are (39 clients in GEO-10K, 136 in GEO-3K).
+test images of iNaturalist-2017; tables assign them to clients (39 in GEO-10K, 136 in GEO-3K).
 """
 
 from __future__ import annotations
@@ -40,26 +40,25 @@ def load(
     size: Annotated[int, Field(ge=32, le=1024)] = 224,
     keep: Keep = "memory",
 ) -> Dataset:
-    """iNaturalist-GEO from its tables and images, or generated digits in its place.
+    """Reads iNaturalist-GEO from its tables and images, or generates digits instead.
 
-    Looks in `data_dir`/inaturalist for federated_train_geo_3k.csv (user_id, image_id, class), or that of another split,
-    for test.csv (image_id, class), and for the images as images/IMAGE_ID.jpg.
+    Looks in `data_dir`/inaturalist for federated_train_geo_3k.csv (user_id, image_id, class) or the table of another
+    split, for test.csv (image_id, class), and for images/IMAGE_ID.jpg.
 
     Args:
-        source: "files" reads the files or fails; "generated" makes handwritten digits dealt to as many clients; "auto"
-            reads the files where there are any and otherwise generates.
-        split: Which table of clients.
-        size: Images are cut to a square in the middle and scaled to size x size pixels.
-        keep: "memory" holds the decoded images (24 GB for the whole of it at 224 x 224), and keeps them in `cache_dir`
-            too; "disk" decodes them for every batch, from files that lie at the same paths on every node, with the same
-            results.
+        source: "files" reads the files or fails; "generated" makes handwritten digits for the same number of clients;
+            "auto" reads the files if it finds any and otherwise generates.
+        split: The table of clients.
+        size: Images are cropped to the central square and scaled to size x size pixels.
+        keep: "memory" holds the decoded images (24 GB for the full set at 224 x 224), and caches them in `cache_dir`;
+            "disk" decodes them for every batch, from files at the same paths on every node, with the same results.
 
     Returns:
         x [n, size, size, 3] uint8, y [n] int64 in 0..1202, the users as natural clients, sorted.
 
     Raises:
-        DataError: No tables where `source` is "files", a table without these columns, a row without an image, a class
-            that is no number in 0..1202, or an image that cannot be read (named).
+        DataError: `source` is "files" and there are no tables, a table lacks these columns, a row has no image, a class
+            is not a number in 0..1202, or an image cannot be read (named).
     """
     folder = data_dir / "inaturalist"
     tables = folder / f"federated_train_{split}.csv", folder / "test.csv"
@@ -102,7 +101,7 @@ def _rows(table: Path, columns: tuple[str, ...]) -> tuple[list[dict[str, str]], 
         reader = csv.DictReader(io.StringIO(content.decode("utf-8"), newline=""), strict=True)
         rows = list(reader)
     if missing := [column for column in columns if column not in (reader.fieldnames or ())]:
-        raise DataError(f"{table}: has no column '{missing[0]}'; wanted are {', '.join(columns)}")
+        raise DataError(f"{table}: has no column '{missing[0]}'; expected {', '.join(columns)}")
     if not rows:
         raise DataError(f"{table}: has no rows")
     return rows, digest
@@ -110,14 +109,14 @@ def _rows(table: Path, columns: tuple[str, ...]) -> tuple[list[dict[str, str]], 
 
 def _image(folder: Path, image: str | None, where: str) -> Path:
     file = folder / "images" / f"{image}.jpg"
-    if not image or not os.path.isfile(file):  # noqa: PTH113 - unlike Path's, false as well for a name that is too long
-        raise DataError(f"{where}: there is no image {file}; get it, or take the row out of the table")
+    if not image or not os.path.isfile(file):  # noqa: PTH113 - unlike Path.is_file, also false for a name that is too long
+        raise DataError(f"{where}: no image {file}; get it, or remove the row from the table")
     return file
 
 
 def _label(given: str | None, where: str) -> int:
     if not given or not given.isdecimal() or int(given) >= CLASSES:
-        raise DataError(f"{where}: class {given!r} is no number in 0..{CLASSES - 1}")
+        raise DataError(f"{where}: class {given!r} is not a number in 0..{CLASSES - 1}")
     return int(given)
 
 
@@ -136,7 +135,7 @@ def _generated(split: str, size: int, cache_dir: Path, seed: int) -> Dataset:
 
 
 def _dataset(images: Array, labels: np.ndarray, owner: np.ndarray, names: list[str], provenance: Provenance) -> Dataset:
-    """The first images, which have owners, are for training."""
+    """Builds the data set; the first images, which have owners, are for training."""
     n = len(owner)
     natural = NaturalClients(tuple(names), Shards.by_owner(owner, len(names)), None)
     train, test = (Samples(taken(images, rows), labels[rows]) for rows in np.split(np.arange(len(labels)), [n]))

@@ -1,4 +1,4 @@
-"""Arrays in a NumPy file `.npz`, with an owner for every row where the data has clients of its own."""
+"""Arrays in a NumPy file `.npz`, optionally with an owner for every row."""
 
 from __future__ import annotations
 
@@ -20,24 +20,26 @@ _KINDS = ("x", "y", "owner")
 
 
 def load(source: Literal["auto", "files", "generated"], path: Path) -> Dataset:
-    """The arrays train_x, train_y, test_x and test_y of a file; train_owner and test_owner if there are any.
+    """Reads the arrays train_x, train_y, test_x, test_y and, if present, train_owner and test_owner of a file.
 
     Args:
-        path: Of the file. NAME_x and NAME_y are a further test set. Owners are integers or
-            texts. Pickled objects are refused.
+        path: Path of the file. NAME_x and NAME_y are an additional test set. Owners are integers or strings. Pickled
+            objects are not allowed.
 
     Raises:
-        ScenarioError: `source` "generated".
-        DataError: No such file, a damaged one, one that does not fit the memory, one of the arrays is missing, or one
-            has a name of another form.
+        ScenarioError: `source` is "generated".
+        DataError: The file does not exist, is damaged or does not fit into memory, an array is missing, or a name has
+            another form.
     """
     if source == "generated":
         raise ScenarioError("data.source: 'npz_file' has nothing to generate; choose 'auto' or 'files'")
     content, digest = read_file(path)
     with reading(path, "as .npz"), zipfile.ZipFile(io.BytesIO(content)) as packed:
-        unpacked = sum(part.file_size for part in packed.infolist())  # no more is read, whatever else is there
+        unpacked = sum(part.file_size for part in packed.infolist())  # nothing else is read
     if unpacked > (free := psutil.virtual_memory().available):
-        raise DataError(f"{path}: unpacks to {unpacked / 2**30:.3g} GiB, and {free / 2**30:.3g} GiB of memory are free")
+        raise DataError(
+            f"{path}: unpacks to {unpacked / 2**30:.3g} GiB, but only {free / 2**30:.3g} GiB of memory are free"
+        )
     with reading(path, "as .npz"), np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         found = {name: arrays[name] for name in arrays.files}
     parts: dict[str, dict[str, np.ndarray]] = {}

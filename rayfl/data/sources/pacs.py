@@ -1,7 +1,7 @@
-"""PACS: seven classes of things in four domains, art paintings, cartoons, photos and sketches.
+"""PACS: seven classes of objects in four domains, art paintings, cartoons, photos and sketches.
 
 Li et al., "Deeper, Broader and Artier Domain Generalization", ICCV 2017: 9991 images of 227 x 227 pixels. The domains
-are the data's natural clients. The authors' lists of training and test images are not read: what is tested on is drawn.
+are the natural clients. Test samples are drawn; the authors' lists of training and test images are not read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SPELLED = {
     "photo": "photo",
     "sketch": "sketch",
 }
-"""Names of folders, without capitals and underscores."""
+"""Folder names, in lower case and without underscores."""
 _FOLDERS = ("pacs", "PACS")
 _INNER = ("", "kfold", "images", "PACS")
 
@@ -49,25 +49,25 @@ def load(
     size: Annotated[int, Field(ge=32, le=512)] = 64,
     test_share: Annotated[float, Field(gt=0, lt=1)] = TEST_SHARE,
 ) -> Dataset:
-    """PACS from its folder of images, or generated digits of four styles in its place.
+    """Reads PACS from its folder of images, or generates digits in four styles instead.
 
-    Looks in `data_dir`/pacs and `data_dir`/PACS for domain/class/image, there or in kfold/, images/ or PACS/, as the
-    data set and its mirrors have it. Domains and classes may be in capitals, and art paintings in "art". Classes are
-    numbered by name, as the authors number them. Decoded images are kept in `cache_dir`.
+    Looks in `data_dir`/pacs and `data_dir`/PACS for domain/class/image, directly or in kfold/, images/ or PACS/, like
+    the data set and its mirrors. Names of domains and classes may be in capitals, and art paintings in "art". Classes
+    are numbered by name, as by the authors. Decoded images are cached in `cache_dir`.
 
     Args:
         source: "files" reads the files or fails; "generated" makes handwritten digits, 0 to 6; "auto" reads the files
-            where there are any and otherwise generates.
-        domains: Those to keep.
+            if it finds any and otherwise generates.
+        domains: Domains to keep.
         size: Images are scaled to size x size pixels.
-        test_share: Of the images of each class in each domain, drawn with the data's seed; the same whatever other
-            domains are kept.
+        test_share: Share of the images of each class in each domain, drawn for testing with the seed of the data; the
+            draw for a domain does not depend on the other domains.
 
     Returns:
         x [n, size, size, 3] uint8, y [n] int64 in 0..6, the chosen domains as natural clients, sorted by name.
 
     Raises:
-        DataError: No folder where `source` is "files", a domain or class that is missing or unknown, or an image that
+        DataError: `source` is "files" and there is no folder, a domain or class is missing or unknown, or an image
             cannot be read (named).
     """
     folders = [data_dir / name for name in _FOLDERS]
@@ -107,7 +107,7 @@ def _read(
 
 def _generated(domains: Sequence[str], size: int, test_share: float, cache_dir: Path, seed: int) -> Dataset:
     if size % 32:
-        raise ScenarioError(f"data.options.size: generated digits need a multiple of 32, not {size}")
+        raise ScenarioError(f"data.options.size: must be a multiple of 32 for generated digits, not {size}")
     images, label, style = styled_digits.generate(cache_dir, seed, len(CLASSES), size)
     chosen = [styled_digits.DOMAINS.index(name) for name in domains]
     kept = np.isin(style, chosen)
@@ -130,7 +130,7 @@ def _dataset(
     provenance: Provenance,
 ) -> Dataset:
     is_test = np.zeros(len(label), bool)
-    for place, name in enumerate(domains):  # each from a stream of its own: another choice of domains changes none
+    for place, name in enumerate(domains):  # separate streams, so a domain does not depend on the others
         of_domain = domain == place
         rng = stream(seed, "partition", 2, list(_IMAGES).index(name))
         is_test[of_domain] = drawn_for_testing(label[of_domain], test_share, rng)
@@ -154,7 +154,7 @@ def _listed(root: Path, domains: Sequence[str]) -> ListedImages:
 
 
 def _by_domain(root: Path) -> dict[str, Path]:
-    """The folders in `root` that are domains, by the domain's name; other folders are passed over."""
+    """The folders in `root` that are domains, by name of the domain; other folders are ignored."""
     found: dict[str, Path] = {}
     for folder in subfolders(root):
         plain = "".join(letter for letter in folder.name.lower() if letter.isalnum())
@@ -167,11 +167,11 @@ def _by_domain(root: Path) -> dict[str, Path]:
 
 
 def _classes(domain: Path) -> Iterator[tuple[str, Path]]:
-    """The seven classes of a domain with their folders, in the order of their names."""
+    """The seven classes of a domain with their folders, sorted by name."""
     there = {folder.name.lower(): folder for folder in subfolders(domain)}
     for name in CLASSES:
         if name not in there:
             raise DataError(f"{domain}: has no folder of class '{name}'")
     if unknown := sorted(set(there) - set(CLASSES)):
-        raise DataError(f"{there[unknown[0]]}: is no class of PACS, which are {', '.join(CLASSES)}")
+        raise DataError(f"{there[unknown[0]]}: is not a class of PACS; expected {', '.join(CLASSES)}")
     return ((name, there[name]) for name in CLASSES)

@@ -1,4 +1,4 @@
-"""A folder of Parquet files with named columns: any tabular data, vectors, sequences or images as lists of numbers."""
+"""A folder of Parquet files with named columns: tabular data, vectors, sequences, or images as lists of numbers."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ def load(
     split: Name | None = None,
     test_share: Share | None = None,
 ) -> Dataset:
-    """All Parquet files of a folder, in the order of their names, as one table.
+    """Reads all Parquet files of a folder, sorted by name, as one table.
 
     Args:
-        path: Of the folder, or of one file.
-        inputs: A column of numbers or of lists; several of numbers, which make a vector; or a table from arguments of
+        path: Path of the folder, or of one file.
+        inputs: A column of numbers or lists; several numeric columns, joined to a vector; or a table from arguments of
             the network's `forward` to columns. Lists of different lengths need `data.collate`.
-        label: A column, or several of numbers. Texts are classes, and so are single integers.
-        owner: The column that says whose sample it is: the data's own clients, in training and test.
-        split: The column that says `train`, `test`, or the name of a further test set.
-        test_share: Without `split`: of all rows, drawn with the data's seed; 0.1 by default.
+        label: One column, or several numeric ones. Strings and single integers are classes.
+        owner: The column with the owner of each sample, its natural client, for training and testing.
+        split: The column with `train`, `test`, or the name of another test set.
+        test_share: Without `split`, the share of rows drawn for testing with the seed of the data; 0.1 by default.
 
     Raises:
-        ScenarioError: `source` "generated", or a test share where a column splits the data.
-        DataError: No such folder, file or column, a damaged file, or values that are no numbers (named).
+        ScenarioError: `source` is "generated", or both a test share and a split column are given.
+        DataError: A folder, file or column does not exist, a file is damaged, or values are not numeric (named).
     """
     if source == "generated":
         raise ScenarioError("data.source: 'parquet_folder' has nothing to generate; choose 'auto' or 'files'")
     columns = Columns(inputs, label, owner, split, test_share)
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
-        raise DataError(f"data.options.path: {path} is no Parquet file and no folder with *.parquet")
+        raise DataError(f"data.options.path: {path} is neither a Parquet file nor a folder with *.parquet")
     tables, digests = [], []
     for file in files:
         content, digest = read_file(file)
@@ -55,7 +55,7 @@ def load(
         tables.append(_read(file, content))
     for file, table in zip(files, tables, strict=True):
         if table.schema.names != tables[0].schema.names or table.schema.types != tables[0].schema.types:
-            raise DataError(f"{file}: has other columns than {files[0].name}: {_in_words(table)}")
+            raise DataError(f"{file}: has different columns than {files[0].name}: {_in_words(table)}")
     parts = samples_of(pa.concat_tables(tables), columns, seed, str(path))
     rows = sum(len(table) for table in tables)
     provenance = Provenance("files", f"{rows} rows of {len(files)} Parquet files in {path}", tuple(digests))

@@ -1,7 +1,7 @@
-"""Penn Treebank's newspaper text, character by character, to pre-train a network for Shakespeare; no natural clients.
+"""Newspaper text of Penn Treebank by character, to pre-train a network for Shakespeare; no natural clients.
 
 Marcus et al., "Building a Large Annotated Corpus of English: The Penn Treebank", Computational Linguistics 1993; in
-small letters and with <unk> for rare words, as Mikolov prepared it.
+lower case and with <unk> for rare words, as prepared by Mikolov.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _ROLES, _SHORTEST = 10, 4000
 
 
 def load(source: Source, data_dir: Path, seed: int) -> Dataset:
-    """Windows of Penn Treebank as `text_files` makes them, or of generated plays in its place.
+    """Reads windows of Penn Treebank like `text_files`, or generates plays instead.
 
     Looks in `data_dir`/penn_treebank for ptb.train.txt and ptb.test.txt.
 
     Args:
-        source: "files" reads the files or fails; "generated" makes plays in small letters, other ones than those that
-            stand in for Shakespeare; "auto" reads the files where there are any and otherwise generates.
+        source: "files" reads the files or fails; "generated" makes plays in lower case, different from the stand-in for
+            Shakespeare; "auto" reads the files if it finds any and otherwise generates.
 
     Returns:
-        x windows [n, 80] uint8 of Shakespeare's 80 characters, y [n] uint8, the character that follows.
+        x windows [n, 80] uint8 of the 80 characters of Shakespeare, y [n] uint8, the next character.
 
     Raises:
-        DataError: No files where `source` is "files", or one that is no UTF-8 or too short (named).
+        DataError: `source` is "files" and there are none, or a file is not UTF-8 or too short (named).
     """
     folder = data_dir / "penn_treebank"
     return files_or_generated(
@@ -58,5 +58,5 @@ def _generated(seed: int) -> Dataset:
     windows = len(text) - LENGTH
     first = windows * 9 // 10
     train, test = text_files.windows_of(text, 0, first), text_files.windows_of(text, first + LENGTH - 1, windows)
-    description = f"Sentences of a small grammar in small letters, {len(text)} characters, seed {seed + 1}"
+    description = f"Sentences of a small grammar in lower case, {len(text)} characters, seed {seed + 1}"
     return Dataset("penn_treebank", train, test, text_files.CLASSES, Provenance("generated", description))

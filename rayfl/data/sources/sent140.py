@@ -1,7 +1,7 @@
-"""Sent140: whether a tweet is in a good mood, one user one natural client.
+"""Sent140: the sentiment of tweets, with one natural client per user.
 
-Go, Bhayani and Huang, "Twitter Sentiment Classification using Distant Supervision", 2009, in LEAF's form: 1.6 million
-tweets of 660 thousand users, labelled by the emoticons that were cut out of them.
+Go, Bhayani and Huang, "Twitter Sentiment Classification using Distant Supervision", 2009, in the form of LEAF: 1.6
+million tweets of 660 thousand users, labelled by the emoticons that were removed from them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rayfl.data.sources.stand_in import Source, files_or_generated
 from rayfl.errors import DataError, ScenarioError
 
 Texts = tuple[list[str], list[int]]
-"""Of one user: tweets, and for each 1 if it is in a good mood, else 0."""
+"""Tweets of one user, and 1 for each positive or 0 for each negative one."""
 
 
 def load(
@@ -33,24 +33,26 @@ def load(
     length: Annotated[int, Field(ge=8, le=512)] = 64,
     clients: int | None = None,
 ) -> Dataset:
-    """Sent140 with all users of its files, or generated tweets in its place.
+    """Reads Sent140 with all its users from files, or generates tweets instead.
 
-    Looks in `data_dir`/sent140 for LEAF's JSON (train/ and test/, or data/ with them), in which a tweet is
+    Looks in `data_dir`/sent140 for JSON of LEAF (train/ and test/, or data/ with both), in which a tweet is
     [id, date, query, user, text].
 
     Args:
-        source: "files" reads the files or fails; "generated" makes `clients` users (200 where None); "auto" reads the
-            files where there are any and otherwise generates.
-        tokenizer: Folder of a DistilBERT with its tokenizer. Generated tweets go without one: their words are numbered.
-        length: Tokens of a tweet, the special ones included; longer tweets are cut off.
+        source: "files" reads the files or fails; "generated" makes `clients` users (200 if None); "auto" reads the
+            files if it finds any and otherwise generates.
+        tokenizer: Folder of a DistilBERT with its tokenizer. Optional for generated tweets, whose words are then
+            numbered.
+        length: Tokens per tweet, including special ones; longer tweets are truncated.
 
     Returns:
-        x by name, `input_ids` [n, length] int32 and `attention_mask` [n, length] bool; y [n] int64, 1 for a good mood;
+        x by name, `input_ids` [n, length] int32 and `attention_mask` [n, length] bool; y [n] int64, 1 for positive;
         natural clients in the order of sorted users.
 
     Raises:
-        ScenarioError: No tokenizer for tweets of files, or `transformers` is not installed.
-        DataError: No files where `source` is "files", damaged ones (named), or a folder without tokenizer.
+        ScenarioError: There is no tokenizer for real tweets, or `transformers` is not installed.
+        DataError: `source` is "files" and there are none, a file is damaged (named), or there is no tokenizer in the
+            folder.
     """
     folder = data_dir / "sent140"
     return files_or_generated(
@@ -59,7 +61,7 @@ def load(
         kind="tweets",
         folders=[folder],
         looked_for="train/*.json with test/*.json, and the same under data/",
-        get=f"get it with LEAF's data/sent140/preprocess.sh, and copy there ({folder}) what it wrote",
+        get=f"get it with LEAF's data/sent140/preprocess.sh and copy its output to {folder}",
         read=lambda: _read(folder, tokenizer, length),
         generate=lambda: _generated(seed, clients, tokenizer, length),
     )
@@ -71,7 +73,7 @@ def _read(folder: Path, tokenizer: Path | None, length: int) -> Dataset | None:
         return None
     if tokenizer is None:
         raise ScenarioError(
-            "data.options.tokenizer: needed for the tweets of files; give the folder of a DistilBERT with its tokenizer"
+            "data.options.tokenizer: required for real tweets; give the folder of a DistilBERT with its tokenizer"
         )
     users = read_users(leaf, _tweets)
     x, files = tokenized(
@@ -85,7 +87,7 @@ def _read(folder: Path, tokenizer: Path | None, length: int) -> Dataset | None:
 
 
 def _tweets(file: Path, user: str, data: Any) -> Texts:
-    """One user's tweets of a file."""
+    """Parses the tweets of one user."""
     try:
         texts = [str(text) for _id, _date, _query, _user, text in data["x"]]
         labels = [int(label) for label in data["y"]]
@@ -106,8 +108,10 @@ def _generated(seed: int, clients: int | None, tokenizer: Path | None, length: i
     parts = [[tweet for tweet in every if tweet.is_test == is_test] for is_test in (False, True)]
     texts = [tweet.text for part in parts for tweet in part]
     x = _numbered(texts, length) if tokenizer is None else tokenized(texts, tokenizer, length)[0]
-    how = "a number for each word" if tokenizer is None else f"tokens by {tokenizer.name}"
-    provenance = Provenance("generated", f"Praise and complaint of {users} users, seed {seed}; {how}, {length} at most")
+    how = "one number per word" if tokenizer is None else f"tokens by {tokenizer.name}"
+    provenance = Provenance(
+        "generated", f"Praise and complaints of {users} users, seed {seed}; {how}, at most {length}"
+    )
     labels = [[int(tweet.positive) for tweet in part] for part in parts]
     owners = [np.array([tweet.user for tweet in part]) for part in parts]
     return _dataset(x, labels, owners, [f"user_{number:06}" for number in range(users)], provenance)
@@ -129,7 +133,7 @@ def _dataset(
     names: Sequence[str],
     provenance: Provenance,
 ) -> Dataset:
-    """The first inputs are for training."""
+    """Builds the data set; the first inputs are for training."""
     rows = np.split(np.arange(len(x)), [len(labels[0])])
     train, test = (Samples(x.take(part), np.array(given, np.int64)) for part, given in zip(rows, labels, strict=True))
     shards = (Shards.by_owner(owner, len(names)) for owner in owners)

@@ -1,4 +1,4 @@
-"""Shakespeare: the next character of what a role in a play says, one role one natural client."""
+"""Shakespeare: prediction of the next character, with one natural client per speaking role."""
 
 from __future__ import annotations
 
@@ -32,30 +32,29 @@ def load(
     train_share: Annotated[float, Field(gt=0, lt=1)] | None = None,
     crop: Annotated[int, Field(ge=5)] | None = None,
 ) -> Dataset:
-    """Shakespeare with all roles of its files that are long enough, or generated plays in its place.
+    """Reads Shakespeare with all roles that are long enough, or generates plays instead.
 
-    Looks in `data_dir`/shakespeare for LEAF's JSON (train/ and test/, or data/ with them), then for Project
-    Gutenberg's complete works of 1994 as 100.txt or raw_data.txt, then for one Parquet file shakespeare*.parquet with
-    a row per role. See `rayfl.data.formats.play_texts` for how they are read and `rayfl.data.formats.roles` for the
-    windows.
+    Looks in `data_dir`/shakespeare for JSON of LEAF (train/ and test/, or data/ with both), then for the complete works
+    from Project Gutenberg (1994) as 100.txt or raw_data.txt, then for one Parquet file shakespeare*.parquet with one
+    row per role. See `rayfl.data.formats.play_texts` for the parsing and `rayfl.data.formats.roles` for the windows.
 
-    A role without a training window or without a test window after the gap is left out. At a share of 0.9 that asks
-    for about 880 characters, which may be why CyclicFL counts 660 clients where LEAF counts 1129 roles.
+    Roles without a training window, or without a test window after the gap, are dropped. At a share of 0.9, a role
+    needs about 880 characters, which may explain why CyclicFL counts 660 clients and LEAF 1129 roles.
 
     Args:
-        source: "files" reads the files or fails; "generated" makes `clients` roles (100 where None); "auto" reads the
-            files where there are any and otherwise generates.
-        train_share: Of a role's windows, in order; 0.9 by default, as CyclicFL's counts suggest; LEAF's own command has
-            0.8. LEAF's JSON is already split and takes none.
-        crop: This many consecutive training windows per role and a fifth as many test windows, from random places, and
-            only roles that have more of both; FedDyn's code has 2000. By default all windows.
+        source: "files" reads the files or fails; "generated" makes `clients` roles (100 if None); "auto" reads the
+            files if it finds any and otherwise generates.
+        train_share: Share of the windows of a role, in order; 0.9 by default, as the counts of CyclicFL suggest; the
+            command of LEAF uses 0.8. Not allowed for JSON of LEAF, which is already split.
+        crop: Number of consecutive training windows per role, with a fifth as many test windows, at random positions;
+            drops roles that do not have more of both. The code of FedDyn uses 2000. By default, all windows.
 
     Returns:
         x windows [n, 80] uint8 of one text, y [n] uint8 in 0..79, natural clients in the order of sorted names.
 
     Raises:
-        ScenarioError: A share for data that is already split.
-        DataError: No files where `source` is "files", damaged ones (named), or no role that is long enough.
+        ScenarioError: A share is given for data that is already split.
+        DataError: `source` is "files" and there are none, a file is damaged (named), or no role is long enough.
     """
     share = _TRAIN_SHARE if train_share is None else train_share
     folder = data_dir / "shakespeare"
@@ -68,8 +67,8 @@ def load(
             "train/*.json with test/*.json, the same under data/, 100.txt, raw_data.txt and shakespeare*.parquet"
         ),
         get=(
-            f"get it from www.gutenberg.org/files/100/old/1994-01-100.zip, its 100.txt unpacked in {folder}, or copy "
-            "there what LEAF's data/shakespeare/preprocess.sh wrote"
+            f"get it from www.gutenberg.org/files/100/old/1994-01-100.zip, with 100.txt unpacked in {folder}, or copy "
+            "the output of LEAF's data/shakespeare/preprocess.sh to that folder"
         ),
         read=lambda: _read(folder, share, train_share is not None, crop, seed),
         generate=lambda: _dataset(*_generated(seed, clients, share, crop), crop, seed),
@@ -122,7 +121,7 @@ def _from_leaf(folder: Path) -> tuple[list[Role], Provenance]:
 
 def _generated(seed: int, clients: int | None, share: float, crop: int | None) -> tuple[list[Role], Provenance]:
     wanted = crop or 0
-    # So long that no role is left out, whatever the options ask for.
+    # Long enough that no role is dropped, for any options.
     shortest = 2 * LENGTH + int(max((wanted + 1) / share, (wanted / 5 + LENGTH + 1) / (1 - share)))
     number = generated_plays.DEFAULT_ROLES if clients is None else clients
     description = (

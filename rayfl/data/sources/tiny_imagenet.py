@@ -1,7 +1,7 @@
-"""Tiny-ImageNet: 64x64 colour photographs of 200 of ImageNet's classes, no natural clients.
+"""Tiny-ImageNet: 64x64 colour photographs of 200 ImageNet classes, no natural clients.
 
 Le and Yang, "Tiny ImageNet Visual Recognition Challenge", Stanford CS 231N, 2015. The validation images are the test
-samples: the labels of its own test folder were never published.
+samples, since the labels of the test images were never published.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ def load(
     seed: int,
     size: Literal[32, 64] = SIDE,
 ) -> Dataset:
-    """Tiny-ImageNet from its folder, or generated coloured digits in its place.
+    """Reads Tiny-ImageNet from its folder, or generates coloured digits instead.
 
     Looks for tiny-imagenet-200 in `data_dir` and in `data_dir`/tiny_imagenet. Classes are numbered in the order of
-    wnids.txt. The images are decoded once and kept in `cache_dir` (1.3 GB for the whole of it).
+    wnids.txt. The images are decoded once and cached in `cache_dir` (1.3 GB for the full set).
 
     Args:
         source: "files" reads the files or fails; "generated" makes handwritten digits of many colours; "auto" reads the
-            files where there are any and otherwise generates.
-        size: Images are scaled to size x size pixels; NIID-Bench's are 32 x 32.
+            files if it finds any and otherwise generates.
+        size: Images are scaled to size x size pixels; NIID-Bench uses 32 x 32.
 
     Returns:
-        x [n, size, size, 3] uint8, y [n] int64 in 0..199; 100000 training and 10000 test images in the whole of it.
+        x [n, size, size, 3] uint8, y [n] int64 in 0..199; the full set has 100000 training and 10000 test images.
 
     Raises:
-        DataError: No folder where `source` is "files", a file or class that is missing, or a damaged one (named).
+        DataError: `source` is "files" and there is no folder, a file or class is missing, or a file is damaged (named).
     """
     folders = [data_dir / "tiny_imagenet", data_dir]
     return files_or_generated(

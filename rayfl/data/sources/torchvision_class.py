@@ -1,4 +1,4 @@
-"""Any data set class of torchvision, by name, on files that are already there."""
+"""Any data set class of torchvision, by name, on files that already exist."""
 
 from __future__ import annotations
 
@@ -25,21 +25,20 @@ def load(
     size: int | None = None,
     arguments: dict[str, Any] | None = None,
 ) -> Dataset:
-    """A class of `torchvision.datasets` that tells training and test samples apart by `train` or by `split`.
+    """Loads a class of `torchvision.datasets` that separates training and test samples by `train` or `split`.
 
     Args:
         dataset: Name of the class: "CIFAR10", "SVHN", "EMNIST".
-        root: Where its files are, by default the data folder. Nothing is downloaded.
-        size: Cuts images to a square in the middle and scales them to size x size pixels; needed where their sizes
-            differ.
-        arguments: Further arguments of the class, such as `{ split = "letters" }` of EMNIST.
+        root: Folder of its files, by default the data folder. Nothing is downloaded.
+        size: Crops images to the central square and scales them to size x size pixels; required if their sizes differ.
+        arguments: Other arguments of the class, such as `{ split = "letters" }` for EMNIST.
 
     Returns:
-        Images [n, height, width, channels] uint8, and the class's targets: classes, vectors, or maps (of images).
+        Images [n, height, width, channels] uint8, and the targets: classes, vectors, or maps of images.
 
     Raises:
-        ScenarioError: An unknown class or argument, or one whose training and test samples cannot be told apart.
-        DataError: Its files are missing or damaged, images differ in size, or samples are no images.
+        ScenarioError: The class or an argument is unknown, or its training and test samples cannot be separated.
+        DataError: Files are missing or damaged, images differ in size, or samples are not images.
     """
     from torchvision import datasets
 
@@ -59,9 +58,11 @@ def load(
             parts[part] = _arrays(target(**given_too, **given), size, f"{where}, {part}")
         except RayflError:
             raise
-        except Exception as error:  # each class has its own way to say that files are missing or damaged
+        except Exception as error:  # classes raise different errors for missing or damaged files
             said = " ".join(str(error).split()) or type(error).__name__
-            raise DataError(f"{where}: its {part} samples cannot be read, and rayfl downloads none ({said})") from error
+            raise DataError(
+                f"{where}: {part} samples cannot be read, and rayfl does not download them ({said})"
+            ) from error
     digest = hashlib.sha256()
     for x, y in parts.values():
         digest.update(x.tobytes() + np.ascontiguousarray(y).tobytes())
@@ -70,8 +71,8 @@ def load(
 
 
 def _which(target: type, part: str, given: dict[str, Any], name: str) -> dict[str, Any]:
-    """The argument that chooses between training and test samples."""
-    # EMNIST hands `train` on to its base class
+    """The argument that selects training or test samples."""
+    # EMNIST passes `train` to its base class
     inits = [inspect.signature(base) for base in target.__mro__ if base is not object]
     parameters = {name for init in inits for name in init.parameters}
     if "train" in parameters:
@@ -79,8 +80,8 @@ def _which(target: type, part: str, given: dict[str, Any], name: str) -> dict[st
     if "split" in parameters and "split" not in given:
         return {"split": part}
     raise ScenarioError(
-        f"data.options.dataset: {name} has no argument train or split that tells training and test samples apart; "
-        "write a source of your own"
+        f"data.options.dataset: {name} has no argument train or split that separates training and test samples; "
+        "write your own source"
     )
 
 
@@ -89,7 +90,7 @@ def _arrays(samples: Any, size: int | None, where: str) -> tuple[np.ndarray, np.
     for row in range(len(samples)):
         sample = samples[row]
         if not (isinstance(sample, tuple) and len(sample) == 2):
-            raise DataError(f"{where}: a sample is no pair of an image and its target; write a source of your own")
+            raise DataError(f"{where}: a sample is not a pair (image, target); write your own source")
         images.append(_pixels(sample[0], size, where))
         targets.append(_target(sample[1], size))
     for kind, values in (("images", images), ("targets", targets)):
@@ -101,7 +102,7 @@ def _arrays(samples: Any, size: int | None, where: str) -> tuple[np.ndarray, np.
 
 def _pixels(image: Any, size: int | None, where: str) -> np.ndarray:
     if not isinstance(image, Image.Image):
-        raise DataError(f"{where}: a sample is of type {type(image).__name__}, no image; write a source of your own")
+        raise DataError(f"{where}: a sample is of type {type(image).__name__}, not an image; write your own source")
     image = image if image.mode in ("L", "RGB") else image.convert("RGB")
     pixels = np.asarray(image if size is None else _square(image, size, Image.Resampling.BILINEAR))
     return pixels[..., None] if pixels.ndim == 2 else pixels

@@ -1,1 +1,1 @@
-"""PyTorch's map-style Datasets as a source of data: items are read when a batch needs them."""
+"""Map-style PyTorch Datasets as a source of data; items are read when a batch needs them."""

@@ -1,4 +1,4 @@
-"""The forms in which a source may give Datasets: one, one with its clients, or one for each client."""
+"""The forms in which a source may return Datasets: one, one with its clients, or one per client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class GivenSet:
 
     Attributes:
         dataset: Map-style, with at least one item.
-        clients: The owner of every item, or the items of every client; None where nothing is said of them.
+        clients: The owner of every item, or the items of every client; None if not given.
     """
 
     dataset: MapStyle
@@ -27,20 +27,20 @@ class GivenSet:
 
 
 def given_sets(loaded: Any, what: str) -> dict[str, GivenSet]:
-    """The sets of samples that are Datasets, among what a source returned.
+    """Finds the sets of samples that are Datasets in the result of a source.
 
     Args:
         loaded: A mapping from the names of sets to a Dataset; (Dataset, clients); or the Datasets of the clients, a
-            list or a mapping from their names. Anything else is left out.
+            list or a mapping from their names. Anything else is ignored.
         what: The source, for messages.
 
     Raises:
-        DataError: Datasets without the names of their sets, and those whose items cannot be read by number.
+        DataError: A Dataset has no set name, or its items cannot be read by number.
     """
     if not isinstance(loaded, Mapping):
         several = loaded if isinstance(loaded, tuple | list) else (loaded,)
         if any(isinstance(one, Dataset) for one in several):
-            raise DataError(f"{what}: gave a Dataset without a name; return {{'train': ..., 'test': ...}}")
+            raise DataError(f"{what}: returned a Dataset without a name; return {{'train': ..., 'test': ...}}")
         return {}
     return {part: found for part, given in loaded.items() if (found := _given_set(given, f"{what}: {part}"))}
 
@@ -69,7 +69,7 @@ def _checked(dataset: Dataset[Any], where: str, may_be_empty: bool = False) -> M
             "or write its items to an Arrow file (data.name = 'arrow_file')"
         )
     if not hasattr(dataset, "__len__"):
-        raise DataError(f"{where}: {kind} has no __len__; let it return the number of its items")
+        raise DataError(f"{where}: {kind} has no __len__; add one that returns the number of items")
     if not len(dataset) and not may_be_empty:
         raise DataError(f"{where}: {kind} is empty")
     return dataset

@@ -1,4 +1,4 @@
-"""One item of a Dataset: an input, or several by name, as arrays, and a label."""
+"""Reads an item of a Dataset: its input or named inputs as arrays, and its label."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ class MapStyle(Protocol):
 def read_item(dataset: MapStyle, row: int, where: str) -> tuple[dict[str, np.ndarray], Any]:
     """Reads one item.
 
-    Images of PIL become [height, width, channels] uint8, and so do tensors [channels, height, width] of uint8. All
-    other tensors and arrays stay what they are.
+    PIL images and uint8 tensors [channels, height, width] become [height, width, channels] uint8. All other tensors and
+    arrays keep their layout.
 
     Args:
-        dataset: Map-style; its items are pairs (x, y), of which x may be a dictionary.
-        row: Which of them.
+        dataset: Map-style; its items are pairs (x, y), where x may be a dictionary.
+        row: Number of the item.
         where: The set of samples, for messages.
 
     Returns:
-        The inputs by name, a single one under the name "", and the label.
+        The inputs by name (a single one has the name ""), and the label.
 
     Raises:
-        DataError: The item is no such pair, or the Dataset raised something.
+        DataError: The item is not such a pair, or the Dataset raised an exception.
     """
     try:
         item = dataset[row]
     except RayflError:
         raise
-    except (Exception, SystemExit) as error:  # a user's own code may raise anything
+    except (Exception, SystemExit) as error:  # user code may raise anything
         raise DataError(report_as_theirs(error, f"{where}: item {row}")) from None
     if not (isinstance(item, tuple) and len(item) == 2):
         found = f"a tuple of {len(item)}" if isinstance(item, tuple) else f"of type {type(item).__name__}"
         raise DataError(
-            f"{where}: item {row} is {found}; let __getitem__ return a pair (x, y), in which x is a dictionary where "
+            f"{where}: item {row} is {found}; __getitem__ must return a pair (x, y), where x is a dictionary if "
             "inputs have names"
         )
     x, y = item
@@ -69,13 +69,13 @@ def _array(value: Any, name: str, row: int, where: str) -> np.ndarray:
             return pixels[..., None] if pixels.ndim == 2 else pixels
     try:
         array = np.asarray(value)
-    except Exception:  # a strange object may raise anything
+    except Exception:  # an arbitrary object may raise anything
         array = np.empty(0, object)
     if array.dtype.kind not in "uifb":
         which = f"input '{name}'" if name else "the input"
         raise DataError(
-            f"{where}: {which} of item {row} is of type {type(value).__name__}; give a tensor, an array of numbers, an "
-            "image of PIL, or a dictionary of these"
+            f"{where}: {which} of item {row} is of type {type(value).__name__}; give a tensor, an array of numbers, a "
+            "PIL image, or a dictionary of these"
         )
     return array
 

@@ -1,4 +1,4 @@
-"""The labels of a Dataset, which a partition and the number of classes need before anything is read."""
+"""The labels of a Dataset, needed for the partition and the number of classes before inputs are read."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from rayfl.data.torch_datasets.items import MapStyle, read_item
 from rayfl.errors import DataError
 
 ATTRIBUTES = ("targets", "labels")
-"""Where a Dataset may keep its labels, one for each item, as torchvision's do."""
+"""Attributes that may hold the labels of all items, as in torchvision."""
 
 
 def labels_of(dataset: MapStyle, tried: Mapping[int, Any], where: str) -> np.ndarray:
-    """All labels, from an attribute that holds them; else in one pass over the items, whose inputs are not kept.
+    """All labels, from an attribute if there is one, otherwise from one pass over the items without keeping inputs.
 
-    Attributes of a Dataset under `Subset` and `ConcatDataset` are found too. Where a `target_transform` is set, items
-    alone know their labels.
+    Also finds attributes of Datasets within `Subset` and `ConcatDataset`. If a `target_transform` is set, labels are
+    read from the items.
 
     Args:
         dataset: Map-style.
-        tried: The labels of some items, with which an attribute has to agree.
+        tried: The labels of some items, which an attribute must match.
         where: The set of samples, for messages.
 
     Raises:
-        DataError: Labels that differ in shape, or an attribute that says something else than the items.
+        DataError: Labels differ in shape, or an attribute does not match the items.
     """
     labels = _held(dataset)
     if labels is None:
@@ -35,8 +35,8 @@ def labels_of(dataset: MapStyle, tried: Mapping[int, Any], where: str) -> np.nda
     for row, label in tried.items():
         if not np.array_equal(labels[row], label):
             raise DataError(
-                f"{where}: the label of item {row} is {label}, while the Dataset's attribute says {labels[row]}; let "
-                f"'{' or '.join(ATTRIBUTES)}' agree with the items, or rename it"
+                f"{where}: the label of item {row} is {label}, but {labels[row]} in the attribute of the Dataset; make "
+                f"'{' or '.join(ATTRIBUTES)}' match the items, or rename it"
             )
     return labels
 
@@ -63,5 +63,5 @@ def _together(labels: list[Any], where: str) -> np.ndarray:
     shapes = {np.shape(label) for label in labels}
     if len(shapes) > 1:
         found = " and ".join(str(list(shape)) for shape in sorted(shapes)[:2])
-        raise DataError(f"{where}: labels differ in shape ({found}); give them one")
+        raise DataError(f"{where}: labels differ in shape ({found}); all must have the same shape")
     return np.asarray(labels)

@@ -1,4 +1,4 @@
-"""Inputs that are items of a Dataset, each of which is read when it is asked for."""
+"""Inputs that are items of a Dataset and are read when they are accessed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from rayfl.errors import DataError
 
 
 class OpenSets:
-    """The Datasets of a source, by the names of their sets.
+    """The Datasets of a source, by set name.
 
-    Whoever is sent it repeats the source's call at the first item that it reads: data stays where it is, and a Dataset
-    need not be picklable.
+    A process that receives it repeats the call of the source before it reads its first item. So no data is sent, and a
+    Dataset need not be picklable.
 
     Args:
-        call: How the Datasets were made.
-        datasets: What it returned.
+        call: The call that created the Datasets.
+        datasets: The Datasets that it returned.
     """
 
     def __init__(self, call: SourceCall, datasets: Mapping[str, MapStyle]) -> None:
@@ -40,7 +40,7 @@ class OpenSets:
         return f"data.name: '{self._call.name}'"
 
     def inputs(self, part: str, rows: np.ndarray) -> list[dict[str, np.ndarray]]:
-        """The inputs of some items; those by name are read once for all names, which ask for them one by one."""
+        """The inputs of some items; named inputs are read once, although each name requests them."""
         asked = (part, rows.tobytes())
         if self._last is not None and self._last[0] == asked:
             return self._last[1]
@@ -56,8 +56,8 @@ class OpenSets:
                 here = len(self._datasets[name]) if name in self._datasets else 0
                 if here != size:
                     raise DataError(
-                        f"{self.name}: {name} has {here} items here, and {size} where the run began; let it read the "
-                        "same data on every machine"
+                        f"{self.name}: {name} has {here} items here, but {size} where the run started; make it "
+                        "read the same data on every machine"
                     )
         return self._datasets[part]
 
@@ -67,13 +67,13 @@ class Field:
     """One input of the items of a set.
 
     Attributes:
-        sets: Where the items are.
-        part: The name of the set.
-        name: That of the input among those of an item, "" where it is the only one.
-        shape: Of the first item's.
-        dtype: Of every item's.
-        tried: SHA-256 of the items that were read on trial, in hexadecimal.
-        ragged: Whether the first size may differ.
+        sets: The Datasets that hold the items.
+        part: Name of the set.
+        name: Name of the input; "" if it is the only one.
+        shape: Shape of the input of the first item.
+        dtype: The dtype of the input of every item.
+        tried: SHA-256 of the items that were tried, in hexadecimal.
+        ragged: Whether the first dimension may differ.
     """
 
     sets: OpenSets
@@ -88,7 +88,7 @@ class Field:
         """The input of some items.
 
         Raises:
-            DataError: One of them has another shape or type than the first, or lacks this input.
+            DataError: An item lacks this input, or has another shape or type than the first item.
         """
         return self.of_items(rows.tolist(), self.sets.inputs(self.part, rows))
 
@@ -98,7 +98,7 @@ class Field:
             if self.name not in item:
                 raise DataError(
                     f"{self.sets.name}: {self.part}: item {row} has inputs {', '.join(item) or 'without a name'}, but "
-                    f"not '{self.name}', which the first one has; give the same to every item"
+                    f"not '{self.name}' like the first one; give every item the same inputs"
                 )
             self._check(row, item[self.name])
         return [item[self.name] for item in items]
@@ -107,20 +107,20 @@ class Field:
         fixed = 1 if self.ragged else 0
         if value.dtype != self.dtype or value.ndim != len(self.shape) or value.shape[fixed:] != self.shape[fixed:]:
             which = f"input '{self.name}'" if self.name else "the input"
-            remedy = "" if self.ragged else ", or name what makes batches of inputs that differ in length, data.collate"
+            remedy = "" if self.ragged else ", or set data.collate if inputs differ in length"
             raise DataError(
-                f"{self.sets.name}: {self.part}: {which} of item {row} is {list(value.shape)} {value.dtype}, that of "
-                f"the first {list(self.shape)} {self.dtype}; make them alike{remedy}"
+                f"{self.sets.name}: {self.part}: {which} of item {row} is {list(value.shape)} {value.dtype}, but "
+                f"{list(self.shape)} {self.dtype} for the first; make them equal{remedy}"
             )
 
 
 @dataclass(frozen=True)
 class TorchRows:
-    """Inputs of one shape: what numpy knows of an array, read when they are asked for.
+    """Inputs of one shape with the interface of an array, read when they are accessed.
 
     Attributes:
-        field: Which input.
-        rows: [n] int64, which of the items.
+        field: The input.
+        rows: [n] int64, numbers of the items.
     """
 
     field: Field
@@ -150,7 +150,7 @@ class TorchRows:
         return found
 
     def take(self, rows: np.ndarray) -> TorchRows:
-        """Some of the rows; nothing is read."""
+        """Some of the rows, without reading them."""
         return replace(self, rows=self.rows[rows])
 
     def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
@@ -160,7 +160,7 @@ class TorchRows:
 
 @dataclass(frozen=True)
 class TorchPieces(Pieces):
-    """Inputs that differ in their first size, read when they are asked for; otherwise as `TorchRows`."""
+    """Inputs whose first dimension differs, read when they are accessed; otherwise like `TorchRows`."""
 
     field: Field
     rows: np.ndarray
@@ -181,5 +181,5 @@ class TorchPieces(Pieces):
         return [piece.copy() for piece in self.field.read(self.rows[rows])]
 
     def take(self, rows: np.ndarray) -> TorchPieces:
-        """Some of the pieces; nothing is read."""
+        """Some of the pieces, without reading them."""
         return replace(self, rows=self.rows[rows])

@@ -1,4 +1,4 @@
-"""From the Datasets that a source gave to inputs that are read later, labels and clients; some items are tried."""
+"""Converts the Datasets of a source to lazily read inputs, labels and clients, after trying some items."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from rayfl.data.torch_datasets.rows import Field, OpenSets, TorchPieces, TorchRo
 from rayfl.errors import DataError
 
 TRIED = 16
-"""Items of every set, evenly spread over it, that are read at the start. The data's digest is made of them."""
+"""Number of items of each set, evenly spaced, that are read at the start. The digest of the data is based on them."""
 
 
 def with_datasets_opened(loaded: Any, call: SourceCall, collated: bool) -> Any:
-    """What a source returned, with (x, y) or (x, y, clients) in the place of every Dataset.
+    """Replaces every Dataset in the result of a source by (x, y) or (x, y, clients).
 
     Args:
-        loaded: As a source returned it; whatever is no Dataset stays what it is.
-        call: The source's call.
-        collated: Whether inputs may differ in length, since `data.collate` makes batches of them.
+        loaded: The result of a source; anything but Datasets is kept.
+        call: The call of the source.
+        collated: Whether inputs may differ in length, because `data.collate` makes batches of them.
 
     Raises:
-        DataError: A Dataset that cannot be read by number, whose items are no pairs, differ, or are random.
+        DataError: A Dataset cannot be read by number, or its items are not pairs, differ, or are random.
     """
     given = given_sets(loaded, f"data.name: '{call.name}'")
     if not given:
@@ -57,7 +57,7 @@ def _opened(given: GivenSet, sets: OpenSets, part: str, collated: bool) -> tuple
 
 
 def _tried(dataset: MapStyle, places: list[int], where: str) -> tuple[list[dict[str, np.ndarray]], list[Any]]:
-    """Reads some items twice: what a Dataset draws at random would differ from one host, and one run, to the next."""
+    """Reads some items twice, since random items would differ between hosts and between runs."""
     items, labels, draws = [], [], []
     for row in places:
         readings = []
@@ -73,15 +73,15 @@ def _tried(dataset: MapStyle, places: list[int], where: str) -> tuple[list[dict[
         labels.append(label)
     if all(draws):
         raise DataError(
-            f"{where}: items are drawn at random, so that no two readings are alike; take random transforms out of "
-            "the Dataset, and name them in data.augment"
+            f"{where}: items are random, so no two reads return the same; remove random transforms from the Dataset "
+            "and list them in data.augment"
         )
     return items, labels
 
 
 def _generators() -> tuple[Any, ...]:
-    """The state of the generators that everybody shares."""
-    _, keys, place, *_ = np.random.get_state()  # noqa: NPY002 - the one that a user's code may draw from
+    """The state of the global random generators."""
+    _, keys, place, *_ = np.random.get_state()  # noqa: NPY002 - user code may draw from it
     return random.getstate(), np.asarray(keys).tobytes(), place, torch.random.get_rng_state().numpy().tobytes()
 
 

@@ -128,6 +128,6 @@ def brighter(x: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
 def test_an_augmentation_of_ones_own_before_it_is_refused(tmp_path: Path) -> None:
     own = "tests.data.augmentation.test_autoaugment:brighter"
     tables = {"name": "cifar10", "source": "generated", "clients": 4, "augment": [own, "autoaugment_cifar10"]}
-    message = rf"data\.augment\.0: '{own}' is given normalised images, but 'autoaugment_cifar10', .* needs pixels"
+    message = rf"data\.augment\.0: '{own}' takes normalised images, but 'autoaugment_cifar10' after it needs pixels"
     with pytest.raises(ScenarioError, match=message):
         build_store(Data.model_validate(tables), 0, tmp_path, tmp_path)

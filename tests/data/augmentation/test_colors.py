@@ -186,7 +186,7 @@ def test_each_leaves_its_input_alone_and_repeats_with_the_same_stream(augmentati
         (lambda: GaussianBlur(17)(pixels(1, 8, 8, 3), stream(0, "a")), r"needs images larger than 8 pixels"),
         (
             lambda: QuarterTurn()(pixels(1, 8, 6, 3), stream(0, "a")),
-            r"needs square images, these are 8 x 6; scale them first",
+            r"needs square images, but these are 8 x 6; scale them first",
         ),
         (lambda: JITTER(pixels(1, 8, 8, 4), stream(0, "a")), r"is for images of 1 or 3 channels, these have 4"),
         (lambda: Grayscale()(pixels(1, 8, 8, 2), stream(0, "a")), r"is for images of 1 or 3 channels, these have 2"),

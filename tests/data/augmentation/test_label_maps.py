@@ -146,9 +146,9 @@ def test_an_augmentation_that_says_it_moves_nothing_leaves_labels(tmp_path: Path
 @pytest.mark.parametrize(
     ("augment", "data", "message"),
     [
-        ([f"{HERE}:Shifted"], "maps", r"data\.augment\.0: '.*Shifted' may move pixels, and cannot move label maps"),
-        (["flip", f"{HERE}:noisy"], "maps", r"data\.augment\.1: '.*noisy' may move pixels, and cannot move label maps"),
-        (["flip"], "small_maps", r"'flip' moves pixels, and labels \[5, 5\] are no maps of images \[10, 10\]"),
+        ([f"{HERE}:Shifted"], "maps", r"data\.augment\.0: '.*Shifted' may move pixels but cannot move label maps"),
+        (["flip", f"{HERE}:noisy"], "maps", r"data\.augment\.1: '.*noisy' may move pixels but cannot move label maps"),
+        (["flip"], "small_maps", r"'flip' moves pixels, but labels \[5, 5\] are not maps of images \[10, 10\]"),
         ([{"name": "crop", "padding": 0}], "maps", r"'crop' with padding 0 leaves images as they are"),
         ([{"name": "crop", "padding": 1, "size": 13}], "maps", r"cannot cut 13 x 13 pixels from images of 10 x 10"),
     ],
@@ -201,5 +201,5 @@ def test_a_network_is_tried_on_the_sizes_that_it_trains_on(tmp_path: Path) -> No
 def test_what_is_uncovered_is_ignored_and_refused_where_a_task_ignores_nothing(tmp_path: Path) -> None:
     job, _ = prepare(Scenario.from_tables(tables(augment=["crop", "rotate"])), tmp_path)
     run_on_hosts(job, 1)
-    with pytest.raises(ScenarioError, match="'crop' uncovers pixels that have no label, and the task has no label"):
+    with pytest.raises(ScenarioError, match="'crop' uncovers pixels that have no label, but the task ignores no label"):
         prepare(Scenario.from_tables(tables(augment=["crop"], task=f"{HERE}:EveryPixel")), tmp_path)

@@ -151,7 +151,7 @@ def test_options_are_written_out() -> None:
             [{"name": f"{V2}:Resize", "size": [4, 4]}],
             r"data\.augment\.0: .* returned uint8\[3, 4, 4\] for uint8",
         ),
-        ([{"name": f"{HERE}:BUILT", "p": 1}], r"data\.augment\.0\.p: '.*BUILT' is built already, and takes only per"),
+        ([{"name": f"{HERE}:BUILT", "p": 1}], r"data\.augment\.0\.p: '.*BUILT' is an instance and takes only per"),
         ([f"{V2}:RandomEraser"], "has no 'RandomEraser'; did you mean"),
     ],
 )

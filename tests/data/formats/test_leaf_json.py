@@ -119,7 +119,7 @@ def test_user_in_two_files_of_a_split_is_refused(tmp_path: Path) -> None:
     write_leaf(tmp_path)
     later = tmp_path / "train" / "later.json"
     later.write_text((tmp_path / TRAIN).read_text())
-    with pytest.raises(DataError, match=f"{later}: user 'f0001_02' is in another file of {tmp_path / 'train'} too"):
+    with pytest.raises(DataError, match=f"{later}: user 'f0001_02' is also in another file of {tmp_path / 'train'}"):
         read_leaf(tmp_path)
 
 

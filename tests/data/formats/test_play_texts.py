@@ -159,8 +159,8 @@ def test_a_leaf_user_without_windows_is_empty() -> None:
         ({"x": ["a" * 80]}, "needs 'x' with windows of text, and 'y'"),
         ([1], "needs 'x' with windows of text, and 'y'"),
         ({"x": ["a" * 80], "y": []}, "has 1 windows but 0 labels"),
-        ({"x": ["a" * 79], "y": ["b"]}, "has other than 80 characters to a window, or one to a label"),
-        ({"x": ["a" * 80], "y": ["bc"]}, "has other than 80 characters to a window, or one to a label"),
+        ({"x": ["a" * 79], "y": ["b"]}, "needs 80 characters per window and one per label"),
+        ({"x": ["a" * 80], "y": ["bc"]}, "needs 80 characters per window and one per label"),
     ],
 )
 def test_leaf_users_of_another_form_are_named(data: object, message: str) -> None:

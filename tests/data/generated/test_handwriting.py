@@ -146,7 +146,7 @@ def test_damaged_cache_is_recognised_and_made_again(
     file.write_bytes(content)
     with caplog.at_level(logging.WARNING):
         assert _same(written, handwriting.cached(tmp_path, 0, 2))
-    assert f"generating again what was in the cache: {file}" in caplog.text
+    assert f"regenerating damaged cache file: {file}" in caplog.text
     caplog.clear()
     assert _same(written, handwriting.cached(tmp_path, 0, 2))
     assert not caplog.text

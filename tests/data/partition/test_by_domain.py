@@ -46,7 +46,7 @@ def test_the_same_seed_gives_the_same_split_and_another_seed_another() -> None:
 
 
 def test_data_without_domains_is_refused() -> None:
-    with pytest.raises(DataError, match=r"data\.partition: 'by_domain' needs data that names its domains"):
+    with pytest.raises(DataError, match=r"data\.partition: 'by_domain' needs data with domains"):
         by_domain(None, 4, stream(0, "partition"))
 
 
@@ -54,8 +54,11 @@ def test_data_without_domains_is_refused() -> None:
     ("clients", "message"),
     [
         (None, r"data\.clients: needs a number; choose a multiple of 4 for 'by_domain'"),
-        (6, r"data\.clients: 4 domains cannot have equally many of 6; choose a multiple of 4 for 'by_domain'"),
-        (2, r"data\.clients: 4 domains cannot have equally many of 2; choose a multiple of 4"),
+        (
+            6,
+            r"data\.clients: 6 clients cannot be divided equally among 4 domains; choose a multiple of 4 for 'by_do",
+        ),
+        (2, r"data\.clients: 2 clients cannot be divided equally among 4 domains; choose a multiple of 4"),
     ],
 )
 def test_clients_that_domains_cannot_share_equally_are_refused(clients: int | None, message: str) -> None:

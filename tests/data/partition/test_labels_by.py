@@ -157,7 +157,7 @@ def test_partitions_that_need_classes_say_so_in_one_line(partition: Any) -> None
     with pytest.raises(ScenarioError) as caught:
         store("topics", partition=partition)
     assert str(caught.value) == (
-        f"data.partition: '{name}' needs class labels, and these are float32[300, 5]; choose another partition, such "
+        f"data.partition: '{name}' needs class labels, but these are float32[300, 5]; choose another partition, such "
         "as 'iid', or set data.labels_by"
     )
     store("topics", partition=partition, labels_by="argmax")
@@ -175,7 +175,11 @@ def test_labels_by_is_refused_where_nothing_reads_classes(partition: str) -> Non
         ("topics", "quantiles", r"'quantiles' is for labels that are single numbers; these are float32\[300, 5\]"),
         ("prices", "argmax", r"'argmax' is for labels that are vectors \[n, k\]; these are float32\[300\]"),
         ("prices", {"name": "column", "index": 0}, "'column' is for labels that are vectors"),
-        ("topics", {"name": "column", "index": 5}, r"data\.labels_by\.index: is 5, but labels have 5 entries, from 0"),
+        (
+            "topics",
+            {"name": "column", "index": 5},
+            r"data\.labels_by\.index: is 5, but labels have 5 entries, numbered from 0",
+        ),
         ("topics", "column", r"data\.labels_by: needs index"),
         ("prices", {"name": "quantiles", "bins": 1}, r"data\.labels_by\.bins: must be greater than or equal to 2"),
         ("prices", {"name": "quantiles", "bin": 3}, r"data\.labels_by\.bin: not an option"),
@@ -183,7 +187,7 @@ def test_labels_by_is_refused_where_nothing_reads_classes(partition: str) -> Non
         ("prices", f"{HERE}:X", "is an object of type ndarray"),
         ("prices", f"{HERE}:floats", r"returned float32\[300\] for 300 labels; .*with all training labels"),
         ("prices", f"{HERE}:too_few", r"returned int64\[3\] for 300 labels"),
-        ("prices", f"{HERE}:negative", "returned classes from -1 to -1; they are numbered from 0"),
+        ("prices", f"{HERE}:negative", "returned classes from -1 to -1; number them from 0"),
         ("prices", f"{HERE}:failing", "raised KeyError: 'no'"),
     ],
 )

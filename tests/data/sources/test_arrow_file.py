@@ -77,10 +77,10 @@ def test_what_is_sent_to_a_host_is_the_path_and_not_the_rows(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("inputs", "compression", "message"),
     [
-        ("image", "zstd", r"column 'image' is compressed or of truth values; write it uncompressed"),
-        ("words", None, "column 'words' has lists of different lengths; rows that stay on disk are of one shape"),
+        ("image", "zstd", r"column 'image' is compressed or boolean; write it uncompressed"),
+        ("words", None, "column 'words' has lists of different lengths; rows that stay on disk must have one shape"),
         ("imag", None, "has no column 'imag'; did you mean 'image'"),
-        ("split", None, "column 'split' is string; numbers or lists of numbers are needed"),
+        ("split", None, "column 'split' is string, but must hold numbers or lists of numbers"),
     ],
 )
 def test_what_cannot_be_mapped_is_named(inputs: str, compression: str | None, message: str, tmp_path: Path) -> None:
@@ -100,5 +100,5 @@ def test_a_missing_damaged_or_exchanged_file_is_named(tmp_path: Path) -> None:
         store(tmp_path)
     other = tmp_path / "moved.arrow"
     write(other, rows=7)
-    with pytest.raises(RayflError, match=r"moved\.arrow: has \d+ bytes, not \d+: it is another file"):
+    with pytest.raises(RayflError, match=r"moved\.arrow: has \d+ bytes, not \d+: it was replaced"):
         MappedRows(str(other), 3, "image", mapped.rows, mapped.shape, mapped.dtype)[:1]

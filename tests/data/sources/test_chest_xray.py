@@ -33,12 +33,12 @@ def test_images_and_classes_are_those_of_the_folders(root: Path) -> None:
 
 def test_other_classes_are_named(root: Path) -> None:
     (root / "chest_xray" / "test" / "NORMAL").rename(root / "chest_xray" / "test" / "HEALTHY")
-    with pytest.raises(DataError, match=r"test: has no folder NORMAL; wanted are NORMAL and PNEUMONIA"):
+    with pytest.raises(DataError, match=r"test: has no folder NORMAL; expected NORMAL and PNEUMONIA"):
         load("files", root, root / "cache", 0, size=32)
     (root / "chest_xray" / "test" / "HEALTHY").rename(root / "chest_xray" / "test" / "NORMAL")
     Path(root / "chest_xray" / "train" / "OTHER").mkdir()
     Image.new("L", (60, 50)).save(root / "chest_xray" / "train" / "OTHER" / "0.jpeg")
-    with pytest.raises(DataError, match=r"chest_xray: has 3 classes; wanted are NORMAL and PNEUMONIA alone"):
+    with pytest.raises(DataError, match=r"chest_xray: has 3 classes; expected only NORMAL and PNEUMONIA"):
         load("files", root, root / "cache", 0, size=32)
 
 

@@ -166,7 +166,7 @@ def test_a_missing_batch_is_named_even_in_auto(tmp_path: Path, write: Any) -> No
     folder = write(tmp_path / "data", "cifar10")
     missing = next(file for file in folder.iterdir() if "batch_3" in file.name)
     missing.unlink()
-    with pytest.raises(DataError, match=f"{missing}: is missing, while its folder is there; get "):
+    with pytest.raises(DataError, match=f"{missing}: is missing, although its folder exists; get "):
         _load(tmp_path, "cifar10", "auto")
 
 
@@ -182,7 +182,7 @@ def test_a_truncated_pickle_is_named(tmp_path: Path, keep: int) -> None:
 def test_a_truncated_binary_file_is_named(tmp_path: Path, keep: int) -> None:
     file = _write_binary(tmp_path / "data", "cifar100") / "train.bin"
     file.write_bytes(file.read_bytes()[:keep])
-    with pytest.raises(DataError, match=rf"{file}: has \d+ bytes, no multiple of 3074; truncated or corrupt"):
+    with pytest.raises(DataError, match=rf"{file}: has \d+ bytes, not a multiple of 3074; truncated or corrupt"):
         _load(tmp_path, "cifar100")
 
 
@@ -269,7 +269,7 @@ def test_other_columns_are_named(tmp_path: Path, column: str, values: pa.Array |
 def test_two_parquet_files_are_one_too_many(tmp_path: Path) -> None:
     file = _write_parquet(tmp_path / "data" / "cifar10", "cifar10")
     (file.parent / "cifar10.parquet").write_bytes(file.read_bytes())
-    with pytest.raises(DataError, match=r"has cifar10\.parquet, cifar10_subset\.parquet; leave the one that is meant"):
+    with pytest.raises(DataError, match=r"has cifar10\.parquet, cifar10_subset\.parquet; keep only one of them"):
         _load(tmp_path, "cifar10")
 
 

@@ -72,10 +72,10 @@ def test_bad_files_are_named(root: Path) -> None:
     with pytest.raises(DataError, match=r"ulm_000001_000019_gtFine_labelIds\.png: is 8 x 3 pixels, not 8 x 6 like"):
         load("files", root, 0)
     Image.fromarray(np.zeros((6, 8, 3), np.uint8)).save(labels)
-    with pytest.raises(DataError, match=r"labelIds\.png: has pixels of mode RGB, where class numbers are wanted"):
+    with pytest.raises(DataError, match=r"labelIds\.png: has pixels of mode RGB, but class numbers are expected"):
         load("files", root, 0)
     labels.unlink()
-    with pytest.raises(DataError, match=r"labelIds\.png: is not there, the labels of .*unpack gtFine"):
+    with pytest.raises(DataError, match=r"labelIds\.png: labels of .* not found; unpack gtFine"):
         load("files", root, 0)
     Image.fromarray(np.zeros((6, 8), np.uint8)).save(labels)
     image.write_bytes(image.read_bytes()[:40])

@@ -145,14 +145,17 @@ def test_arrays_of_a_numpy_file_may_have_owners(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"inputs": "ag", "label": "city"}, "has no column 'ag'; did you mean 'age'"),
-        ({"inputs": "city", "label": "age"}, "column 'city' is string; numbers or lists of numbers are needed"),
+        ({"inputs": "city", "label": "age"}, "column 'city' is string, but must hold numbers or lists of numbers"),
         ({"inputs": "empty", "label": "age"}, "column 'empty' has 40 empty values"),
         ({"inputs": ["words", "age"], "label": "age"}, "column 'words' has lists; only columns of single numbers"),
         ({"inputs": "age", "label": "words"}, "column 'words' has labels of different lengths"),
-        ({"inputs": "age", "label": "city", "owner": "income"}, "column 'income' is double; texts or integers"),
+        (
+            {"inputs": "age", "label": "city", "owner": "income"},
+            "column 'income' is double, but must hold strings or integers",
+        ),
         ({"inputs": "age", "label": "city", "split": "city"}, "column 'city' has lima, oslo, rome; 'train' and 'test'"),
         ({"inputs": "age", "label": "city", "split": "part", "test_share": 0.5}, r"data\.options\.test_share: .*leave"),
-        ({"inputs": "age", "label": "city", "path": "none"}, r"data\.options\.path: .*none is no Parquet file"),
+        ({"inputs": "age", "label": "city", "path": "none"}, r"data\.options\.path: .*none is neither a Parquet file"),
         ({"inputs": "age"}, r"data\.options: needs label"),
         ({"inputs": 3, "label": "city"}, r"data\.options\.inputs"),
         ({"inputs": [], "label": "city"}, r"data\.options\.inputs"),
@@ -165,7 +168,7 @@ def test_columns_that_cannot_be_read_are_named(options: dict[str, Any], message:
 
 def test_a_damaged_file_and_one_with_other_columns_are_named(folder: Path) -> None:
     pq.write_table(TABLE.select(["age"]), folder / "people" / "3.parquet")
-    with pytest.raises(RayflError, match=r"3\.parquet: has other columns than 0\.parquet: age: int64"):
+    with pytest.raises(RayflError, match=r"3\.parquet: has different columns than 0\.parquet: age: int64"):
         store(folder, inputs="age", label="city")
     (folder / "people" / "1.parquet").write_bytes((folder / "people" / "1.parquet").read_bytes()[:200])
     with pytest.raises(RayflError, match=r"1\.parquet: cannot be read as Parquet"):
@@ -220,8 +223,8 @@ def test_a_saved_data_set_without_splits_and_with_sequences(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, r"data\.options: huggingface needs either path, of a folder, or hub"),
-        ({"path": "saved", "hub": "mnist"}, r"data\.options: huggingface needs either path, of a folder, or hub"),
+        ({}, r"data\.options: huggingface needs either path, a folder, or hub"),
+        ({"path": "saved", "hub": "mnist"}, r"data\.options: huggingface needs either path, a folder, or hub"),
         ({"path": "saved", "revision": "main"}, "config and revision are for data from the hub"),
         ({"path": "nowhere"}, "nowhere: cannot be loaded by datasets"),
         ({"path": "saved", "test": "tst"}, "has no split 'tst'; did you mean 'test'"),

@@ -108,7 +108,9 @@ def test_one_missing_file_is_named_even_in_auto(tmp_path: Path, missing: str) ->
     folder = tmp_path / "data" / PLACES[0]
     _write(folder)
     (folder / f"{missing}.gz").unlink()
-    with pytest.raises(DataError, match=f"{folder / missing}: is missing, with or without .gz, while others are"):
+    with pytest.raises(
+        DataError, match=f"{folder / missing}: is missing, with or without .gz, although other files exist"
+    ):
         _load(tmp_path, "auto")
 
 
@@ -138,8 +140,8 @@ def test_corrupt_gzip_is_named(tmp_path: Path) -> None:
     [
         (0, b"", r"is not an IDX file of 3 dimensions \(magic 0, not 2051\)"),
         (0, _idx(np.arange(20)), r"is not an IDX file of 3 dimensions \(magic 2049, not 2051\)"),
-        (0, _idx(np.zeros((20, 28, 28)))[:-1], r"has 15695 bytes where its sizes \(20, 28, 28\) need 15696; truncated"),
-        (1, _idx(np.arange(20) % 10) + b"x", r"has 29 bytes where its sizes \(20,\) need 28; truncated or corrupt"),
+        (0, _idx(np.zeros((20, 28, 28)))[:-1], r"has 15695 bytes, but its sizes \(20, 28, 28\) need 15696; truncated"),
+        (1, _idx(np.arange(20) % 10) + b"x", r"has 29 bytes, but its sizes \(20,\) need 28; truncated or corrupt"),
         (1, _idx(np.arange(19) % 10), "has 19 labels for 20 images"),
         (1, _idx(np.full(20, 10)), "has label 10, allowed are 0 to 9"),
         (2, _idx(np.zeros((10, 32, 32))), r"images are \(32, 32\), not \(28, 28\)"),

@@ -74,14 +74,17 @@ def test_the_digest_follows_the_seed_and_the_options() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"codes": 1}, "data.options.codes: 1 cannot be 2 distinct objects; give 2 at least"),
+        ({"codes": 1}, "data.options.codes: 1 codes are too few for 2 distinct objects; give at least 2"),
         ({"points": 0}, "data.options.points: .*greater than 0"),
-        ({"points": 1500}, "data.options.points: above 1000 a multiple of 1000 is needed"),
+        ({"points": 1500}, "data.options.points: above 1000, must be a multiple of 1000"),
         ({"size": 3}, "data.options.size: .*greater than or equal to 8"),
         ({"objects": [3, 2]}, "data.options.objects: from 3 to 2; give the smaller number first"),
         ({"sizes": [0.7, 0.5]}, "data.options.sizes: from 0.7 to 0.5; give the smaller share first"),
-        ({"form": "cached", "labels": "multi_hot"}, "data.options.labels: 'multi_hot' names all codes of an image"),
-        ({"codes": 20_000, "labels": "multi_hot"}, "data.options.labels: 'multi_hot' of 20000 codes"),
+        ({"form": "cached", "labels": "multi_hot"}, "data.options.labels: 'multi_hot' lists all codes of an image"),
+        (
+            {"codes": 20_000, "labels": "multi_hot"},
+            "data.options.labels: 'multi_hot' is limited to 10000 codes, not 20000",
+        ),
     ],
 )
 def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:

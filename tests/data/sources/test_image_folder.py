@@ -130,7 +130,7 @@ def test_decoded_images_are_cached_until_a_file_or_the_size_changes(
     cached.write_bytes(cached.read_bytes()[:-9])
     with caplog.at_level(logging.WARNING):
         again = _load(tmp_path)
-    assert f"decoding again what was in the cache: {cached}" in caplog.text
+    assert f"decoding images again, because the cache file is damaged: {cached}" in caplog.text
     np.testing.assert_array_equal(np.asarray(first.train.x), np.asarray(again.train.x))
     _load(tmp_path, size=4)
     assert len(list((tmp_path / "cache").iterdir())) == 2
@@ -168,7 +168,7 @@ def test_only_the_formats_that_names_stand_for_are_read(tmp_path: Path) -> None:
 def test_an_image_that_is_far_too_large_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _by_class(tmp_path / "pictures")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1)
-    with pytest.raises(DataError, match=rf"{tmp_path}/pictures/.*: is too large an image, make it smaller \("):
+    with pytest.raises(DataError, match=rf"{tmp_path}/pictures/.*: the image is too large; make it smaller \("):
         _load(tmp_path)
 
 
@@ -182,33 +182,31 @@ def test_an_empty_class_is_named(tmp_path: Path) -> None:
 def test_classes_beside_domains_are_named(tmp_path: Path) -> None:
     _by_domain(tmp_path / "pictures")
     _save(tmp_path / "pictures" / "zebra" / "x.png", 0)
-    with pytest.raises(DataError, match=f"{tmp_path / 'pictures' / 'zebra'}: has images, where other folders beside"):
+    with pytest.raises(DataError, match=f"{tmp_path / 'pictures' / 'zebra'}: has images, but folders beside"):
         _load(tmp_path)
 
 
 def test_images_beside_the_classes_of_a_domain_are_named(tmp_path: Path) -> None:
     _by_domain(tmp_path / "pictures")
     _save(tmp_path / "pictures" / "art" / "x.png", 0)
-    with pytest.raises(DataError, match=f"{tmp_path / 'pictures' / 'art'}: has images beside folders; a folder is"):
+    with pytest.raises(DataError, match=f"{tmp_path / 'pictures' / 'art'}: has images and folders; a folder is"):
         _load(tmp_path)
 
 
 def test_a_folder_without_folders_is_named(tmp_path: Path) -> None:
     _save(tmp_path / "pictures" / "x.png", 0)
-    with pytest.raises(
-        DataError, match=r"pictures: has no folders with images; wanted are class/image or domain/class"
-    ):
+    with pytest.raises(DataError, match=r"pictures: has no folders with images; expected class/image or domain/class"):
         _load(tmp_path)
 
 
 def test_train_without_test_is_named(tmp_path: Path) -> None:
     _by_class(tmp_path / "pictures" / "train")
-    with pytest.raises(DataError, match=r"pictures: has train/ alone; give both train/ and test/, or none of them"):
+    with pytest.raises(DataError, match=r"pictures: has only train/; create both train/ and test/, or neither"):
         _load(tmp_path)
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=rf"data\.options\.path: {tmp_path / 'pictures'} is no folder"):
+    with pytest.raises(DataError, match=rf"data\.options\.path: {tmp_path / 'pictures'} is not a folder"):
         _load(tmp_path)
 
 

@@ -130,7 +130,7 @@ def test_a_domain_that_is_there_twice_is_named(tmp_path: Path) -> None:
     ("classes", "message"),
     [
         (CLASSES[:6], "photo: has no folder of class 'person'"),
-        ((*CLASSES, "yak"), "photo/yak: is no class of PACS, which are dog, elephant"),
+        ((*CLASSES, "yak"), "photo/yak: is not a class of PACS; expected dog, elephant"),
     ],
 )
 def test_other_classes_are_named(tmp_path: Path, classes: tuple[str, ...], message: str) -> None:

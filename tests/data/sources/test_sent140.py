@@ -71,7 +71,7 @@ def test_tweets_labels_and_users_are_those_of_the_files(tmp_path: Path) -> None:
 
 def test_tweets_of_files_need_a_tokenizer(tmp_path: Path) -> None:
     write_leaf(tmp_path)
-    with pytest.raises(ScenarioError, match=r"data\.options\.tokenizer: needed for the tweets of files; give the fol"):
+    with pytest.raises(ScenarioError, match=r"data\.options\.tokenizer: required for real tweets; give the fol"):
         load("files", tmp_path, 0)
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"empty has no tokenizer \(tokenizer\.json or vocab\.txt\); give the folder"):
@@ -92,7 +92,7 @@ def test_a_damaged_tokenizer_is_named(tmp_path: Path) -> None:
     write_leaf(tmp_path)
     folder = write_tokenizer(tmp_path / "distilbert")
     (folder / "tokenizer.json").write_text("{")
-    with pytest.raises(DataError, match=r"distilbert has no tokenizer that can be used \("):
+    with pytest.raises(DataError, match=r"distilbert has no usable tokenizer \("):
         load("files", tmp_path, 0, tokenizer=folder)
 
 

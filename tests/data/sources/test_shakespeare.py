@@ -206,7 +206,7 @@ def test_impossible_options_are_refused(tmp_path: Path, options: dict[str, Any],
 def test_two_parquet_files_are_one_too_many(tmp_path: Path) -> None:
     _write_parquet(tmp_path)
     _write_parquet(tmp_path, "shakespeare_roles.parquet")
-    with pytest.raises(DataError, match=r"has shakespeare\.parquet, shakespeare_roles\.parquet; leave the one that"):
+    with pytest.raises(DataError, match=r"has shakespeare\.parquet, shakespeare_roles\.parquet; keep only one of them"):
         _load(tmp_path)
 
 
@@ -214,7 +214,7 @@ def test_nothing_there_says_what_it_looked_for(tmp_path: Path) -> None:
     with pytest.raises(DataError) as raised:
         _load(tmp_path)
     assert str(raised.value).startswith(f"Shakespeare not found: looked in {tmp_path / 'shakespeare'} for train/*.json")
-    assert f"its 100.txt unpacked in {tmp_path / 'shakespeare'}" in str(raised.value)
+    assert f"with 100.txt unpacked in {tmp_path / 'shakespeare'}" in str(raised.value)
 
 
 @pytest.mark.parametrize(("clients", "options"), [(None, {}), (3, {"crop": 2000, "train_share": 0.8})])
@@ -226,7 +226,7 @@ def test_the_stand_in_is_loud_and_loses_no_role(tmp_path: Path, clients: int | N
     assert dataset.provenance.description.startswith(
         "Stand-in for Shakespeare (generated text), not real data: no files"
     )
-    assert f"its 100.txt unpacked in {tmp_path / 'shakespeare'}" in dataset.provenance.description
+    assert f"with 100.txt unpacked in {tmp_path / 'shakespeare'}" in dataset.provenance.description
 
 
 def test_generated_roles_differ_in_style_and_depend_on_seed_and_number_alone() -> None:

@@ -61,9 +61,9 @@ def test_further_arguments_go_to_the_class(tmp_path: Path) -> None:
             {"dataset": "CIFAR11"},
             r"data\.options\.dataset: torchvision has no data set 'CIFAR11'; did you mean 'CIFAR10",
         ),
-        ({"dataset": "CIFAR10"}, r"its train samples cannot be read, and rayfl downloads none \(Dataset not found"),
+        ({"dataset": "CIFAR10"}, r"train samples cannot be read, and rayfl does not download them \(Dataset not found"),
         ({"dataset": "KMNIST", "arguments": {"splits": 1}}, r"data\.options\.arguments\.splits: not an option"),
-        ({"dataset": "FakeData"}, "FakeData has no argument train or split that tells training and test samples apart"),
+        ({"dataset": "FakeData"}, "FakeData has no argument train or split that separates training and test samples"),
         ({}, r"data\.options: needs dataset"),
     ],
 )

@@ -58,7 +58,7 @@ def test_arrays_beside_datasets_and_further_test_sets(tmp_path: Path) -> None:
     given = {"train": Items(vector), "test": (VECTORS[TEST], LABELS[TEST]), "far": Items(vector, 9)}
     found = store(given, tmp_path, clients=2)
     assert len(found.held_out["far"].samples) == 9
-    assert "Datasets of PyTorch from" in found.provenance.description
+    assert "PyTorch Datasets from" in found.provenance.description
 
 
 class Stream(IterableDataset[Any]):
@@ -74,11 +74,11 @@ class Unsized(Dataset[Any]):
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
-        (Items(vector), r"gave a Dataset without a name; return \{'train': \.\.\., 'test': \.\.\.\}"),
-        ((Items(vector), Items(vector)), "gave a Dataset without a name; return"),
-        ({"train": Items(vector)}, "no 'train' and 'test'"),
+        (Items(vector), r"returned a Dataset without a name; return \{'train': \.\.\., 'test': \.\.\.\}"),
+        ((Items(vector), Items(vector)), "returned a Dataset without a name; return"),
+        ({"train": Items(vector)}, "'train' or 'test' is missing"),
         ({"train": Stream(), "test": Items(vector)}, "train: Stream is an IterableDataset, whose .*'arrow_file'"),
-        ({"train": Unsized(), "test": Items(vector)}, "train: Unsized has no __len__; let it return the number"),
+        ({"train": Unsized(), "test": Items(vector)}, "train: Unsized has no __len__; add one that returns the number"),
         ({"train": Items(vector), "test": Items(vector, 0)}, "test: Items is empty"),
         ({"train": {"a": Stream()}, "test": Items(vector)}, r"train\['a'\]: Stream is an IterableDataset"),
         ({"train": [Items(vector, 0)], "test": Items(vector)}, "train: ConcatDataset is empty"),
@@ -89,8 +89,8 @@ class Unsized(Dataset[Any]):
         (with_clients({"a": 3}), r"train: the rows of 'a' are int64\[\]; give a list"),
         (with_clients({"a": [0], "b": []}), r"client 1 has no training samples \(1 of 2"),
         (with_clients({}), "train names no clients"),
-        (with_clients(SITE[:3]), r"the owners of train are <U6\[3\] for 40 samples; give an integer or a text for"),
-        (with_clients(LISTS, {"joe": [0]}), "test has samples of 'joe', who has none in train"),
+        (with_clients(SITE[:3]), r"the owners of train are <U6\[3\] for 40 samples; give an integer or a string for"),
+        (with_clients(LISTS, {"joe": [0]}), "test has samples of 'joe', but train has none"),
     ],
 )
 def test_what_is_no_set_of_samples_is_told_in_one_line(returned: Any, message: str, tmp_path: Path) -> None:

@@ -47,7 +47,9 @@ def test_without_such_an_attribute_all_items_are_read_once(attribute: str) -> No
 
 
 def test_an_attribute_that_says_something_else_than_the_items_is_refused() -> None:
-    with pytest.raises(DataError, match="here: the label of item 3 is 2, while the Dataset's attribute says 0; let '"):
+    with pytest.raises(
+        DataError, match="here: the label of item 3 is 2, but 0 in the attribute of the Dataset; make '"
+    ):
         labels_of(WithTargets(vector), {0: 0, 3: 2}, "here")
 
 

@@ -137,7 +137,7 @@ def test_a_host_is_sent_the_call_and_makes_the_datasets_itself(tmp_path: Path) -
     received = pickle.loads(sent)  # noqa: S301 - as Ray does between its own processes
     np.testing.assert_array_equal(received[:], VECTORS)
     RETURNED["it"] = {"train": Items(vector, 7), "test": Items(vector, TEST.stop)}
-    with pytest.raises(DataError, match="train has 7 items here, and 40 where the run began; let it read the same"):
+    with pytest.raises(DataError, match="train has 7 items here, but 40 where the run started; make it read the same"):
         pickle.loads(sent)[:1]  # noqa: S301
 
 
@@ -174,7 +174,7 @@ def test_an_item_unlike_the_first_is_named_when_it_is_read(tmp_path: Path) -> No
     ):
         rows[:2]
     fields = store({**both(named), "train": Items(nameless)}, tmp_path, clients=3).train.x
-    with pytest.raises(DataError, match=r"train: item 1 has inputs a, but not 'b', which the first one has"):
+    with pytest.raises(DataError, match=r"train: item 1 has inputs a, but not 'b' like the first one"):
         fields.arrays["b"][:2]
 
 

@@ -38,7 +38,7 @@ def numpys(row: int) -> Any:
 
 @pytest.mark.parametrize("item", [rolls, noisy, noisy_now_and_then, numpys])
 def test_items_that_are_drawn_at_random_are_refused(item: Any, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"train: items are drawn at random, .*name them in data\.augment") as caught:
+    with pytest.raises(DataError, match=r"train: items are random, .*list them in data\.augment") as caught:
         store(both(item), tmp_path, clients=2)
     assert "\n" not in str(caught.value)
 
@@ -57,13 +57,16 @@ def test_an_item_that_now_and_then_looks_at_a_generator_is_not(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("item", "message"),
     [
-        (lambda row: VECTORS[row], r"train: item 0 is of type ndarray; let __getitem__ return a pair \(x, y\)"),
-        (lambda row: (VECTORS[row], row, row), "train: item 0 is a tuple of 3; let __getitem__ return a pair"),
-        (lambda row: {"x": VECTORS[row], "y": row}, r"item 0 is of type dict; .* x is a dictionary where inputs have"),
-        (lambda row: ("text", 0), "train: the input of item 0 is of type str; give a tensor, an array of numbers, an"),
+        (lambda row: VECTORS[row], r"train: item 0 is of type ndarray; __getitem__ must return a pair \(x, y\)"),
+        (lambda row: (VECTORS[row], row, row), "train: item 0 is a tuple of 3; __getitem__ must return a pair"),
+        (lambda row: {"x": VECTORS[row], "y": row}, r"item 0 is of type dict; .* x is a dictionary if inputs have"),
+        (
+            lambda row: ("text", 0),
+            "train: the input of item 0 is of type str; give a tensor, an array of numbers, a PIL",
+        ),
         (lambda row: ({"a": None}, 0), "train: input 'a' of item 0 is of type NoneType; give a tensor"),
-        (lambda row: (VECTORS[row, : 1 + row % 2], 0), r"that of the first \[1\] .*, or name what .*data\.collate"),
-        (lambda row: ({}, 0), "inputs by name: there are none"),
+        (lambda row: (VECTORS[row, : 1 + row % 2], 0), r"but \[1\] .* for the first; .*, or set data\.collate"),
+        (lambda row: ({}, 0), "inputs by name: the mapping is empty"),
         (
             lambda row: (VECTORS[row], "cat"),
             r"<U3\[40\]; number the classes: .*numpy\.unique\(train_y, return_inverse=True\)",
