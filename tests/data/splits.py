@@ -1,4 +1,4 @@
-"""What the tests of partitioners share: labels to split, and what every split must hold."""
+"""Shared by tests of partitioners: labels to split, and properties of every split."""
 
 import numpy as np
 from hypothesis import strategies as st

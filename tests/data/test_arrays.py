@@ -1,4 +1,4 @@
-"""Arrays as a data set: in four, or by the names of their sets, with an owner for every row."""
+"""Arrays as a data set: four arrays, or sets by name, with an owner for every row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WRITERS = np.array(["eve", "ada", "bob"] * 4)
 OWNED = {"train": (X, Y, WRITERS), "test": (X[:4], Y[:4], ["ada", "eve", "ada", "bob"]), "sketch": (X[:2], Y[:2])}
 
 
-def test_rows_with_owners_are_clients_of_the_datas_own_in_the_order_of_their_names() -> None:
+def test_owners_of_rows_become_natural_clients_in_the_order_of_their_names() -> None:
     found = dataset_of_arrays("mine", OWNED)
     assert found.natural is not None
     assert found.natural.test is not None
@@ -28,13 +28,13 @@ def test_rows_with_owners_are_clients_of_the_datas_own_in_the_order_of_their_nam
     assert list(found.tests) == ["sketch"]
 
 
-def test_texts_in_an_array_of_objects_are_owners_too() -> None:
+def test_strings_in_an_object_array_can_be_owners() -> None:
     found = dataset_of_arrays("mine", {"train": (X, Y, WRITERS.astype(object)), "test": (X, Y)})
     assert found.natural is not None
     assert found.natural.names == ("ada", "bob", "eve")
 
 
-def test_the_rows_of_every_client_are_an_owner_for_each_sample_turned_round() -> None:
+def test_the_rows_of_every_client_are_equivalent_to_the_owner_of_every_sample() -> None:
     lists = {"eve": [6, 0], "ada": range(1, 12, 3)}
     found = dataset_of_arrays("mine", {"train": (X, Y, lists), "test": (X, Y, {"ada": [3]})})
     assert found.natural is not None
@@ -44,7 +44,7 @@ def test_the_rows_of_every_client_are_an_owner_for_each_sample_turned_round() ->
     assert [found.natural.test[client].tolist() for client in range(2)] == [[], [3]]
 
 
-def test_test_samples_without_owners_are_everybodys(tmp_path: Path) -> None:
+def test_test_samples_without_owners_belong_to_no_client(tmp_path: Path) -> None:
     store = build_store(Data(name=f"{__name__}:half_owned"), 0, tmp_path, tmp_path)
     assert store.num_clients == 2
     assert store.test_shards is None
@@ -55,7 +55,7 @@ def half_owned() -> Any:
     return {"train": (X, Y, np.arange(12) // 6), "test": (X, Y)}
 
 
-def test_labels_that_are_no_single_integers_are_no_classes() -> None:
+def test_labels_other_than_single_integers_are_not_classes() -> None:
     for y, dtype, classes in (
         (Y, np.int64, 3),
         (Y.astype(np.int8), np.int64, 3),
@@ -98,7 +98,7 @@ def test_labels_that_are_no_single_integers_are_no_classes() -> None:
         ((X, np.eye(12), X, np.eye(12)[:, :5]), r"train labels are float32\[12, 12\], test labels float32\[12, 5\]"),
     ],
 )
-def test_arrays_that_do_not_fit_together_are_told_in_one_line(loaded: Any, message: str) -> None:
+def test_inconsistent_arrays_raise_in_one_line(loaded: Any, message: str) -> None:
     with pytest.raises(DataError, match=message) as caught:
         dataset_of_arrays("mine", loaded)
     assert "\n" not in str(caught.value)

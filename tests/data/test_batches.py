@@ -1,4 +1,4 @@
-"""Batches: what comes out is what the plain formula gives, bit for bit."""
+"""Batches equal the plain formula, bit for bit."""
 
 from __future__ import annotations
 

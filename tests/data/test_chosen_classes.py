@@ -1,4 +1,4 @@
-"""`data.classes`: which classes they are, what is left of the data, and what cannot be chosen."""
+"""`data.classes`: the chosen classes, the remaining data, and invalid choices."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ WRITERS = ("a", "b", "c", "d")
 
 
 def whose(numbers: np.ndarray) -> np.ndarray:
-    """A writer for each sample; "d" has written nothing but the classes 0 to 2."""
+    """A writer for each sample; "d" has only samples of the classes 0 to 2."""
     return np.where(numbers % CLASSES < 3, numbers // CLASSES % 4, numbers // CLASSES % 3)
 
 
 def numbered() -> Dataset:
-    """480 training samples, each of which is its own number and of class number % 12; writers, a further test set."""
+    """480 training samples, each its own number with class number % 12; writers, and another test set."""
     train, test, further = np.arange(480), np.arange(1000, 1096), np.arange(2000, 2024)
     parts = [Samples(part[:, None].astype(float), (part % CLASSES).astype(np.int32)) for part in (train, test, further)]
     shards = (Shards.by_owner(whose(part), 4) for part in (train, test))
@@ -55,7 +55,7 @@ def store(classes: dict[str, Any], seed: int = 3, **data: Any) -> ShardStore:
 
 
 def originals(samples: Samples) -> np.ndarray:
-    """The numbers of the samples, which say their classes."""
+    """The numbers of the samples, which determine their classes."""
     numbers: np.ndarray = np.asarray(samples.x)[:, 0].astype(int)
     return numbers
 
@@ -83,7 +83,7 @@ def test_labels_are_the_places_of_the_original_classes(cut: list[int], order: in
 
 
 @given(st.integers(0, CLASSES), st.integers(0, 1000), st.integers(0, 1000), st.integers(1, CLASSES))
-def test_what_stands_at_other_places_is_never_drawn(cut: int, order: int, seed: int, draw: int) -> None:
+def test_classes_at_other_places_are_never_drawn(cut: int, order: int, seed: int, draw: int) -> None:
     sides = [(start, stop) for start, stop in ((0, cut), (cut, CLASSES)) if start < stop]
     found = []
     for place in sides:
@@ -118,7 +118,7 @@ def test_the_classes_do_not_depend_on_the_clients(changed: dict[str, Any]) -> No
     assert set(originals(plain.train) % CLASSES) == set(originals(other.train) % CLASSES)
 
 
-def test_everything_that_is_held_out_has_the_chosen_classes_alone() -> None:
+def test_held_out_samples_have_only_the_chosen_classes() -> None:
     found = store({"places": [[0, 3]]}, test_share=0.2, validation_share=0.1, server_share=0.1)
     expected = {int(word) for word in chosen_numbers(Classes(places=((0, 3),)), CLASSES, 0, "x")}
     for name in ("train", "test", "validation", "client_test", "server", "further"):
@@ -126,7 +126,7 @@ def test_everything_that_is_held_out_has_the_chosen_classes_alone() -> None:
     assert len(found.train) + sum(len(found.samples(n)) for n in ("validation", "client_test", "server")) == 120
 
 
-def test_clients_keep_their_own_samples_and_who_has_none_is_left_out() -> None:
+def test_clients_keep_their_samples_and_clients_without_any_are_dropped() -> None:
     seen = set()
     for place in range(CLASSES):
         found = choose_classes(numbered(), Classes(places=((place, place + 1),)), 0)
@@ -144,7 +144,7 @@ def test_clients_keep_their_own_samples_and_who_has_none_is_left_out() -> None:
     assert seen == set(range(CLASSES))
 
 
-def test_the_summary_says_which_they_are() -> None:
+def test_the_summary_lists_them() -> None:
     found = store({"places": [[0, 2], [5, 7]]})
     numbers = chosen_numbers(Classes(places=((0, 2), (5, 7))), CLASSES, 0, "x")
     assert found.summary().endswith(f"4 classes; classes {listed(numbers)} of 12")
@@ -162,12 +162,12 @@ def test_places_beyond_the_last_class_are_named() -> None:
         store({"places": [[10, 13]]})
 
 
-def test_labels_that_are_no_classes_are_refused() -> None:
+def test_labels_other_than_classes_raise() -> None:
     with pytest.raises(ScenarioError, match=r"data\.classes: needs class labels, but those of .*prices are float32\["):
         store({"places": [[0, 1]]}, name=f"{HERE}:prices")
 
 
-def test_symbols_of_a_text_are_refused() -> None:
+def test_symbols_of_a_text_raise() -> None:
     x = TextWindows(np.arange(9, dtype=np.uint8), np.arange(4), 5)
     samples = Samples(x, np.arange(4))
     dataset = Dataset("text", samples, samples, 4, Provenance("arrays", ""))
@@ -183,14 +183,14 @@ def test_a_set_without_samples_of_the_classes_is_named() -> None:
         store({"places": [[order.index(3), order.index(3) + 1]]}, name=f"{HERE}:rare")
 
 
-def test_a_class_that_no_client_trains_on_is_named_by_its_number_at_the_source() -> None:
+def test_a_class_that_no_client_trains_on_is_named_by_its_original_number() -> None:
     order = _order_of(4)
     places = [[order.index(number), order.index(number) + 1] for number in (0, 3)]
     with pytest.raises(DataError, match=r"data\.classes: no client has training samples of class 3; choose other"):
         store({"places": places}, name=f"{HERE}:rare")
 
 
-def test_more_clients_than_are_left_are_named_with_what_was_chosen() -> None:
+def test_too_many_clients_raise_and_the_message_names_the_chosen_classes() -> None:
     order = _order_of(CLASSES)
     place = order.index(8)
     with pytest.raises(DataError, match=r"data\.clients: 4 were asked for, but numbered \(class 8 of 12\) has 3"):
@@ -203,14 +203,14 @@ def _order_of(count: int) -> list[int]:
 
 
 def unowned() -> Dataset:
-    """Class 1 has samples, which belong to nobody."""
+    """Class 1 has samples, but they belong to no client."""
     samples = Samples(np.zeros((8, 1)), np.arange(8) % 2)
     nobody = Shards.by_owner(np.zeros(0, np.int64), 1)
     shards = Shards(np.arange(0, 8, 2), np.array([0, 4]))
     return Dataset("unowned", samples, samples, 2, Provenance("arrays", ""), NaturalClients(("a",), shards, nobody))
 
 
-def test_classes_of_which_no_client_has_any_are_named() -> None:
+def test_classes_without_a_client_are_named() -> None:
     place = _order_of(2).index(1)
     with pytest.raises(DataError, match=r"data\.classes: no client of unowned has training samples of class"):
         choose_classes(unowned(), Classes(places=((place, place + 1),)), 0)

@@ -1,4 +1,4 @@
-"""`data.owners`: which of the data's own clients may be drawn."""
+"""`data.owners`: which natural clients may be drawn."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def store(owners: dict[str, Any], seed: int = 0, **data: Any) -> ShardStore:
 
 
 def writers(found: ShardStore) -> list[int]:
-    """Who each client is."""
+    """The writer of each client."""
     return [int(np.asarray(found.train.x)[found.train_shards[c][0], 0]) for c in range(found.num_clients)]
 
 
 @given(st.integers(1, WRITERS - 1), st.integers(0, 100))
-def test_writers_at_other_places_are_held_back_and_all_keep_their_samples(cut: int, order: int) -> None:
+def test_writers_at_other_places_are_not_used_and_all_keep_their_samples(cut: int, order: int) -> None:
     whole = written()
     found: list[str] = []
     for place in ((0, cut), (cut, WRITERS)):
@@ -77,7 +77,7 @@ def test_clients_are_drawn_from_the_chosen_ones_with_the_datas_seed() -> None:
     assert not held_back & set(writers(store({"places": [[0, 12]]}, clients=12)))
 
 
-def test_clients_are_tested_on_samples_of_their_own() -> None:
+def test_clients_are_tested_on_their_own_samples() -> None:
     found = store({"places": [[4, 9]]}, clients=3)
     assert found.test_shards is not None
     assert len(found.test) == 6
@@ -85,31 +85,31 @@ def test_clients_are_tested_on_samples_of_their_own() -> None:
         assert np.asarray(found.test.x)[found.test_shards[client], 0].tolist() == [writer, writer]
 
 
-def test_the_order_is_random_and_of_its_own_seed() -> None:
+def test_the_order_is_random_and_has_its_own_seed() -> None:
     first = writers(store({"places": [[0, 6]]}, 0))
     assert first == writers(store({"places": [[0, 6]]}, 1)) != list(range(6))
     assert first != writers(store({"places": [[0, 6]], "order_seed": 1}, 0))
 
 
-def test_a_source_that_generates_makes_as_many_as_the_order_holds() -> None:
+def test_a_generated_source_makes_as_many_as_the_order_needs() -> None:
     found = store({"places": [[20, 30]], "of": 30}, clients=4)
     assert found.num_clients == 4
-    assert "; clients from places 20-29 of the data's own 30" in found.summary()
+    assert "; clients from places 20-29 of 30 natural clients" in found.summary()
 
 
 @pytest.mark.parametrize(
     ("owners", "data", "message"),
     [
-        ({"places": [[15, 21]]}, {}, r"owners\.places: the last range ends at 21, but written has 20 clients of its"),
+        ({"places": [[15, 21]]}, {}, r"owners\.places: the last range ends at 21, but written has 20 natural clients"),
         ({"places": [[0, 4]]}, {"clients": 5}, r"5 were asked for, but written \(clients from places 0-3 of .* has 4"),
         ({"places": [[0, 1]]}, {"name": f"{HERE}:numbers"}, r"data\.owners: .*numbers has no natural clients"),
     ],
 )
-def test_what_is_not_there_is_named(owners: dict[str, Any], data: dict[str, Any], message: str) -> None:
+def test_missing_clients_and_places_are_named(owners: dict[str, Any], data: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         store(owners, **data)
 
 
-def test_an_order_of_more_than_there_are_is_named() -> None:
+def test_an_order_of_too_many_clients_is_named() -> None:
     with pytest.raises(DataError, match=r"data\.owners\.of: 21, but written has 20 natural clients; choose at"):
         choose_owners(written(), Owners(places=((0, 2),), of=21))

@@ -1,4 +1,4 @@
-"""Names that data gives its clients reach the store from every kind of source, and stay with their samples."""
+"""Names of natural clients reach the store from every kind of source, and stay with their samples."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from tests.data.torch_datasets.scene import Items
 N, SITES = 60, 6
 NUMBER = (np.arange(N) * 7) % SITES
 OWNER = np.array([f"site_{number}" for number in NUMBER])
-"""The input of a sample is the number in its owner's name."""
+"""The input of a sample is the number in the name of its owner."""
 X, Y = NUMBER[:, None].astype(np.float32), np.arange(N) % 2
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=8))
-def test_names_are_the_texts_that_they_were_made_of(texts: list[str]) -> None:
+def test_names_round_trip(texts: list[str]) -> None:
     names = ClientNames.of(texts)
     assert [names[client] for client in range(len(names))] == texts
 
 
-def test_a_million_names_are_a_few_bytes_each() -> None:
+def test_a_million_names_take_a_few_bytes_each() -> None:
     names = ClientNames.of([f"site_{client}" for client in range(1_000_000)])
     assert names.text.nbytes + names.ends.nbytes < 20_000_000
     assert len(pickle.dumps(names)) < 20_000_000
@@ -50,7 +50,7 @@ def by_lists() -> Any:
 
 
 def sample(first: int, row: int) -> Any:
-    """Items that all have one owner."""
+    """Items that all have the same owner."""
     return X[first], row % 2
 
 

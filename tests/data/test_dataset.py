@@ -16,12 +16,12 @@ def dataset(train: Any, test: Any) -> Dataset:
 
 
 @pytest.mark.parametrize("x", [["a", "b"], [1j, 2j], np.array([1, 2], ">f4"), [True, False]])
-def test_inputs_that_are_no_numbers_of_this_machine_are_refused(x: Any) -> None:
+def test_inputs_other_than_native_numbers_raise(x: Any) -> None:
     with pytest.raises(DataError, match="allowed are integers and floating point numbers in this machine's byte order"):
         dataset(x, x)
 
 
-def test_labels_that_are_texts_are_refused_with_a_recipe_that_numbers_them() -> None:
+def test_labels_that_are_strings_raise_with_code_that_numbers_them() -> None:
     train, test = np.array(["dog", "cat"]), np.array(["cat", "dog"])
     with pytest.raises(DataError, match="train labels are <U3") as caught:
         Dataset("d", Samples(X, train), Samples(X, test), 2, Provenance("arrays", "test"))
@@ -37,8 +37,8 @@ def test_training_and_test_inputs_are_of_one_kind() -> None:
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
-def test_inputs_that_are_not_finite_are_refused(wrong: float) -> None:
-    """Training would diverge, and the learning rate be blamed."""
+def test_inputs_that_are_not_finite_raise(wrong: float) -> None:
+    """Training would diverge, apparently because of the learning rate."""
     with pytest.raises(DataError, match="test inputs hold values that are not finite"):
         dataset([[1.0], [2.0]], [[1.0], [wrong]])
 
@@ -49,7 +49,7 @@ def test_images_need_their_channels() -> None:
         dataset(x, x)
 
 
-def test_shards_by_owner_hold_every_row_once_and_can_be_picked() -> None:
+def test_shards_by_owner_hold_every_row_once_and_can_be_selected() -> None:
     shards = Shards.by_owner(np.array([1, 0, 1, 2]), 4)
     assert [shards[client].tolist() for client in range(4)] == [[1], [0, 2], [3], []]
     assert shards.sizes.tolist() == [1, 2, 1, 0]

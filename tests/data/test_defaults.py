@@ -25,7 +25,7 @@ def completed(**data: Any) -> dict[str, Any]:
     return with_data_defaults(Data.model_validate(data)).model_dump(exclude_none=True)
 
 
-def test_defaults_of_source_partition_and_augmentations_are_written_out() -> None:
+def test_defaults_of_source_partition_and_augmentations_are_filled_in() -> None:
     found = completed(
         name="cifar100",
         partition={"name": "dirichlet_per_client", "alpha": 0.3},
@@ -39,7 +39,7 @@ def test_defaults_of_source_partition_and_augmentations_are_written_out() -> Non
 
 
 @pytest.mark.parametrize("name", ["cifar10", "femnist", "handwriting", "shakespeare", f"{HERE}:ARRAYS"])
-def test_what_is_completed_stays_as_it_is_when_completed_again(name: str) -> None:
+def test_a_completed_section_does_not_change_when_completed_again(name: str) -> None:
     once = with_data_defaults(Data.model_validate({"name": name, "augment": ["flip"], "partition": "shards"}))
     assert with_data_defaults(Data.model_validate(once.model_dump())) == once
 
@@ -64,6 +64,6 @@ def test_names_and_options_are_checked_before_data_is_loaded(data: dict[str, Any
 @pytest.mark.parametrize(
     ("old", "new"), [("feddyn", "dirichlet_per_client"), ("fedexp_unequal", "dirichlet_per_client_unequal")]
 )
-def test_a_partition_by_its_former_name_is_refused_with_the_new_one(old: str, new: str) -> None:
+def test_a_former_name_of_a_partition_raises_with_the_new_one(old: str, new: str) -> None:
     with pytest.raises(ValidationError, match=f"'{old}' is now called '{new}'"):
         Data.model_validate({"name": "cifar10", "partition": {"name": old, "alpha": 1}})

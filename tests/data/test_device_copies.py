@@ -26,7 +26,7 @@ ON_PIXELS = ("feddecorr_cifar_autoaugment",)
 
 
 class CopiesToDevice(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts operations that make a tensor on the device from one of the CPU."""
+    """Counts operations that copy a tensor from the CPU to the device."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -67,7 +67,7 @@ def test_samples_that_are_on_the_device_are_not_copied_again(augment: tuple[str,
     assert copies_of_a_pass(resident) == 1 + bool(augment)  # which samples, and the draws
 
 
-def test_test_samples_stay_on_the_device_where_the_training_samples_leave_room() -> None:
+def test_test_samples_stay_on_the_device_if_the_training_samples_leave_room() -> None:
     size = X[0].size + Y.itemsize
     for budget, expected in ((2 * 60 * size, 1), (60 * size, 2)):
         resident = source((), budget)

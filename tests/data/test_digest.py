@@ -1,4 +1,4 @@
-"""The digest of a data set: the same for the same data wherever it lies, another for anything that is changed."""
+"""The digest of a data set: the same for the same data in any folder, different after any change."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_inputs_of_every_kind_count_with_their_shape_and_dtype(one: Inputs, othe
     assert data_digest(before) != data_digest(after)
 
 
-def test_rows_are_read_some_at_a_time_and_need_not_lie_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_read_in_parts_and_need_not_be_contiguous(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = data_digest(arrays())
     monkeypatch.setattr(module, "_BYTES_AT_ONCE", 32)
     data = arrays()
@@ -58,7 +58,7 @@ def test_rows_are_read_some_at_a_time_and_need_not_lie_in_order(monkeypatch: pyt
     assert data_digest(data) == data_digest(replace(data, train=turned)) == whole
 
 
-def test_of_files_their_digests_decide_and_neither_folder_nor_content_is_looked_at() -> None:
+def test_the_digest_of_files_depends_only_on_their_digests() -> None:
     here, there, changed = (
         replace(data, provenance=Provenance("files", path, ((path, sha256),)))
         for data, path, sha256 in (

@@ -1,4 +1,4 @@
-"""The download command, against a hub on this machine that serves the true format."""
+"""The download command, against a local hub that serves the real format."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _listing(sha256: str, size: int) -> bytes:
 
 
 class Hub(ThreadingHTTPServer):
-    """Serves `pages`, path to content; everything else is not found."""
+    """Serves `pages`, a mapping from path to content; other paths are not found."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)
@@ -109,7 +109,7 @@ def hub() -> Iterator[Hub]:
 
 @pytest.fixture
 def nobody() -> str:
-    """A URL at which nobody answers."""
+    """A URL without a server."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -145,7 +145,7 @@ def test_the_split_is_the_same_every_time(hub: Hub, tmp_path: Path) -> None:
     assert contents[0] == contents[1]
 
 
-def test_other_bytes_than_the_hub_states_are_refused(hub: Hub, tmp_path: Path) -> None:
+def test_a_digest_other_than_the_one_of_the_hub_raises(hub: Hub, tmp_path: Path) -> None:
     hub.serve_femnist(TABLE)
     hub.pages[CONTENT] = TABLE[:-1] + b"x"
     stated = hashlib.sha256(TABLE).hexdigest()
@@ -179,7 +179,7 @@ def test_hub_table_of_another_kind_is_named(hub: Hub, tmp_path: Path, table: byt
         list(download.download_femnist(tmp_path, hub.url))
 
 
-def test_table_without_a_writer_of_two_images_is_refused(hub: Hub, tmp_path: Path) -> None:
+def test_table_without_a_writer_of_two_images_raises(hub: Hub, tmp_path: Path) -> None:
     hub.serve_femnist(_hub_table(_images(2), ["a", "b"], [0, 1]))
     with pytest.raises(DataError, match="flwrlabs/femnist: no writer has two images"):
         list(download.download_femnist(tmp_path, hub.url))
@@ -229,7 +229,7 @@ def test_fashion_mnist_is_downloaded_where_its_source_looks(
 
 @pytest.fixture
 def cifar_archive() -> bytes:
-    """CIFAR-100's python version in small."""
+    """A small python version of CIFAR-100."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as archive:
         for name in ("train", "test"):
@@ -258,7 +258,7 @@ def test_cifar_is_downloaded_where_its_source_looks(
     assert cifar.load_cifar100("files", tmp_path, tmp_path, 0).train.y.tolist() == [3, 4]
 
 
-def test_other_bytes_than_cifars_are_refused(
+def test_a_wrong_md5_sum_of_cifar_raises(
     hub: Hub,
     cifar_archive: bytes,
     tmp_path: Path,

@@ -1,4 +1,4 @@
-"""Labels that leave classes empty are told before a run, with the remedy; a single class is refused."""
+"""Empty classes are reported before a run, with a remedy; a single class raises."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def scenario(made: Callable[[], Any]) -> dict[str, Any]:
     }
 
 
-def test_a_run_and_the_data_report_say_so_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_and_the_data_report_say_so_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rayfl.run(scenario(counted_from_one), backend="inline", out=tmp_path, console=Console(width=200))
     assert f"note     {FROM_ONE}" in capsys.readouterr().out.splitlines()
     (tmp_path / "own.toml").write_text(
@@ -102,7 +102,7 @@ def test_a_run_and_the_data_report_say_so_in_a_line(tmp_path: Path, capsys: pyte
     assert f"note     {FROM_ONE}" in capsys.readouterr().out.splitlines()
 
 
-def test_a_single_class_is_refused_with_the_remedy(tmp_path: Path) -> None:
+def test_a_single_class_raises_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         rayfl.run(scenario(one_class), backend="inline", out=tmp_path, console=Console(quiet=True))
     assert str(caught.value) == (

@@ -1,4 +1,4 @@
-"""Samples that no client trains on: whose they are, what they depend on, and what a batch source serves of them."""
+"""Held-out samples: their owners, what they depend on, and how a batch source serves them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ DIRICHLET = {"name": "dirichlet", "beta": 0.5, "min_size": 5}
 
 
 def numbered() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """400 training samples, each of which is its own number."""
+    """400 training samples, each its own number."""
     return np.arange(400.0)[:, None], np.arange(400) % 4, np.arange(1000.0, 1040)[:, None], np.arange(40) % 4
 
 
 def writers() -> Dataset:
-    """Clients of the data's own; a sample is its number, and there is a test set of another domain."""
+    """Data with natural clients; a sample is its number, and there is a test set of another domain."""
     owner = np.random.default_rng(0).permutation(np.repeat(np.arange(len(SIZES)), SIZES))
     train = Samples(np.arange(float(N))[:, None], np.arange(N) % 3)
     test = Samples(np.arange(100.0, 108)[:, None], np.arange(8) % 3)
@@ -51,7 +51,7 @@ def numbers(samples: Samples, rows: Any = slice(None)) -> list[int]:
 
 
 def held_by(found: ShardStore, client: int, *names: str) -> list[int]:
-    """The client's samples in these sets, and what it trains on."""
+    """The samples of the client in these sets and in training."""
     every = numbers(found.train, found.train_shards[client])
     for name in names:
         shards = found.held_out[name].shards
@@ -93,7 +93,7 @@ def test_a_clients_parts_do_not_depend_on_the_other_clients(sizes: list[int], se
     assert sorted(together.tolist()) == shards[client].tolist()
 
 
-def test_validation_samples_are_the_same_whatever_is_held_out_to_test_on() -> None:
+def test_validation_samples_do_not_depend_on_the_test_share() -> None:
     shards = Shards.by_owner(np.arange(100) % 3, 3)
     alone, both = (cut_clients(shards, 1, 0.1, test)[1]["validation"] for test in (None, 0.5))
     assert alone.rows.tolist() == both.rows.tolist()
@@ -116,7 +116,7 @@ def test_a_client_with_too_few_samples_is_named(shares: tuple[float | None, floa
     assert left.sizes[1] == 1
 
 
-def test_the_servers_samples_are_nobody_elses_and_the_rest_is_partitioned() -> None:
+def test_only_the_server_has_its_samples_and_the_rest_is_partitioned() -> None:
     found = store(clients=8, partition=DIRICHLET, server_share=0.25)
     assert found.server is not None
     assert len(found.server) == 100
@@ -126,7 +126,7 @@ def test_the_servers_samples_are_nobody_elses_and_the_rest_is_partitioned() -> N
     assert (abs(np.bincount(found.server.y, minlength=4) - 25) < 5 * 3.75).all()
 
 
-def test_natural_clients_give_the_server_what_was_drawn_of_theirs() -> None:
+def test_natural_clients_lose_the_samples_drawn_for_the_server() -> None:
     plain = store(name=f"{HERE}:writers")
     found = store(name=f"{HERE}:writers", server_share=0.25, validation_share=0.1)
     assert found.server is not None
@@ -148,12 +148,12 @@ def test_the_server_draws_from_the_chosen_natural_clients_alone() -> None:
     assert sorted(numbers(found.server) + held_by(found, 0) + held_by(found, 1)) == sorted(chosen)
 
 
-def test_a_natural_client_that_gave_the_server_all_it_has_is_named() -> None:
+def test_a_natural_client_that_loses_all_samples_to_the_server_is_named() -> None:
     with pytest.raises(DataError, match=r"client \d has no training samples .* or a smaller data\.server_share"):
         store(name=f"{HERE}:writers", server_share=0.95)
 
 
-def test_further_test_sets_of_the_source_keep_their_names() -> None:
+def test_additional_test_sets_of_the_source_keep_their_names() -> None:
     found = store(name=f"{HERE}:writers", validation_share=0.1)
     assert list(found.held_out) == ["validation", "sketches"]
     assert found.held_out["sketches"].shards is None
@@ -188,12 +188,12 @@ def test_a_batch_source_serves_every_set_by_its_name() -> None:
 
 @pytest.mark.parametrize("key", ["test_share", "validation_share", "server_share"])
 @pytest.mark.parametrize("wrong", [0, 1, -0.1, "some"])
-def test_a_share_that_is_none_is_refused(key: str, wrong: Any) -> None:
+def test_an_invalid_share_raises(key: str, wrong: Any) -> None:
     with pytest.raises(ValidationError, match=key):
         Data.model_validate({"name": "femnist", key: wrong})
 
 
-def test_shares_that_leave_nothing_to_train_on_are_refused() -> None:
+def test_shares_that_leave_no_training_samples_raise() -> None:
     with pytest.raises(ValidationError, match=r"data\.test_share hold out 1\.1 of each client's samples"):
         Data.model_validate({"name": "femnist", "test_share": 0.5, "validation_share": 0.6})
     with pytest.raises(DataError, match=r"data\.server_share: 0\.9999 of 400 training samples leaves none"):
@@ -201,7 +201,7 @@ def test_shares_that_leave_nothing_to_train_on_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["train", "validation", "a test", ""])
-def test_a_further_test_set_needs_a_name_of_its_own(name: str) -> None:
+def test_an_additional_test_set_needs_a_valid_name(name: str) -> None:
     samples = Samples(np.zeros((2, 1)), np.array([0, 1]))
     with pytest.raises(DataError, match=f"'{name}' cannot name a test set"):
         Dataset("d", samples, samples, 2, Provenance("arrays", ""), None, {name: samples})

@@ -1,4 +1,4 @@
-"""Inputs that look like images in another layout are recognised by what refuses them."""
+"""Errors about inputs that look like images in another layout say how to convert them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def prepared(x: np.ndarray, folder: Path, model: str = "lenet5", **data: Any) ->
     [FIRST, SCALED, SCALED.transpose(0, 3, 1, 2), PIXELS.astype(np.float64), FIRST.astype(np.int64)],
     ids=["uint8 first", "float last", "float first", "0 to 255", "int64 first"],
 )
-def test_what_is_to_be_written_makes_the_images(x: np.ndarray) -> None:
+def test_the_suggested_code_makes_images(x: np.ndarray) -> None:
     said = how_to_make_images(x)
     assert said.startswith("; these look like images [n, ")
     made = eval(said.partition("write x = ")[2], {"x": x})  # noqa: S307 - code of this test
@@ -67,11 +67,11 @@ def test_what_is_to_be_written_makes_the_images(x: np.ndarray) -> None:
 @pytest.mark.parametrize(
     "x", [PIXELS, SCALED[:, 0], np.zeros((5, 3, 8, 3)), np.zeros((5, 8, 8, 8)), Ragged.of([SCALED[0], SCALED[1, :5]])]
 )
-def test_images_and_what_may_be_anything_have_no_remedy(x: Any) -> None:
+def test_images_and_other_inputs_get_no_suggestion(x: Any) -> None:
     assert how_to_make_images(x) == ""
 
 
-def test_values_that_were_normalized_are_to_be_scaled_back() -> None:
+def test_normalised_values_must_be_scaled_back() -> None:
     assert how_to_make_images(SCALED - 0.5).endswith("after undoing their normalisation")
 
 
@@ -90,14 +90,14 @@ FLOATS_FIRST = rf"images \[n, channels, height, width\]: {FLOATS}\.transpose\(0,
         (FIRST, {"model": f"{__name__}:OwnNetwork"}, r"raised RuntimeError: .*write x = x\.transpose\(0, 2, 3, 1\)\n"),
     ],
 )
-def test_every_error_that_refuses_them_says_what_to_write(
+def test_every_error_about_them_suggests_code(
     x: np.ndarray, data: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ScenarioError, match=message):
         prepared(x, tmp_path, **data)
 
 
-def test_a_network_that_takes_them_as_they_are_does_and_its_own_errors_are_its_own(tmp_path: Path) -> None:
+def test_a_network_may_take_them_unchanged_and_its_errors_are_reported_as_its_own(tmp_path: Path) -> None:
     channels_first = SCALED.transpose(0, 3, 1, 2)
     prepared(channels_first, tmp_path, f"{__name__}:OwnNetwork")
     with pytest.raises(ScenarioError, match=r"raised IndexError") as caught:

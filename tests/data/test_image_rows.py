@@ -1,4 +1,4 @@
-"""Images that stay on disk give what the same images give from memory."""
+"""Images that stay on disk give the same results as images in memory."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_run_has_the_same_bits_on_any_number_of_hosts(tmp_path: Path) -> None:
     assert np.array_equal(vectors[0], vectors[2])
 
 
-def test_what_is_sent_to_a_host_is_the_names_and_not_the_pixels(tmp_path: Path) -> None:
+def test_hosts_receive_names_and_not_pixels(tmp_path: Path) -> None:
     rows = store("inaturalist", tmp_path, "disk").train.x
     sent = pickle.dumps(rows)
     assert len(sent) < len(rows) * (32 + rows.names.itemsize) + 1000
@@ -140,7 +140,7 @@ def test_a_damaged_file_is_found_at_the_start(source: str, tmp_path: Path) -> No
         store(source, tmp_path, "disk")
 
 
-def test_a_file_that_changes_or_goes_during_a_run_is_named(tmp_path: Path) -> None:
+def test_a_file_that_changes_or_disappears_during_a_run_is_named(tmp_path: Path) -> None:
     rows = store("pictures", tmp_path, "disk").train.x
     file = tmp_path / "pictures" / rows.names[0].decode()
     save(file, np.zeros((9, 11, 3), np.uint8))

@@ -1,4 +1,4 @@
-"""Inputs by name and of different lengths: kept once, cut into batches, and collated by a function of the user's."""
+"""Inputs by name and of different lengths: stored once, split into batches, and collated by a user function."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def ragged_by_name() -> Any:
 
 
 def tokens_and_mask(samples: list[Any], value: int = 0) -> dict[str, torch.Tensor]:
-    """A collation of the user's, for either kind of ragged inputs."""
+    """A user-defined collation, for either kind of ragged inputs."""
     texts = [sample["input_ids"] if isinstance(sample, dict) else sample for sample in samples]
     input_ids = pad(texts, value)
     return {"input_ids": input_ids, "mask": input_ids != value}
@@ -99,7 +99,7 @@ def test_inputs_of_different_lengths_are_collated_batch_by_batch(name: str, coll
         assert y.tolist() == Y[part].tolist()
 
 
-def test_pad_fills_up_to_the_longest_of_a_batch() -> None:
+def test_pad_extends_inputs_to_the_longest_of_a_batch() -> None:
     source = BatchSource(store("ragged", collate="pad"), CPU)
     x, _ = source.test_batch(np.array([5, 1]))
     assert x.tolist() == TOKENS[[5, 1], : max(LENGTHS[5], LENGTHS[1])].tolist()
@@ -186,7 +186,7 @@ def failing(samples: list[Any]) -> Any:
         ("by_name", {"augment": ["flip"]}, r"data\.augment\.0: 'flip' is for images, .* \(.*input_ids \[8\] int64"),
     ],
 )
-def test_what_does_not_fit_inputs_is_told_by_its_key(name: str, data: dict[str, Any], message: str) -> None:
+def test_options_that_do_not_fit_the_inputs_are_named_by_key(name: str, data: dict[str, Any], message: str) -> None:
     if "normalize" in data:
         data = {"normalize": {"mean": [0.5], "std": [0.5]}}
     with pytest.raises(ScenarioError, match=message):
@@ -203,7 +203,7 @@ def test_what_does_not_fit_inputs_is_told_by_its_key(name: str, data: dict[str, 
         (lambda: Ragged(TOKENS, np.array([0]), np.array([1, 2])), "1 starts, 2 lengths"),
     ],
 )
-def test_inputs_that_do_not_fit_together_are_refused(make: Any, message: str) -> None:
+def test_inconsistent_inputs_raise(make: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         make()
 

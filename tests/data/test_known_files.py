@@ -30,7 +30,7 @@ def test_a_source_finds_no_files_where_the_table_finds_none(name: str, tmp_path:
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_a_source_tries_to_read_what_the_table_finds(name: str, tmp_path: Path) -> None:
-    """An empty file or folder is enough for both; the source then complains about its content."""
+    """An empty file or folder is enough; the source then fails on its content."""
     stars = {"fashion_mnist": "", "inaturalist": "geo_3k"}
     path = tmp_path / KNOWN[name].patterns[0].replace("*", stars.get(name, "x"))
     path.parent.mkdir(parents=True)

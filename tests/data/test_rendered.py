@@ -96,7 +96,7 @@ def test_without_augmentation_and_in_evaluation_a_row_has_one_image() -> None:
     assert levels(source_of(x.take(np.array([5, 2]))).test_batch(slice(0, 2))[0]) == [5, 2]
 
 
-def test_batches_vary_though_nothing_is_augmented() -> None:
+def test_batches_vary_without_augmentation() -> None:
     assert source_of(Flat(np.arange(9))).varies
     assert not source_of(Flat(np.arange(9))[:]).varies
 
@@ -109,12 +109,12 @@ def test_renderings_are_augmented() -> None:
     assert (x.amax((1, 2, 3)) * 255).round().max() >= 100
 
 
-def test_no_memory_of_a_gpu_is_kept_for_renderings() -> None:
+def test_no_gpu_memory_is_reserved_for_renderings() -> None:
     reader = SampleReader(Samples(Flat(np.arange(9)), np.arange(9)), CPU, budget_bytes=10**6)
     assert reader.reserved_bytes == 0
 
 
-def test_the_digest_is_that_of_the_recipe() -> None:
+def test_the_digest_depends_on_the_recipe() -> None:
     def digest(numbers: list[int]) -> str:
         samples = Samples(Flat(np.array(numbers)), np.arange(len(numbers)))
         return data_digest(Dataset("flat", samples, samples, None, Provenance("generated", "")))
@@ -171,7 +171,7 @@ def test_a_pass_holds_at_most_64_mib_of_stored_images_at_a_time(monkeypatch: pyt
     assert 2**25 < max(fetched) <= 2**26
 
 
-def test_rendered_images_are_refused_where_they_would_be_fixed() -> None:
+def test_rendered_images_raise_where_they_would_be_fixed() -> None:
     with pytest.raises(DataError, match=r"inputs by name: 'image' is rendered; rendered images must be .* only input"):
         Fields({"image": Flat(np.arange(3)), "place": np.arange(3)})
     store = replace(store_of(Flat(np.arange(3))), collate=Named(name="pad"))

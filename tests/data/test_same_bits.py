@@ -1,4 +1,4 @@
-"""Runs on any number of hosts have the same bits, whatever makes their batches."""
+"""Results are bitwise identical on any number of hosts, for every kind of batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is fetched is the same whether samples are kept on the device, fetched anew, or both."""
+"""Fetched samples are the same whether they are kept on the device, copied again, or both."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WINDOWS = Samples(TextWindows(TEXT, np.arange(40) * 2, 5), np.arange(40))
 
 @pytest.mark.parametrize("samples", [IMAGES, WINDOWS])
 @pytest.mark.parametrize("kept", [0, 1, 17, 40, 1000])
-def test_a_reader_fetches_the_rows_in_their_order_whatever_its_budget(samples: Samples, kept: int) -> None:
+def test_a_reader_fetches_rows_in_order_for_any_budget(samples: Samples, kept: int) -> None:
     size = int(np.prod(samples.x.shape[1:])) + samples.y.itemsize
     reader = SampleReader(samples, CPU, kept * size + 1)
     assert reader.reserved_bytes == min(kept, 40) * size
@@ -35,7 +35,7 @@ def test_a_reader_fetches_the_rows_in_their_order_whatever_its_budget(samples: S
     np.testing.assert_array_equal(x.numpy(), np.asarray(samples.x)[3:9])
 
 
-def test_what_is_fetched_may_be_changed_without_changing_what_is_kept() -> None:
+def test_modifying_fetched_samples_does_not_change_kept_ones() -> None:
     reader = SampleReader(IMAGES, CPU, 2**20)
     for _ in range(2):
         x, _ = reader.fetch(np.array([4, 5]))

@@ -1,4 +1,4 @@
-"""`data.seed`: what is drawn about the data is apart from what is drawn about training."""
+"""`data.seed`: draws for the data are separate from draws for training."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def split(store: ShardStore) -> tuple[Any, ...]:
     return rows, np.asarray(store.test.x).tolist()
 
 
-def test_three_training_seeds_share_one_split_and_start_from_models_of_their_own(tmp_path: Path) -> None:
+def test_three_training_seeds_share_one_split_and_start_from_different_models(tmp_path: Path) -> None:
     runs = [prepared(tmp_path, seed, seed=9) for seed in (0, 1, 2)]
     splits = [split(store) for store, _ in runs]
     assert splits[0] == splits[1] == splits[2]
     assert len({model.vector.numpy().tobytes() for _, model in runs}) == 3
 
 
-def test_the_datas_seed_is_the_scenarios_unless_it_is_set(tmp_path: Path) -> None:
+def test_the_seed_of_the_data_defaults_to_that_of_the_scenario(tmp_path: Path) -> None:
     assert split(prepared(tmp_path, 3)[0]) == split(prepared(tmp_path, 5, seed=3)[0])
     assert split(prepared(tmp_path, 3)[0]) != split(prepared(tmp_path, 5)[0])
 
 
-def test_a_resolved_scenario_keeps_the_seeds_apart() -> None:
+def test_a_resolved_scenario_keeps_both_seeds() -> None:
     for seed in (None, 0, 4):
         scenario = Scenario.from_tables(tables(1, **({} if seed is None else {"seed": seed})))
         assert load_scenario({**tables(1), **scenario.model_dump(exclude_none=True)}).data_seed == scenario.data_seed
@@ -61,6 +61,6 @@ def test_a_resolved_scenario_keeps_the_seeds_apart() -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, "x"])
-def test_a_seed_that_is_none_is_refused(wrong: Any) -> None:
+def test_an_invalid_seed_raises(wrong: Any) -> None:
     with pytest.raises(ScenarioError, match=r"data\.seed"):
         load_scenario(tables(0, seed=wrong))

@@ -1,4 +1,4 @@
-"""Windows of a text behave as the array of all windows would, and take the memory of the text and their starts."""
+"""Windows of a text behave like an array of all windows, but only store the text and their starts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_windows_are_cut_out_of_the_text() -> None:
     np.testing.assert_array_equal(np.asarray(windows, np.float64), WRITTEN_OUT.astype(np.float64))
 
 
-def test_taking_some_examples_shares_the_text() -> None:
+def test_taking_some_samples_shares_the_text() -> None:
     taken = Samples(_windows(), np.arange(4)).take(np.array([3, 1]))
     assert isinstance(taken.x, TextWindows)
     assert taken.x.text is TEXT
@@ -56,7 +56,7 @@ def test_taking_some_examples_shares_the_text() -> None:
 
 
 @pytest.mark.parametrize("start", [-1, 56])
-def test_windows_outside_the_text_are_refused(start: int) -> None:
+def test_windows_outside_the_text_raise(start: int) -> None:
     with pytest.raises(DataError, match=f"windows of 5 symbols start at {start} to {start}; in a text of 60 symbols"):
         TextWindows(TEXT, np.array([start]), 5)
 
@@ -98,7 +98,7 @@ def test_batches_of_windows_are_int64_and_follow_the_order(monkeypatch: pytest.M
         ({"augment": (Named(name="flip"),)}, r"data.augment.0: 'flip' is for images"),
     ],
 )
-def test_what_is_for_images_is_refused(
+def test_options_for_images_raise(
     config: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("tests.data.test_text_windows.DATA", _dataset(), raising=False)

@@ -1,4 +1,4 @@
-"""What a user's data, partitioner or augmentation raises or returns wrongly is named as theirs."""
+"""Errors and wrong results of user-defined data, partitioners and augmentations are attributed to user code."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def shards(rows: Any, offsets: Any = (0, 1, 2, 3)) -> Shards:
         (shards([0.0, 1.0, 2.0]), r"returned Shards whose rows are an array float64\[3\], not a vector of integers"),
     ],
 )
-def test_what_a_partitioner_returns_wrongly_is_told(
+def test_a_wrong_result_of_a_partitioner_raises(
     found: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(DataError, match=rf"^data\.partition: '{HERE}:partitioner' {message}"):
@@ -103,7 +103,7 @@ def raising(*_: Any) -> Any:
     raise KeyError("nothing")
 
 
-def test_what_a_partitioner_raises_is_one_line_and_then_the_traceback_of_its_own_code(
+def test_an_exception_of_a_partitioner_is_one_line_and_the_traceback_of_user_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PARTITION, "is", raising)
@@ -114,7 +114,7 @@ def test_what_a_partitioner_raises_is_one_line_and_then_the_traceback_of_its_own
 
 
 @pytest.mark.parametrize(("leave", "said"), [(raising, "raised KeyError: 'nothing'"), (sys.exit, "tried to exit")])
-def test_what_a_data_callable_raises_is_named_as_its(
+def test_an_exception_of_a_source_names_the_source(
     leave: Any, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(SOURCE, "is", leave)
@@ -153,7 +153,7 @@ def natural(rows: list[int]) -> Dataset:
         ),
     ],
 )
-def test_data_that_is_no_data_set_is_told_in_one_line(
+def test_data_of_another_form_raises_in_one_line(
     given: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(SOURCE, "is", given)
@@ -175,7 +175,7 @@ class Brighter:
 
 
 @pytest.mark.parametrize("augmentation", ["brighter", "Brighter"])
-def test_an_augmentation_of_ones_own_is_a_function_or_a_class_with_options(augmentation: str, tmp_path: Path) -> None:
+def test_your_own_augmentation_is_a_function_or_a_class_with_options(augmentation: str, tmp_path: Path) -> None:
     from rayfl.data.batches import BatchSource
 
     chosen = ["flip", {"name": f"{HERE}:{augmentation}", "by": 2.0}]
@@ -224,9 +224,7 @@ def number() -> Any:
         ("raising_factory", "raised KeyError: 'nothing'"),
     ],
 )
-def test_an_augmentation_that_is_none_is_told_before_anything_is_trained(
-    augmentation: str, message: str, tmp_path: Path
-) -> None:
+def test_an_invalid_augmentation_raises_before_training(augmentation: str, message: str, tmp_path: Path) -> None:
     said = failure(tmp_path, ScenarioError, augment=["flip", f"{HERE}:{augmentation}"])
     first, *rest = said.splitlines()
     assert re.match(rf"data\.augment\.1: '{HERE}:{augmentation}' {message}", first), first
@@ -239,12 +237,12 @@ def raising_factory() -> Any:
 
 @pytest.mark.parametrize("name", ["os:system", "builtins:print"])
 @pytest.mark.parametrize("key", ["name", "partition", "augment"])
-def test_what_is_part_of_python_is_refused_before_it_is_called(key: str, name: str, tmp_path: Path) -> None:
+def test_a_builtin_of_python_raises_before_it_is_called(key: str, name: str, tmp_path: Path) -> None:
     said = failure(tmp_path, ScenarioError, **{key: [name] if key == "augment" else name})
     assert f"'{name}': is part of Python and no " in said
     assert "it was not called" in said
 
 
-def test_reflecting_further_than_the_image_is_told_before_anything_is_trained(tmp_path: Path) -> None:
+def test_reflecting_further_than_the_image_raises_before_training(tmp_path: Path) -> None:
     said = failure(tmp_path, ScenarioError, augment=["moon_cifar10"])
     assert "'crop' with padding 4 and mode 'reflect' needs images larger than 4 pixels, these are 4 x 4" in said

@@ -1,4 +1,4 @@
-"""AutoAugment: each operation is torchvision's, and operations come as often as the published policy says."""
+"""AutoAugment: operations match torchvision, and are as frequent as in the published policy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHAPE = (12, SIDE, SIDE, 3)
 
 
 def images() -> torch.Tensor:
-    """Noise, images of few and of dark colours, gradients, and some of one colour."""
+    """Noise, images with few or dark colours, gradients, and images of one colour."""
     x = np.random.default_rng(0).integers(0, 256, SHAPE, np.uint8)
     x[3:5] //= 4
     x[5] = np.arange(SIDE)[:, None, None] * 3 + 60
@@ -51,14 +51,14 @@ ON_VALUES: dict[str, Reference] = {
 
 
 def done(name: str, magnitudes: np.ndarray) -> torch.Tensor:
-    """What the operation alone makes of the images."""
+    """The images after this operation alone."""
     numbers = operation(np.full(SHAPE[0], NAMES.index(name)), magnitudes, SHAPE)
     nothing = operation(np.zeros(SHAPE[0]), magnitudes, SHAPE)
     return AutoAugmentCIFAR10().apply(images(), torch.from_numpy(np.concatenate([numbers, nothing])))
 
 
 @pytest.mark.parametrize("name", ON_VALUES)
-def test_an_operation_on_values_is_torchvisions(name: str) -> None:
+def test_an_operation_on_values_matches_torchvision(name: str) -> None:
     magnitudes = np.linspace(*RANGES.get(name, (0.0, 1.0)), SHAPE[0] + 1)[:-1]
     found = done(name, magnitudes)
     assert found.dtype == torch.uint8
@@ -71,22 +71,22 @@ def test_an_operation_on_values_is_torchvisions(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "reference"),
     [
-        # FedDecorr's maps go from a pixel to where it comes from, row first.
+        # The maps of FedDecorr go from a pixel to its source, row first.
         ("Rotate", lambda image, m: functional.rotate(image, -m)),
         ("TranslateX", lambda image, m: functional.affine(image, 0.0, [-round(m * SIDE), 0], 1.0, [0.0])),
         ("TranslateY", lambda image, m: functional.affine(image, 0.0, [0, -round(m * SIDE)], 1.0, [0.0])),
         ("ShearY", lambda image, m: functional.affine(image, 0.0, [0, 0], 1.0, [float(np.rad2deg(np.arctan(m))), 0.0])),
     ],
 )
-def test_an_operation_on_places_is_torchvisions(name: str, reference: Reference) -> None:
+def test_an_operation_on_positions_matches_torchvision(name: str, reference: Reference) -> None:
     magnitudes = np.linspace(*RANGES[name], SHAPE[0]) * 0.97
     for image, after, magnitude in zip(images(), done(name, magnitudes), magnitudes, strict=True):
         expected = reference(image.permute(2, 0, 1), float(magnitude)).permute(1, 2, 0)
-        # torchvision computes with float32, which may take the other of two pixels that are equally near.
+        # torchvision computes in float32, which may pick the other of two equally near pixels.
         assert (after == expected).all(dim=2).float().mean() > 0.98
 
 
-def test_operations_come_as_often_as_in_torchvisions_table_of_the_policy() -> None:
+def test_operations_are_as_frequent_as_in_the_policy_of_torchvision() -> None:
     n = 40_000
     draws = AutoAugmentCIFAR10().draw((n, SIDE, SIDE, 3), stream(0, "augment"))
     published = autoaugment.AutoAugment(autoaugment.AutoAugmentPolicy.CIFAR10).policies
@@ -106,7 +106,7 @@ def test_magnitudes_fill_the_tenth_of_their_level() -> None:
     assert -12.1 < rotated.max() < -12
 
 
-def test_it_is_given_pixels_and_what_comes_before_it_too(tmp_path: Path) -> None:
+def test_it_and_steps_before_it_get_pixels(tmp_path: Path) -> None:
     tables = {"name": "cifar10", "source": "generated", "clients": 4, "normalize": "moon_cifar10"}
     store = build_store(
         Data.model_validate(tables | {"augment": ["feddecorr_cifar_autoaugment", "flip"]}), 0, tmp_path, tmp_path
@@ -125,7 +125,7 @@ def brighter(x: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
     return x + 0.1
 
 
-def test_an_augmentation_of_ones_own_before_it_is_refused(tmp_path: Path) -> None:
+def test_your_own_augmentation_before_it_raises(tmp_path: Path) -> None:
     own = "tests.data.augmentation.test_autoaugment:brighter"
     tables = {"name": "cifar10", "source": "generated", "clients": 4, "augment": [own, "autoaugment_cifar10"]}
     message = rf"data\.augment\.0: '{own}' takes normalised images, but 'autoaugment_cifar10' after it needs pixels"

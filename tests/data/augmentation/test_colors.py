@@ -1,4 +1,4 @@
-"""Augmentations of colours, batched: what torchvision makes of each image by itself."""
+"""Batched augmentations of colours equal those of torchvision for each image."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def one_by_one(x: torch.Tensor, change: Any) -> torch.Tensor:
 
 
 def jittered(image: torch.Tensor, draws: np.ndarray) -> torch.Tensor:
-    """The steps of one image in the order in which they were drawn, by torchvision."""
+    """Applies the steps of one image in the drawn order with torchvision."""
     factors, kinds, shift, early = draws[:3], draws[3:6], draws[6], draws[7:]
     blends = (functional.adjust_brightness, functional.adjust_contrast, functional.adjust_saturation)
     for before in (True, False):
@@ -46,25 +46,25 @@ def jittered(image: torch.Tensor, draws: np.ndarray) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_jitter_without_hue_is_torchvisions_to_the_bit(channels: int) -> None:
+def test_jitter_without_hue_matches_torchvision_bit_for_bit(channels: int) -> None:
     x, jitter = pixels(64, 16, 12, channels), ColorJitter(0.8, 0.6, 0.9)
     draws = jitter.draw((64, 16, 12, channels), stream(0, "augment"))
     found = jitter(x, stream(0, "augment"))
     assert torch.equal(found, one_by_one(x, lambda image, number: jittered(image, draws[:, number])))
 
 
-def test_jitter_with_hue_is_torchvisions_up_to_rounding() -> None:
+def test_jitter_with_hue_matches_torchvision_up_to_rounding() -> None:
     x = pixels(200, 16, 12, 3)
     draws = JITTER.draw((200, 16, 12, 3), stream(0, "augment"))
     found = JITTER(x, stream(0, "augment"))
     expected = one_by_one(x, lambda image, number: jittered(image, draws[:, number]))
     difference = (found.int() - expected.int()).abs()
-    # A value between two pixels may fall to either, and the steps after that scale it.
+    # A value between two pixels may round to either, and later steps scale the difference.
     assert difference.max() <= 2
     assert (difference > 0).float().mean() < 1e-4
 
 
-def test_hue_is_that_of_the_standard_library() -> None:
+def test_hue_matches_the_standard_library() -> None:
     planes = pixels(4, 5, 5, 3).permute(3, 0, 1, 2).reshape(3, 4, 25).double()
     shift = torch.tensor([0.3, -0.45, 0.01, 0.5], dtype=torch.float64)
     found = shifted_hue(planes, shift)
@@ -75,7 +75,7 @@ def test_hue_is_that_of_the_standard_library() -> None:
             np.testing.assert_allclose(found[:, image, place].numpy(), np.floor(turned * 255.999 + 1e-9), atol=1e-9)
 
 
-def test_jitter_draws_factors_orders_and_whom_it_changes_as_torchvision_does() -> None:
+def test_jitter_draws_factors_orders_and_changed_images_like_torchvision() -> None:
     n = 40000
     draws = ColorJitter(0.4, 0.3, 2.0, 0.1, probability=0.75).draw((n, 8, 8, 3), stream(0, "augment"))
     factors, kinds, shift, early = draws[:3], draws[3:6], draws[6], draws[7:]
@@ -98,7 +98,7 @@ def test_jitter_draws_factors_orders_and_whom_it_changes_as_torchvision_does() -
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_grey_is_torchvisions(channels: int) -> None:
+def test_grey_matches_torchvision(channels: int) -> None:
     x, grey = pixels(32, 9, 7, channels), Grayscale(0.5)
     chosen = grey.draw((32, 9, 7, channels), stream(0, "augment"))[0]
     assert {*chosen} == {0.0, 1.0}
@@ -109,7 +109,7 @@ def test_grey_is_torchvisions(channels: int) -> None:
 
 
 @pytest.mark.parametrize("threshold", [0, 100, 255])
-def test_solarisation_is_torchvisions(threshold: int) -> None:
+def test_solarisation_matches_torchvision(threshold: int) -> None:
     x, solarize = pixels(32, 9, 7, 3), Solarize(threshold, probability=0.5)
     chosen = solarize.draw((32, 9, 7, 3), stream(0, "augment"))[0]
     expected = one_by_one(x, lambda image, number: functional.solarize(image, threshold) if chosen[number] else image)
@@ -117,7 +117,7 @@ def test_solarisation_is_torchvisions(threshold: int) -> None:
 
 
 @pytest.mark.parametrize("kernel_size", [3, 5, 9])
-def test_blur_is_torchvisions(kernel_size: int) -> None:
+def test_blur_matches_torchvision(kernel_size: int) -> None:
     blur = GaussianBlur(kernel_size, (0.2, 3.0), probability=0.5)
     x = torch.from_numpy(np.random.default_rng(0).random((24, 13, 8, 3)))
     draws = blur.draw((24, 13, 8, 3), stream(0, "augment"))
@@ -153,7 +153,7 @@ def test_sigma_is_uniform_between_its_ends() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
-def test_quarter_turns_are_numpys(dtype: torch.dtype) -> None:
+def test_quarter_turns_match_numpy(dtype: torch.dtype) -> None:
     x, turn = pixels(64, 6, 6, 3).to(dtype), QuarterTurn()
     turns = turn.draw((64, 6, 6, 3), stream(0, "augment"))[0].astype(int)
     found = turn(x, stream(0, "augment"))
@@ -174,7 +174,7 @@ def test_each_leaves_its_input_alone_and_repeats_with_the_same_stream(augmentati
     assert not torch.equal(found, augmentation(x, stream(2, "augment")))
     draws = torch.from_numpy(augmentation.draw((16, 8, 8, 3), stream(1, "augment")))
     assert draws.shape == (augmentation.num_draws, 16)
-    # An image is changed by its own draws alone.
+    # Only its own draws change an image.
     assert torch.equal(found[3:5], augmentation.apply(x[3:5], draws[:, 3:5]))
 
 
@@ -192,6 +192,6 @@ def test_each_leaves_its_input_alone_and_repeats_with_the_same_stream(augmentati
         (lambda: Grayscale()(pixels(1, 8, 8, 2), stream(0, "a")), r"is for images of 1 or 3 channels, these have 2"),
     ],
 )
-def test_what_cannot_be_done_is_refused(make: Any, message: str) -> None:
+def test_invalid_options_and_images_raise(make: Any, message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         make()

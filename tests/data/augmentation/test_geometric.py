@@ -1,4 +1,4 @@
-"""Augmentation: equal to a plain loop over samples that uses the same draws."""
+"""Augmentations equal a plain loop over samples with the same draws."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def test_flip_mirrors_the_drawn_samples_left_to_right(shape: tuple[int, ...]) ->
     assert flipped.is_contiguous()
 
 
-def test_flip_mirrors_about_the_asked_share_of_samples() -> None:
+def test_flip_mirrors_about_the_given_share_of_samples() -> None:
     x = images((4000, 1, 2, 1))
     changed = (Flip(0.2)(x, stream(0, "augment")) != x).any(dim=(1, 2, 3))
     assert abs(changed.float().mean().item() - 0.2) < 5 * (0.2 * 0.8 / 4000) ** 0.5
@@ -87,7 +87,7 @@ def test_crop_of_the_batch_cuts_the_same_window_of_all() -> None:
     assert torch.equal(cropped, torch.cat(alone))
 
 
-def test_crop_with_a_probability_leaves_the_others_as_they_are() -> None:
+def test_crop_with_a_probability_leaves_the_others_unchanged() -> None:
     # One pixel that is not zero: where it stays in the middle, the window was the image, or another draw of it.
     x = torch.zeros(4000, 5, 5, 1)
     x[:, 2, 2] = 1
@@ -104,7 +104,7 @@ def test_crop_with_probability_zero_changes_nothing(mode: Any) -> None:
 
 
 @pytest.mark.parametrize("fill", [(0.5,), (0.1, -0.2, 0.3)])
-def test_crop_fills_the_border_with_the_asked_colour(fill: tuple[float, ...]) -> None:
+def test_crop_fills_the_border_with_the_given_colour(fill: tuple[float, ...]) -> None:
     x = images((50, 4, 4, 3))
     cropped, bare = (Crop(4, fill=colour)(x, stream(0, "augment")) for colour in (fill, (0.0,)))
     border = (bare == 0).all(dim=3, keepdim=True)
@@ -125,7 +125,7 @@ def test_rotation_turns_each_image_as_torchvision_does_by_the_drawn_angle(
     nearest = functional.InterpolationMode.NEAREST
     for before, after, angle in zip(x, turned, angles, strict=True):
         expected = functional.rotate(before.permute(2, 0, 1), float(angle), nearest, fill=list(fill)).permute(1, 2, 0)
-        # torchvision computes with float32, which may take the other of two pixels that are equally near.
+        # torchvision computes in float32, which may pick the other of two equally near pixels.
         assert (after == expected).all(dim=2).float().mean() > 0.995
 
 
@@ -139,7 +139,7 @@ def test_rotation_by_quarter_turns_moves_every_pixel() -> None:
     assert torch.equal(turned, x.rot90(1, dims=(1, 2)))
 
 
-def test_rotation_by_next_to_nothing_changes_nothing() -> None:
+def test_rotation_by_a_tiny_angle_changes_nothing() -> None:
     x = images((5, 9, 12, 1))
     assert torch.equal(Rotate(1e-6)(x, stream(0, "augment")), x)
 
@@ -189,7 +189,7 @@ def test_augmentation_on_a_gpu_gives_the_bits_of_the_cpu(augmentation: Augmentat
         ("crop", {"mode": "edge"}, r"data\.augment\.0\.mode: must be 'zeros' or 'reflect' \(got 'edge'\)"),
     ],
 )
-def test_a_bad_option_is_refused_by_its_key(name: str, options: dict[str, Any], message: str) -> None:
+def test_a_bad_option_is_named_by_key(name: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         call_with_options(augmentations.resolve(name), options, {}, "data.augment.0")
 

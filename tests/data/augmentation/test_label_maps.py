@@ -27,7 +27,7 @@ IGNORED = 255
 
 
 def maps() -> Dataset:
-    """Images of two channels: a class from 1 to 19 for every pixel, which is its label too, and its place."""
+    """Images of two channels: the class of each pixel, 1 to 19, which is also its label, and its position."""
     rng = np.random.default_rng(0)
     parts = []
     for n in (12, 6):
@@ -65,7 +65,7 @@ class Brighter(Augmentation):
 
 
 class Shifted(Augmentation):
-    """Moves pixels, and does not say how labels follow."""
+    """Moves pixels, but does not define how labels follow."""
 
     def draw(self, shape: tuple[int, int, int, int], rng: np.random.Generator) -> np.ndarray:
         return rng.random((1, shape[0]))
@@ -113,7 +113,7 @@ def test_every_pixel_keeps_its_label(augment: list[Any], tmp_path: Path) -> None
 
 
 def test_autoaugment_moves_labels_where_it_moves_pixels(tmp_path: Path) -> None:
-    """Only labels that were moved differ; a moved map is that of its image, ignored where nothing came from."""
+    """Only moved labels differ; a moved map matches its image and is ignored where pixels have no source."""
     _, plain = batch([], tmp_path)
     _, moved = batch(["autoaugment_cifar10"], tmp_path)
     still = (moved == plain).flatten(1).all(dim=1)
@@ -153,7 +153,7 @@ def test_an_augmentation_that_says_it_moves_nothing_leaves_labels(tmp_path: Path
         ([{"name": "crop", "padding": 1, "size": 13}], "maps", r"cannot cut 13 x 13 pixels from images of 10 x 10"),
     ],
 )
-def test_what_would_part_labels_from_pixels_is_refused(
+def test_augmentations_that_would_separate_labels_from_pixels_raise(
     augment: list[Any], data: str, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ScenarioError, match=message):
@@ -173,7 +173,7 @@ class PixelClasses(torch.nn.Module):
 
 
 class EveryPixel(Segmentation):
-    """Has a label for every pixel, and none to ignore."""
+    """Has a label for every pixel, but none to ignore."""
 
     @property
     def ignored_label(self) -> int | None:
@@ -198,7 +198,7 @@ def test_a_network_is_tried_on_the_sizes_that_it_trains_on(tmp_path: Path) -> No
         prepare(Scenario.from_tables(tables(augment=smaller, smallest=10)), tmp_path)
 
 
-def test_what_is_uncovered_is_ignored_and_refused_where_a_task_ignores_nothing(tmp_path: Path) -> None:
+def test_uncovered_pixels_are_ignored_or_raise_if_the_task_ignores_no_label(tmp_path: Path) -> None:
     job, _ = prepare(Scenario.from_tables(tables(augment=["crop", "rotate"])), tmp_path)
     run_on_hosts(job, 1)
     with pytest.raises(ScenarioError, match="'crop' uncovers pixels that have no label, but the task ignores no label"):

@@ -1,4 +1,4 @@
-"""The papers' augmentations: what the name stands for, beside the paper's own transformation of the raw pixels."""
+"""Augmentations of papers equal the original transformations of the raw pixels."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_recipes_that_pad_before_they_normalise_are_the_same_steps_on_raw_pixels
         pytest.param("feddecorr_cifar100", "moon_cifar100", marks=pytest.mark.slow),
     ],
 )
-def test_recipes_that_fill_with_black_ask_for_their_normalisation(name: str, needed: str, tmp_path: Path) -> None:
+def test_recipes_that_fill_with_black_require_their_normalisation(name: str, needed: str, tmp_path: Path) -> None:
     tables = {"name": "cifar100", "source": "generated", "clients": 4, "augment": [name]}
     for other in ({}, {"normalize": "feddyn_cifar100"}):
         message = f"data.augment.0: '{name}' fills with the black of data.normalize = \"{needed}\"; set that"
@@ -101,7 +101,7 @@ def test_recipes_that_pad_what_is_normalised_show_zeros_as_far_as_they_pad(name:
 
 
 def shift_of(image: torch.Tensor) -> tuple[int, int, bool]:
-    """How far down and right a marked image was moved, and whether it was mirrored."""
+    """How far a marked image moved down and right, and whether it was mirrored."""
     mark, beside = ((image[..., 0] == value).nonzero()[0].tolist() for value in (2.0, 3.0))
     mirrored = beside[1] < mark[1]
     return mark[0] - 16, (31 - mark[1] if mirrored else mark[1]) - 15, mirrored

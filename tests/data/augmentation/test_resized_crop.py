@@ -1,4 +1,4 @@
-"""Random resized crops: torchvision's for the same part of the image, of parts that the options allow."""
+"""Random resized crops equal those of torchvision for the same part, and parts satisfy the options."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_each_image_is_the_drawn_part_scaled_as_torchvision_does(shape: tuple[in
 @pytest.mark.parametrize("antialias", [True, False])
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("size", [None, 7, (40, 20)])
-def test_any_interpolation_and_size_is_torchvisions(
+def test_every_interpolation_and_size_matches_torchvision(
     size: int | tuple[int, int] | None, interpolation: str, antialias: bool
 ) -> None:
     crop = ResizedCrop(size=size, interpolation=interpolation, antialias=antialias)  # type: ignore[arg-type]
@@ -87,18 +87,18 @@ def test_parts_lie_in_the_image_and_have_the_shares_and_ratios_asked_for(shape: 
     assert ((wide - 1) / (high + 1) < 2).all()
 
 
-def test_where_no_proposal_fits_the_largest_part_of_an_allowed_ratio_is_cut_from_the_middle() -> None:
+def test_if_no_proposal_fits_the_largest_central_part_of_an_allowed_ratio_is_used() -> None:
     top, left, high, wide = ResizedCrop((1, 1), (1, 1)).draw((5, 9, 30, 1), stream(0, "augment"))
     assert {*high, *wide} == {9.0}
     assert {*top} == {0.0}
     assert {*left} == {11.0}
 
 
-def test_the_whole_image_is_left_as_it_is() -> None:
+def test_the_whole_image_stays_unchanged() -> None:
     x = torch.randn((3, 8, 8, 3), generator=torch.Generator().manual_seed(0))
     assert torch.equal(ResizedCrop((1, 1), (1, 1))(x, stream(0, "augment")), x)
 
 
-def test_a_range_the_wrong_way_round_is_refused() -> None:
+def test_a_reversed_range_raises() -> None:
     with pytest.raises(ScenarioError, match=r"scale goes from 1 to 0\.5; give the smallest first"):
         ResizedCrop((1, 0.5))

@@ -1,4 +1,4 @@
-"""Transforms of torchvision by import path: what they get, whose random numbers they use, and what is restored."""
+"""Transforms of torchvision by import path: their inputs, random numbers, and restored generators."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def factory(p: float = 0.5) -> v2.Transform:
 
 
 class Darker(v2.Transform):  # type: ignore[misc]
-    """A transform of the user's own."""
+    """A user-defined transform."""
 
     def transform(self, inpt: Any, params: Any) -> Any:
         assert inpt.dtype == torch.uint8
@@ -56,7 +56,7 @@ def batches(*augment: Any, seed: int = 1, **data: Any) -> list[torch.Tensor]:
 
 
 def by_hand(transform: v2.Transform, per: str, seed: int = 1) -> list[torch.Tensor]:
-    """As torchvision's documentation applies it, with the batch's seed from the client's stream."""
+    """Applies it as in the documentation of torchvision, with a seed per batch from the stream of the client."""
     rng = np.random.default_rng(seed)
     found = []
     for start in range(0, 12, 5):
@@ -88,7 +88,7 @@ def test_a_transform_gets_pixels_and_the_clients_random_numbers(chosen: Any, tra
             assert torch.equal(x, plain.float() / 255)
 
 
-def test_a_draw_is_for_a_sample_unless_it_is_said_to_be_for_a_batch() -> None:
+def test_a_draw_is_per_sample_unless_per_is_batch() -> None:
     flip = {"name": f"{V2}:RandomHorizontalFlip"}
     plain = torch.from_numpy(IMAGES).permute(0, 3, 1, 2).float() / 255
     flipped = {}
@@ -103,13 +103,13 @@ def test_a_draw_is_for_a_sample_unless_it_is_said_to_be_for_a_batch() -> None:
     assert 2 in flipped["sample"]
 
 
-def test_a_factory_of_ones_own_may_return_a_transform() -> None:
+def test_your_own_factory_may_return_a_transform() -> None:
     found = batches({"name": f"{HERE}:factory", "p": 0.4})
     for x, plain in zip(found, by_hand(v2.RandomVerticalFlip(0.4), "sample"), strict=True):
         assert torch.equal(x, plain.float() / 255)
 
 
-def test_pytorchs_generator_is_as_it_was() -> None:
+def test_the_pytorch_generator_is_restored() -> None:
     source = BatchSource(store(f"{V2}:RandomErasing"), torch.device("cpu"))
     before = torch.get_rng_state()
     for _ in source.training_batches(ROWS, 5, np.random.default_rng(0)):
@@ -155,6 +155,6 @@ def test_options_are_written_out() -> None:
         ([f"{V2}:RandomEraser"], "has no 'RandomEraser'; did you mean"),
     ],
 )
-def test_transforms_that_cannot_be_used_are_told_by_their_key(augment: Any, message: str) -> None:
+def test_transforms_that_cannot_be_used_are_named_by_key(augment: Any, message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         store(*augment)

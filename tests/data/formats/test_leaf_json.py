@@ -1,4 +1,4 @@
-"""LEAF's JSON: merged, sorted, exact, and checked."""
+"""JSON of LEAF: merged, sorted, exact, and checked."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_truncated_json_is_named(tmp_path: Path, content: bytes) -> None:
         read_leaf(tmp_path)
 
 
-def test_json_that_is_no_object_is_named(tmp_path: Path) -> None:
+def test_json_other_than_an_object_is_named(tmp_path: Path) -> None:
     write_leaf(tmp_path)
     (tmp_path / TRAIN).write_text("[1, 2]")
     with pytest.raises(DataError, match=f"{tmp_path / TRAIN}: needs 'users' and 'user_data'"):
@@ -115,7 +115,7 @@ def test_train_and_test_must_have_the_same_users(tmp_path: Path) -> None:
         read_leaf(tmp_path)
 
 
-def test_user_in_two_files_of_a_split_is_refused(tmp_path: Path) -> None:
+def test_user_in_two_files_of_a_split_raises(tmp_path: Path) -> None:
     write_leaf(tmp_path)
     later = tmp_path / "train" / "later.json"
     later.write_text((tmp_path / TRAIN).read_text())
@@ -123,7 +123,7 @@ def test_user_in_two_files_of_a_split_is_refused(tmp_path: Path) -> None:
         read_leaf(tmp_path)
 
 
-def test_train_without_test_is_refused(tmp_path: Path) -> None:
+def test_train_without_test_raises(tmp_path: Path) -> None:
     write_leaf(tmp_path)
     for file in (tmp_path / "test").iterdir():
         file.unlink()

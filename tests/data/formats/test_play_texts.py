@@ -92,12 +92,12 @@ def test_gutenberg_text_ends_with_the_plays() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "no plays", GUTENBERG.replace("  ", "").replace("OF ERRORS", "")])
-def test_another_edition_is_refused(text: str) -> None:
+def test_another_edition_raises(text: str) -> None:
     with pytest.raises(DataError, match=r"x\.txt: has no speeches in the form of Project Gutenberg's edition of 1994"):
         read_gutenberg(Path("x.txt"), text.encode())
 
 
-def test_roles_of_parquet_are_named_and_joined_as_leafs(tmp_path: Path) -> None:
+def test_roles_of_parquet_are_named_and_joined_as_in_leaf(tmp_path: Path) -> None:
     columns = {
         "play": ["Twelfth Night", "As You Like It", "Twelfth Night"],
         "role": ["Sir Toby", "ROSALIND", "Mute"],
@@ -122,7 +122,7 @@ def test_damaged_parquet_is_named(tmp_path: Path) -> None:
 
 
 def _windows(text: str) -> dict[str, list[str]]:
-    """As LEAF cuts them."""
+    """Cuts windows like LEAF."""
     return {
         "x": [text[i : i + 80] for i in range(len(text) - 80)],
         "y": [text[i + 80] for i in range(len(text) - 80)],

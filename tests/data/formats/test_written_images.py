@@ -1,4 +1,4 @@
-"""Prepared Parquet: what is written is read back, and damage is recognised."""
+"""Prepared Parquet: round trips, and detection of damage."""
 
 from __future__ import annotations
 
@@ -115,14 +115,14 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
         ("label", pa.array([62] * 6, pa.int16()), "labels run from 62 to 62, allowed are 0 to 61"),
     ],
 )
-def test_file_with_other_content_is_refused(tmp_path: Path, column: str, value: pa.Array | None, message: str) -> None:
+def test_file_with_other_content_raises(tmp_path: Path, column: str, value: pa.Array | None, message: str) -> None:
     columns = _table() | {column: value}
     pq.write_table(pa.table({name: data for name, data in columns.items() if data is not None}), tmp_path / "x.parquet")
     with pytest.raises(DataError, match=f"{tmp_path / 'x.parquet'}: {message}"):
         read_prepared(tmp_path / "x.parquet")
 
 
-def test_file_without_rows_is_refused(tmp_path: Path) -> None:
+def test_file_without_rows_raises(tmp_path: Path) -> None:
     pq.write_table(pa.table(_table()).slice(0, 0), tmp_path / "x.parquet")
     with pytest.raises(DataError, match=f"{tmp_path / 'x.parquet'}: has no rows"):
         read_prepared(tmp_path / "x.parquet")

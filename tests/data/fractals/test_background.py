@@ -28,7 +28,7 @@ def point_by_point(fading: float, noise: np.ndarray) -> np.ndarray:
     return heights
 
 
-def test_heights_are_those_of_a_loop_over_points() -> None:
+def test_heights_match_a_loop_over_points() -> None:
     found = diamond_square(3, 17, np.random.default_rng(0))
     draws = np.random.default_rng(0).random((3, 1 + 17 * 17))
     for heights, drawn in zip(found, draws, strict=True):

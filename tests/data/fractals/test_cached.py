@@ -1,4 +1,4 @@
-"""The cached form: which renderings the objects of a batch's views are taken from."""
+"""The cached form: how the views of a batch reuse renderings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPTIONS: dict[str, Any] = {"codes": 500, "pairs": 400, "test_images": 1, "object
 
 @dataclass(frozen=True)
 class Numbered(CachedFractalImages):
-    """Renderings are numbers and images lists of them: code + 0, or + 0.5 for a code's second rendering, and so on."""
+    """Replaces renderings by numbers and images by lists of them: code + 0, + 0.5 for a second rendering, and so on."""
 
     def objects(self, chosen: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         earlier = np.array([(chosen[:place] == code).sum() for place, code in enumerate(chosen)])

@@ -1,4 +1,4 @@
-"""Codes obey the constraint on their singular values."""
+"""Codes satisfy the constraint on their singular values."""
 
 import numpy as np
 
@@ -21,7 +21,7 @@ def test_the_sigma_factor_fills_its_range() -> None:
         assert abs(place.mean() - 0.5) < 0.03
 
 
-def test_maps_past_a_codes_own_are_zero() -> None:
+def test_unused_maps_of_a_code_are_zero() -> None:
     used = np.arange(4) < CODES.sizes[:, None]
     assert (CODES.maps[~used] == 0).all()
     assert (CODES.maps[used] != 0).all()

@@ -22,7 +22,7 @@ def test_a_unit_of_hue_is_two_degrees() -> None:
     ]  # fmt: skip
 
 
-def test_grey_levels_run_along_the_wheel_and_none_stays_black() -> None:
+def test_grey_levels_map_to_hues_and_zero_stays_black() -> None:
     grey = np.random.default_rng(1).random((20, 9, 9), np.float32)
     grey[:, 0] = 0
     found = coloured(grey, np.random.default_rng(2))

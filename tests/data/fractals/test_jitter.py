@@ -8,7 +8,7 @@ from rayfl.data.fractals.jitter import jittered, largest_singular_value
 CODES = sample_codes(3000, np.random.default_rng(0))
 
 
-def test_the_largest_singular_value_is_numpys() -> None:
+def test_the_largest_singular_value_matches_numpy() -> None:
     expected = np.linalg.svd(CODES.maps[..., :2], compute_uv=False)[..., 0]
     np.testing.assert_allclose(largest_singular_value(CODES.maps), expected, atol=1e-12)
 
@@ -26,7 +26,7 @@ def test_one_map_is_scaled_by_a_factor_in_its_range() -> None:
     assert largest_singular_value(after.maps).max() <= 1
 
 
-def test_a_code_that_no_attempt_may_scale_stays() -> None:
+def test_a_code_that_no_attempt_can_scale_stays_unchanged() -> None:
     class LargestFactor:
         def random(self, size: int | tuple[int, ...]) -> np.ndarray:
             return np.full(size, 0.999)

@@ -24,20 +24,20 @@ def point_by_point(codes: Codes, uniforms: np.ndarray) -> np.ndarray:
 
 
 def in_order(found: np.ndarray) -> np.ndarray:
-    """[n, points, 2] of what `orbits` returns."""
+    """The result of `orbits` as [n, points, 2]."""
     steps, n, blocks, _ = found.shape
     return found.transpose(1, 2, 0, 3).reshape(n, blocks * steps, 2)
 
 
 @pytest.mark.parametrize("points", [1, 7, 300, 1000])
-def test_short_chains_are_those_of_a_loop_over_points(points: int) -> None:
+def test_short_chains_match_a_loop_over_points(points: int) -> None:
     rng = np.random.default_rng(0)
     codes, uniforms = sample_codes(6, rng), rng.random((6, points))
     found = in_order(orbits(codes, uniforms))
     np.testing.assert_allclose(found, point_by_point(codes, uniforms), atol=1e-9)
 
 
-def test_blocks_of_a_long_chain_begin_where_the_block_before_ends() -> None:
+def test_blocks_of_a_long_chain_start_where_the_previous_block_ends() -> None:
     rng = np.random.default_rng(1)
     codes, uniforms = sample_codes(6, rng), rng.random((6, 4000))
     found = in_order(orbits(codes, uniforms))
@@ -56,7 +56,7 @@ def test_a_chain_that_remembers_its_start_is_composed_exactly() -> None:
     np.testing.assert_allclose(found, point_by_point(codes, uniforms), atol=1e-9)
 
 
-def test_a_draw_next_to_one_chooses_a_map_of_the_code() -> None:
+def test_a_draw_close_to_one_selects_a_map_of_the_code() -> None:
     codes = sample_codes(50, np.random.default_rng(3))
     found = orbits(codes, np.full((50, 20), np.nextafter(1, 0)))
     last = codes.maps[np.arange(50), codes.sizes - 1]

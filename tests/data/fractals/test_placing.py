@@ -1,4 +1,4 @@
-"""Objects lie where they were put, bilinearly resized, and later ones cover earlier ones."""
+"""Objects are placed at the drawn position, bilinearly resized, and later ones cover earlier ones."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from rayfl.data.fractals.placing import flipped, pasted, placed
 
 
 class Draws:
-    """Gives the numbers that a test wants drawn."""
+    """Returns numbers chosen by the test."""
 
     def __init__(self, *draws: Any) -> None:
         self._draws = list(draws)
@@ -58,7 +58,7 @@ def test_places_fill_their_range() -> None:
     assert rows[:, -1].mean() > 0.1
 
 
-def test_what_is_not_black_covers_what_lies_below() -> None:
+def test_pixels_that_are_not_black_cover_those_below() -> None:
     layers = np.zeros((3, 2, 2, 3), np.uint8)
     layers[0], layers[1, 0, 0], layers[2, 1] = 10, [0, 0, 5], 7
     canvas = np.full((2, 2, 2, 3), 1, np.uint8)

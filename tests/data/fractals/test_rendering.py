@@ -1,4 +1,4 @@
-"""Counts equal those of a loop over points that draws each patch by itself."""
+"""Counts equal those of a loop over points that draws each patch separately."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def drawn_point_by_point(points: np.ndarray, size: int, patch: np.ndarray) -> np
 
 
 @pytest.mark.parametrize(("points", "size"), [(1000, 32), (2000, 21), (30, 2), (1, 5)])
-def test_counts_are_those_of_a_loop_over_points(points: int, size: int) -> None:
+def test_counts_match_a_loop_over_points(points: int, size: int) -> None:
     rng = np.random.default_rng(points)
     visited = orbits(sample_codes(8, rng), rng.random((8, points)))
     patches = rng.random((8, 3, 3)) < 0.5
@@ -30,7 +30,7 @@ def test_counts_are_those_of_a_loop_over_points(points: int, size: int) -> None:
         np.testing.assert_array_equal(image, drawn_point_by_point(chain.reshape(-1, 2), size, patch))
 
 
-def test_points_on_a_line_have_a_window_all_the_same() -> None:
+def test_points_on_a_line_still_have_a_window() -> None:
     line = np.zeros((5, 1, 1, 2))
     line[:, 0, 0, 1] = np.linspace(2, 3, 5)
     found = patch_counts(line, 5, np.ones((1, 3, 3), bool))
@@ -44,6 +44,6 @@ def test_an_empty_patch_leaves_a_black_image() -> None:
     assert not grey.any()
 
 
-def test_grades_are_shares_of_an_images_largest_count() -> None:
+def test_grey_levels_are_shares_of_the_largest_count_of_the_image() -> None:
     counts = np.array([[[0, 1], [2, 4]], [[3, 3], [0, 1]]], np.int32)
     np.testing.assert_allclose(graded(counts), np.array([[[0, 0.25], [0.5, 1]], [[1, 1], [0, 1 / 3]]]), rtol=1e-7)

@@ -1,4 +1,4 @@
-"""The stand-in for photographs: colours and papers are the classes that they are said to be."""
+"""The stand-in for photographs: colours of ink and paper match the classes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_labels_are_digit_ink_and_paper(cache: Path, classes: int, side: int) ->
         farthest = np.abs(flat - paper[:, None]).sum(2).argmax(1)
         seen = flat[np.arange(len(x)), farthest]
         nearest = np.abs(seen[:, None] - INKS).sum(2).argmin(1)
-        # Thin strokes mix with the paper, so that not every ink can be told by its darkest pixel alone.
+        # Thin strokes mix with the paper, so the darkest pixel alone does not always identify the ink.
         assert (nearest == ink).mean() > 0.7
 
 

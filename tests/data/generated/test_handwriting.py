@@ -25,7 +25,7 @@ def test_every_font_draws_every_character_as_one_thin_line() -> None:
     distances = stroke_distances()
     assert distances.shape == (len(FONTS), len(CHARACTERS), SIZE, SIZE)
     on_line = (distances == 0).sum((2, 3))
-    # The shortest stroke is that of a small i or an r, the longest that of an M or W: one pixel wide, no blots.
+    # The shortest stroke belongs to a small i or an r, the longest to an M or W: one pixel wide, no blots.
     assert on_line.min() > CAPITAL / 2
     assert on_line.max() < 7 * CAPITAL
     assert np.allclose(distances[:, :, 0], FAR)
@@ -104,7 +104,7 @@ def test_as_a_source_it_has_writers_as_natural_clients(tmp_path: Path) -> None:
     assert "white background" in dataset.provenance.description
 
 
-def test_190_writers_where_the_scenario_names_no_number(tmp_path: Path) -> None:
+def test_there_are_190_writers_by_default(tmp_path: Path) -> None:
     natural = handwriting.load(tmp_path, 0).natural
     assert natural is not None
     assert len(natural.names) == 190
@@ -119,13 +119,13 @@ def test_cache_is_read_back_equal_and_used(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("other", [{"seed": 1}, {"writers": 4}, {"classes": 10}])
-def test_cache_file_carries_what_it_depends_on(tmp_path: Path, other: dict[str, int]) -> None:
+def test_cache_file_is_named_after_everything_it_depends_on(tmp_path: Path, other: dict[str, int]) -> None:
     handwriting.cached(tmp_path, **({"seed": 0, "writers": 2, "classes": 62} | other))
     handwriting.cached(tmp_path, seed=0, writers=2, classes=62)
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_cache_of_another_format_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_of_another_format_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     handwriting.cached(tmp_path, 0, 1)
     monkeypatch.setattr(handwriting, "FORMAT", handwriting.FORMAT + 1)
     handwriting.cached(tmp_path, 0, 1)
@@ -133,7 +133,7 @@ def test_cache_of_another_format_is_not_taken(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("damage", ["truncated", "emptied", "flipped"])
-def test_damaged_cache_is_recognised_and_made_again(
+def test_damaged_cache_is_detected_and_regenerated(
     tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     written = handwriting.cached(tmp_path, 0, 2)
@@ -160,7 +160,7 @@ def test_damaged_cache_is_recognised_and_made_again(
         ({"classes": 63}, r"data\.options\.classes: must be less than or equal to 62 \(got 63\)"),
     ],
 )
-def test_impossible_numbers_are_refused(tmp_path: Path, options: dict[str, int], message: str) -> None:
+def test_impossible_numbers_raise(tmp_path: Path, options: dict[str, int], message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         call_with_options(handwriting.load, options, {"cache_dir": tmp_path, "seed": 0}, "data.options")
 

@@ -1,4 +1,4 @@
-"""The stand-in for PACS: domains look as they are said to, and classes are digits."""
+"""The stand-in for PACS: domains have their documented look, and classes are digits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rayfl.data.generated import handwriting, styled_digits
 from rayfl.data.generated.styled_digits import DOMAINS, WRITERS
 
 
-def test_papers_are_those_of_the_domains_and_classes_are_digits(tmp_path: Path) -> None:
+def test_paper_follows_the_domain_and_classes_are_digits(tmp_path: Path) -> None:
     images, labels, domains = styled_digits.generate(tmp_path, 0, 7, 32)
     written = handwriting.cached(tmp_path, 0, WRITERS, 7)
     np.testing.assert_array_equal(labels, written.labels)

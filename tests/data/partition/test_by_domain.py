@@ -1,4 +1,4 @@
-"""Domains dealt to clients: no client has two, every row is used once, domains have equally many clients."""
+"""Domains dealt to clients: one domain per client, every row used once, the same number of clients per domain."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def test_the_same_seed_gives_the_same_split_and_another_seed_another() -> None:
     assert not equal(first, by_domain(natural, 8, stream(2, "partition")))
 
 
-def test_data_without_domains_is_refused() -> None:
+def test_data_without_domains_raises() -> None:
     with pytest.raises(DataError, match=r"data\.partition: 'by_domain' needs data with domains"):
         by_domain(None, 4, stream(0, "partition"))
 
@@ -61,7 +61,7 @@ def test_data_without_domains_is_refused() -> None:
         (2, r"data\.clients: 2 clients cannot be divided equally among 4 domains; choose a multiple of 4"),
     ],
 )
-def test_clients_that_domains_cannot_share_equally_are_refused(clients: int | None, message: str) -> None:
+def test_clients_that_domains_cannot_share_equally_raise(clients: int | None, message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         by_domain(domains_of(np.arange(400) % 4, tuple("abcd")), clients, stream(0, "partition"))
 

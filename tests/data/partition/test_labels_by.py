@@ -1,4 +1,4 @@
-"""Classes for a partition where labels are none, and partitions that need none."""
+"""Classes for partitions if labels are not classes, and partitions that need no classes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def failing(labels: np.ndarray) -> Any:
 
 
 def by_target(targets: np.ndarray, clients: int) -> np.ndarray:
-    """A partitioner that reads labels as they are."""
+    """A partitioner that reads the original labels."""
     return np.argsort(np.argsort(targets)) * clients // len(targets)
 
 
@@ -106,7 +106,7 @@ def test_a_partition_sees_the_classes_that_are_made(name: str, labels_by: Any, e
     assert found.train_shards.offsets.tolist() == plain.offsets.tolist()
 
 
-def test_what_is_held_out_changes_no_class_of_what_is_left() -> None:
+def test_held_out_samples_do_not_change_the_classes_of_the_others() -> None:
     options: dict[str, Any] = {"partition": "shards", "labels_by": {"name": "quantiles", "bins": 4}}
     found = store(validation_share=0.4, **options)
     assert found.made_classes is not None
@@ -121,14 +121,14 @@ def dear_topic(labels: np.ndarray, limit: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", ["prices", "topics", "masks"])
-def test_labels_that_are_no_classes_can_be_partitioned_without_any(name: str) -> None:
+def test_labels_other_than_classes_can_be_partitioned_without_classes(name: str) -> None:
     found = store(name, partition="iid", validation_share=0.1)
     assert found.num_classes is None
     assert found.summary().endswith("labels without classes")
     assert found.train.y.dtype == (np.int64 if name == "masks" else np.float32)
 
 
-def test_a_partitioner_of_ones_own_may_read_labels_as_they_are() -> None:
+def test_your_own_partitioner_may_read_the_original_labels() -> None:
     found = store(partition=f"{HERE}:by_target", clients=3)
     largest = [found.train.y[found.train_shards[client]].max() for client in range(3)]
     assert largest == sorted(largest)
@@ -164,7 +164,7 @@ def test_partitions_that_need_classes_say_so_in_one_line(partition: Any) -> None
 
 
 @pytest.mark.parametrize("partition", ["iid", f"{HERE}:by_target"])
-def test_labels_by_is_refused_where_nothing_reads_classes(partition: str) -> None:
+def test_labels_by_raises_if_the_partition_reads_no_classes(partition: str) -> None:
     with pytest.raises(ScenarioError, match=rf"data\.labels_by: partition '{partition}' reads no labels; leave it out"):
         store(partition=partition, labels_by="quantiles")
 
@@ -191,14 +191,14 @@ def test_labels_by_is_refused_where_nothing_reads_classes(partition: str) -> Non
         ("prices", f"{HERE}:failing", "raised KeyError: 'no'"),
     ],
 )
-def test_what_makes_no_classes_is_told_by_its_key(name: str, labels_by: Any, message: str) -> None:
+def test_functions_that_make_no_classes_are_named_by_key(name: str, labels_by: Any, message: str) -> None:
     with pytest.raises(RayflError, match=message) as caught:
         store(name, partition="shards", labels_by=labels_by)
     assert "data.labels_by" in str(caught.value) or "unknown way" in str(caught.value)
     assert isinstance(caught.value, ScenarioError | DataError)
 
 
-def test_options_of_labels_by_are_written_out() -> None:
+def test_options_of_labels_by_are_filled_in() -> None:
     found = with_data_defaults(Data.model_validate({"name": "femnist", "labels_by": "quantiles"}))
     assert found.labels_by is not None
     assert found.labels_by.options == {"bins": 10}

@@ -256,7 +256,7 @@ def test_natural_returns_the_clients_of_the_data() -> None:
 
 
 def test_natural_names_the_other_partitioners_where_the_data_has_no_clients() -> None:
-    with pytest.raises(DataError, match=r"names its clients.*such as 'iid', 'dirichlet' or 'shards'"):
+    with pytest.raises(DataError, match=r"natural clients.*such as 'iid', 'dirichlet' or 'shards'"):
         natural(None)
 
 
@@ -322,7 +322,7 @@ def given_by_rayfl(**changes: Any) -> dict[str, Any]:
         ("iid", {"clients": 0}, r"data\.partition\.clients: must be greater than 0 \(got 0\)"),
     ],
 )
-def test_a_bad_option_is_refused_by_its_key(name: str, options: dict[str, Any], message: str) -> None:
+def test_a_bad_option_is_named_by_key(name: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         call_with_options(partitioners.resolve(name), options, given_by_rayfl(), "data.partition")
 

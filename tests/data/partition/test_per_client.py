@@ -1,4 +1,4 @@
-"""Clients that fill themselves from mixtures of their own: the law of the procedure, sizes, and what runs out."""
+"""Clients that draw from their own mixtures: distribution, sizes, and classes that run out."""
 
 from collections import Counter
 
@@ -50,7 +50,7 @@ def test_unequal_clients_of_fedexp_use_every_row_once(
     assert_every_row_is_used_once(split, rows, clients)
 
 
-def test_logarithms_of_the_sizes_have_the_asked_deviation() -> None:
+def test_logarithms_of_the_sizes_have_the_given_deviation() -> None:
     split = dirichlet_per_client(np.zeros(2_000_000, np.int64), 1, 1000, stream(0, "partition"), alpha=1.0, sigma=0.5)
     # The deviation of a sample of 1000 is off by sigma / sqrt(2000) = 0.011 or so.
     assert np.log(split.sizes).std() == pytest.approx(0.5, abs=5 * 0.011)
@@ -69,7 +69,7 @@ def test_clients_that_are_not_full_are_picked_with_equal_chances() -> None:
 def filled_one_sample_at_a_time(
     sizes: np.ndarray, mixtures: np.ndarray, class_sizes: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """The procedure as the paper's code runs it."""
+    """The procedure as in the code of the paper."""
     quota, left = sizes.copy(), class_sizes.copy()
     counts = np.zeros((len(left), len(sizes)), np.int64)
     while quota.sum():

@@ -62,7 +62,7 @@ def test_shards_test_on_the_classes_that_they_train_on() -> None:
         assert tested == trained
 
 
-def test_test_samples_lie_client_after_client_as_evaluation_cuts_them() -> None:
+def test_test_samples_are_ordered_by_client_for_evaluation() -> None:
     store = _store("shards")
     assert store.test_shards is not None
     np.testing.assert_array_equal(store.test_shards.rows, np.arange(103))
@@ -73,7 +73,7 @@ def test_test_samples_lie_client_after_client_as_evaluation_cuts_them() -> None:
     assert [piece.stop - piece.start for piece in pieces] == store.test_shards.sizes.tolist()
 
 
-def test_classes_that_nobody_trains_on_stay_in_the_test_set_but_belong_to_nobody(
+def test_classes_that_no_client_trains_on_stay_in_the_test_set_without_a_client(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tests.data.partition.test_same_classes.DATA", (X[Y < 9], Y[Y < 9], TEST_X, TEST_Y))

@@ -1,4 +1,4 @@
-"""An Arrow file that stays on disk gives what the same arrays give from memory."""
+"""An Arrow file that stays on disk gives the same results as arrays in memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def store(folder: Path, inputs: str = "image", **data: Any) -> ShardStore:
 
 
 @pytest.mark.parametrize(("inputs", "plain"), [("image", IMAGES), ("vector", VECTORS), ("wide", VECTORS[:, 0])])
-def test_batches_are_those_of_the_arrays_in_memory(inputs: str, plain: np.ndarray, tmp_path: Path) -> None:
+def test_batches_equal_those_of_arrays_in_memory(inputs: str, plain: np.ndarray, tmp_path: Path) -> None:
     write(tmp_path / "big.arrow")
     found = store(tmp_path, inputs, validation_share=0.2)
     assert isinstance(found.train.x, MappedRows)
@@ -65,7 +65,7 @@ def test_batches_are_those_of_the_arrays_in_memory(inputs: str, plain: np.ndarra
     assert [of_label[str(value.tolist())] for value in values] == y.tolist()
 
 
-def test_what_is_sent_to_a_host_is_the_path_and_not_the_rows(tmp_path: Path) -> None:
+def test_hosts_receive_the_path_and_not_the_rows(tmp_path: Path) -> None:
     write(tmp_path / "big.arrow")
     mapped = store(tmp_path).train.x
     sent = pickle.dumps(mapped)
@@ -83,13 +83,15 @@ def test_what_is_sent_to_a_host_is_the_path_and_not_the_rows(tmp_path: Path) -> 
         ("split", None, "column 'split' is string, but must hold numbers or lists of numbers"),
     ],
 )
-def test_what_cannot_be_mapped_is_named(inputs: str, compression: str | None, message: str, tmp_path: Path) -> None:
+def test_columns_that_cannot_be_mapped_are_named(
+    inputs: str, compression: str | None, message: str, tmp_path: Path
+) -> None:
     write(tmp_path / "big.arrow", compression)
     with pytest.raises(RayflError, match=message):
         store(tmp_path, inputs)
 
 
-def test_a_missing_damaged_or_exchanged_file_is_named(tmp_path: Path) -> None:
+def test_a_missing_damaged_or_replaced_file_is_named(tmp_path: Path) -> None:
     file = tmp_path / "big.arrow"
     with pytest.raises(RayflError, match=r"big\.arrow: cannot be read as an Arrow file"):
         store(tmp_path)

@@ -1,4 +1,4 @@
-"""Chest X-rays: their folders, and what is wrong in them."""
+"""Chest X-rays: their folders, and errors in them."""
 
 from __future__ import annotations
 

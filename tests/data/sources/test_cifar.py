@@ -23,7 +23,7 @@ Name = Literal["cifar10", "cifar100"]
 
 
 def _images(seed: int) -> np.ndarray:
-    """Channel by channel, as CIFAR's files have them."""
+    """Channel by channel, as in the files of CIFAR."""
     return np.random.default_rng(seed).integers(0, 256, (ROWS, 3, 32, 32), np.uint8)
 
 
@@ -64,7 +64,7 @@ def _write_binary(folder: Path, name: Name) -> Path:
 
 
 def _table(name: Name) -> dict[str, pa.Array]:
-    """Test rows first, to see that the column `split` is obeyed."""
+    """Puts test rows first, to check that the column `split` is used."""
     seeds = list(range(len(_batches(name))))
     seeds = [seeds[-1], *seeds[:-1]]
     images = np.concatenate([_images(seed) for seed in seeds])
@@ -112,7 +112,7 @@ def _check(dataset: Dataset, name: Name, classes: int) -> None:
 @pytest.mark.parametrize("where", ["", "own"])
 @pytest.mark.parametrize("write", [_write_python, _write_binary])
 @pytest.mark.parametrize("name", ["cifar10", "cifar100"])
-def test_both_of_its_own_versions_are_read_and_named(tmp_path: Path, name: Name, write: Any, where: str) -> None:
+def test_both_original_versions_are_read_and_named(tmp_path: Path, name: Name, write: Any, where: str) -> None:
     folder = write(tmp_path / "data" / (name if where else ""), name)
     dataset = _load(tmp_path, name)
     _check(dataset, name, 10 if name == "cifar10" else 100)
@@ -142,18 +142,18 @@ def test_coarse_labels_are_an_option(tmp_path: Path, write: Any) -> None:
     _check(_load(tmp_path, "cifar100", labels="coarse"), "cifar100", 20)
 
 
-def test_the_whole_python_version_goes_before_a_parquet_subset(tmp_path: Path) -> None:
+def test_the_python_version_takes_precedence_over_a_parquet_subset(tmp_path: Path) -> None:
     _write_parquet(tmp_path / "data" / "cifar10", "cifar10")
     _write_python(tmp_path / "data", "cifar10")
     assert _load(tmp_path, "cifar10").provenance.description.endswith("cifar-10-batches-py/")
 
 
-def test_unknown_labels_are_refused(tmp_path: Path) -> None:
+def test_unknown_labels_raise(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match=r"data\.options\.labels: .*'fine' or 'coarse'"):
         _load(tmp_path, "cifar100", labels="superclass")
 
 
-def test_nothing_there_says_where_it_looked_and_how_to_get_it(tmp_path: Path) -> None:
+def test_without_files_the_message_says_where_it_looked_and_how_to_get_them(tmp_path: Path) -> None:
     with pytest.raises(DataError) as raised:
         _load(tmp_path, "cifar10")
     message, data = str(raised.value), tmp_path / "data"
@@ -206,7 +206,7 @@ def test_a_pickle_of_something_else_is_named(tmp_path: Path, other: dict[str, An
 
 
 class _Touches:
-    """What an attacker would put into a pickle."""
+    """An object that an attacker would put into a pickle."""
 
     def __init__(self, target: Path) -> None:
         self.target = target
@@ -215,7 +215,7 @@ class _Touches:
         return Path.touch, (self.target,)
 
 
-def test_a_pickle_with_code_is_refused_and_nothing_of_it_runs(tmp_path: Path) -> None:
+def test_a_pickle_with_code_raises_without_running_it(tmp_path: Path) -> None:
     target = tmp_path / "touched"
     content = pickle.dumps({b"data": _Touches(target), b"labels": []}, protocol=3)
     with pytest.raises(DataError, match=r"x: cannot be read as a pickle.*it names .*, which CIFAR's files do not"):
@@ -266,7 +266,7 @@ def test_other_columns_are_named(tmp_path: Path, column: str, values: pa.Array |
         _load(tmp_path, "cifar10")
 
 
-def test_two_parquet_files_are_one_too_many(tmp_path: Path) -> None:
+def test_two_parquet_files_raise(tmp_path: Path) -> None:
     file = _write_parquet(tmp_path / "data" / "cifar10", "cifar10")
     (file.parent / "cifar10.parquet").write_bytes(file.read_bytes())
     with pytest.raises(DataError, match=r"has cifar10\.parquet, cifar10_subset\.parquet; keep only one of them"):

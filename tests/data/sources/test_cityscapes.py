@@ -1,4 +1,4 @@
-"""Cityscapes: its folders as they are unpacked, and what is wrong in them."""
+"""Cityscapes: its unpacked folders, and errors in them."""
 
 from __future__ import annotations
 

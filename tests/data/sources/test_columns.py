@@ -64,7 +64,7 @@ def store(folder: Path, name: str = "parquet_folder", data: Any = None, **option
     return build_store(with_data_defaults(Data.model_validate(tables)), 0, folder, folder)
 
 
-def test_columns_of_numbers_make_vectors_and_texts_make_classes(folder: Path) -> None:
+def test_numeric_columns_form_vectors_and_strings_are_classes(folder: Path) -> None:
     found = store(folder, inputs=["age", "income"], label="city", split="part")
     train, elsewhere = SPLIT == "train", SPLIT == "elsewhere"
     np.testing.assert_allclose(found.train.x, np.stack([AGE, INCOME], axis=1)[train], rtol=1e-6)
@@ -76,7 +76,7 @@ def test_columns_of_numbers_make_vectors_and_texts_make_classes(folder: Path) ->
     assert [Path(path).name for path, _ in found.provenance.files] == ["0.parquet", "1.parquet", "2.parquet"]
 
 
-def test_an_owner_column_makes_clients_of_the_datas_own(folder: Path) -> None:
+def test_an_owner_column_defines_natural_clients(folder: Path) -> None:
     options = {"inputs": "vector", "label": "income", "owner": "writer", "split": "part"}
     found = store(folder, data={"validation_share": 0.2}, **options)
     assert found.num_clients == 4
@@ -153,7 +153,10 @@ def test_arrays_of_a_numpy_file_may_have_owners(tmp_path: Path) -> None:
             {"inputs": "age", "label": "city", "owner": "income"},
             "column 'income' is double, but must hold strings or integers",
         ),
-        ({"inputs": "age", "label": "city", "split": "city"}, "column 'city' has lima, oslo, rome; 'train' and 'test'"),
+        (
+            {"inputs": "age", "label": "city", "split": "city"},
+            "column 'city' has lima, oslo, rome, but needs 'train' and 'test'",
+        ),
         ({"inputs": "age", "label": "city", "split": "part", "test_share": 0.5}, r"data\.options\.test_share: .*leave"),
         ({"inputs": "age", "label": "city", "path": "none"}, r"data\.options\.path: .*none is neither a Parquet file"),
         ({"inputs": "age"}, r"data\.options: needs label"),
@@ -232,7 +235,7 @@ def test_a_saved_data_set_without_splits_and_with_sequences(tmp_path: Path) -> N
         ({"path": "saved", "label": "lable"}, "has no column 'lable'; did you mean 'label'"),
     ],
 )
-def test_what_cannot_be_read_of_a_saved_data_set_is_named(
+def test_parts_of_a_saved_data_set_that_cannot_be_read_are_named(
     options: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     saved(tmp_path)
@@ -287,7 +290,7 @@ def test_features_say_which_columns_are_inputs_and_labels(columns: str, chosen: 
     assert found.num_classes == 3
 
 
-def test_what_options_name_is_nothing_else_and_owners_that_are_classes_have_their_names(tmp_path: Path) -> None:
+def test_columns_have_one_role_and_owners_that_are_classes_have_class_names(tmp_path: Path) -> None:
     saved_columns(tmp_path, "image label site words")
     data = {"partition": "natural"}
     found = store(tmp_path, "huggingface", data, path="saved", inputs="image", owner="site")
@@ -316,7 +319,7 @@ def test_what_options_name_is_nothing_else_and_owners_that_are_classes_have_thei
         ("label image", {"inputs": "image", "owner": "label"}, r"no column is a ClassLabel; .* \(there are none\)"),
     ],
 )
-def test_features_that_leave_a_choice_are_told_with_the_candidates(
+def test_ambiguous_features_raise_and_list_the_candidates(
     columns: str, options: dict[str, str], message: str, tmp_path: Path
 ) -> None:
     saved_columns(tmp_path, columns)

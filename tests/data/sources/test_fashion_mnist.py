@@ -70,7 +70,7 @@ def test_idx_files_are_read_from_both_layouts_with_and_without_gzip(
     )
 
 
-def test_auto_without_files_generates_digits_and_says_so_loudly(tmp_path: Path) -> None:
+def test_auto_without_files_generates_digits_and_says_so(tmp_path: Path) -> None:
     dataset = _load(tmp_path, "auto")
     assert dataset.name == "fashion_mnist"
     assert dataset.num_classes == 10

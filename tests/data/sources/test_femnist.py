@@ -48,9 +48,7 @@ def test_parquet_prepared_from_leaf_json_loads_the_same_data(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("source", ["auto", "files"])
-def test_files_are_read_whole_whatever_number_of_clients_is_asked(
-    tmp_path: Path, source: Literal["auto", "files"]
-) -> None:
+def test_files_are_read_whole_for_any_number_of_clients(tmp_path: Path, source: Literal["auto", "files"]) -> None:
     write_leaf(tmp_path / "data" / "femnist" / "data")
     dataset = _load(tmp_path, source, clients=1)
     assert dataset.natural is not None

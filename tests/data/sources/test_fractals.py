@@ -1,4 +1,4 @@
-"""Fractal images on demand: fixed for evaluation, rendered anew for training, from distinct codes."""
+"""Fractal images on demand: fixed for evaluation, new renderings for training, distinct codes."""
 
 import itertools
 from pathlib import Path
@@ -22,7 +22,7 @@ def store_of(seed: int = 0, clients: int = 4, **options: Any) -> ShardStore:
     return build_store(config, seed, Path("no-data-here"), Path("no-cache-here"))
 
 
-def test_an_image_is_the_same_whatever_is_rendered_beside_it() -> None:
+def test_an_image_does_not_depend_on_others_rendered_with_it() -> None:
     x = store_of(objects=[2, 4], background="diamond_square").test.x
     every = x[:]
     assert len({image.tobytes() for image in every}) == 12
@@ -30,7 +30,7 @@ def test_an_image_is_the_same_whatever_is_rendered_beside_it() -> None:
     np.testing.assert_array_equal(x.take(np.array([9, 5]))[1:], every[[5]])
 
 
-def test_renderings_in_blocks_stay_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rendering_in_blocks_does_not_change_images(monkeypatch: pytest.MonkeyPatch) -> None:
     x = store_of().train.x
     whole = x[:10]
     monkeypatch.setattr("rayfl.data.fractals.images._POINTS_AT_ONCE", 800)
@@ -47,7 +47,7 @@ def test_views_differ_and_may_share_a_rendering() -> None:
         assert torch.equal(first, second) == same
 
 
-def test_labels_are_the_codes_or_say_which() -> None:
+def test_labels_are_the_codes_or_multi_hot() -> None:
     codes, hot = store_of(objects=[1, 3]).train.y, store_of(objects=[1, 3], labels="multi_hot").train.y
     assert codes.dtype == np.int32
     assert (codes.shape, hot.shape) == ((40, 3), (40, 20))

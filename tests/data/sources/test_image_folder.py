@@ -45,7 +45,7 @@ def _load(tmp_path: Path, **options: Any) -> Dataset:
 
 
 def _pixels(dataset: Dataset, part: str) -> np.ndarray:
-    """[n, 3]: the one colour of each image."""
+    """[n, 3]: the colour of each image."""
     x = np.asarray(getattr(dataset, part).x)
     assert (x == x[:, :1, :1]).all()
     return x[:, 0, 0]
@@ -157,7 +157,7 @@ def test_deep_images_are_named(tmp_path: Path) -> None:
         _load(tmp_path)
 
 
-def test_only_the_formats_that_names_stand_for_are_read(tmp_path: Path) -> None:
+def test_only_the_supported_formats_are_read(tmp_path: Path) -> None:
     _by_class(tmp_path / "pictures")
     file = tmp_path / "pictures" / "dog" / "03.png"
     Image.new("RGB", (8, 8)).save(file, "PCX")
@@ -205,7 +205,7 @@ def test_train_without_test_is_named(tmp_path: Path) -> None:
         _load(tmp_path)
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=rf"data\.options\.path: {tmp_path / 'pictures'} is not a folder"):
         _load(tmp_path)
 
@@ -220,13 +220,13 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         ({"sise": 3}, r"data\.options\.sise: not an option .*did you mean 'size'"),
     ],
 )
-def test_impossible_options_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+def test_impossible_options_raise(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     _by_domain(tmp_path / "pictures")
     with pytest.raises(ScenarioError, match=message):
         _load(tmp_path, **options)
 
 
-def test_a_share_of_what_is_already_split_is_refused(tmp_path: Path) -> None:
+def test_a_share_for_a_split_folder_raises(tmp_path: Path) -> None:
     for part in ("train", "test"):
         _by_class(tmp_path / "pictures" / part)
     with pytest.raises(ScenarioError, match=r"data\.options\.test_share: .*pictures is already split into train/ and"):
@@ -241,13 +241,13 @@ def test_a_class_of_two_images_has_one_of_each_and_a_class_of_one_is_trained_on(
     assert dataset.test.y.tolist() == [0, 1, 2]
 
 
-def test_domains_where_there_are_none_are_refused(tmp_path: Path) -> None:
+def test_domains_raise_if_there_are_none(tmp_path: Path) -> None:
     _by_class(tmp_path / "pictures")
     with pytest.raises(ScenarioError, match=r"data\.options\.domains: the folder has classes but no domains; leave it"):
         _load(tmp_path, domains=["cat"])
 
 
-def test_path_and_size_are_needed_and_nothing_is_generated(tmp_path: Path) -> None:
+def test_path_and_size_are_required_and_nothing_is_generated(tmp_path: Path) -> None:
     given = {"source": "generated", "cache_dir": tmp_path, "seed": 0}
     with pytest.raises(ScenarioError, match=r"data\.options: needs path, size"):
         call_with_options(image_folder.load, {}, given, "data.options")

@@ -1,4 +1,4 @@
-"""ImageNet-1K: a folder of images at a known place in the data folder."""
+"""ImageNet-1K: a folder of images at a fixed place in the data folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def loaded(folder: Path, source: str = "auto", **options: Any) -> Dataset:
     return load(with_data_defaults(config), 0, folder, folder / "cache")
 
 
-def test_it_lies_in_the_data_folder_with_a_folder_for_each_class(tmp_path: Path) -> None:
+def test_it_is_in_the_data_folder_with_a_folder_for_each_class(tmp_path: Path) -> None:
     for label, synset in enumerate(("n01", "n02", "n03")):
         folder = tmp_path / "imagenet" / "train" / synset
         folder.mkdir(parents=True)
@@ -33,7 +33,7 @@ def test_it_lies_in_the_data_folder_with_a_folder_for_each_class(tmp_path: Path)
     assert (found.train.x[:, 0, 0, 0] // 10).tolist() == found.train.y.tolist()
 
 
-def test_where_it_is_missing_the_message_says_where_it_belongs(tmp_path: Path) -> None:
+def test_if_it_is_missing_the_message_says_where_it_belongs(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"unpack the training images of ILSVRC 2012 to {tmp_path}/imagenet/train"):
         loaded(tmp_path)
     with pytest.raises(ScenarioError, match="nothing to generate"):

@@ -1,4 +1,4 @@
-"""iNaturalist-GEO: its tables and images, and what is wrong in them."""
+"""iNaturalist-GEO: its tables and images, and errors in them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_rows_users_and_classes_are_those_of_the_tables(root: Path) -> None:
         ("test.csv", "image_id,class\nd4,1203\n", r"test\.csv: line 2: class '1203' is not a number in 0\.\.1202"),
         ("test.csv", "image_id,label\nd4,3\n", r"test\.csv: has no column 'class'; expected image_id, class"),
         ("test.csv", "image_id,class\n", r"test\.csv: has no rows"),
-        ("federated_train_geo_3k.csv", "user_id,image_id,class\n7,a1\n", r"line 2: class None is no number"),
+        ("federated_train_geo_3k.csv", "user_id,image_id,class\n7,a1\n", r"line 2: class None is not a number"),
     ],
 )
 def test_bad_tables_are_named(name: str, text: str, message: str, root: Path) -> None:
@@ -62,7 +62,7 @@ def test_bad_tables_are_named(name: str, text: str, message: str, root: Path) ->
 
 
 @pytest.mark.parametrize(("split", "clients"), [("geo_3k", 136), ("geo_10k", 39)])
-def test_a_stand_in_has_as_many_clients(split: str, clients: int, tmp_path: Path) -> None:
+def test_a_stand_in_has_the_same_number_of_clients(split: str, clients: int, tmp_path: Path) -> None:
     data = load("generated", tmp_path, tmp_path, 0, split=split, size=32)  # type: ignore[arg-type]
     assert data.natural is not None
     assert len(data.natural.train) == clients

@@ -1,4 +1,4 @@
-"""PACS: the folders of its distributions, its domains, and what stands in for it."""
+"""PACS: the folders of its distributions, its domains, and its stand-in."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
 
 
 def write(root: Path, domains: tuple[str, ...] = DOMAINS, classes: tuple[str, ...] = CLASSES, count: int = 5) -> Path:
-    """Images of one colour each: (class, number, domain); JPEG for photos alone, as it is lossy, in grey."""
+    """Images of one colour each: (class, number, domain); only photos are JPEG, in grey because it is lossy."""
     for place, domain in enumerate(domains):
         for label, name in enumerate(classes):
             folder = root / domain / name
@@ -40,7 +40,7 @@ def load(tmp_path: Path, source: str = "files", seed: int = 0, **options: Any) -
 
 
 def colours(dataset: Dataset, part: str) -> np.ndarray:
-    """[n, 3]: the one colour of each image."""
+    """[n, 3]: the colour of each image."""
     pixels: np.ndarray = np.asarray(getattr(dataset, part).x)[:, 16, 16]
     return pixels
 
@@ -80,7 +80,7 @@ def test_names_in_capitals_and_art_for_art_paintings_make_no_difference(tmp_path
         np.testing.assert_array_equal(colours(found, "test")[:, :2], colours(expected, "test")[:, :2])
 
 
-def test_domains_are_chosen_and_in_one_order(tmp_path: Path) -> None:
+def test_domains_can_be_chosen_and_are_sorted(tmp_path: Path) -> None:
     write(tmp_path / "data" / "pacs")
     dataset, again = (
         load(tmp_path, domains=["photo", "art_painting"]),
@@ -93,7 +93,7 @@ def test_domains_are_chosen_and_in_one_order(tmp_path: Path) -> None:
     assert "70 images, not the published 3718; 32 x 32 pixels" in dataset.provenance.description
 
 
-def test_each_class_of_each_domain_gives_its_share_to_test_on_by_the_seed(tmp_path: Path) -> None:
+def test_each_class_of_each_domain_has_its_share_of_test_images_by_the_seed(tmp_path: Path) -> None:
     write(tmp_path / "data" / "pacs", count=10)
     dataset, again, other = (load(tmp_path, seed=seed, test_share=0.3) for seed in (0, 0, 1))
     assert dataset.natural is not None
@@ -120,7 +120,7 @@ def test_a_missing_domain_is_named(tmp_path: Path) -> None:
         load(tmp_path, "auto", domains=["photo", "sketch"])
 
 
-def test_a_domain_that_is_there_twice_is_named(tmp_path: Path) -> None:
+def test_a_domain_with_two_folders_is_named(tmp_path: Path) -> None:
     root = write(tmp_path / "data" / "pacs", ("art", "art_painting"))
     with pytest.raises(DataError, match=f"{root}: has two folders of domain 'art_painting', art and art_painting"):
         load(tmp_path)
@@ -151,7 +151,7 @@ def test_an_empty_class_and_a_damaged_image_are_named(tmp_path: Path) -> None:
         load(tmp_path, domains=["cartoon"])
 
 
-def test_nothing_there_says_where_it_looked(tmp_path: Path) -> None:
+def test_without_files_the_message_says_where_it_looked(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"PACS not found: looked in .*/pacs and .*/PACS for art_painting/, cartoon"):
         load(tmp_path)
 
@@ -179,6 +179,6 @@ def test_the_stand_in_has_the_domains_and_says_so(tmp_path: Path) -> None:
         ({"test_share": 0}, r"data\.options\.test_share: .*greater than 0"),
     ],
 )
-def test_impossible_options_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+def test_impossible_options_raise(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         load(tmp_path, "generated", **options)

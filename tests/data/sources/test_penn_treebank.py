@@ -32,7 +32,7 @@ def test_windows_are_those_of_the_files(tmp_path: Path) -> None:
     assert VOCABULARY[data.train.y[3]] == known[83]
 
 
-def test_the_stand_in_is_other_text_than_that_of_shakespeare(tmp_path: Path) -> None:
+def test_the_stand_in_differs_from_the_one_for_shakespeare(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"Penn Treebank not found: looked in .*penn_treebank for ptb\.train\.txt"):
         penn_treebank.load("files", tmp_path, 0)
     made, again = penn_treebank.load("auto", tmp_path, 0), penn_treebank.load("generated", tmp_path, 0)

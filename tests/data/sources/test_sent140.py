@@ -1,4 +1,4 @@
-"""Sent140: LEAF's files, tokens, the stand-in, and what is wrong in them."""
+"""Sent140: files of LEAF, tokens, the stand-in, and errors in the files."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_tweets_labels_and_users_are_those_of_the_files(tmp_path: Path) -> None:
     assert files == ["all_data_0_niid_train_9.json", "all_data_0_niid_test_9.json", "vocab.txt", "config.json"]
 
 
-def test_tweets_of_files_need_a_tokenizer(tmp_path: Path) -> None:
+def test_real_tweets_need_a_tokenizer(tmp_path: Path) -> None:
     write_leaf(tmp_path)
     with pytest.raises(ScenarioError, match=r"data\.options\.tokenizer: required for real tweets; give the fol"):
         load("files", tmp_path, 0)
@@ -127,7 +127,7 @@ def test_missing_files_are_an_error_or_generated(tmp_path: Path) -> None:
     assert "Stand-in for Sent140 (generated tweets), not real data" in made.provenance.description
 
 
-def test_generated_tweets_say_what_their_label_says_nine_times_of_ten() -> None:
+def test_nine_in_ten_generated_tweets_agree_with_their_label() -> None:
     every = tweets.generate(0, 200)
     praise = [
         any(word in tweet.text for word in ("love", "happy", "great", "best day", "thank", "awesome", "win", "wait"))

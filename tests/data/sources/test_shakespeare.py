@@ -73,7 +73,7 @@ def _load(data_dir: Path, source: str = "files", clients: int | None = None, **o
 
 
 def _of(dataset: Dataset, client: int, part: str) -> list[tuple[str, str]]:
-    """A client's windows and targets, as text."""
+    """The windows and targets of a client, as text."""
     assert dataset.natural is not None
     shards, samples = getattr(dataset.natural, part), getattr(dataset, part)
     rows = shards[client]
@@ -87,7 +87,7 @@ def _expected(text: str, share: float) -> tuple[list[tuple[str, str]], list[tupl
     return windows[:k], windows[k + 79 :]
 
 
-def test_the_vocabulary_is_leafs() -> None:
+def test_the_vocabulary_matches_leaf() -> None:
     assert len(VOCABULARY) == 80
     assert "".join(sorted(VOCABULARY)) == VOCABULARY
     assert (VOCABULARY.index("0"), VOCABULARY.index("A"), VOCABULARY.index("a"), VOCABULARY[-1]) == (11, 25, 53, "}")
@@ -113,7 +113,7 @@ def test_windows_of_every_role_are_split_in_order_with_a_gap(tmp_path: Path, sha
     assert f"shakespeare.parquet, not LEAF's edition; split in order, {share:g} for" in dataset.provenance.description
 
 
-def test_windows_are_not_written_out(tmp_path: Path) -> None:
+def test_windows_are_not_copied(tmp_path: Path) -> None:
     _write_parquet(tmp_path)
     dataset = _load(tmp_path)
     for samples in (dataset.train, dataset.test):
@@ -123,7 +123,7 @@ def test_windows_are_not_written_out(tmp_path: Path) -> None:
     assert dataset.train.x.text is dataset.test.x.text
 
 
-def test_leaf_files_give_leafs_own_split(tmp_path: Path) -> None:
+def test_leaf_files_keep_the_split_of_leaf(tmp_path: Path) -> None:
     _write_parquet(tmp_path)
     files = _write_leaf(tmp_path, 0.9)
     dataset = _load(tmp_path, "auto")
@@ -135,7 +135,7 @@ def test_leaf_files_give_leafs_own_split(tmp_path: Path) -> None:
     assert "LEAF's files and split" in dataset.provenance.description
 
 
-def test_leaf_files_take_no_share(tmp_path: Path) -> None:
+def test_a_share_for_leaf_files_raises(tmp_path: Path) -> None:
     _write_leaf(tmp_path, 0.9)
     with pytest.raises(ScenarioError, match=r"data\.options\.train_share: LEAF's files in .* are already split; leave"):
         _load(tmp_path, train_share=0.8)
@@ -148,7 +148,7 @@ def test_a_damaged_leaf_file_is_named(tmp_path: Path) -> None:
         _load(tmp_path)
 
 
-def test_gutenberg_text_goes_before_parquet(tmp_path: Path) -> None:
+def test_gutenberg_text_takes_precedence_over_parquet(tmp_path: Path) -> None:
     _write_parquet(tmp_path)
     text, author = "\n".join(f"    {TEXTS['P_A'][:-1]}" for _ in range(3)), "by William Shakespeare"
     content = f"x\n{author}\n\nA PLAY\n\n{author}\n  KING. o\n{text}\n  FOOL. a\n{text}\n"
@@ -198,19 +198,19 @@ def test_the_shortest_texts_have_at_most_a_training_window(length: int) -> None:
         ({"croped": 1}, r"data\.options\.croped: not an option .*did you mean 'crop'\?"),
     ],
 )
-def test_impossible_options_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+def test_impossible_options_raise(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         _load(tmp_path, "generated", **options)
 
 
-def test_two_parquet_files_are_one_too_many(tmp_path: Path) -> None:
+def test_two_parquet_files_raise(tmp_path: Path) -> None:
     _write_parquet(tmp_path)
     _write_parquet(tmp_path, "shakespeare_roles.parquet")
     with pytest.raises(DataError, match=r"has shakespeare\.parquet, shakespeare_roles\.parquet; keep only one of them"):
         _load(tmp_path)
 
 
-def test_nothing_there_says_what_it_looked_for(tmp_path: Path) -> None:
+def test_without_files_the_message_says_what_it_looked_for(tmp_path: Path) -> None:
     with pytest.raises(DataError) as raised:
         _load(tmp_path)
     assert str(raised.value).startswith(f"Shakespeare not found: looked in {tmp_path / 'shakespeare'} for train/*.json")
@@ -218,7 +218,7 @@ def test_nothing_there_says_what_it_looked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("clients", "options"), [(None, {}), (3, {"crop": 2000, "train_share": 0.8})])
-def test_the_stand_in_is_loud_and_loses_no_role(tmp_path: Path, clients: int | None, options: dict[str, Any]) -> None:
+def test_the_stand_in_says_so_and_loses_no_role(tmp_path: Path, clients: int | None, options: dict[str, Any]) -> None:
     dataset = _load(tmp_path, "auto", clients, **options)
     assert dataset.natural is not None
     assert len(dataset.natural.names) == (clients or generated_plays.DEFAULT_ROLES)
@@ -239,7 +239,7 @@ def test_generated_roles_differ_in_style_and_depend_on_seed_and_number_alone() -
     assert max(loves) > 5 * np.median(loves), "some roles like a word that others do not"
 
 
-def test_real_plays_have_about_as_many_roles_and_windows_as_leafs(data_dir: Path, tmp_path: Path) -> None:
+def test_real_plays_have_about_as_many_roles_and_windows_as_in_leaf(data_dir: Path, tmp_path: Path) -> None:
     """LEAF: 1129 roles, 4226158 windows; CyclicFL: 660 clients with 5773 training windows on average."""
     store = build_store(Data(name="shakespeare", source="files"), 0, data_dir, tmp_path)
     assert abs(store.num_clients - 660) < 30

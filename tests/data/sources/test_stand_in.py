@@ -29,7 +29,7 @@ def chosen(source: Source, found: Dataset | None) -> tuple[Dataset, int]:
 
 
 @pytest.mark.parametrize("source", ["auto", "files"])
-def test_files_are_read_where_there_are_any(source: Source) -> None:
+def test_files_are_read_if_there_are_any(source: Source) -> None:
     assert chosen(source, FOUND) == (FOUND, 1)
 
 
@@ -51,7 +51,7 @@ def test_without_files_the_stand_in_says_where_rayfl_looked() -> None:
     )
 
 
-def test_files_or_nothing() -> None:
+def test_files_raises_without_files() -> None:
     with pytest.raises(DataError) as raised:
         chosen("files", None)
     assert str(raised.value) == "Gold not found: looked in /a and /b for nuggets; get it with a spade"

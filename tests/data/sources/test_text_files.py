@@ -1,4 +1,4 @@
-"""Texts as windows in Shakespeare's characters."""
+"""Texts as windows of the characters of Shakespeare."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def test_one_text_is_split_in_order_without_overlap(tmp_path: Path) -> None:
         ("latin.txt", {}, DataError, r"latin\.txt: is not UTF-8 text"),
         ("a.txt", {"train_share": 0.99}, DataError, r"a\.txt: has too little text for test windows after 0\.99"),
         ("a.txt", {"source": "generated"}, ScenarioError, r"'text_files' has nothing to generate"),
-        ("a.txt", {"test_path": "a.txt", "train_share": 0.5}, ScenarioError, r"test_path is what is tested on"),
+        ("a.txt", {"test_path": "a.txt", "train_share": 0.5}, ScenarioError, r"test_path names the test text"),
     ],
 )
-def test_what_cannot_be_read_is_refused(
+def test_files_that_cannot_be_read_raise(
     name: str, options: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
 ) -> None:
     written(tmp_path, "a.txt")

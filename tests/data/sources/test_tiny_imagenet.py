@@ -45,7 +45,7 @@ def _load(tmp_path: Path, source: str = "files") -> Dataset:
     return tiny_imagenet.load(source, tmp_path / "data", tmp_path / "cache", 0)  # type: ignore[arg-type]
 
 
-def test_classes_are_numbered_as_wnids_and_validation_images_by_their_annotations(tmp_path: Path) -> None:
+def test_classes_follow_wnids_and_validation_images_their_annotations(tmp_path: Path) -> None:
     folder = _write(tmp_path / "data")
     dataset = _load(tmp_path, "auto")
     x = np.asarray(dataset.train.x)
@@ -66,7 +66,7 @@ def test_classes_are_numbered_as_wnids_and_validation_images_by_their_annotation
     assert named[2] == f"{folder}: the sha256 of the sha256 of its 205 images"
 
 
-def test_read_again_from_the_cache_it_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_from_the_cache_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write(tmp_path / "data")
     first = _load(tmp_path)
     monkeypatch.setattr("rayfl.data.formats.image_decoding.Image.open", None)
@@ -116,7 +116,7 @@ def test_lists_of_another_form_are_named(tmp_path: Path, file: str, content: str
         _load(tmp_path)
 
 
-def test_nothing_there_says_where_it_looked_and_how_to_get_it(tmp_path: Path) -> None:
+def test_without_a_folder_the_message_says_where_it_looked_and_how_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(
         DataError,
         match=r"not found: looked in .*/tiny_imagenet and .* for tiny-imagenet-200/; get it from cs231n",

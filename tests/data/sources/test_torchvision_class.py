@@ -1,4 +1,4 @@
-"""Classes of torchvision on files in their own format, written here."""
+"""Classes of torchvision on files in their own format, written by the tests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def store(folder: Path, **options: Any) -> ShardStore:
     return build_store(with_data_defaults(data), 0, folder, folder)
 
 
-def test_a_class_that_is_told_train_or_test_is_read_image_by_image(tmp_path: Path) -> None:
+def test_a_class_with_train_or_split_is_read_image_by_image(tmp_path: Path) -> None:
     for part in ("train", "t10k"):
         write_idx(tmp_path / "KMNIST" / "raw", "", part)
     found = store(tmp_path, dataset="KMNIST")
@@ -47,7 +47,7 @@ def test_a_class_that_is_told_train_or_test_is_read_image_by_image(tmp_path: Pat
     assert len(found.provenance.files[0][1]) == 64
 
 
-def test_further_arguments_go_to_the_class(tmp_path: Path) -> None:
+def test_other_arguments_go_to_the_class(tmp_path: Path) -> None:
     for part in ("train", "test"):
         write_idx(tmp_path / "there" / "EMNIST" / "raw", "emnist-letters-", part)
     found = store(tmp_path, dataset="EMNIST", root=str(tmp_path / "there"), arguments={"split": "letters"})
@@ -67,7 +67,7 @@ def test_further_arguments_go_to_the_class(tmp_path: Path) -> None:
         ({}, r"data\.options: needs dataset"),
     ],
 )
-def test_what_cannot_be_read_is_told_by_its_key(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_data_that_cannot_be_read_is_named_by_key(options: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(RayflError, match=message):
         store(tmp_path, **options)
 

@@ -1,4 +1,4 @@
-"""Datasets that count what is read of them, and the stores that rayfl builds of them."""
+"""Datasets that count reads, and the stores that rayfl builds from them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Items(Dataset[Any]):
 
 
 class WithTargets(Items):
-    """Says its labels beforehand, as torchvision's data sets do."""
+    """Has an attribute with its labels, like the data sets of torchvision."""
 
     def __init__(self, item: Callable[[int], Any], number: int = N) -> None:
         super().__init__(item, number)
@@ -48,7 +48,7 @@ class WithTargets(Items):
 
 
 RETURNED: dict[str, Any] = {}
-"""What `source` returns, or a function that does; tests put it there."""
+"""The result of `source`, or a function that returns it; set by tests."""
 
 
 def source(**_: int) -> Any:

@@ -1,4 +1,4 @@
-"""The forms in which a source gives Datasets, and the clients that it names."""
+"""The forms in which a source returns Datasets and clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def with_clients(clients: Any, test: Any = None) -> dict[str, Any]:
     return {"train": (WithTargets(vector), clients), "test": held_out if test is None else (held_out, test)}
 
 
-def test_every_client_has_the_items_of_its_list_and_those_of_none_are_nobodys(tmp_path: Path) -> None:
+def test_every_client_has_the_items_of_its_list_and_other_items_have_no_client(tmp_path: Path) -> None:
     found = store(with_clients(LISTS), tmp_path)
     assert [found.train.x.rows[found.train_shards[client]].tolist() for client in range(3)] == [
         [3, 4, 39],
@@ -54,7 +54,7 @@ def test_a_dataset_for_each_client_and_lists_for_the_test_samples(tmp_path: Path
     assert in_order.train_shards.sizes.tolist() == [3, 2]
 
 
-def test_arrays_beside_datasets_and_further_test_sets(tmp_path: Path) -> None:
+def test_arrays_beside_datasets_and_additional_test_sets(tmp_path: Path) -> None:
     given = {"train": Items(vector), "test": (VECTORS[TEST], LABELS[TEST]), "far": Items(vector, 9)}
     found = store(given, tmp_path, clients=2)
     assert len(found.held_out["far"].samples) == 9
@@ -93,7 +93,7 @@ class Unsized(Dataset[Any]):
         (with_clients(LISTS, {"joe": [0]}), "test has samples of 'joe', but train has none"),
     ],
 )
-def test_what_is_no_set_of_samples_is_told_in_one_line(returned: Any, message: str, tmp_path: Path) -> None:
+def test_other_objects_raise_in_one_line(returned: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message) as caught:
         store(returned, tmp_path)
     assert "\n" not in str(caught.value)

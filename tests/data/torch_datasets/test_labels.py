@@ -1,4 +1,4 @@
-"""Labels of a Dataset come from its attribute where that is what items say, else from the items."""
+"""Labels of a Dataset come from its attribute if it matches the items, otherwise from the items."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_without_such_an_attribute_all_items_are_read_once(attribute: str) -> No
     assert set(data.reads.values()) == {1}
 
 
-def test_an_attribute_that_says_something_else_than_the_items_is_refused() -> None:
+def test_an_attribute_that_differs_from_the_items_raises() -> None:
     with pytest.raises(
         DataError, match="here: the label of item 3 is 2, but 0 in the attribute of the Dataset; make '"
     ):

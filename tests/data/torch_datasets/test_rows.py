@@ -1,4 +1,4 @@
-"""Items of a Dataset are read when a batch needs them, and give what the same arrays give from memory."""
+"""Items of a Dataset are read when a batch needs them, with the same results as arrays in memory."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def both(item: Callable[[int], Any]) -> dict[str, Any]:
         (by_name, {"pixels": PIXELS.astype(np.float32), "age": np.arange(N)}),
     ],
 )
-def test_batches_are_those_of_the_same_arrays(item: Callable[[int], Any], plain: Any, tmp_path: Path) -> None:
+def test_batches_equal_those_of_the_same_arrays(item: Callable[[int], Any], plain: Any, tmp_path: Path) -> None:
     def cut(x: Any) -> Any:
         return {name: values[TEST] for name, values in x.items()} if isinstance(x, dict) else x[TEST]
 
@@ -88,7 +88,7 @@ def test_batches_are_those_of_the_same_arrays(item: Callable[[int], Any], plain:
     assert stores[0].num_classes == 3
 
 
-def test_only_items_on_trial_are_read_before_a_batch_needs_them(tmp_path: Path) -> None:
+def test_only_tried_items_are_read_before_a_batch_needs_them(tmp_path: Path) -> None:
     sets = {"train": WithTargets(vector), "test": WithTargets(vector, TEST.stop)}
     found = store(sets, tmp_path, clients=4)
     assert isinstance(found.train.x, TorchRows)
@@ -109,7 +109,7 @@ def test_inputs_by_name_are_read_once_for_all_names(tmp_path: Path) -> None:
     assert sets["train"].reads == {3: 1, 9: 1}
 
 
-def test_inputs_that_differ_in_length_are_collated_as_those_of_arrays_are(tmp_path: Path) -> None:
+def test_inputs_that_differ_in_length_are_collated_like_arrays(tmp_path: Path) -> None:
     def text(row: int) -> Any:
         return torch.from_numpy(TEXTS[row]), LABELS[row]
 
@@ -129,7 +129,7 @@ def test_float_images_of_a_dataset_are_recognised(tmp_path: Path) -> None:
         store(both(scaled), tmp_path, clients=3, augment=["flip"])
 
 
-def test_a_host_is_sent_the_call_and_makes_the_datasets_itself(tmp_path: Path) -> None:
+def test_a_host_receives_the_call_and_creates_the_datasets_itself(tmp_path: Path) -> None:
     found = store({"train": Items(vector), "test": Items(vector, TEST.stop)}, tmp_path, clients=4)
     sent = pickle.dumps(found.train.x)  # the items are closures' and could not be pickled
     assert len(sent) < found.train.x.rows.nbytes + 1500
@@ -170,7 +170,7 @@ def test_an_item_unlike_the_first_is_named_when_it_is_read(tmp_path: Path) -> No
 
     rows = store({**both(vector), "train": Items(odd)}, tmp_path, clients=3).train.x
     with pytest.raises(
-        DataError, match=r"train: the input of item 1 is \[2\] float32, that of the first \[3\] .*data\.collate"
+        DataError, match=r"train: the input of item 1 is \[2\] float32, but \[3\] .* for the first; .*data\.collate"
     ):
         rows[:2]
     fields = store({**both(named), "train": Items(nameless)}, tmp_path, clients=3).train.x
@@ -178,7 +178,7 @@ def test_an_item_unlike_the_first_is_named_when_it_is_read(tmp_path: Path) -> No
         fields.arrays["b"][:2]
 
 
-def test_what_a_dataset_raises_is_one_line_and_the_traceback_of_its_code(tmp_path: Path) -> None:
+def test_an_exception_of_a_dataset_is_one_line_and_the_traceback_of_its_code(tmp_path: Path) -> None:
     def broken(row: int) -> Any:
         return vector(row) if row < 5 else dict[int, Any]()[row]
 

@@ -1,4 +1,4 @@
-"""What of a Dataset is tried before anything starts, and how its data is recognised again."""
+"""The checks of a Dataset before the run, and its digest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def both(item: Any) -> dict[str, Any]:
 
 
 def rolls(row: int) -> Any:
-    """Draws only where it has to choose, and gives the same whatever it draws."""
+    """Draws only in some cases, and returns the same for any draw."""
     return VECTORS[row] + 0 * random.random(), LABELS[row]
 
 
@@ -28,7 +28,7 @@ def noisy(row: int) -> Any:
 
 
 def noisy_now_and_then(row: int) -> Any:
-    """From a generator of its own, and not for every item."""
+    """Draws from its own generator, and not for every item."""
     return VECTORS[row] + (np.random.default_rng().normal() if row == N - 1 else 0), LABELS[row]
 
 
@@ -37,14 +37,14 @@ def numpys(row: int) -> Any:
 
 
 @pytest.mark.parametrize("item", [rolls, noisy, noisy_now_and_then, numpys])
-def test_items_that_are_drawn_at_random_are_refused(item: Any, tmp_path: Path) -> None:
+def test_random_items_raise(item: Any, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"train: items are random, .*list them in data\.augment") as caught:
         store(both(item), tmp_path, clients=2)
     assert "\n" not in str(caught.value)
 
 
-def test_an_item_that_now_and_then_looks_at_a_generator_is_not(tmp_path: Path) -> None:
-    """Another thread may train meanwhile."""
+def test_items_that_sometimes_advance_a_generator_are_allowed(tmp_path: Path) -> None:
+    """Another thread may be training at the same time."""
 
     def item(row: int) -> Any:
         if row == 0:
@@ -74,7 +74,7 @@ def test_an_item_that_now_and_then_looks_at_a_generator_is_not(tmp_path: Path) -
         (lambda row: (VECTORS[row], np.zeros(1 + row % 2)), r"train: labels differ in shape \(\[1\] and \[2\]\)"),
     ],
 )
-def test_items_that_no_network_can_be_given_are_told_in_one_line(item: Any, message: str, tmp_path: Path) -> None:
+def test_items_that_no_network_can_take_raise_in_one_line(item: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message) as caught:
         store(both(item), tmp_path, clients=2)
     assert "\n" not in str(caught.value)
