@@ -1,11 +1,11 @@
-# `make` lists the targets. Everything runs in $(VENV), made once; a target adds to it what it needs and has not got.
+# `make` lists the targets. Everything runs in $(VENV), created once; each target installs what it still needs.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-# In two processes, which take one test after the other: some last a minute. TESTS=tests/engine chooses.
+# Two processes share the tests, some of which take a minute. TESTS=tests/engine selects a folder.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 TESTS ?= tests
 
@@ -48,8 +48,8 @@ clean: ## Remove virtual environments, caches and build outputs; runs/ stays
 	rm -rf .venv* build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# uv takes a fraction of pip's time. Where it cannot be had, or finds no index (it does not read pip's configuration),
-# pip does the work, in a version that knows dependency groups.
+# uv is much faster than pip. If it is not available or finds no index (it does not read pip's configuration), pip
+# installs the packages, in a version that supports dependency groups.
 install = $(BIN)/uv pip install --python $(BIN)/python $(PINNED) $(1) || \
 	{ $(PIP) install --upgrade -c constraints.txt pip && $(PIP) install $(PINNED) $(1); }
 PINNED := -c constraints.txt --build-constraint constraints.txt

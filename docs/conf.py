@@ -1,4 +1,4 @@
-"""How Sphinx builds the documentation: `make docs`."""
+"""Sphinx configuration of the documentation; build it with `make docs`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
-import rayfl  # noqa: E402  the checkout's own
+import rayfl  # noqa: E402  from the checkout
 
 project = "rayfl"
 author = "rayfl developers"
@@ -52,13 +52,13 @@ myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
 myst_dmath_double_inline = True
 
-# Notebooks are MyST Markdown, which Jupyter opens with jupytext. Each build runs those that have changed.
+# Notebooks are MyST Markdown, which Jupyter opens with jupytext. Each build runs the ones that have changed.
 nb_execution_mode = "force"
 nb_execution_timeout = 120
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_merge_streams = True
-# widgets would load their JavaScript from another host
+# widgets would load JavaScript from another server
 nb_ipywidgets_js: dict[str, dict[str, str]] = {}
 
 autodoc_member_order = "bysource"

@@ -1,10 +1,10 @@
-"""FedProto: clients share the mean features of each class, its prototypes, and no parameters.
+"""FedProto: clients share prototypes, the mean features of each class, instead of parameters.
 
     python -m rayfl.scenario examples/fedproto.toml --backend inline
 
 Tan et al., "FedProto: Federated Prototype Learning across Heterogeneous Clients", AAAI 2022, alg. 1. Here all
-networks are of one kind, and a prototype is the mean over all samples of its class; the authors' code averages the
-means of the clients.
+clients have the same network, and a prototype is the mean over all samples of its class; the authors' code averages
+the clients' means.
 """
 
 from __future__ import annotations
@@ -13,9 +13,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from pydantic import NonNegativeFloat
+from pydantic import NonNegativeFloat, PositiveInt
 
-from rayfl.algorithms import Algorithm, Answer, Declaration, Exchange, Requirement, Round, RoundContext, ServerState
+from rayfl import ScenarioError
+from rayfl.algorithms import (
+    Algorithm,
+    Answer,
+    Declaration,
+    Exchange,
+    Messages,
+    Requirement,
+    Round,
+    RoundContext,
+    ServerState,
+)
 from rayfl.local import Features, Labels, LocalTraining
 
 if TYPE_CHECKING:
@@ -23,26 +34,39 @@ if TYPE_CHECKING:
 
 
 class FedProto(Algorithm):
-    """Clients train with weight * mean ||f(x) - prototype of y||^2 / d beside the loss, each its own model.
+    """Every client trains its own model; weight * mean ||f(x) - prototype of y||^2 / d is added to its loss.
 
-    That is the authors' code; the paper's regulariser is the distance itself.
+    This follows the authors' code; the paper's regulariser is the distance itself.
 
-    head: the layer that reads the features. weight: lambda; 1 in the paper's table 1.
+    Attributes:
+        head: The layer that reads the features.
+        weight: lambda; 1 in the paper's table 1.
+        shape: [classes, d], the shape of the head's weight. Needed with [participation], whose clock plans the traffic
+            before the first round.
     """
 
     head: str
     weight: NonNegativeFloat = 1.0
+    shape: tuple[PositiveInt, PositiveInt] | None = None
 
     def round(self, server: ServerState, context: RoundContext) -> Round:
         shape = server.tensor(f"{self.head}.weight").shape  # [classes, d]
+        if self.shape not in (None, shape):
+            raise ScenarioError(f"shape {list(self.shape)} is not that of '{self.head}.weight', {list(shape)}")
         prototypes, known = server.get("prototypes", np.zeros(shape)), server.get("known", np.zeros(shape[0]))
         size = prototypes.size + known.size
         send = server.model, prototypes.ravel().astype(np.float32), known.astype(np.float32)
         answers = yield Exchange(self.client_update, *send, down=(size,), up=(size,))
         count, summed = answers.sums["count"], answers.sums["features"].reshape(shape)
-        seen = count > 0  # a class that nobody has in this round keeps its prototype
+        seen = count > 0  # a class without samples in this round keeps its prototype
         server.keep("prototypes", np.where(seen[:, None], summed / np.maximum(count, 1)[:, None], prototypes))
         server.keep("known", np.maximum(known, seen))
+
+    def messages(self) -> Messages:
+        if self.shape is None:
+            raise ScenarioError("[participation] needs the shape of the prototypes; set shape = [classes, d]")
+        classes, width = self.shape
+        return [((classes * width + classes,), (classes * width + classes,))]
 
     def client_update(
         self, client: ClientContext, model: torch.Tensor, prototypes: torch.Tensor, known: torch.Tensor

@@ -1,10 +1,10 @@
-"""FedRep: a representation that all clients learn, and a head for each, which trains first.
+"""FedRep: a shared representation and one head per client, which trains first.
 
     python -m rayfl.scenario examples/fedrep.toml --backend inline
 
 Collins, Hassani, Mokhtari and Shakkottai, "Exploiting Shared Representations for Personalized Federated Learning", ICML
-2021, alg. 1: in every round a client fits its head to the body that the server sent, then trains the body under that
-head, as `local` says, and sends it.
+2021, alg. 1: in every round, a client fits its head to the body from the server, then trains the body with that
+head fixed, with the settings of `local`, and sends the body back.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 
 class FedRep(FedPer):
-    """FedPer, but head and body take turns.
+    """FedPer, but head and body train one after the other.
 
-    head_epochs: tau, for which the authors' code takes 10 epochs on CIFAR-10.
+    Attributes:
+        head_epochs: tau; the authors' code uses 10 epochs on CIFAR-10.
     """
 
     keeps: Literal["head"] = "head"
@@ -35,5 +36,5 @@ class FedRep(FedPer):
         return (yield from self.train(client, fitted, train="body"))
 
     def sample_requests(self) -> tuple[SampleRequest, ...]:
-        """For `local.dp`: both trainings are noised and charged."""
+        """With `local.dp`, noise is added to both trainings and both are charged."""
         return SampleRequest(epochs=self.head_epochs), SampleRequest()

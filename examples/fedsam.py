@@ -1,9 +1,9 @@
-"""FedSAM: clients look for flat minima, by steps of sharpness-aware minimisation.
+"""FedSAM: clients look for flat minima with sharpness-aware minimisation.
 
     python -m rayfl.scenario examples/fedsam.toml --quick
 
 Qu et al., "Generalized Federated Learning via Sharpness Aware Minimization", ICML 2022, alg. 1; SAM is Foret et al.,
-ICLR 2021. All else is FedAvg's, so penalties, server optimizers and what `local` says of training go with it.
+ICLR 2021. Everything else is FedAvg, so it combines with regularisers, server optimizers and the options of `local`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class FedSAM(FedAvg):
-    """g = grad F(w + rho grad F(w) / ||grad F(w)||), both on the step's batch."""
+    """g = grad F(w + rho grad F(w) / ||grad F(w)||), both gradients on the same batch."""
 
     rho: PositiveFloat = 0.05
 

@@ -1,4 +1,4 @@
-"""Your own aggregation: what the server makes of the clients' updates, one by one. Here it leaves out the longest.
+"""Your own aggregation of the clients' single updates. This one leaves out the longest.
 
     cd examples && python -m rayfl.scenario femnist_fedavg --quick --backend inline \
         phases.federated.algorithm.weighting=uniform \
@@ -15,18 +15,18 @@ from rayfl.algorithms import Aggregation, Updates
 
 
 class WithoutTheLongest(Aggregation):
-    """The mean of all updates but those with the largest norms."""
+    """The mean of the updates, without those with the largest norms."""
 
     leave_out: PositiveInt = 1
 
     def combine(self, updates: Updates) -> np.ndarray:
-        """From the clients' updates, in order of client number, to float64 [n]."""
+        """Reduces the clients' updates, in order of client number, to float64 [n]."""
         lengths = [float(np.linalg.norm(vector)) for vector in updates.vectors]
         kept = np.ones(len(updates))
         kept[np.argsort(lengths, kind="stable")[-self.leave_out :]] = 0.0
         return updates.weighted_mean(kept)
 
     def check_cohort(self, smallest: int, largest: int) -> None:
-        """Called before anything starts; the error names the key of this aggregation."""
+        """Runs before training starts; rayfl adds the key of this aggregation to the error."""
         if smallest <= self.leave_out:
-            raise ScenarioError(f"of {smallest} clients, {self.leave_out} left out leave none; leave out fewer")
+            raise ScenarioError(f"leaving out {self.leave_out} of {smallest} clients leaves none; lower leave_out")

@@ -1,7 +1,7 @@
-"""Your own federated algorithm: FedAvg whose server keeps a momentum, as a class that the scenario names.
+"""Your own federated algorithm: FedAvg with server momentum, as a class that the scenario names.
 
     python examples/own_algorithm.py            # in this process, a few seconds
-    python examples/own_algorithm.py ray        # the same on Ray, the same bits
+    python examples/own_algorithm.py ray        # on Ray, with identical results
 
 Hsu, Qi and Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification",
 2019 (FedAvgM): v <- beta v + mean delta, w <- w + lr v.
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
 
 
 class ServerMomentum(LocalTrainingAlgorithm):
-    """Its fields are options in the scenario (`algorithm = { name = "...", momentum = 0.9 }`), checked by pydantic."""
+    """The fields are options in the scenario (`algorithm = { name = "...", momentum = 0.9 }`), checked by pydantic."""
 
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.5
     server_lr: PositiveFloat = 1.0
 
     def round(self, server: ServerState, context: RoundContext) -> Round:
-        """On the server: sends the model to every client of the cohort, and goes on with the reduced answers."""
+        """On the server: sends the model to every client of the cohort and uses their reduced answers."""
         answers = yield Exchange(self.client_update, server.model)
         delta, buffer_change = np.split(answers.mean("delta"), [server.num_params])
         velocity = self.momentum * server.get("velocity", 0.0) + delta
         server.keep("velocity", velocity)
-        server.report(velocity_norm=float(np.linalg.norm(velocity)))  # reaches metrics.jsonl
+        server.report(velocity_norm=float(np.linalg.norm(velocity)))  # appears in metrics.jsonl
         server.apply_update(self.server_lr * velocity, buffer_change)
 
     def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
-        """On a client: trains as the scenario says; answers with what that changed, weighted by its samples."""
+        """On a client: trains with the settings of the scenario; answers with the change, weighted by its samples."""
         trained = yield from self.train(client, model)
         return Answer(client.num_samples, delta=trained - model)
 
     def server_state(self) -> Declaration:
-        """What the server keeps, and for how long."""
+        """Declares what the server keeps, and for how long."""
         return {"velocity": "phase"}
 
 

@@ -1,9 +1,9 @@
-"""Your own callback: it ends a run once a budget of traffic is spent, and adds a column to the metrics.
+"""Your own callback: it ends a run once a traffic budget is spent, and adds a column to the metrics.
 
     python examples/own_callback.py             # in this process, a few seconds
-    python examples/own_callback.py ray         # the same on Ray: it stops after the same round, with the same bits
+    python examples/own_callback.py ray         # on Ray: it stops after the same round, with identical results
 
-The scenario, own_callback.toml, names it beside two of rayfl's own.
+The scenario, own_callback.toml, combines it with two built-in callbacks.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ import rayfl
 
 
 class TrafficBudget(rayfl.Callback):
-    """Its fields are options in the scenario, checked by pydantic; names with an underscore in front are its state."""
+    """The fields are options in the scenario, validated by pydantic; names with a leading underscore hold state."""
 
     megabytes: PositiveFloat
 
     _rounds: int = 0
 
     def on_round(self, run: rayfl.RunSoFar) -> None:
-        """Called after every round, in order, whatever runs ahead on the hosts."""
+        """Runs after every round, in order, even if later rounds have already started on the workers."""
         assert run.round is not None
         self._rounds += 1
         spent = run.round.traffic.bytes / 1e6
-        run.log(megabytes_per_round=spent / self._rounds)  # reaches metrics.jsonl
+        run.log(megabytes_per_round=spent / self._rounds)  # appears in metrics.jsonl
         if spent >= self.megabytes:
             run.stop(f"{spent:.2f} of {self.megabytes:g} MB are spent")
 
     def state(self) -> Mapping[str, Any]:
-        """What it needs to go on later, as plain data."""
+        """Returns what a resumed run needs, as plain data."""
         return {"rounds": self._rounds}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Goes on from there."""
+        """Restores that state."""
         self._rounds = state["rounds"]
 
 

@@ -1,11 +1,11 @@
-"""Your own network on your own arrays: nothing is registered, and rayfl is not forked.
+"""Your own network and your own arrays, without registering anything or forking rayfl.
 
     python examples/own_network_and_data.py            # in this process, a few seconds
-    python examples/own_network_and_data.py ray        # the same on Ray, the same bits
+    python examples/own_network_and_data.py ray        # on Ray, with identical results
 
-A scenario names things by import path, `module:object`. This module's path is `own_network_and_data`, since Python
-finds modules beside the script that it runs; the hosts import it anew under that name, which is why the run itself
-stands under `if __name__ == "__main__"`.
+A scenario names your code by import path, `module:object`. The path of this module is `own_network_and_data`, because
+Python finds modules in the folder of the script. Worker processes import the module again under that name, so the run
+itself must be under `if __name__ == "__main__"`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ CLASSES = 3
 
 
 def spirals(points: int = 2000, noise: float = 0.1) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Data: (train_x, train_y, test_x, test_y). x [n, 2] float, y [n] integers from 0; here three arms of a spiral.
+    """Returns (train_x, train_y, test_x, test_y): x [n, 2] float, y [n] integers from 0; here three arms of a spiral.
 
-    Images would be [n, height, width, channels] uint8. The arguments are the scenario's `data.options`.
+    Images would be [n, height, width, channels] uint8. The arguments come from `data.options` in the scenario.
     """
     rng = np.random.default_rng(0)
     labels = rng.integers(0, CLASSES, points)
@@ -37,7 +37,7 @@ def spirals(points: int = 2000, noise: float = 0.1) -> tuple[np.ndarray, np.ndar
 
 
 class Perceptron(nn.Module):
-    """A network: any nn.Module. `num_classes` and `input_shape` come from the data, `hidden` from the scenario."""
+    """Any nn.Module. `num_classes` and `input_shape` come from the data, `hidden` from the scenario."""
 
     def __init__(self, num_classes: int, input_shape: tuple[int, ...], hidden: int = 32) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ def main(backend: str = "inline", *overrides: str) -> rayfl.Result:
     _, _, x, y = spirals(noise=0.05)
     with torch.no_grad():
         predicted = network(torch.from_numpy(x).float()).argmax(dim=1).numpy()
-    print(f"the network by itself, on its test points: {np.mean(predicted == y):.1%} correct")
+    print(f"the trained network in plain PyTorch: {np.mean(predicted == y):.1%} correct")
     return result
 
 

@@ -1,11 +1,11 @@
-"""Your own partitioner: a function that says which client owns which training sample.
+"""Your own partitioner: a function that assigns training samples to clients.
 
     python -m rayfl.data_report examples/own_partitioner.toml
 
-It may ask for what rayfl knows, by the names of its parameters: `labels` ([n] int64 classes), `num_classes`, `targets`
-(the labels as they are), `num_samples` (n), `clients` (their number, or None), `rng` (a numpy generator: draw from it
-alone, and the split follows from the seed) and `natural` (the data's own clients, or None). Its other parameters are
-options of `data.partition`.
+rayfl passes what the function asks for by parameter name: `labels` ([n] int64 classes), `num_classes`, `targets` (the
+labels as stored), `num_samples` (n), `clients` (their number, or None), `rng` (a numpy generator: draw only from it,
+and the split follows from the seed) and `natural` (the clients that come with the data, or None). All other parameters
+are options of `data.partition`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ def long_tail(
     rng: np.random.Generator,
     ratio: Annotated[float, Field(gt=0, le=1)] = 0.8,
 ) -> np.ndarray:
-    """Every client has `ratio` times the samples of the one before it.
+    """Gives every client `ratio` times the samples of the one before it.
 
     Returns:
-        [num_samples] integers: the owner of every sample, from 0 to clients - 1. `rayfl.data.Shards` would do
-        as well, and may leave samples out.
+        [num_samples] integers: the owner of every sample, from 0 to clients - 1. You can also return
+        `rayfl.data.Shards`, which may leave samples out.
     """
     weights = ratio ** np.arange(clients)
     ends = np.ceil(np.cumsum(weights) / weights.sum() * num_samples)

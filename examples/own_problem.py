@@ -1,4 +1,4 @@
-"""A problem of your own: `rayfl run examples/own_problem.toml` (needs rayfl[tensorboard])."""
+"""Your own data, network and metric: `rayfl run examples/own_problem.toml` (needs rayfl[tensorboard])."""
 
 import numpy as np
 import torch
@@ -6,7 +6,7 @@ from torch import nn
 
 
 def shapes(seed: int) -> tuple[np.ndarray, ...]:
-    """Pictures of 12 x 12 pixels with a bar, a frame or a dot, or several of them; labels [n, 3] say which."""
+    """Pictures of 12 x 12 pixels with a bar, a frame, a dot or several of them; labels [n, 3] mark each shape."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 2, size=(1500, 3))
     labels[labels.sum(axis=1) == 0, 0] = 1
@@ -28,5 +28,5 @@ class GroupNormNet(nn.Sequential):
 
 
 def exact_match(outputs: torch.Tensor, targets: torch.Tensor) -> float:
-    """The share of pictures in which every shape is told right."""
+    """The share of pictures with every shape predicted correctly."""
     return float(((outputs > 0) == targets.bool()).all(dim=1).float().mean())

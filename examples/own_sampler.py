@@ -1,7 +1,7 @@
-"""Your own cohort sampler: clients with a high loss take part, unless they did in the last rounds.
+"""Your own cohort sampler: it picks clients with a high loss that were not in the last rounds.
 
 python examples/own_sampler.py            # in this process, a few seconds
-python examples/own_sampler.py ray        # the same on Ray, the same bits
+python examples/own_sampler.py ray        # on Ray, with identical results
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from rayfl.algorithms import CohortSampler, SamplingContext
 
 
 class HighLossAfterRest(CohortSampler):
-    """Its fields are the other keys of `cohort = { sampler = "..." }`, checked by pydantic."""
+    """The fields are the other keys of `cohort = { sampler = "..." }`, validated by pydantic."""
 
-    reads_scalars = True  # a round is drawn when those before it are over, so that what it sees is the same everywhere
+    reads_scalars = True  # draws after the rounds before have ended, hence from the same losses everywhere
 
     clients: PositiveInt
     rest: NonNegativeInt = 2
 
     def draw(self, context: SamplingContext) -> Sequence[int]:
-        """The clients of a round: those that nobody has seen yet first, then by their last training loss."""
-        last = context.state.setdefault("last", {})  # plain data, which is part of a run's snapshots
+        """Returns the clients of a round: new ones first, then by their last training loss, highest first."""
+        last = context.state.setdefault("last", {})  # plain data, saved in snapshots
         rested = [
             client
             for client in context.stream.permutation(len(context.sizes)).tolist()
@@ -44,7 +44,7 @@ class HighLossAfterRest(CohortSampler):
 
 SCENARIO: dict[str, Any] = {
     "name": "own_sampler",
-    "title": "Spirals: clients with a high loss take part, unless they did in the last rounds",
+    "title": "Spirals: cohorts of clients with a high loss that were not in the last rounds",
     "data": {"name": "own_network_and_data:spirals", "clients": 20},
     "model": "own_network_and_data:Perceptron",
     "phases": [

@@ -1,4 +1,4 @@
-"""Your own server optimizer: what the server makes of the clients' mean change. Here Lion's sign of a momentum.
+"""Your own server optimizer, which turns the clients' mean change into a step. This one is Lion.
 
     cd examples && python -m rayfl.scenario femnist_fedavg --quick --backend inline \
         phases.federated.algorithm.server_optimizer='{ name = "own_server_optimizer:Lion", lr = 0.003 }'
@@ -26,12 +26,12 @@ class Lion(ServerOptimizer):
     beta_2: Decay = 0.99
 
     def step(self, server: ServerState, delta: np.ndarray) -> np.ndarray:
-        """From the mean change of the parameters, float64 [num_params], to the step that is added to them."""
+        """Returns the step to add to the parameters, from their mean change, float64 [num_params]."""
         momentum = server.get("momentum", 0.0)
         server.keep("momentum", self.beta_2 * momentum + (1 - self.beta_2) * delta)
         step: np.ndarray = self.lr * np.sign(self.beta_1 * momentum + (1 - self.beta_1) * delta)
         return step
 
     def server_state(self) -> Declaration:
-        """What it keeps, and for how long."""
+        """Declares what the server keeps, and for how long."""
         return {"momentum": "phase"}

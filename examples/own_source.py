@@ -1,11 +1,11 @@
-"""Your own data: a source is a function that returns arrays, or a rayfl.data.Dataset.
+"""Your own data: a source is a function that returns arrays or a rayfl.data.Dataset.
 
     python -m rayfl.scenario examples/own_source.toml --backend inline
     python -m rayfl.data_report examples/own_source.toml
 
-A source may ask for what rayfl knows, by the names of its parameters: `seed` (of the data), `clients` (their number, or
-None), `data_dir` and `cache_dir` (pathlib.Path), `source` ("auto", "files" or "generated"). Its other parameters are
-options under [data.options]; their type hints say what is allowed.
+rayfl passes what the function asks for by parameter name: `seed` (of the data), `clients` (their number, or None),
+`data_dir` and `cache_dir` (pathlib.Path), `source` ("auto", "files" or "generated"). All other parameters are options
+under [data.options], validated against their type hints.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from rayfl.data import stream
 def sensors(
     seed: int, stations: PositiveInt = 12, drift: PositiveFloat = 0.5
 ) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray] | tuple[np.ndarray, np.ndarray]]:
-    """Weather stations that measure two quantities; each has an offset of its own, and the class is the season.
+    """Weather stations that measure two quantities, each with its own offset; the class is the season.
 
     Returns:
-        Sets of samples by name: (x, y), or (x, y, owner) where rows belong to clients of the data's own. "train" and
-        "test" are needed; any other name is a further test set. x [n, ...], y [n] integers from 0, owner [n] texts or
-        integers; in its place, {"north": rows, ...} are the rows of every client.
+        Sets of samples by name: (x, y), or (x, y, owner) if the data comes with clients. "train" and "test" are
+        required; any other name is an additional test set. x [n, ...], y [n] integers from 0, owner [n] strings or
+        integers; instead of an owner per row you can return the rows of every client, {"north": rows, ...}.
     """
     rng = stream(seed, "sensors")
     offset = drift * rng.normal(size=(stations, 2))

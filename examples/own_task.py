@@ -1,4 +1,4 @@
-"""Your own task: what is learned. Here classification by the focal loss, which cares less for what is easy.
+"""Your own task: classification with the focal loss, which gives less weight to easy samples.
 
     cd examples && python -m rayfl.scenario femnist_fedavg --quick --backend inline task=own_task:Focal task.gamma=1.0
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class Focal(Classification):
-    """-(1 - p)^gamma log p of the probability p of the right class; gamma = 0 is cross-entropy."""
+    """-(1 - p)^gamma log p, with the probability p of the correct class; gamma = 0 is cross-entropy."""
 
     gamma: NonNegativeFloat = 2.0
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Reduction = "mean") -> torch.Tensor:
-        """Of logits [n, classes] and labels [n]: a value for each sample where `reduction` is "none", else a scalar."""
+        """For logits [n, classes] and labels [n]: one value per sample if `reduction` is "none", else a scalar."""
         cross_entropy = super().loss(outputs, targets, "none")
         losses = (1 - (-cross_entropy).exp()) ** self.gamma * cross_entropy
         match reduction:

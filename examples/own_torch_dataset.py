@@ -1,14 +1,14 @@
-"""Your own PyTorch Dataset: rayfl reads an item when a batch needs it, on the host that trains on it.
+"""Your own PyTorch Dataset: the worker process that trains on an item reads it when a batch needs it.
 
     python examples/own_torch_dataset.py            # in this process, a few seconds
-    python examples/own_torch_dataset.py ray        # the same on Ray, the same bits
+    python examples/own_torch_dataset.py ray        # on Ray, with identical results
 
-The function that the scenario names makes the Datasets. Every host calls it again, so no data is sent, and what it
-opens (files, databases) must be there on every machine. A Dataset is map-style, `__getitem__` and `__len__`; an item is
-(x, y), where x is an image of PIL, an array, a tensor, or a dictionary of them for a network with several inputs.
+The scenario names a function that makes the Datasets. Every worker process calls it again, so no data is sent, but the
+files or databases that it opens must exist on every machine. A Dataset is map-style, with `__getitem__` and `__len__`;
+an item is (x, y), where x is a PIL image, an array, a tensor, or a dictionary of them for networks with several inputs.
 
-Labels are needed at the start: from the attribute `targets` or `labels` if there is one, else all items are read once.
-Items must not be random: name augmentations in `data.augment`.
+rayfl needs all labels at the start: it uses the attribute `targets` or `labels` if there is one, and otherwise reads
+all items once. Items must not be random: name augmentations in `data.augment`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SITES = 6
 
 
 class Pictures(Dataset[tuple[Image.Image, int]]):
-    """Drawn shapes, in place of files that would be opened in `__getitem__`."""
+    """Drawn shapes; a real Dataset would open files in `__getitem__`."""
 
     def __init__(self, number: int, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -49,10 +49,10 @@ class Pictures(Dataset[tuple[Image.Image, int]]):
 
 
 def pictures(number: int = 600) -> dict[str, Any]:
-    """Sets of samples by name, "train", "test" and further test sets.
+    """Returns sets of samples by name: "train", "test" and additional test sets.
 
     Each is a Dataset; (dataset, owners), with the owner of every item; (dataset, lists), with the indices of every
-    client's items; or a Dataset for each client: {"site_0": dataset, ...}.
+    client's items; or one Dataset per client: {"site_0": dataset, ...}.
     """
     train, split = Pictures(number, seed=0), {}
     for site, indices in enumerate(np.array_split(np.argsort(train.radius), SITES)):
@@ -76,7 +76,7 @@ SCENARIO: dict[str, Any] = {
 
 
 def main(backend: str = "inline", *overrides: str) -> rayfl.Result:
-    """Runs the scenario; `clients.parquet` in the folder of its records has the names of the sites."""
+    """Runs the scenario; `clients.parquet` in its run folder has the names of the sites."""
     return rayfl.run(SCENARIO, overrides=overrides, backend="ray" if backend == "ray" else "inline")
 
 

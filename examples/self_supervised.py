@@ -1,4 +1,4 @@
-"""SimSiam on unlabelled images, then classification with the same encoder: one scenario, two tasks, two networks.
+"""SimSiam on unlabelled images, then classification with the same encoder: two tasks and networks in one scenario.
 
     rayfl examples/self_supervised.toml
 
@@ -51,7 +51,7 @@ class Classifier(Network):
 
 
 class SimSiam(Classification):
-    """Two augmented views of a sample predict each other's embedding; labels only say how wide embeddings are."""
+    """Two augmented views of a sample predict each other's embedding; labels only set the embedding width."""
 
     default_metrics: ClassVar[tuple[str, ...]] = ()
     views: ClassVar[int] = 2

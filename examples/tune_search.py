@@ -1,10 +1,10 @@
-"""A search for learning rates by Ray Tune, whose trials give each other their hosts.
+"""A learning-rate search with Ray Tune, whose trials reuse worker processes.
 
     pip install 'rayfl[tune]'
     python examples/tune_search.py
 
-A run inside a trial reports every evaluated round to it, so that Tune's schedulers (ASHA, ...) can end bad trials. With
-`reuse_actors` a trial gets the hosts of the one before, and starts in a second instead of ten.
+A run inside a trial reports every evaluated round to Tune, whose schedulers (ASHA, ...) can stop bad trials early.
+With `reuse_actors`, a trial takes over the worker processes of the one before and starts in a second instead of ten.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from rich.console import Console
 import rayfl
 
 HOSTS = 1
-RUNS = Path("runs").absolute()  # a trial has a working directory of its own
+RUNS = Path("runs").absolute()  # every trial has its own working directory
 
 
 def trial(config: dict[str, Any]) -> None:
-    """One run; Tune's configuration are its overrides."""
+    """Runs the scenario; the configuration from Tune overrides its values."""
     overrides: dict[str, Any] = {"data.source": "generated", "phases.federated.until": 8, "resources.hosts": HOSTS}
     rayfl.run("femnist_fedavg", quick=True, overrides=overrides | config, out=RUNS, console=Console(quiet=True))
 
 
 def main() -> tune.ResultGrid:
-    """Runs the trials, one CPU for a trial itself and one for each of its hosts."""
+    """Runs the trials, with one CPU for each trial and one for each of its worker processes."""
     bundles = [{"CPU": 1.0}, *[{"CPU": 1.0}] * HOSTS]
     tuner = tune.Tuner(
         tune.with_resources(trial, tune.PlacementGroupFactory(bundles)),

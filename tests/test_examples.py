@@ -66,7 +66,7 @@ def test_own_network_and_data_learns_the_spirals(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     accuracy = last_row(tmp_path)["test_accuracy"]
     assert accuracy > 0.9
-    assert f"the network by itself, on its test points: {accuracy:.1%} correct" in done.stdout
+    assert f"the trained network in plain PyTorch: {accuracy:.1%} correct" in done.stdout
 
 
 def test_own_algorithm_learns_the_spirals(tmp_path: Path) -> None:
@@ -202,7 +202,10 @@ def test_one_ring_is_a_relay(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"phases.0.cohort": 2}, r"phases.rings.cohort: 3 rings need a client each, and a round may have 2; draw more"),
+        (
+            {"phases.0.cohort": 2},
+            r"phases.rings.cohort: 3 rings need a client each, but a round may have only 2; draw more",
+        ),
         ({"phases.0.rings": 0}, r"phases.rings.rings: must be greater than 0 \(got 0\)"),
         ({"phases.0.ring": 4}, r"phases.rings.ring: unknown key; did you mean 'rings'"),
         ({"phases.0.report": ["step"]}, r"phases.rings.report: has no effect with this schedule"),
@@ -251,7 +254,7 @@ def test_an_aggregation_that_leaves_nobody_is_refused(monkeypatch: pytest.Monkey
     monkeypatch.syspath_prepend(EXAMPLES)
     own = [f"{FEDERATED}.weighting=uniform", f"{FEDERATED}.aggregation=own_aggregation:WithoutTheLongest"]
     few = ["data.source=generated", "data.clients=12", "phases.federated.cohort=1"]
-    with pytest.raises(ScenarioError, match=r"aggregation: of 1 clients, 1 left out leave none; leave out fewer"):
+    with pytest.raises(ScenarioError, match=r"aggregation: leaving out 1 of 1 clients leaves none; lower leave_out"):
         prepare(load_scenario("femnist_fedavg", [*few, *own], quick=True), DATA)
 
 

@@ -23,7 +23,7 @@ PUBLIC = {
     """,
     "rayfl.algorithms": """
         Aggregation Algorithm Answer AnswerTransform Answers BiasedTransform CohortSampler Declaration Encoded Exchange
-        FedAvg FedPer LocalTrainingAlgorithm Part Penalty PersonalParts Released Requirement Round RoundContext
+        FedAvg FedPer LocalTrainingAlgorithm Messages Part Penalty PersonalParts Released Requirement Round RoundContext
         SampleRequest SamplingContext ServerOptimizer ServerState SupportQuery Updates merged
     """,
     "rayfl.callbacks": "Callback RunSoFar",

@@ -10,7 +10,7 @@ from rayfl.registry import Registry
 if TYPE_CHECKING:
     from rayfl.algorithms.aggregation import Aggregation
     from rayfl.algorithms.algorithm import Algorithm, Round
-    from rayfl.algorithms.exchange import Answer, Answers, Exchange, Part, Released
+    from rayfl.algorithms.exchange import Answer, Answers, Exchange, Messages, Part, Released
     from rayfl.algorithms.fedavg import FedAvg
     from rayfl.algorithms.fedopt import ServerOptimizer
     from rayfl.algorithms.fedper import FedPer
@@ -40,6 +40,7 @@ __all__ = [
     "FedAvg",
     "FedPer",
     "LocalTrainingAlgorithm",
+    "Messages",
     "Part",
     "Penalty",
     "PersonalParts",
@@ -70,6 +71,7 @@ _HOMES = {
     "FedAvg": "rayfl.algorithms.fedavg",
     "FedPer": "rayfl.algorithms.fedper",
     "LocalTrainingAlgorithm": "rayfl.algorithms.local_training",
+    "Messages": "rayfl.algorithms.exchange",
     "Part": "rayfl.algorithms.exchange",
     "Penalty": "rayfl.algorithms.penalty",
     "PersonalParts": "rayfl.algorithms.personal_parts",

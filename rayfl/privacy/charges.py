@@ -13,7 +13,7 @@ class Charges:
 
     Attributes:
         ledger: The ledger in which every round is charged before it begins.
-        in_vain: Rounds that were charged earlier but are no longer part of the run.
+        in_vain: Rounds that were charged earlier but are no longer part of the run, such as repeated ones.
         last_round: The last round that `phases.N.dp.target_epsilon` permits in addition to those; None for no limit.
     """
 

@@ -1,13 +1,13 @@
-"""Exact samples of the discrete Gaussian distribution, by random bits and comparisons of integers.
+"""Exact samples of the discrete Gaussian distribution, from random bits and integer comparisons.
 
 P(x) is proportional to exp(-x^2 / (2 sigma^2)) for every integer x (Canonne, Kamath and Steinke, "The Discrete Gaussian
 for Differential Privacy", NeurIPS 2020). The method is Karney's ("Sampling Exactly from the Normal Distribution", ACM
 TOMS 2016, algorithm D), with a sigma that is a power of two: |x| = k sigma + j, k of probability proportional to
 exp(-k^2 / 2), j uniform below sigma, and the pair is kept with probability exp(-j (2 k sigma + j) / (2 sigma^2)).
 
-No decision rests on a rounded number. A chance exp(-a / 2^n) is decided by von Neumann's method, which compares random
-integers with a. Those of k are irrational: as many bits of a uniform number are drawn as tell between which two of them
-it is, with the chances known to more digits than that.
+No decision depends on a rounded number. Events of probability exp(-a / 2^n) use von Neumann's method, which compares
+random integers with a. The cumulative probabilities of k are irrational: bits of a uniform number are drawn until they
+determine between which two of them it lies, and the probabilities are computed to more digits than that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SIGMA_BITS = 22
 """By default sigma is 2^22."""
 
 AT_ONCE = 1 << 18
-"""Tries at a time: arrays of 2 MiB."""
+"""Candidates at a time: arrays of 2 MiB."""
 
 UNDECIDED = -1
 
@@ -49,7 +49,7 @@ def discrete_gaussian(size: int, sigma_bits: int = SIGMA_BITS) -> np.ndarray:
 
 
 def _tried(size: int, sigma_bits: int) -> np.ndarray:
-    """What is kept of this many tries: about 0.71 of them."""
+    """Returns the accepted ones of this many candidates, about 71 %."""
     k = _half_normal(size)
     drawn = uniform(size, sigma_bits + 1)
     negative, j = drawn >> sigma_bits == 1, drawn & (2**sigma_bits - 1)
@@ -68,7 +68,8 @@ def _tried(size: int, sigma_bits: int) -> np.ndarray:
 def _decays(numerators: np.ndarray, bits: int) -> np.ndarray:
     """[n] bool, each true with probability exp(-numerator / 2^bits), for numerators in [0, 2^bits].
 
-    Von Neumann: of the chances x / 1, x / 2, x / 3, ... the first that fails has an odd place with probability exp(-x).
+    Von Neumann: in a sequence of trials with probabilities x / 1, x / 2, x / 3, ..., the first failure is at an odd
+    position with probability exp(-x).
     """
     outcome = np.empty(len(numerators), bool)
     places, number = np.arange(len(numerators)), 1
@@ -81,9 +82,10 @@ def _decays(numerators: np.ndarray, bits: int) -> np.ndarray:
 
 
 def _less(numerators: np.ndarray, bits: int) -> np.ndarray:
-    """[n] bool, each true with probability numerator / 2^bits: whether as many random bits are a smaller number.
+    """[n] bool, each true with probability numerator / 2^bits: whether that many random bits form a smaller
+    number.
 
-    The first 16 tell, but once in 65536 times.
+    The first 16 bits decide, except once in 65536 times.
     """
     left = max(bits - 16, 0)
     tops = numerators >> left
@@ -108,12 +110,12 @@ def _half_normal(size: int) -> np.ndarray:
 
 @lru_cache(maxsize=1)
 def _first_bits() -> np.ndarray:
-    """[2^16] int64, the k that the first bits of a uniform number decide."""
+    """[2^16] int64, the k determined by the first bits of a uniform number."""
     return np.array([_decided(number, 16) for number in range(2**16)], np.int64)
 
 
 def _decided(number: int, bits: int) -> int:
-    """The k of all uniform numbers that begin with these bits; `UNDECIDED` where they have several."""
+    """The k of all uniform numbers that start with these bits; `UNDECIDED` if they have more than one."""
     thresholds = _thresholds(bits)
     surely = sum(threshold + 2 <= number for threshold in thresholds)
     perhaps = sum(threshold - 1 < number + 1 for threshold in thresholds)
@@ -122,7 +124,7 @@ def _decided(number: int, bits: int) -> int:
 
 @lru_cache(maxsize=4)
 def _thresholds(bits: int) -> list[int]:
-    """The chances of at most k, for k from 0, in units of 2^-bits, within one; for larger k those are as close to 1."""
+    """The probabilities of at most k, from k = 0, in units of 2^-bits, within one; all others are that close to 1."""
     with localcontext() as context:
         context.prec = bits // 3 + 30
         weights = [(Decimal(-k * k) / 2).exp() for k in range(isqrt(2 * bits) + 4)]

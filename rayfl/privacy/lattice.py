@@ -74,7 +74,7 @@ class Lattice:
         Returns:
             bool [n].
         """
-        return squares <= self.largest_norm**2  # false of NaN
+        return squares <= self.largest_norm**2  # false for NaN
 
 
 def check_noise(noise_multiplier: float, key: str) -> None:
@@ -89,6 +89,6 @@ def check_noise(noise_multiplier: float, key: str) -> None:
     """
     if noise_multiplier < LEAST_NOISE:
         raise ScenarioError(
-            f"{key}: secure noise needs a noise multiplier of at least {LEAST_NOISE:g}, and it is "
+            f"{key}: secure noise needs a noise multiplier of at least {LEAST_NOISE:g}, but it is "
             f"{noise_multiplier:.3g}, which hides nothing; use more noise, or leave secure out"
         )

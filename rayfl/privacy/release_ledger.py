@@ -22,7 +22,7 @@ from rayfl.errors import ResourceError
 from rayfl.local.spending import Mechanism, Spending, SpendingByClient
 
 LEDGER_FILE = "ledger.jsonl"
-"""In a run's folder."""
+"""In the run folder."""
 
 FORMAT = 1
 
@@ -45,10 +45,10 @@ class ChargedRound:
 
 
 class ReleaseLedger:
-    """The ledger in a run's folder; it can be sent to another process on the same machine, which then appends to it.
+    """The ledger in a run folder; it can be sent to another process on the same machine, which then appends to it.
 
     Args:
-        folder: The run's folder.
+        folder: The run folder.
         digest: Digest of its last entry.
     """
 
@@ -82,7 +82,7 @@ class ReleaseLedger:
         If a crash left an entry half-written, it is removed: its round had not begun.
 
         Args:
-            folder: The run's folder.
+            folder: The run folder.
             committed: The last round that the run is known to have committed.
 
         Raises:
@@ -99,7 +99,7 @@ class ReleaseLedger:
         return cls(folder, digest)
 
     def begin(self, after: int) -> None:
-        """Records that the run starts, or resumes, after a round; rounds charged beyond it were charged in vain.
+        """Records that the run starts, or resumes, after a round; later rounds that were already charged are lost.
 
         Raises:
             ResourceError: It cannot be written.
@@ -174,7 +174,7 @@ def _entries(path: Path, content: bytes) -> tuple[list[ChargedRound | int], str,
             entry = json.loads(line)
             before, digest = digest, entry.pop("digest")
             if digest != _digest(before, entry):
-                raise ValueError("its digest is not that of what was written")
+                raise ValueError("its digest does not match its content")
             found.append(_entry(entry))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise _damaged(path, f"line {number}: {error}") from None
@@ -186,7 +186,7 @@ def _entries(path: Path, content: bytes) -> tuple[list[ChargedRound | int], str,
 def _entry(plain: Mapping[str, Any]) -> ChargedRound | int:
     if "goes_on_after" in plain:
         if plain["format"] != FORMAT:
-            raise ValueError(f"it has format {plain['format']}, and this rayfl reads format {FORMAT}")
+            raise ValueError(f"it has format {plain['format']}, but this version of rayfl reads format {FORMAT}")
         return int(plain["goes_on_after"])
     spent: dict[int, dict[Mechanism, int]] = {}
     for group in plain["samples"]:

@@ -96,7 +96,7 @@ def test_with_privacy_of_samples_both_trainings_of_fedrep_are_charged() -> None:
     job, _ = prepared(FEDREP, setting)
     scheduler, _ = cast(job, 2)
     list(scheduler.run())  # a round that spends more than was planned ends the run
-    with pytest.raises(ScenarioError, match=r"there is none with 'fedsam:FedSAM': one gradient a step is noised"):
+    with pytest.raises(ScenarioError, match=r"is not available with 'fedsam:FedSAM': one gradient a step is noised"):
         prepared("fedsam:FedSAM", setting)
 
 

@@ -193,7 +193,7 @@ PRIVATE = {"noise_multiplier": 1.0, "max_grad_norm": 1.0}
     [
         ({"algorithm": {"local_clusters": 11}}, "algorithm.local_clusters: 11 clusters .* rows of a memory of 10"),
         ({"task": {"memory": 30}}, "task.memory: client 0 trains on 24 samples .* too few to fill a memory of 30"),
-        ({"local": {"dp": PRIVATE}}, "there is none with 'orchestra': its clients send centroids"),
+        ({"local": {"dp": PRIVATE}}, "is not available with 'orchestra': its clients send centroids"),
     ],
 )
 def test_what_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> None:

@@ -294,7 +294,7 @@ def test_workloads_share_what_of_a_gpus_memory_may_hold_samples(monkeypatch: pyt
         (
             [{**PRETRAIN, "local": {"dp": {"noise_multiplier": 1, "max_grad_norm": 1, "delta": 1e-3}}}, FINETUNE],
             {},
-            r"phases\.pretrain\.local\.dp: task '.*Rolled' has no losses of single samples",
+            r"phases\.pretrain\.local\.dp: task '.*Rolled' has no per-sample losses",
         ),
         (
             [{**PRETRAIN, "algorithm": "qfedavg"}, FINETUNE],

@@ -224,7 +224,7 @@ def test_it_is_said_that_the_bits_are_others(tmp_path: Path) -> None:
 
 
 def test_clients_whose_budget_the_repeated_rounds_have_spent_are_left_out(tmp_path: Path) -> None:
-    """It is enough for four rounds of the client that spends most, of which two are in vain."""
+    """Enough for four rounds of the client that spends most, two of which are lost."""
     costs = {client: of_samples(Counter({client: 4})) for client in COHORT}
     most, least = max(costs, key=costs.__getitem__), min(costs, key=costs.__getitem__)
     budget = costs[most] * 1.001
@@ -302,8 +302,8 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (_missing, "No such file"),
         (_empty, "it is empty"),
-        (_changed, "line 3: its digest is not that of what was written"),
-        (_line_lost, "line 2: its digest is not that of what was written"),
+        (_changed, "line 3: its digest does not match its content"),
+        (_line_lost, "line 2: its digest does not match its content"),
         (_end_lost, "the run reached round 3, but its last entry is for round 2"),
         (_other_bytes, "line 1: "),
     ],

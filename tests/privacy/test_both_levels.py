@@ -273,7 +273,7 @@ def test_the_noise_that_a_target_of_samples_takes_is_named_as_public(
     assert "local.dp.target_epsilon" in case("targets, everybody")[0]["clients"]["public"]
     said = case("fixed")[0]["clients"]
     assert "local.dp.target_epsilon" not in said["public"]
-    assert any("clients' sizes and who took part" in each for each in said["not_covered"])
+    assert any("clients' sizes and the cohorts" in each for each in said["not_covered"])
     alone = recorded(tmp_path, without("samples", CASES["fixed"]))[0]["clients"]
     assert not any("sizes" in each for each in alone["not_covered"])
 
@@ -352,6 +352,6 @@ def test_a_target_of_samples_goes_where_cohorts_are_known(changes: dict[str, Any
 def test_a_budget_of_samples_would_tell_of_clients(where: dict[str, Any], when: str) -> None:
     budget = SAMPLES | {"max_epsilon": 20.0, "accountant": "rdp", "when_spent": when}
     with pytest.raises(
-        ScenarioError, match=r"local\.dp\.max_epsilon: whom it leaves out, .*dp hides; leave it out, or"
+        ScenarioError, match=r"local\.dp\.max_epsilon: the clients that it leaves out, .*dp hides; leave it out, or"
     ):
         job(phase(**where, **trains(budget)))

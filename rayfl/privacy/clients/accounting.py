@@ -62,15 +62,15 @@ def accountants_of(samplings: set[Sampling], secure: bool = False) -> tuple[str,
 def epsilon_of(spent: History, delta: float, accountant: str, secure: bool = False) -> float:
     """Epsilon of a history, an upper bound; infinite without noise.
 
-    Never above that of the same rounds with all clients: given all rounds' cohorts, whose draws do not depend on the
-    data, what is released are Gaussians that differ by at most as much, and delta(epsilon) of a mixture is at most the
-    mean of its parts', a hockey-stick divergence being jointly convex.
+    It never exceeds the epsilon of the same rounds with all clients. Given the cohorts of all rounds, whose draws do
+    not depend on the data, the rounds release Gaussians that differ by at most as much. And delta(epsilon) of a mixture
+    is at most the mean over its components, since the hockey-stick divergence is jointly convex.
 
     Args:
         spent: What was released.
-        delta: Of the guarantee.
-        accountant: `prv` (Poisson cohorts alone), `rdp`, or `exact` (no sampling).
-        secure: Whether the noise was discrete; then `rdp` alone.
+        delta: Delta of the guarantee.
+        accountant: `prv` (only Poisson cohorts), `rdp`, or `exact` (no sampling).
+        secure: Whether the noise was discrete; then only `rdp`.
 
     Raises:
         ScenarioError: `prv` cannot compute it at this delta.
@@ -79,7 +79,7 @@ def epsilon_of(spent: History, delta: float, accountant: str, secure: bool = Fal
         return 0.0
     if any(release.noise_multiplier < NO_NOISE for release, _ in spent):
         return math.inf
-    if secure:  # of discrete noise RDP alone is known, which is capped order by order
+    if secure:  # for discrete noise only RDP is known, which is capped order by order
         return _by_rdp(spent, delta, LATTICE_ORDERS)
     unsampled = gaussian_epsilon(math.sqrt(sum(times / release.noise_multiplier**2 for release, times in spent)), delta)
     if accountant == "exact":
@@ -107,7 +107,7 @@ def _by_rdp(spent: History, delta: float, orders: np.ndarray) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Epsilon of a Gaussian mechanism of sensitivity mu times its noise: Balle and Wang (ICML 2018), theorem 8."""
+    """Epsilon of a Gaussian mechanism with sensitivity mu times its noise: Balle and Wang (ICML 2018), theorem 8."""
     low, high = 0.0, 1.0
     if _gaussian_delta(mu, 0.0) <= delta:
         return 0.0

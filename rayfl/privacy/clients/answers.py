@@ -132,7 +132,7 @@ def _check(mechanism: ClientMechanism, answer: Answer, num_params: int) -> None:
             _check_length(name, held[name], part, num_params)
     if answer.maxima:
         raise RayflError(
-            f"it answered with maxima ({_names(answer.maxima)}), which no noise hides; dp allows sums alone"
+            f"it answered with maxima ({_names(answer.maxima)}), which no noise hides; dp only allows sums"
         )
     if answer.weight != 1:
         raise RayflError(

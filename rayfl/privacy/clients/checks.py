@@ -1,4 +1,4 @@
-"""Rejects settings of `phases.N.dp` that hide no clients or have no effect."""
+"""Rejects settings of `phases.N.dp` that do not hide clients or have no effect."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ def check_hides_clients(plan: PhasePlan, where: str) -> None:
         )
     if settings.order == "no_repeat":
         raise ScenarioError(
-            f"{where}.order: with 'no_repeat' who takes part depends on the round before, which dp does not count; use "
+            f"{where}.order: with 'no_repeat' cohorts depend on the round before, which dp does not account for; use "
             "'sampled'"
         )
     if settings.transforms and dp.level == "local":
         raise ScenarioError(
-            f"{where}.transforms: noise that clients add makes every value of '{settings.transforms[0].name}' differ, "
-            "so that it saves nothing; leave them out, or use dp.level = 'central', which clips what they leave"
+            f"{where}.transforms: '{settings.transforms[0].name}' saves nothing with noise that clients add to every "
+            "value; leave transforms out, or use dp.level = 'central', which clips the transformed answers"
         )
     if phase.local.dp and phase.local.dp.max_epsilon is not None:
         raise ScenarioError(
-            f"{where}.local.dp.max_epsilon: whom it leaves out, or when it stops, follows from clients' sizes and past "
-            f"rounds, which phases.{phase.name}.dp hides; leave it out, or give target_epsilon instead"
+            f"{where}.local.dp.max_epsilon: the clients that it leaves out, or when it stops, depend on clients' "
+            f"sizes and past rounds, which phases.{phase.name}.dp hides; leave it out, or give target_epsilon instead"
         )
     if phase.has_server:
         _check_released(plan, dp, where)
@@ -70,7 +70,9 @@ def _check_released(plan: PhasePlan, dp: ClientDP, where: str) -> None:
     except ScenarioError as error:
         raise ScenarioError(f"{where}.dp: '{name}' does not hide clients: {error}") from None
     if plan.algorithm.asks().count("cohort") != 1:
-        raise ScenarioError(f"{where}.dp: '{name}' asks a cohort more than once a round, and dp counts one release")
+        raise ScenarioError(
+            f"{where}.dp: '{name}' asks a cohort more than once per round, but dp accounts for one release"
+        )
     if plan.evaluated.rule == "all" or (plan.evaluated.reads_trained and "delta" not in released.values):
         raise ScenarioError(
             f"{where}.eval_model: '{plan.evaluated.rule}' is a mean of models that dp hides; use eval_model = 'global'"
@@ -98,20 +100,20 @@ def check_account(plans: Sequence[PhasePlan], num_clients: int) -> tuple[float, 
         if dp.delta is None and largest > LARGEST_DEFAULT_DELTA:
             raise ScenarioError(
                 f"phases.{phase.name}.dp.delta: its default, 1 / M^1.1 of M = {num_clients} clients, is {largest:.3g}, "
-                "the probability with which a client may be published whole; give delta (0.01, or at most this)"
+                "the probability with which a client may be fully exposed; give delta (0.01, or at most this)"
             )
     deltas = {phase.name: dp.delta or largest for phase, dp in private}
     for name, delta in deltas.items():
         if delta > largest * (1 + 1e-9):
             raise ScenarioError(
                 f"phases.{name}.dp.delta: {delta:g} is above {largest:.3g}, 1 / M^1.1 of M = {num_clients} clients, "
-                "with which some of them could be published whole; leave it out, or use a smaller one"
+                "with which some of them could be fully exposed; leave it out, or use a smaller one"
             )
     first = private[0][0]
     for phase, dp in private[1:]:
         if deltas[phase.name] != deltas[first.name]:
             raise ScenarioError(
-                f"phases.{phase.name}.dp.delta: {deltas[phase.name]:.3g}, and {deltas[first.name]:.3g} in phase "
+                f"phases.{phase.name}.dp.delta: {deltas[phase.name]:.3g}, but {deltas[first.name]:.3g} in phase "
                 f"'{first.name}'; one guarantee has one delta"
             )
         if relation_of(phase) != relation_of(first):
@@ -122,7 +124,7 @@ def check_account(plans: Sequence[PhasePlan], num_clients: int) -> tuple[float, 
         if dp.secure != private[0][1].secure:
             raise ScenarioError(
                 f"phases.{phase.name}.dp.secure: is {str(dp.secure).lower()}, unlike in phase '{first.name}'; one "
-                "guarantee has one source of noise: give all the same"
+                "guarantee has one source of noise: use the same value everywhere"
             )
     samplings = {sampling_of(phase, num_clients)[1] for phase, _ in private}
     known = accountants_of(samplings, private[0][1].secure)
@@ -135,7 +137,9 @@ def check_account(plans: Sequence[PhasePlan], num_clients: int) -> tuple[float, 
             )
     chosen = {dp.accountant for _, dp in private if dp.accountant}
     if len(chosen) > 1:
-        raise ScenarioError(f"phases.{private[-1][0].name}.dp.accountant: phases of one account must name the same")
+        raise ScenarioError(
+            f"phases.{private[-1][0].name}.dp.accountant: must be the same in all phases of one account"
+        )
     return deltas[first.name], chosen.pop() if chosen else known[0]
 
 
@@ -156,9 +160,9 @@ def changing_values(plan: PhasePlan, model: FlatModel, where: str) -> tuple[tupl
     for slot in changing:
         if slot.name in buffers:
             raise ScenarioError(
-                f"{where}.dp: buffer '{slot.name}' of model {type(model.module).__name__} would be averaged with what "
-                "clients train, and running statistics cannot be clipped; use group norm (model.norm = 'group' of the "
-                "ResNets)"
+                f"{where}.dp: buffer '{slot.name}' of model {type(model.module).__name__} would be averaged with the "
+                "trained parameters, and running statistics cannot be clipped; use group norm (model.norm = 'group' "
+                "of the ResNets)"
             )
     trained = [(slot.offset, slot.offset + slot.size) for slot in changing if slot.is_parameter]
     return tuple(sorted(trained))

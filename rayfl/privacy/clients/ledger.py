@@ -1,4 +1,4 @@
-"""What a run's rounds release about its clients, derived from the scenario and from rounds charged in vain."""
+"""What the rounds of a run release about clients, derived from the scenario and from charged rounds that were lost."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def knows_participants(phase: Phase) -> bool:
 
 
 class ClientLedger:
-    """What was released, up to any round, about the client that is hidden least.
+    """What was released, up to any round, about the least protected client.
 
     Args:
         scenario: The scenario.
@@ -82,9 +82,9 @@ class ClientLedger:
         return other
 
     def spent(self, round: int) -> History:
-        """Returns what the first `round` rounds of the scenario release about the client that is hidden least.
+        """Returns what the first `round` rounds of the scenario release about the least protected client.
 
-        Rounds charged in vain are added, whichever phase they belong to.
+        Rounds that were charged but lost are added, whichever phase they belong to.
         """
         everybody: Counter[Release] = Counter()
         known: list[tuple[Release, np.ndarray]] = []

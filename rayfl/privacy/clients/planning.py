@@ -110,7 +110,7 @@ def _calibrated(
     before = epsilon(None)
     if before >= target:
         raise ScenarioError(
-            f"{where}: {target:g} is spent before this phase: the earlier ones take epsilon {before:.3g} at delta "
+            f"{where}: {target:g} is spent before this phase: the earlier ones spend epsilon {before:.3g} at delta "
             f"{account[0]:.3g}; give them more noise"
         )
     if not epsilon(LARGEST_NOISE) <= target:
@@ -129,7 +129,7 @@ def _calibrated(
     found = _rounded_up(high)
     if isinstance(dp.clip_norm, Quantile) and found >= dp.clip_norm.noise_multiplier:
         raise ScenarioError(
-            f"{where}: {target:g} takes a noise multiplier of {found:g}, and clip_norm.noise_multiplier = "
+            f"{where}: {target:g} needs a noise multiplier of {found:g}, but clip_norm.noise_multiplier = "
             f"{dp.clip_norm.noise_multiplier:g} must be above it; use a larger one"
         )
     return found

@@ -35,18 +35,17 @@ PROJECTED = (10_000, 1_000_000)
 SAMPLINGS = {
     "poisson": "each client with the same probability, independently of the others (Poisson)",
     "without_replacement": "a fixed number of clients, drawn without replacement",
-    "none": "taken as known: no amplification",
+    "none": "assumed to be known: no amplification",
 }
 
 SIMULATED = [
-    "who knows the scenario's seed: with it the noise can be computed",
+    "anyone who knows the seed of the scenario, from which the noise can be computed",
     ROUNDED,
 ]
 
 ADVERSARIES = {
-    "central": "sees the model after each round and nothing else: not who took part, and no client's own answer; the "
-    "server is trusted",
-    "local": "sees every message and who takes part",
+    "central": "sees only the model after each round, neither the cohort nor any single answer; the server is trusted",
+    "local": "sees every message and the cohort of every round",
 }
 
 
@@ -81,7 +80,7 @@ class ClientAccount:
         return epsilon_of(self._ledger.spent(round), self._plan.delta, self._plan.accountant, self._plan.secure)
 
     def uncovered(self, round: int) -> list[str]:
-        """Returns the names of the phases, up to a round, that use clients' data without `dp`."""
+        """Returns the names of the phases up to a round that use clients' data without `dp`."""
         found, first = [], 1
         phases = zip(self._scenario.phases, self._plan.mechanisms, strict=True)
         for number, (phase, mechanism) in enumerate(phases):
@@ -133,13 +132,13 @@ def client_statement(
     samples = any(phase.local.dp for phase in scenario.phases)
     projections = {clients: account.projected(round, clients) for clients in PROJECTED if clients > len(sizes)}
     return {
-        "unit": "client: all samples of one",
+        "unit": "client: all samples of one client",
         "relation": account.relation,
         "public": _public(scenario, plan),
         "composition": {
             "prv": "numerical composition of privacy loss (Gopi et al., NeurIPS 2021)",
             "rdp": "Rényi differential privacy; without replacement by Wang, Balle and Kasiviswanathan (AISTATS 2019)",
-            "exact": "Gaussian mechanisms compose to one (Balle and Wang, ICML 2018)",
+            "exact": "Gaussian mechanisms compose to a single one (Balle and Wang, ICML 2018)",
         }[plan.accountant]
         + (AT_INTEGERS if plan.secure else ""),
         "accountant": plan.accountant,
@@ -149,9 +148,9 @@ def client_statement(
         "phases_without_client_privacy": account.uncovered(round),
         "simulated": not plan.secure,
         "not_covered": [
-            "train_loss, evaluations and per-client records: the experimenter's own view",
-            *(["the account of samples, which tells clients' sizes and who took part"] if samples else []),
-            *(["the model that the run starts from, if that was trained on these clients"] if scenario.start else []),
+            "train_loss, evaluations and per-client records, which only the experimenter sees",
+            *(["the example-level account, which reveals clients' sizes and the cohorts"] if samples else []),
+            *(["the model that the run starts from, if it was trained on these clients"] if scenario.start else []),
             *([] if plan.secure else SIMULATED),
         ],
         "phases": [
@@ -172,8 +171,8 @@ def client_statement(
             for phase, mechanism in private
         ],
         "hypothetical": {
-            "what": "epsilon of the same rounds if there were so many clients, with the same noise on cohorts of the "
-            "same size, and delta = 1 / clients^1.1",
+            "what": "epsilon of the same rounds with that many clients, the same noise on cohorts of the same size, "
+            "and delta = 1 / clients^1.1",
             "epsilon_by_clients": {
                 str(clients): json_number(value) for clients, value in projections.items() if value is not None
             },
@@ -187,12 +186,12 @@ def _grid(mechanism: ClientMechanism) -> float:
 
 
 def _public(scenario: Scenario, plan: ClientPlan) -> str:
-    known = "the number of clients, the scenario, how many take part on average"
+    known = "the number of clients, the scenario, the average cohort size"
     targets = (
         mechanism and phase.local.dp and phase.local.dp.target_epsilon
         for phase, mechanism in zip(scenario.phases, plan.mechanisms, strict=True)
     )
-    return f"{known}, the noise that local.dp.target_epsilon takes" if any(targets) else known
+    return f"{known}, the noise found for local.dp.target_epsilon" if any(targets) else known
 
 
 def planned_cost(scenario: Scenario, plan: ClientPlan, sizes: np.ndarray) -> list[str]:
@@ -220,7 +219,7 @@ def planned_cost(scenario: Scenario, plan: ClientPlan, sizes: np.ndarray) -> lis
 
 
 def _why(phase: Phase) -> str:
-    return "" if phase.hides_cohort else ", of the client that takes part most; nothing hides who does"
+    return "" if phase.hides_cohort else ", for the client that takes part most often; cohorts are not hidden"
 
 
 def _shown(epsilon: float) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 STEP = 1 / 16
-"""Of the integral over the privacy loss; the trapezoid rule is exact to rounding for so smooth a function."""
+"""Step of the integral over the privacy loss; for such a smooth function the trapezoid rule is exact up to rounding."""
 
 LEAST_NOISE = 0.05
-"""Below it no amplification is claimed; a single round of all clients has an epsilon above 200 there."""
+"""Below this noise no amplification is claimed; a single round with all clients has an epsilon above 200 there."""
 
 
 def rdp_without_replacement(rate: float, noise_multiplier: float, orders: np.ndarray) -> np.ndarray:
@@ -24,14 +24,14 @@ def rdp_without_replacement(rate: float, noise_multiplier: float, orders: np.nda
         t_2 = min(4 (e^eps(2) - 1), 2 e^eps(2)),
         t_j = min(4 sqrt(B(2 floor(j / 2)) B(2 ceil(j / 2))), 2 e^((j - 1) eps(j))),
 
-    where B(l) is the l-th moment of p/q - 1 of the two Gaussians. Between integers (a - 1) rdp(a) is interpolated,
-    which bounds it, since it is convex (corollary 10).
+    where B(l) is the l-th moment of p/q - 1 of the two Gaussians. Between integers, interpolating
+    (a - 1) rdp(a) gives an upper bound, since it is convex (corollary 10).
 
     A cohort is never worse than all clients, so rdp(a) <= a / (2 sigma^2): a round is a mixture over cohorts, whose
     weights do not depend on the data, of Gaussians that differ by one sensitivity at most; exp((a - 1) D_a(P || Q)) is
-    jointly convex in (P, Q) (van Erven and Harremoes, 2014, theorem 13), hence at most its mean over cohorts, of which
-    none is above exp((a - 1) a / (2 sigma^2)). Below `LEAST_NOISE` this bound stands alone: the sum above needs an
-    integral over a range of 1 / sigma, and its factor 2 gives away what sampling hides of so large a loss.
+    jointly convex in (P, Q) (van Erven and Harremoes, 2014, theorem 13), hence at most its mean over cohorts, and none
+    of those exceeds exp((a - 1) a / (2 sigma^2)). Below `LEAST_NOISE` only this bound is used: the sum above would need
+    an integral over a range of 1 / sigma, and for such large losses its factor 2 cancels the gain from sampling.
 
     Args:
         rate: Size of the cohort as a share of all clients, in (0, 1].
@@ -55,7 +55,7 @@ def rdp_without_replacement(rate: float, noise_multiplier: float, orders: np.nda
 
 
 def _log_moments(rate: float, sigma: float, largest: int) -> np.ndarray:
-    """By integer order a, 0 to the largest: the bound on (a - 1) rdp(a); 0 for a = 0 and 1."""
+    """The bound on (a - 1) rdp(a) by integer order a, from 0 to the largest; 0 for a = 0 and 1."""
     j = np.arange(2, largest + 1)
     twos = _log_even_moments(sigma, largest + 1)
     by_moments = np.log(4) + (twos[j // 2] + twos[(j + 1) // 2]) / 2
@@ -75,7 +75,8 @@ def _log_moments(rate: float, sigma: float, largest: int) -> np.ndarray:
 def _log_even_moments(sigma: float, largest: int) -> np.ndarray:
     """By l / 2, from 0: the logarithm of B(l), the mean of (e^(x / sigma - 1 / (2 sigma^2)) - 1)^l, x standard normal.
 
-    Forward differences of exp((l - 1) eps(l)) give it too, and cancel; the integrand of even l is nowhere negative.
+    Forward differences of exp((l - 1) eps(l)) would give it too, but with cancellation; for even l the integrand is
+    never negative.
     """
     exponents = 2 * np.arange(largest // 2 + 1)
     x = np.arange(-40.0, 40.0 + largest / sigma, STEP)

@@ -1,9 +1,9 @@
-"""The epsilon of what was spent, by Opacus' accountants. Slow to import: needs Opacus, SciPy and PyTorch.
+"""Epsilon of what was spent, from Opacus' accountants. Slow to import: needs Opacus, SciPy and PyTorch.
 
-An epsilon by `prv` is Gopi et al.'s upper bound, within 0.012 of the true one; it takes some 0.2 to 0.8 s for every
-history that is new. RDP, which NumPy computes for all clients in seconds, bounds each of them, but in another order:
-who has spent the most by RDP need not have by `prv`. So `maximum` asks `prv` from the largest bound down, until the
-next bound is no larger than what it has found, and skips histories that one of those asked dominates.
+`prv` gives Gopi et al.'s upper bound on epsilon, within 0.012 of the true one; every new history takes about 0.2 to
+0.8 s. NumPy computes RDP bounds for all clients in seconds, but they have another order: the client that has spent the
+most by RDP may not have by `prv`. So `maximum` asks `prv` in descending order of the bounds until the next bound is no
+larger than what it has found, and skips histories that an earlier one dominates.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from rayfl.privacy.composition import history, prv_epsilon
 from rayfl.privacy.samples.rdp import epsilons_by_rdp, orders_of
 
 LARGEST_PRV = 64.0
-"""An RDP epsilon above which `prv` is not asked: its grids grow beyond memory and float64, and nothing is private."""
+"""The RDP epsilon above which `prv` is not used: its grids exceed memory and float64, and nothing is private anyway."""
 
 MOST_ASKED = 64
-"""Histories after which `maximum` asks `prv` no more, and the largest RDP bound of the others stands for them."""
+"""Number of histories for which `maximum` asks `prv`; for all others it uses their largest RDP bound."""
 
 Steps = tuple[tuple[float, float, int], ...]
 """(noise multiplier, rate, steps), as Opacus' accountants keep them."""
@@ -59,13 +59,13 @@ class Accountant:
         return max((_epsilon(self.name, self.delta, self.secure, steps) for steps in _by_part(spending)), default=0.0)
 
     def bounds(self, spendings: Sequence[Spending]) -> np.ndarray:
-        """[spendings] upper bounds by RDP, of any number of clients; those of accountant `rdp` itself."""
+        """[spendings] upper bounds by RDP, for any number of clients; exactly the epsilons of the accountant `rdp`."""
         distinct = {history(spending): spending for spending in spendings}
         found = dict(zip(distinct, epsilons_by_rdp(list(distinct.values()), self.delta, self.secure), strict=True))
         return np.array([found[history(spending)] for spending in spendings])
 
     def maximum(self, spendings: Sequence[Spending], enough: float = math.inf) -> float:
-        """The largest epsilon of these clients; see `maximum_of`."""
+        """Returns the largest epsilon of these clients; see `maximum_of`."""
         return self.maximum_of(self.bounds(spendings), spendings.__getitem__, enough)
 
     def maximum_of(self, bounds: np.ndarray, spending: Callable[[int], Spending], enough: float = math.inf) -> float:
@@ -100,21 +100,21 @@ class Accountant:
 
 
 def accountant_of(dp: SampleDP) -> Accountant:
-    """The accountant of a run, from any of its phases with `local.dp`, which all name the same."""
+    """Returns the accountant of a run, from any phase with `local.dp`; all of them name the same."""
     return Accountant(dp.accountant, dp.delta, dp.secure)
 
 
 def dominates(one: Steps, other: Steps) -> bool:
     """Whether every step of the other can be paired with a step of this one, of the same noise and at least its rate.
 
-    Then this history costs at least as much, whatever accountant counts; where it is false nothing follows. A sample
-    that is drawn with a smaller rate is one that is drawn with the larger rate and then kept by chance, so a Gaussian
-    mechanism of a larger rate dominates one of a smaller rate and the same noise, at every delta; and so does a
-    composition of more of them (the hockey-stick divergence is jointly convex, and composition keeps its order).
+    If true, this history costs at least as much with any accountant; if false, nothing follows. Drawing a sample with a
+    smaller rate is the same as drawing it with the larger rate and then keeping it by chance. So a Gaussian mechanism
+    with a larger rate dominates one with a smaller rate and the same noise, at every delta, and so does a composition
+    of more of them (the hockey-stick divergence is jointly convex, and composition preserves the order).
     """
     spare: Counter[float] = Counter()
     tagged = [(*step, True) for step in one] + [(*step, False) for step in other]
-    # down the rates, those of `one` first where both have one
+    # by descending rate; at equal rates, those of `one` first
     for noise, _, number, available in sorted(tagged, key=lambda step: (-step[1], not step[3])):
         spare[noise] += number if available else -number
         if spare[noise] < 0:
@@ -123,7 +123,7 @@ def dominates(one: Steps, other: Steps) -> bool:
 
 
 def _by_part(spending: Spending) -> list[Steps]:
-    """What touched the samples of each part."""
+    """Returns the steps that touched the samples of each part."""
     used = [(mechanism, steps) for mechanism, steps in spending.items() if steps]
     parts = {mechanism.part for mechanism, _ in used if mechanism.part} or {""}
     return [_steps([(m, steps) for m, steps in used if m.part in ("", part)]) for part in sorted(parts)]
@@ -145,7 +145,7 @@ def _epsilon(name: str, delta: float, secure: bool, steps: Steps) -> float:
         return math.inf
     from opacus.accountants import RDPAccountant
 
-    # its warning of an order at the edge of its grid is expected here
+    # it warns about an order at the edge of its grid, which is expected here
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         rdp = RDPAccountant()

@@ -21,14 +21,14 @@ RATIO = 1.001
 """Noise multipliers are powers of this ratio, so that similar clients get the same one."""
 
 LEVELS = (-2997, 11519)
-"""The smallest and the largest power: noise multipliers from 0.05 to 100,000."""
+"""The smallest and largest powers: noise multipliers from 0.05 to 100,000."""
 
 CLOSE = 0.985
 """The search ends when epsilon is at least this share of the target."""
 
 MANY = MOST_ASKED
-"""Above this number of distinct clients the noise of each is found by RDP, whatever the accountant. RDP is an upper
-bound, so the noise is larger than necessary; `prv` would ask for as many histories to tell the largest epsilon."""
+"""Above this number of distinct clients, the noise of each is found by RDP, whatever the accountant. RDP is an upper
+bound, so the noise is larger than necessary; `prv` would have to evaluate as many histories."""
 
 
 class ImpossibleTargetError(ValueError):
@@ -53,7 +53,7 @@ class Planned:
 
 
 def noise_of_all(planned: Sequence[Planned], target: float, accountant: Accountant) -> float:
-    """A noise multiplier with which the largest epsilon is at most the target, and close to it.
+    """Finds a noise multiplier with which the largest epsilon is at most the target, and close to it.
 
     Args:
         planned: The distinct kinds of clients that take part.
@@ -74,7 +74,7 @@ def noise_of_all(planned: Sequence[Planned], target: float, accountant: Accounta
 
 
 def noise_of_each(planned: Sequence[Planned], target: float, accountant: Accountant) -> list[float]:
-    """Such a noise multiplier for each kind of client by itself; by RDP where there are more than `MANY` kinds.
+    """Finds such a noise multiplier for each kind of client separately; by RDP if there are more than `MANY` kinds.
 
     Raises:
         ImpossibleTargetError: No noise is enough.
@@ -101,7 +101,7 @@ def noise_at(level: int) -> float:
 def _least(bound: Callable[[int], float], exact: Callable[[int], float], target: float, tight: bool) -> int:
     """The first level at which epsilon is at most the target: by a bound, then closer."""
     level = _first(lambda at: bound(at) <= target)
-    if level is None:  # where the bound has an end, as RDP has one above 0, `exact` may go on
+    if level is None:  # the RDP bound has a floor above 0, which `exact` may go below
         if not tight or exact(LEVELS[1]) > target:
             raise ImpossibleTargetError
         level = LEVELS[1]
@@ -109,7 +109,7 @@ def _least(bound: Callable[[int], float], exact: Callable[[int], float], target:
 
 
 def _first(holds: Callable[[int], bool]) -> int | None:
-    """The first level that holds, where all those above it do too."""
+    """Returns the first level that holds, given that all levels above it hold too."""
     low, high = LEVELS
     if not holds(high):
         return None

@@ -29,15 +29,15 @@ def check_sample_dp(scenario: Scenario, plans: Sequence[PhasePlan]) -> None:
     personalize = scenario.evaluation.personalize
     if personalize and personalize.dp:
         raise ScenarioError(
-            "evaluation.personalize.dp: has no effect on privacy: evaluation is the experimenter's own view, which "
-            "nobody else sees; leave it out"
+            "evaluation.personalize.dp: has no effect on privacy, because only the experimenter sees evaluations; "
+            "leave it out"
         )
     for plan in plans:
         where = f"phases.{plan.phase.name}"
         if (training := plan.phase.settings.server_training) and training.dp:
             raise ScenarioError(
-                f"{where}.server_training.dp: samples are private at clients (local.dp), not the server's own; leave "
-                "it out"
+                f"{where}.server_training.dp: only the samples of clients are private (local.dp), not those of the "
+                "server; leave it out"
             )
         if plan.phase.local.dp:
             _check_algorithm(plan, where)
@@ -49,24 +49,24 @@ def check_sample_dp(scenario: Scenario, plans: Sequence[PhasePlan]) -> None:
 def _check_algorithm(plan: PhasePlan, where: str) -> None:
     name = plan.phase.algorithm.name
     if reason := plan.algorithm.no_sample_dp():
-        raise ScenarioError(f"{where}.local.dp: there is none with '{name}': {reason}")
+        raise ScenarioError(f"{where}.local.dp: is not available with '{name}': {reason}")
     if plan.sampler is not None and plan.sampler.reads_scalars:
         raise ScenarioError(
             f"{where}.cohort: '{plan.sampler.name}' reads what clients report, such as training losses, without noise, "
-            "so that who takes part tells of their samples; with local.dp use another cohort"
+            "so cohorts reveal something about their samples; use another cohort with local.dp"
         )
 
 
 def _check_task(task: Task, where: str) -> None:
     if not task.per_sample or task.views > 1 or type(task).objective is not Task.objective:
         raise ScenarioError(
-            f"{where}.local.dp: task '{task.name}' has no losses of single samples to clip the gradients of; "
-            "use a task that has, such as 'classification'"
+            f"{where}.local.dp: task '{task.name}' has no per-sample losses whose gradients could be clipped; "
+            "use a task that has them, such as 'classification'"
         )
     if task.client_state() or type(task).after_step is not Task.after_step:
         raise ScenarioError(
-            f"{where}.local.dp: what task '{task.name}' keeps or changes between steps is neither clipped nor noised; "
-            "use a task without client_state and after_step"
+            f"{where}.local.dp: the state that task '{task.name}' keeps or changes between steps is neither clipped "
+            "nor noised; use a task without client_state and after_step"
         )
 
 
@@ -74,18 +74,18 @@ def _check_options(local: Local, scenario: Scenario, plan: PhasePlan, where: str
     dp = local.dp
     assert dp is not None
     refused = {
-        "sample_weights": (local.sample_weights is not None, "weights follow from all of a client's labels"),
+        "sample_weights": (local.sample_weights is not None, "weights depend on all labels of a client"),
         "sampling": (local.sampling == "balanced", "no accountant covers draws that depend on classes"),
         "accumulate": (local.accumulate > 1, "dp.physical_batch_size bounds memory; use a larger batch_size"),
-        "drop_last": (local.drop_last, "batches are drawn, and the update has ceil(samples / batch_size) an epoch"),
+        "drop_last": (local.drop_last, "batches are drawn, ceil(samples / batch_size) per epoch"),
         "precision": (local.precision != "float32", "clipping and noise are computed in float32"),
         "shuffle": (not local.shuffle and dp.sampling == "poisson", "Poisson sampling has no order"),
     }
     for key, (given, reason) in refused.items():
         if given:
-            raise ScenarioError(f"{where}.{key}: does not go with dp: {reason}; leave it out")
+            raise ScenarioError(f"{where}.{key}: cannot be combined with dp: {reason}; leave it out")
     if dp.secure and dp.noise_multiplier == 0:
-        raise ScenarioError(f"{where}.dp.secure: without noise nothing is hidden, whatever its source; leave it out")
+        raise ScenarioError(f"{where}.dp.secure: has no effect without noise, which hides nothing; leave it out")
     if dp.augmentations > dp.physical_batch_size:
         raise ScenarioError(
             f"{where}.dp.augmentations: {dp.augmentations} copies of a sample do not fit a physical batch of "
@@ -103,15 +103,15 @@ def _check_untrained(dp: SampleDP, name: str, where: str) -> None:
     for key in ("sampling", "augmentations"):
         if getattr(dp, key) != SampleDP.model_fields[key].default:
             raise ScenarioError(
-                f"{where}.dp.{key}: has no effect: clients of '{name}' do not train, they answer with gradients of all "
+                f"{where}.dp.{key}: has no effect: clients of '{name}' do not train but answer with gradients of all "
                 "their samples; leave it out"
             )
 
 
 def _check_parts(plans: Sequence[PhasePlan]) -> None:
-    """Checks that parts of samples do not overlap, as those must not that compose in parallel.
+    """Checks that parts of samples that compose in parallel do not overlap.
 
-    Those of `SupportQuery` do not, where all phases split samples alike; nothing is known of any other.
+    The parts of `SupportQuery` do not, if all phases split samples in the same way; of other parts nothing is known.
     """
     for plan in plans:
         known = {"", *plan.algorithm.parts} if isinstance(plan.algorithm, SupportQuery) else {""}
@@ -119,7 +119,7 @@ def _check_parts(plans: Sequence[PhasePlan]) -> None:
             if request.part not in known:
                 raise ScenarioError(
                     f"phases.{plan.phase.name}.algorithm: '{plan.phase.algorithm.name}' reads the part "
-                    f"'{request.part}' of clients' samples, which with local.dp might overlap another and be charged "
+                    f"'{request.part}' of clients' samples, which might overlap another part, so local.dp would charge "
                     "too little; leave `part` empty, or let SupportQuery split the samples"
                 )
     shares = {
@@ -131,5 +131,5 @@ def _check_parts(plans: Sequence[PhasePlan]) -> None:
         listed = ", ".join(f"{name}: {share:g}" for name, share in shares.items())
         raise ScenarioError(
             f"phases.{list(shares)[-1]}.algorithm.query_share: with local.dp, phases that split clients' samples once "
-            f"must split them alike ({listed}); use one query_share, or split = 'round'"
+            f"must split them in the same way ({listed}); use one query_share, or split = 'round'"
         )

@@ -19,17 +19,17 @@ from rayfl.models.fast_kernels import undo_fast_kernels
 from rayfl.models.flat import FlatModel
 
 RECURRENT: dict[type[nn.RNNBase], type[nn.Module]] = {nn.LSTM: DPLSTM, nn.GRU: DPGRU}
-"""PyTorch's recurrent layers, which compute in one call, and Opacus' own, step by step; parameters have equal names."""
+"""PyTorch's recurrent layers, which run in one call, and Opacus', which run step by step; parameter names are equal."""
 
 RECURRENT_OPTIONS = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional")
-"""What both are built with, and keep as attributes."""
+"""Arguments of both, kept as attributes."""
 
 
 def contiguous_copy(model: FlatModel) -> nn.Module:
-    """A network with the same names, modes and options as the resident one and memory of its own.
+    """Copies the resident network, with the same names, modes and options, into its own memory.
 
-    Everything that the flat model trains requires a gradient, whatever trains at the moment, except in layers with
-    buffers, such as batch norm, of which Opacus computes nothing.
+    All parameters that the flat model can train require a gradient, whatever trains at the moment, except in layers
+    with buffers, such as batch norm, which Opacus does not support.
     """
     network = copy.deepcopy(model.module)
     undo_fast_kernels(network)
@@ -53,7 +53,7 @@ def contiguous_copy(model: FlatModel) -> nn.Module:
 
 
 def copy_modes(source: nn.Module, target: nn.Module) -> None:
-    """Puts every module of a copy into the mode, training or evaluation, of the one it is a copy of."""
+    """Puts every module of a copy into the mode, training or evaluation, of its original."""
     for theirs, own in _pairs(source, target):
         own.training = theirs.training
         if isinstance(theirs, nn.RNNBase):
@@ -77,7 +77,7 @@ def _undo_in_place(network: nn.Module) -> None:
 
 
 class _BasicBlock(BasicBlock):  # type: ignore[misc]
-    """torchvision's block, which adds the shortcut in place, without that."""
+    """torchvision's block without its in-place addition of the shortcut."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         shortcut = x if self.downsample is None else self.downsample(x)
@@ -91,7 +91,7 @@ def _contiguous(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _replaced(layer: nn.RNNBase) -> nn.Module | None:
-    """Opacus' layer in place of PyTorch's; None where it has none."""
+    """Returns the Opacus layer that replaces one of PyTorch; None if there is none."""
     kind = next((own for theirs, own in RECURRENT.items() if isinstance(layer, theirs)), None)
     if kind is None or layer.proj_size:
         return None

@@ -32,8 +32,8 @@ NOISE = 0.1
 gradient and would hide errors in other layers."""
 
 TOLERANCE, TOLERANCE_OF_LARGEST = 2e-2, 1e-4
-"""How far a parameter's gradient may be off: a share of its own norm, and a share of the largest norm of any parameter,
-since rounding alone flips some rectifiers of a deep network."""
+"""Tolerated error of a parameter's gradient: a share of its own norm plus a share of the largest norm of any parameter,
+because rounding alone flips some rectifiers of a deep network."""
 
 
 def check_network(plan: PhasePlan, model: FlatModel, workload: Workload, checked: set[Checked]) -> None:
@@ -83,7 +83,7 @@ def _check_batch_norm(model: FlatModel, selection: Selection | None, where: str)
             raise ScenarioError(
                 f"{where}: '{name}' of model {type(model.module).__name__} is {kind}, whose statistics mix the samples "
                 "of a batch; use group norm (model.norm = 'group' of the ResNets), or "
-                "opacus.validators.ModuleValidator.fix on a network of your own"
+                "opacus.validators.ModuleValidator.fix on your own network"
             )
 
 
@@ -96,11 +96,11 @@ def _check_norm_samplers(model: FlatModel, selection: Selection | None, where: s
             if trains and not norm_sampled(module):
                 kinds = [kind.__name__ for kind in type(module).__mro__ if kind.__module__.startswith("torch.nn.")]
                 raise ScenarioError(
-                    f"{where}.clipping: 'ghost' needs norms that Opacus computes without the gradients, which it does "
-                    f"of linear and embedding layers; '{name}' is {kinds[0]}; use 'per_sample'"
+                    f"{where}.clipping: 'ghost' needs norms that Opacus computes without gradients, which works only "
+                    f"for linear and embedding layers; '{name}' is {kinds[0]}; use 'per_sample'"
                 )
     if any(len(slot.names) > 1 for slot in model.layout if slot.is_parameter):
-        raise ScenarioError(f"{where}.clipping: 'ghost' cannot have tied weights; use 'per_sample'")
+        raise ScenarioError(f"{where}.clipping: 'ghost' does not support tied weights; use 'per_sample'")
 
 
 def _compare_with_loop(
@@ -204,7 +204,7 @@ def _noisy(model: FlatModel) -> Iterator[None]:
 def _impossible(where: str, kind: str, error: Exception) -> ScenarioError:
     said = str(error).partition("\n")[0]
     return ScenarioError(
-        f"{where}: Opacus cannot compute gradients of single samples of model {kind} ({said}); use layers that "
+        f"{where}: Opacus cannot compute per-sample gradients of model {kind} ({said}); use layers that "
         "opacus.validators.ModuleValidator accepts, called as modules"
     )
 
@@ -216,11 +216,10 @@ def _wrong(model: FlatModel, x: Any, where: str, name: str, kind: str, when: str
         first, second = (model.module(x) for _ in range(2))
     if not torch.equal(first, second):
         return ScenarioError(
-            f"{where}: model {kind} draws random numbers{when} other than for dropout, so that its gradients of single "
-            "samples cannot be compared with those of a loop; use PyTorch's dropout, or none"
+            f"{where}: model {kind} draws random numbers{when} other than for dropout, so its per-sample gradients "
+            "cannot be compared with those of a loop; use PyTorch's dropout, or none"
         )
     return ScenarioError(
-        f"{where}: gradients of single samples of model {kind} come out wrong{when} for '{name}'; call every layer as "
-        "a module, with samples in the first dimension, and let neither samples nor layers change what others' outputs "
-        "are"
+        f"{where}: per-sample gradients of model {kind} are wrong{when} for '{name}'; call every layer as a module, "
+        "with samples in the first dimension, and let no sample or layer affect the outputs of others"
     )

@@ -1,4 +1,4 @@
-"""Per-sample gradients, clipped and summed, by hooks of Opacus on a copy of the resident network."""
+"""Per-sample gradients, clipped and summed, from Opacus' hooks on a copy of the resident network."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rayfl.tasks.task import Task
 class PerSampleGradients:
     """Clipped per-sample gradients at the values of a resident model.
 
-    What trains, and the mode of each module, are read from the resident network at every call.
+    Every call reads the training parameters and the mode of each module from the resident network.
 
     Args:
         model: The resident model; its network is copied once.
@@ -117,7 +117,7 @@ class PerSampleGradients:
         slots = self._model.training_slots
         training = {slot.name for slot in slots}
         if left := sorted(training - self._hooked):
-            raise ScenarioError(f"local.dp: Opacus computes no gradients of single samples of '{left[0]}'")
+            raise ScenarioError(f"local.dp: Opacus computes no per-sample gradients of '{left[0]}'")
         for name, parameter in self._parameters.items():
             parameter.requires_grad_(name in training)
         return slots
@@ -194,13 +194,13 @@ def taken(x: Any, part: slice | torch.Tensor) -> Any:
 @contextmanager
 def _opacus_at_work() -> Iterator[None]:
     with warnings.catch_warnings():
-        # of layers that read the inputs themselves, for which there is no gradient
+        # raised by layers that read the inputs themselves, for which there is no gradient
         warnings.filterwarnings("ignore", message="Full backward hook is firing")
         yield
 
 
 class _OfTrained:
-    """Hooks that follow what trains at the moment, in any mode: Opacus' own see layers only in training mode.
+    """Hooks for the parameters that train at the moment, in any mode; Opacus' own only see layers in training mode.
 
     They give Opacus contiguous tensors: it reads others incorrectly.
     """
@@ -224,7 +224,7 @@ class _OfTrained:
 class _GradSamples(_OfTrained, GradSampleModule):  # type: ignore[misc]
     """Opacus' per-sample gradients, held as `SampleGradients`.
 
-    For a layer that was called once it keeps what Opacus' sampler returns, which Opacus would copy into a tensor of
+    For a layer that was called once, it keeps the result of Opacus' sampler, which Opacus would copy into a tensor of
     zeros.
     """
 
@@ -235,7 +235,7 @@ class _GradSamples(_OfTrained, GradSampleModule):  # type: ignore[misc]
         if not trained or not self.hooks_enabled:
             return
         once = not any(p._forward_counter > 1 or hasattr(p, "_current_grad_sample") for p in trained)
-        if not once or isinstance(module, RNNLinear):  # whose inputs can be those of fewer samples than the batch has
+        if not once or isinstance(module, RNNLinear):  # its inputs may have fewer samples than the batch
             super().capture_backprops_hook(module, to_inputs, to_outputs, **options)
             for parameter in trained:
                 if isinstance(parameter.grad_sample, torch.Tensor):

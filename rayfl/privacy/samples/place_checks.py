@@ -26,7 +26,7 @@ MOVES = (1, 3, 8)
 
 
 def check_places(plan: PhasePlan, model: FlatModel, workload: Workload, selection: Selection | None) -> None:
-    """Compares passes, of the lengths that a phase uses, with themselves in another order, in evaluation mode.
+    """Compares passes of the lengths that a phase uses with the same passes in another order, in evaluation mode.
 
     Args:
         plan: A phase with `local.dp` and `secure`.
@@ -35,14 +35,14 @@ def check_places(plan: PhasePlan, model: FlatModel, workload: Workload, selectio
         selection: The part of the network that trains; None for all.
 
     Raises:
-        ScenarioError: A bit of a gradient changes, or samples differ in length, so that each pads the others.
+        ScenarioError: A bit of a gradient changes, or samples differ in length and pad each other.
     """
     dp, where = plan.phase.local.dp, f"phases.{plan.phase.name}.local.dp.secure"
     assert dp is not None
     if workload.store.collate:
         raise ScenarioError(
-            f"{where}: samples of different lengths are padded to the longest of their batch, which moves the last "
-            "bits of the others; give all one length, or leave secure out"
+            f"{where}: samples of different lengths are padded to the longest of their batch, which changes the last "
+            "bits of the others; give all samples the same length, or leave secure out"
         )
     training: Any = nullcontext() if selection is None else model.training_only(selection.tensors)
     with training, evaluation_mode(model.module):
@@ -51,8 +51,8 @@ def check_places(plan: PhasePlan, model: FlatModel, workload: Workload, selectio
             places, _ = next(full_passes(np.arange(min(length, len(workload.store.train))), length))
             if name := _changed(gradients, *source.batch("train", places)):
                 raise ScenarioError(
-                    f"{where}: the last bits of a sample's gradient depend on its place in a batch, for '{name}' of "
-                    f"model {type(model.module).__name__}, and nothing hides that; compute one at a time "
+                    f"{where}: the last bits of a sample's gradient depend on its position in the batch, for '{name}' "
+                    f"of model {type(model.module).__name__}, and nothing hides that; compute one at a time "
                     f"(physical_batch_size = {dp.augmentations}), or use other layers"
                 )
 

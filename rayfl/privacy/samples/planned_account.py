@@ -138,7 +138,7 @@ class PlannedAccount:
         if spent >= dp.target_epsilon:  # type: ignore[operator]
             before = " and ".join(f"'{name}'" for name in self._phases)
             return ScenarioError(
-                f"{where}: {dp.target_epsilon:g} is spent before the phase begins: {before} leaves a client at "
+                f"{where}: {dp.target_epsilon:g} is spent before the phase begins: after {before} a client is at "
                 f"{spent:.3g}; give the earlier phase a smaller target or more noise, or this one a larger target"
             )
         return ScenarioError(
@@ -147,13 +147,13 @@ class PlannedAccount:
         )
 
     def _check_nothing_told(self, plan: PhasePlan) -> None:
-        """Checks that the noise found for a target reveals no hidden cohort."""
+        """Checks that the noise found for a target does not reveal a hidden cohort."""
         for before in self._hidden:
             if before.number <= plan.number:
                 raise ScenarioError(
-                    f"phases.{plan.phase.name}.local.dp.target_epsilon: its noise is public and follows from how often "
+                    f"phases.{plan.phase.name}.local.dp.target_epsilon: its noise is public and depends on how often "
                     f"each client takes part, which phases.{before.phase.name}.dp hides; give noise_multiplier, whose "
-                    "cost is counted as the run goes"
+                    "cost is counted during the run"
                 )
 
     def _check_budget(self, plan: PhasePlan, dp: SampleDP) -> None:
@@ -163,19 +163,19 @@ class PlannedAccount:
         filter, planned = RenyiFilter(dp.max_epsilon, dp.delta, dp.secure), PlannedUpdates(plan, population)
         taken = self._taken[plan.number]
         updates = {client: with_noise(planned.at_least(client), dp.noise_multiplier) for client in taken}
-        # what an earlier phase spends is not known where it leaves clients out, or draws them in secret
+        # the spending of an earlier phase is unknown if it leaves clients out or draws them secretly
         before = {} if self._limited else {client: self._total(client) for client in taken}
         if not any(filter.admits(Counter(before.get(client, {})) + Counter(updates[client])) for client in taken):
             least = min(self._accountant.bounds(list(updates.values())))
             raise ScenarioError(
-                f"{where}: {dp.max_epsilon:g} lets no client take part: one update costs at least {least:.3g}, beside "
-                "what earlier phases spend; use a larger budget, more noise or fewer local steps"
+                f"{where}: {dp.max_epsilon:g} lets no client take part: one update costs at least {least:.3g}, in "
+                "addition to earlier phases; use a larger budget, more noise or fewer local steps"
             )
         if dp.when_spent == "leave_out":
             try:
                 plan.algorithm.check_cohort(1, cohort_sizes(plan.phase, len(population.sizes))[1])
             except ScenarioError as error:
                 raise ScenarioError(
-                    f"{where}: leaves clients out of cohorts, and phases.{plan.phase.name}.algorithm.{error}; use "
+                    f"{where}: leaves clients out of cohorts, but phases.{plan.phase.name}.algorithm.{error}; use "
                     "when_spent = 'stop'"
                 ) from None

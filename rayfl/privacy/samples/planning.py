@@ -77,7 +77,7 @@ def plan_sample_privacy(scenario: Scenario, populations: Sequence[Population]) -
         noise[plan.number] = found
         account.book(plan, found)
         if all(dp_of(before).sampling == "poisson" for before in private if before.number <= plan.number):
-            # a budget stops clients from spending more, and refunds nothing of what they have spent before
+            # a budget stops clients from spending more, but refunds nothing
             limit = math.inf if dp.max_epsilon is None else max(largest or 0.0, dp.max_epsilon)
             largest = min(account.maximum(), limit)
         else:
@@ -109,8 +109,8 @@ def _check_account(plans: Sequence[PhasePlan], private: Sequence[PhasePlan]) -> 
         where = f"phases.{plan.phase.name}.local.dp"
         if touches_clients(plan) and plan.phase.local.dp is None:
             raise ScenarioError(
-                f"{where}: is missing, and without it the phase hides no sample that '{first.phase.name}' would; give "
-                "it one too (noise_multiplier = 0 for a run without a guarantee), or leave it out everywhere"
+                f"{where}: is missing; without it, this phase exposes the samples that '{first.phase.name}' protects; "
+                "add it (noise_multiplier = 0 for a run without a guarantee), or leave it out everywhere"
             )
     budgeted: PhasePlan | None = None
     for plan in private:
@@ -119,13 +119,13 @@ def _check_account(plans: Sequence[PhasePlan], private: Sequence[PhasePlan]) -> 
             own, others = getattr(dp, key), getattr(dp_of(first), key)
             if own != others:
                 raise ScenarioError(
-                    f"{where}.{key}: is {own}, and {others} in '{first.phase.name}': a client has one account over all "
-                    "phases; give all the same"
+                    f"{where}.{key}: is {own}, but {others} in '{first.phase.name}': a client has one account over all "
+                    "phases; use the same value everywhere"
                 )
         if dp.target_epsilon is not None and budgeted is not None:
             raise ScenarioError(
-                f"{where}.target_epsilon: what is spent before depends on whom max_epsilon of '{budgeted.phase.name}' "
-                "leaves out; give noise_multiplier"
+                f"{where}.target_epsilon: earlier spending depends on the clients that max_epsilon of "
+                f"'{budgeted.phase.name}' leaves out; give noise_multiplier"
             )
         if dp.target_epsilon is not None and any(dp_of(before).sampling == "shuffled" for before in private):
             raise ScenarioError(f"{where}.target_epsilon: no accountant covers sampling = 'shuffled' of other phases")

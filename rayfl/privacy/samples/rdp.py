@@ -1,11 +1,11 @@
-"""Rényi differential privacy of Poisson-sampled Gaussian mechanisms, by NumPy alone: fast enough for every client.
+"""Rényi differential privacy of Poisson-sampled Gaussian mechanisms in NumPy, fast enough for every client.
 
 Mironov, Talwar and Zhang, "Rényi Differential Privacy of the Sampled Gaussian Mechanism", 2019: at order a it is
 log A_a / (a - 1) with A_a = E_(z ~ N(0, s^2)) (1 - q + q exp((2 z - 1) / (2 s^2)))^a, noise multiplier s, rate q.
 
-Opacus' `compute_rdp` gives the same to 2e-12, but sums series order by order: 18 to 74 ms a mechanism (s from 4 down to
-0.7), where this integral of all orders at once takes 0.2 to 1.7. Every client of another size is another mechanism, so
-planning for 1 000 sizes takes 0.3 s instead of 37 with a given noise, and 1.7 s with a target, whose search tries
+Opacus' `compute_rdp` gives the same to 2e-12, but sums series order by order: 18 to 74 ms per mechanism (s from 4 down
+to 0.7); this integral over all orders at once takes 0.2 to 1.7 ms. Every client size is a different mechanism, so
+planning for 1 000 sizes takes 0.3 s instead of 37 s with a given noise, and 1.7 s with a target, whose search tries
 several (10 000 sizes: 2.9 and 16 s; one core of a shared machine).
 """
 

@@ -17,18 +17,18 @@ from rayfl.privacy.noise import Seeded
 from rayfl.privacy.samples.sample_gradients import SampleGradients, of_these
 
 ROUNDING = 2.0**-20
-"""Relative margin by which clipped gradients stay below C, so that rounding lifts no norm above C. Opacus instead adds
-1e-6 to the norm, which float32 loses for norms above 10."""
+"""Relative margin that keeps clipped gradients below C despite rounding. Opacus instead adds 1e-6 to the norm, which
+float32 loses for norms above 10."""
 
 VALUES_AT_ONCE = 1 << 17
-"""Steps in memory at once: a mebibyte, which stays in a core's cache."""
+"""Steps in memory at once: one mebibyte, which fits in the cache of a core."""
 
 OfSlots = Sequence[tuple[Slot, SampleGradients]]
 """Gradients of n samples, by parameter."""
 
 
 class ReleasedSums(ABC):
-    """A sum of gradients and one of losses, from the first sample to the noise.
+    """A sum of gradients and one of losses, from the first sample to the added noise.
 
     Args:
         model: The resident model; the released sum is written into its gradient.
@@ -156,9 +156,9 @@ class LatticeSums(ReleasedSums):
     def _totals(
         self, gradients: OfSlots, norms: torch.Tensor, admitted: torch.Tensor
     ) -> tuple[list[torch.Tensor], torch.Tensor]:
-        """By parameter, the sum of the steps of the samples that are admitted; and [n] the squared norms, 0 of others.
+        """Returns the sum of steps of the admitted samples by parameter, and [n] squared norms, 0 for the others.
 
-        A few samples at a time: here every number is computed from one value of one sample, with no sum before steps.
+        Works on a few samples at a time: every step is computed from one value of one sample before anything is summed.
         """
         squares = torch.zeros_like(norms, dtype=torch.float64)
         totals = []

@@ -1,4 +1,4 @@
-"""What `local.dp` guarantees, in the words of every run's privacy.json; docs/explanation/privacy.md explains it."""
+"""The guarantee of `local.dp` as privacy.json states it; docs/explanation/privacy.md explains it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ RELATION = (
 )
 
 PUBLIC = (
-    "the scenario, the numbers of samples of all clients, who takes part in which round, the noise multipliers, the "
+    "the scenario, the numbers of samples of all clients, the cohorts of all rounds, the noise multipliers, the "
     "samples that the server holds, and the weights that the run starts from"
 )
 
 ADVERSARY = (
-    "sees every message of every client and who takes part, so that a client's account gets no amplification from the "
-    "sampling of cohorts; does not see what is evaluated: test scores, training losses and scores of single clients "
-    "are the experimenter's own view, computed without noise and not released"
+    "sees every message of every client and all cohorts, so sampling of cohorts does not amplify the privacy of a "
+    "client; does not see evaluations: test scores, training losses and scores of single clients are computed without "
+    "noise for the experimenter and not released"
 )
 
 COMPOSITION = {
@@ -30,9 +30,9 @@ COMPOSITION = {
 }
 
 SCOPE = (
-    "one account per client over all phases, of the rounds that were committed, and with secure noise of all that were "
-    "charged in vain beside them; parts of its samples that are drawn "
-    "once compose in parallel; training on all clients' samples together counts for each of them"
+    "one account per client over all phases and committed rounds, with secure noise also over all rounds that were "
+    "charged but not committed; parts of its samples that are drawn once compose in parallel; training on the "
+    "samples of all clients together counts for each of them"
 )
 
 POISSON = "every step draws each sample independently with rate min(1, batch_size / samples)"
@@ -42,8 +42,8 @@ NOT_COVERED = "not covered by the accountant"
 SHUFFLED = f"shuffled batches: {NOT_COVERED}"
 
 SEEDED = (
-    "simulated DP: the seed of noise and batches is public in the records; the guarantee is that of the same run with "
-    "a secret source"
+    "simulated DP: the seed of noise and batches is public in the records; the guarantee holds for the same run with a "
+    "secret source of randomness"
 )
 
 SECURE = (
@@ -51,29 +51,29 @@ SECURE = (
     "noise is discrete Gaussian, drawn exactly"
 )
 
-ROUNDED = "rounding of the noise to floating point, whose gaps tell what it was added to (Mironov, 2012)"
+ROUNDED = "rounding of the noise to floating point, whose gaps reveal the value that it was added to (Mironov, 2012)"
 
 AT_INTEGERS = ", at integer orders, where discrete Gaussians have the moments of continuous ones"
 
-STARTED = "the model that the run starts from, if that was trained on the same samples"
+STARTED = "the model that the run starts from, if it was trained on the same samples"
 
-EXPERIMENTERS = "training losses, evaluations and records of single clients: the experimenter's own view"
+EXPERIMENTERS = "training losses, evaluations and records of single clients, which only the experimenter sees"
 
 ERRORS = "errors that end a run"
 
 
 def sampling(phases: Sequence[SampleDP]) -> str:
-    """How steps draw their samples."""
+    """Describes how steps draw their samples."""
     return SHUFFLED if any(dp.sampling == "shuffled" for dp in phases) else POISSON
 
 
 def randomness(phases: Sequence[SampleDP]) -> str:
-    """Where noise and batches come from."""
+    """Describes the source of noise and batches."""
     return SECURE if all(dp.secure for dp in phases) else SEEDED
 
 
 def statement(phases: Sequence[SampleDP], started: bool = False) -> dict[str, str | float | list[str]]:
-    """The guarantee of a run but for its epsilon, by aspect.
+    """Returns the guarantee of a run, without its epsilon, by aspect.
 
     Args:
         phases: `local.dp` of every phase that has it; all have the same delta and accountant.

@@ -111,7 +111,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"cohort": {"by_size": 3}, "dp": local()}, "cohort: by_size draws clients .*use { bernoulli = probability }"),
     ({"cohort": {"sampler": f"{__name__}:FirstFew"}, "dp": local()}, "no account covers clients that the sampler"),
     (RELAY | {"order": "no_repeat", "dp": local()}, "order: with 'no_repeat' .*use 'sampled'"),
-    ({"transforms": ["top_k"], "dp": local()}, "transforms: noise that clients add .*use dp.level = 'central'"),
+    (
+        {"transforms": ["top_k"], "dp": local()},
+        "transforms: 'top_k' saves nothing with noise that clients add .*use dp.level = 'central'",
+    ),
     ({"dp": local(accountant="rdp")}, "dp.accountant: has no effect with level = 'local'"),
     ({"dp": central(accountant="prv")}, "dp.accountant: 'prv' does not cover .*without_replacement; use 'rdp'"),
     (
@@ -129,7 +132,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"dp": target(0.5, clip_norm={"quantile": 0.5, "noise_multiplier": 1.0})},
-        "takes a noise multiplier of .*clip_norm.noise_multiplier = 1 must be above it",
+        "needs a noise multiplier of .*clip_norm.noise_multiplier = 1 must be above it",
     ),
     (
         {"dp": {"level": "local", "target_epsilon": 1e-9, "clip_norm": 1.0, "delta": 1e-12}},
@@ -171,7 +174,7 @@ def test_phases_that_no_account_composes_are_refused() -> None:
         job(poisson, phase(name="fixed", dp=central()))
     with pytest.raises(ScenarioError, match=r"phases.second.dp.delta: 0.01, and 0.065 in phase 'hidden'"):
         job(phase(dp=central()), phase(name="second", dp=central(delta=0.01)))
-    with pytest.raises(ScenarioError, match="phases of one account must name the same"):
+    with pytest.raises(ScenarioError, match="dp.accountant: must be the same in all phases of one account"):
         job(poisson | {"dp": central(accountant="prv")}, poisson | {"name": "b", "dp": central(accountant="rdp")})
 
 

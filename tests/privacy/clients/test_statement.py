@@ -82,7 +82,7 @@ def test_local_noise_is_composed_over_the_rounds_in_which_clients_took_part(chan
         assert account(hidden).epsilon(round) == pytest.approx(gaussian(4.0, int(took_part.max())), rel=1e-3)
 
 
-def test_phases_add_up_for_the_client_that_is_hidden_least() -> None:
+def test_phases_add_up_for_the_least_protected_client() -> None:
     """Client 0 takes part three times in a relay with little noise, client 5 five times with much."""
     little = phase(
         name="relay",
@@ -164,13 +164,13 @@ def test_a_statement_is_plain_data_and_says_what_is_hidden_from_whom() -> None:
     assert said["delta"] == pytest.approx(DELTA)
     assert said["simulated"]
     (one,) = said["phases"]
-    assert "not who took part" in one["adversary"]
+    assert "neither the cohort nor any single answer" in one["adversary"]
     assert "Poisson" in one["sampling"]
     assert one["released"] == ["delta", "control_delta"]
     secure = statement(job(phase(dp=local(secure=True))), 3)
     assert not secure["simulated"]
     assert secure["relation"] == "one client replaced by another"
-    assert secure["phases"][0]["adversary"] == "sees every message and who takes part"
+    assert secure["phases"][0]["adversary"] == "sees every message and the cohort of every round"
 
 
 def test_a_phase_without_privacy_leaves_the_run_without_a_guarantee() -> None:
@@ -204,4 +204,4 @@ def test_a_run_shows_the_cost_of_a_relay_before_it_and_records_epsilon(tmp_path:
     line = f"privacy  hidden: local noise multiplier 8; clients' epsilon {found[-1]:.3g} at delta 0.065"
     assert line in shown
     assert shown.index(line) < shown.index("records")
-    assert "nothing hides who does" in shown
+    assert "cohorts are not hidden" in shown

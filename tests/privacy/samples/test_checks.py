@@ -51,7 +51,7 @@ def test_an_algorithm_that_leaks(algorithm: Any, reason: str) -> None:
     name = algorithm if isinstance(algorithm, str) else algorithm["name"]
     local = {"lr": 0.1}
     line = refusal(local=local, algorithm=algorithm)
-    assert line.startswith(f"phases.private.local.dp: there is none with '{name}'")
+    assert line.startswith(f"phases.private.local.dp: is not available with '{name}'")
     with pytest.raises(AssertionError, match=reason):
         raise AssertionError(line)
 
@@ -67,16 +67,16 @@ def test_an_algorithm_that_leaks(algorithm: Any, reason: str) -> None:
     ],
     ids=str,
 )
-def test_an_option_of_training_that_does_not_go_with_it(local: dict[str, Any], key: str, remedy: str) -> None:
+def test_a_training_option_that_cannot_be_combined_with_it(local: dict[str, Any], key: str, remedy: str) -> None:
     line = refusal(local=local)
-    assert line.startswith(f"phases.private.local.{key}: does not go with dp: ")
+    assert line.startswith(f"phases.private.local.{key}: cannot be combined with dp: ")
     assert remedy in line
 
 
 @pytest.mark.parametrize(
     ("dp", "key", "what"),
     [
-        ({"secure": True, "noise_multiplier": 0}, "secure", "without noise nothing is hidden"),
+        ({"secure": True, "noise_multiplier": 0}, "secure", "has no effect without noise"),
         ({"augmentations": 4}, "augmentations", "has no effect without data.augment"),
         ({"augmentations": 4, "physical_batch_size": 3}, "augmentations", "use a larger physical_batch_size"),
     ],
@@ -119,7 +119,7 @@ class Whole(Classification):
 
 
 @pytest.mark.parametrize("task", ["Contrast", "Whole"])
-def test_a_task_without_losses_of_single_samples(task: str) -> None:
+def test_a_task_without_per_sample_losses(task: str) -> None:
     line = refusal(scene={**PEOPLE, "task": f"{__name__}:{task}"})
     assert line.startswith("phases.private.local.dp: task '")
     assert "use a task that has" in line
@@ -202,7 +202,7 @@ class InPlace(Centred):
 def test_a_network_of_which_opacus_is_silently_wrong(kind: type[nn.Module], clipping: str) -> None:
     scene = {**PEOPLE, "model": f"{__name__}:{kind.__name__}"}
     line = refusal({"clipping": clipping}, scene=scene)
-    start = f"phases.private.local.dp: gradients of single samples of model {kind.__name__} come out wrong for '"
+    start = f"phases.private.local.dp: per-sample gradients of model {kind.__name__} are wrong for '"
     assert line.startswith(start)
     assert "; call every layer as a module" in line
 
@@ -232,7 +232,7 @@ class TwiceBehindZeros(Centred):
 @pytest.mark.parametrize("clipping", ["per_sample", "ghost"])
 def test_a_network_that_is_wrong_only_once_it_trains(kind: type[nn.Module], when: str, clipping: str) -> None:
     line = refusal({"clipping": clipping}, scene={**PEOPLE, "model": f"{__name__}:{kind.__name__}"})
-    assert f"gradients of single samples of model {kind.__name__} come out wrong{when} for 'first." in line
+    assert f"per-sample gradients of model {kind.__name__} are wrong{when} for 'first." in line
 
 
 class Jittered(Centred):
@@ -280,9 +280,7 @@ def test_shipped_networks_are_allowed(model: Any) -> None:
 
 def test_a_network_that_opacus_cannot_have() -> None:
     line = refusal(scene={**PEOPLE, "model": f"{__name__}:InPlace"})
-    assert line.startswith(
-        "phases.private.local.dp: Opacus cannot compute gradients of single samples of model InPlace"
-    )
+    assert line.startswith("phases.private.local.dp: Opacus cannot compute per-sample gradients of model InPlace")
     assert "ModuleValidator" in line
 
 
@@ -292,7 +290,7 @@ def test_evaluation_and_the_servers_training_are_not_private() -> None:
     phase = {"name": "p", "rounds": 1, "cohort": 2, "server_training": {"dp": DP}}
     data = {"name": "tests.algorithms.scene:people", "server_share": 0.2}
     with pytest.raises(
-        ScenarioError, match=r"phases.p.server_training.dp: samples are private at clients.*leave it out"
+        ScenarioError, match=r"phases.p.server_training.dp: only the samples of clients are private.*leave it out"
     ):
         prepared(data=data, model=PEOPLE["model"], phases=[phase])
 

@@ -206,7 +206,7 @@ BUDGET = with_dp("budget", max_epsilon=20, accountant="rdp")
         ),
         (
             [with_dp("a"), with_dp("b", target_epsilon=1)],
-            r"phases\.b\.local\.dp\.target_epsilon: 1 is spent before the phase begins: 'a' leaves a client at",
+            r"phases\.b\.local\.dp\.target_epsilon: 1 is spent before the phase begins: after 'a' a client is at",
         ),
         (
             [with_dp("a", target_epsilon=0.001)],
@@ -218,7 +218,7 @@ BUDGET = with_dp("budget", max_epsilon=20, accountant="rdp")
         ),
         (
             [{**BUDGET, "cohort": 5, "algorithm": {"name": "fedavg", "weighting": "uniform", "aggregation": "krum"}}],
-            r"phases\.budget\.local\.dp\.max_epsilon: leaves clients out of cohorts, and .*when_spent = 'stop'",
+            r"phases\.budget\.local\.dp\.max_epsilon: leaves clients out of cohorts, but .*when_spent = 'stop'",
         ),
         (
             [{"name": "s", "schedule": "central", "data": "server", "rounds": 1,
