@@ -1,7 +1,7 @@
-"""python -m tools.accuracy_by_epsilon OUT.png GRID [GRID ...]: accuracy against epsilon in one picture, and a table.
+"""python -m tools.accuracy_by_epsilon OUT.png GRID [GRID ...]: plots accuracy against epsilon and prints a table.
 
-A GRID is a grid's folder with runs in it. Rows named "ARM, ε = 2" or columns named "ε = 2" are points of a curve;
-a row without an epsilon is a level, drawn over all of them. The table is Markdown, on stdout.
+GRID is the folder of a grid with runs. Rows named "ARM, ε = 2" or columns named "ε = 2" become points of a curve; a row
+without an epsilon becomes a horizontal line. The table is printed as Markdown.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES = ((12, 3), (1, 2), (6, 2, 1, 2), (4, 4), (6, 2, 1, 2, 1, 2), (2, 6))
 
 Accuracies = dict[str, dict[float | None, list[float]]]
-"""Of the last round, one for each seed, in percent; by arm and epsilon, None where there is none."""
+"""Accuracies after the last round in percent, one per seed, by arm and epsilon (None for arms without)."""
 
 
 def read(folders: Sequence[Path]) -> Accuracies:
-    """The accuracies of all finished runs.
+    """Reads the accuracies of all finished runs.
 
     Raises:
-        SystemExit: An arm has an epsilon in two grids.
+        SystemExit: Two grids have the same arm and epsilon.
     """
     found: Accuracies = {}
     for folder in folders:
@@ -42,13 +42,13 @@ def read(folders: Sequence[Path]) -> Accuracies:
             of_grid.setdefault(arm, {}).setdefault(epsilon, []).append(run["last"])
         for arm, values in of_grid.items():
             if set(values) & set(found.get(arm, {})):
-                raise SystemExit(f"'{arm}' has the same epsilon in two grids")
+                raise SystemExit(f"'{arm}' is in two grids with the same epsilon")
             found.setdefault(arm, {}).update(values)
     return found
 
 
 def table(accuracies: Accuracies) -> str:
-    """A row per arm, a column per epsilon: mean and standard deviation over seeds."""
+    """Returns Markdown with a row per arm and a column per epsilon: mean and standard deviation over seeds."""
     columns = sorted({epsilon for values in accuracies.values() for epsilon in values if epsilon is not None})
     lines = ["| | " + " | ".join(f"ε = {epsilon:g}" for epsilon in columns) + " | no ε |"]
     lines.append("|---" * (len(columns) + 2) + "|")
@@ -66,7 +66,7 @@ def _mean_and_deviation(values: Sequence[float]) -> str:
 
 
 def draw(accuracies: Accuracies, path: Path) -> None:
-    """Writes the PNG: a curve with standard deviations for each arm with epsilons, a level for the others."""
+    """Draws a curve with standard deviations for each arm with epsilons, and a horizontal line for each other arm."""
     figure = Figure(figsize=(8, 4.6), dpi=120, layout="constrained")
     axes = figure.subplots()
     curves = [arm for arm, values in accuracies.items() if set(values) != {None}]

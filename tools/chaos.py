@@ -1,10 +1,10 @@
-"""python -m tools.chaos: kills hosts, servers, schedulers, nodes and drivers of runs, and compares what they end with.
+"""python -m tools.chaos: kills processes and nodes of runs, and checks that the runs still end with the same bits.
 
-A scenario with relays, client states, a stateful server and private samples runs on a cluster of two nodes of its own,
-again and again, while processes of it are killed by a seeded plan. A run whose driver was killed is resumed, and so is
-one that gave up, such as for want of a node just then. Every run must end with the bits of an undisturbed one and
-leave no process behind. Outcomes are added to a file, a line for each run; started again, the command goes on where it
-ended.
+A scenario with relays, client states, a stateful server and private samples runs repeatedly on its own cluster of two
+nodes, while a seeded plan kills worker processes, servers, schedulers, nodes and drivers. Runs are resumed when their
+driver was killed or when they gave up, for example because no node was available. Every run must end with the bits of
+an undisturbed one and leave no process behind. The outcome of each run is appended to a file; when you start the
+command again, it continues from there.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from tools.two_nodes import TwoNodes, two_nodes
 CLASSES = {"host": "HostActor", "server": "ServerActor", "scheduler": "SchedulerActor"}
 KINDS = (*CLASSES, "node", "driver")
 MOST_KILLS = 8
-"""In one run."""
-PATIENCE_S = 120.0
-"""For what is to happen at last: actors that start, or that end with their driver."""
+"""Maximum per run."""
+DEADLINE_S = 120.0
+"""Time limit for actors to start, or to end with their driver."""
 
 _DP = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "accountant": "rdp"}
 _LOCAL = {"steps": 2, "batch_size": 8, "lr": 0.05, "dp": _DP}
@@ -50,7 +50,7 @@ _ADAPTIVE = {"name": "adaptive", "cohort": 6, "algorithm": "fedadam", "local": _
 
 
 def scenario(rounds: int) -> Scenario:
-    """What runs, with so many rounds in each of its three phases."""
+    """Returns the scenario, with this number of rounds in each of its three phases."""
     return Scenario.from_tables(
         {
             "name": "chaos",
@@ -71,10 +71,10 @@ def main() -> int:
         Exit status 0 if every run ended with the same bits and left nothing behind, else 1.
     """
     parser = argparse.ArgumentParser(prog="python -m tools.chaos", description=__doc__.splitlines()[0])
-    parser.add_argument("--kills", type=int, default=20, help="in all runs together (default: 20)")
-    parser.add_argument("--rounds", type=int, default=60, help="of each of the three phases (default: 60)")
-    parser.add_argument("--seed", type=int, default=0, help="of the plan of kills (default: 0)")
-    parser.add_argument("--records", type=Path, help="a file for the outcomes, to which another call adds")
+    parser.add_argument("--kills", type=int, default=20, help="number of kills in all runs together (default: 20)")
+    parser.add_argument("--rounds", type=int, default=60, help="rounds of each of the three phases (default: 60)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the plan of kills (default: 0)")
+    parser.add_argument("--records", type=Path, help="file to which outcomes are appended")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rayfl-chaos-") as folder:
         records = options.records or Path(folder) / "chaos.jsonl"
@@ -82,23 +82,23 @@ def main() -> int:
 
 
 def chaos(folder: Path, kills: int, rounds: int, seed: int, records: Path) -> bool:
-    """Runs the scenario until so many processes were killed, and prints the outcome.
+    """Runs the scenario until this many processes were killed, and prints the outcomes.
 
     Args:
-        folder: For the runs.
-        kills: In all runs together, those that are on record already included.
-        rounds: Of each phase.
-        seed: Of the plan of kills.
-        records: A JSON line for each run: what was killed and when, and how it ended. A run whose line is taken out
-            is run again, with the same plan.
+        folder: Folder for the runs.
+        kills: Number of kills in all runs together, including recorded ones.
+        rounds: Rounds of each phase.
+        seed: Seed of the plan of kills.
+        records: Receives a JSON line for each run: what was killed and when, and how it ended. A run whose line is
+            removed runs again with the same plan.
 
     Returns:
-        Whether every run on record ended with the bits of an undisturbed one and left nothing behind.
+        Whether every recorded run ended with the bits of an undisturbed one and left nothing behind.
     """
     file = folder / "chaos.toml"
     file.write_text(scenario(rounds).to_toml())
     undisturbed = rayfl.run(file, backend="inline", folder=folder / "undisturbed", console=Console(quiet=True))
-    expected = _left(undisturbed.directory)
+    expected = _results(undisturbed.directory)
     outcomes = [json.loads(line) for line in records.read_text().splitlines()] if records.exists() else []
     with two_nodes() as cluster:
         while (done := sum(len(outcome["kills"]) for outcome in outcomes)) < kills:
@@ -112,13 +112,13 @@ def chaos(folder: Path, kills: int, rounds: int, seed: int, records: Path) -> bo
     killed = Counter(kill["victim"] for outcome in outcomes for kill in outcome["kills"])
     bad = [outcome["run"] for outcome in outcomes if outcome["problem"]]
     print(f"{len(outcomes)} runs, {killed.total()} kills: {', '.join(f'{n} {kind}s' for kind, n in killed.items())}")
-    print(f"gave up, and went on when resumed: {sum(outcome['gave_up'] for outcome in outcomes)} times")
-    print(f"runs that did not end as an undisturbed one: {bad or 'none'}")
+    print(f"gave up, but finished when resumed: {sum(outcome['gave_up'] for outcome in outcomes)} times")
+    print(f"runs that ended differently from an undisturbed one: {bad or 'none'}")
     return not bad
 
 
 class _Run:
-    """One run, of which processes are killed."""
+    """One run whose processes are killed."""
 
     def __init__(self, cluster: TwoNodes, file: Path, folder: Path, plan: np.random.Generator, most_kills: int) -> None:
         self._cluster, self._folder, self._plan = cluster, folder, plan
@@ -131,7 +131,7 @@ class _Run:
         self._driver = self._start(self._scenario, "--out", str(folder))
 
     def outcome(self, expected: Any) -> dict[str, Any]:
-        """Kills what is planned, waits for the end, and says how it was."""
+        """Carries out the plan, waits for the end, and returns the outcome."""
         problem = ""
         while not problem and (self._driver.poll() is None or self._is_resumed()):
             try:
@@ -139,13 +139,13 @@ class _Run:
             except subprocess.TimeoutExpired:
                 problem = self._kill() if len(self._kills) < self._planned else ""
             if time.monotonic() - self._started > 30 * 60:
-                problem = "it has not ended after half an hour"
+                problem = "it did not end within half an hour"
         if problem:
             self._driver.kill()
         elif self._driver.returncode:
             problem = f"its driver ended with {self._driver.returncode}"
-        elif _left(self._run_folder()) != expected:
-            problem = "its records or its model are not those of an undisturbed run"
+        elif _results(self._run_folder()) != expected:
+            problem = "its records or its model differ from those of an undisturbed run"
         problem = problem or self._left_behind()
         if problem:
             print(self._log.read_text(), file=sys.stderr)
@@ -155,7 +155,7 @@ class _Run:
         return told | {"seconds": seconds, "problem": problem}
 
     def _is_resumed(self) -> bool:
-        """Goes on with a run that gave up; each time needs a kill at least."""
+        """Resumes a run that gave up, at most once per kill."""
         if self._driver.returncode != 1 or self._gave_up >= len(self._kills):
             return False
         self._gave_up += 1
@@ -204,13 +204,13 @@ class _Run:
 
     def _left_behind(self) -> str:
         if not _waited(lambda: not _living()):
-            return f"actors stayed behind: {[told['ActorClassName'] for told in _living()]}"
+            return f"actors are left: {[told['ActorClassName'] for told in _living()]}"
         pids = {told["Pid"] for told in actors().values()} - {0}
         if not _waited(lambda: not any(_is_actor(pid) for pid in pids)):
-            return f"processes stayed behind: {sorted(pid for pid in pids if _is_actor(pid))}"
+            return f"processes are left: {sorted(pid for pid in pids if _is_actor(pid))}"
         groups = ray.util.placement_group_table()
         if kept := [group for group in groups.values() if group["state"] != "REMOVED"]:
-            return f"placement groups stayed behind: {kept}"
+            return f"placement groups are left: {kept}"
         return ""
 
 
@@ -220,9 +220,9 @@ def _living() -> Sequence[dict[str, Any]]:
 
 
 def _pids(kind: str) -> set[int]:
-    """Of actors of a class that have a process."""
+    """Process ids of the live actors of a class."""
     alive = [told for told in actors().values() if told["State"] == "ALIVE" and told["ActorClassName"] == kind]
-    return {told["Pid"] for told in alive} - {0}  # to kill process 0 would be to kill this one's whole group
+    return {told["Pid"] for told in alive} - {0}  # killing process 0 would kill this whole process group
 
 
 def _is_actor(pid: int) -> bool:
@@ -233,7 +233,7 @@ def _is_actor(pid: int) -> bool:
 
 
 def _waited(true: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + DEADLINE_S
     while not true():
         if time.monotonic() > deadline:
             return False
@@ -241,8 +241,8 @@ def _waited(true: Callable[[], bool]) -> bool:
     return True
 
 
-def _left(folder: Path) -> Any:
-    """The digest of a run's model, and its metrics but for the clock."""
+def _results(folder: Path) -> Any:
+    """The digest of a run's model, and its metrics without times."""
     rows = [{key: value for key, value in row.items() if key != "seconds"} for row in read_rows(folder)]
     return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest(), rows
 

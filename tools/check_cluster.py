@@ -1,8 +1,8 @@
-"""python -m tools.check_cluster: runs a job on a real Ray cluster of several local nodes and compares its bits.
+"""python -m tools.check_cluster: runs a job on a real Ray cluster of several local nodes and checks its bits.
 
-Starts a head node and further nodes with `ray start`, all on loopback and with a token of their own, submits
-`python -m rayfl.scenario femnist_cyclic` with `ray job submit`, and compares the model that the job leaves with that
-of the inline backend, which needs no Ray. Ends only the processes it started.
+Starts a head node and more nodes with `ray start`, all on loopback and with their own token, submits
+`python -m rayfl.scenario femnist_cyclic` with `ray job submit`, and compares the resulting model with that of the
+inline backend, which does not use Ray. Ends only the processes that it started.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ def main() -> int:
 
 
 def check(folder: Path, nodes: int, clients: int) -> bool:
-    """Runs the job and the comparison, and prints what it finds.
+    """Runs the job and the comparison, and prints the result.
 
     Args:
-        folder: Where the runs' records go.
+        folder: Folder for the runs.
         nodes: Number of nodes, one CPU each.
         clients: Number of clients of the scenario.
 
     Returns:
-        Whether all nodes had a host and the bits are the same.
+        Whether all nodes had a worker process and the bits are the same.
     """
     overrides = [
         "data.source=generated",
@@ -77,7 +77,7 @@ def check(folder: Path, nodes: int, clients: int) -> bool:
     digests = {name: _digest(folder / name) for name in ("job", "inline")}
     same = digests["job"] == digests["inline"]
     used = sum(f"127.0.0.{node + 2}" in job.stdout for node in range(nodes))
-    print(f"nodes with a host: {used} of {nodes}; the same bits as inline: {'yes' if same else 'NO'} ({digests})")
+    print(f"nodes with a worker process: {used} of {nodes}; same bits as inline: {'yes' if same else 'NO'} ({digests})")
     return same and used == nodes
 
 
@@ -95,11 +95,11 @@ def cluster(nodes: int, environment: dict[str, str]) -> Iterator[str]:
     """Starts a cluster with one CPU per node and stops it afterwards; node i listens on 127.0.0.(i + 2).
 
     Args:
-        nodes: Number of nodes, the head included.
-        environment: Environment variables of all of Ray's processes.
+        nodes: Number of nodes, including the head.
+        environment: Environment variables of all Ray processes.
 
     Yields:
-        The dashboard's address.
+        The address of the dashboard.
 
     Raises:
         TimeoutError: A node did not start.
@@ -112,7 +112,7 @@ def cluster(nodes: int, environment: dict[str, str]) -> Iterator[str]:
         return f"--dashboard-agent-listen-port={_free_port()}"
 
     with contextlib.ExitStack() as stack:
-        # Ray's sockets lie in it, and a socket's path must be short
+        # Ray puts its sockets here, and their paths must be short
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rf-", ignore_cleanup_errors=True)))
         first = [f"--temp-dir={folder}", f"--dashboard-host={head}", f"--dashboard-port={dashboard}"]
         start = ["ray", "start", "--head", f"--node-ip-address={head}", f"--port={port}", *first, *common, agent()]
@@ -123,7 +123,7 @@ def cluster(nodes: int, environment: dict[str, str]) -> Iterator[str]:
             start = ["ray", "start", f"--address={head}:{port}", f"--node-ip-address=127.0.0.{node + 2}", *common]
             start.append(agent())
             process = stack.enter_context(_running(start, environment, log))
-            # one after another: nodes that start at the same moment on one machine take each other's names
+            # one after another: nodes that start on one machine at the same moment take each other's names
             _wait_until(functools.partial(_has_nodes, f"{head}:{port}", node + 1, environment), process, log)
         yield f"http://{head}:{dashboard}"
 

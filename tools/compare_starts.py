@@ -1,20 +1,20 @@
-"""python -m tools.compare_starts RECORDS --reference ROW: starting points at several rounds, with intervals.
+"""python -m tools.compare_starts RECORDS --reference ROW: compares starting points, with intervals.
 
-RECORDS is a folder of `tools.start_records`; tables are Markdown. Every row of the grid that has all tasks and seeds is
-compared with the reference, run by run: d_ts is the difference on task t from the start of seed s. Tasks and seeds are
-crossed, since all seeds' starts meet the same tasks, so the model has both effects at random:
+RECORDS is a folder from `tools.start_records`; tables are printed as Markdown. Every row of the grid that has all tasks
+and seeds is compared with the reference, run by run: d_ts is the difference on task t with the start of seed s. Tasks
+and seeds are crossed, because the starts of all seeds have the same tasks, so the model has random effects of both:
 
     d_ts = delta + T_t + S_s + E_ts.
 
-Their variances are estimated by moments (a two-way analysis of variance, a negative component being 0), and the
-interval is Student's t with Satterthwaite's degrees of freedom. Five seeds are too few clusters for a bootstrap or for
-cluster-robust errors, which are too narrow then; for this balanced design the moments are also those of REML wherever
-no component is 0.
+Their variances are estimated by moments (a two-way analysis of variance; negative components count as 0). The interval
+is Student's t with Satterthwaite's degrees of freedom. Five seeds are too few clusters for a bootstrap or for
+cluster-robust errors, which would be too narrow. For this balanced design, the moments equal REML unless a component
+is 0.
 
-Tasks that draw k of K classes share some, so their effects are not independent draws from all the tasks that there
-might be. By default the interval is for other tasks and seeds with these K classes. With `--overlap` k / K it is for
-other classes too: a task's effect is then taken as the mean of its classes' effects, so those of two tasks correlate by
-the share of classes that they have in common, on average k / K.
+Tasks that draw k of K classes share some of them, so their effects are not independent draws from all possible tasks.
+By default, the interval is for other tasks and seeds with the same K classes. With `--overlap` k / K it is also for
+other classes: the effect of a task is then the mean effect of its classes, so the effects of two tasks correlate by the
+share of classes that they have in common, on average k / K.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ FIGURES = ("test_accuracy_pooled_mean", "test_accuracy_pooled_variance")
 ROUNDS = (1, 2, 5, 10, 20)
 
 Values = Mapping[tuple[int, int], float]
-"""By task and seed."""
+"""Values by task and seed."""
 
 
 class Estimate(NamedTuple):
-    """A mean, and how far its 95 % interval reaches to both sides."""
+    """A mean and the half-width of its 95 % interval."""
 
     mean: float
     margin: float
 
 
 def crossed(differences: np.ndarray, overlap: float = 0.0, level: float = 0.95) -> Estimate:
-    """The mean of d_ts with its interval; see above.
+    """Returns the mean of d_ts with its interval; see above.
 
     Args:
-        differences: float64 [tasks, seeds], two or more of each.
-        overlap: How the effects of two tasks correlate.
-        level: Of the interval.
+        differences: float64 [tasks, seeds], at least two of each.
+        overlap: Correlation between the effects of two tasks.
+        level: Level of the interval.
     """
     tasks, seeds = differences.shape
     centre = differences.mean()
@@ -66,16 +66,16 @@ def crossed(differences: np.ndarray, overlap: float = 0.0, level: float = 0.95) 
     variance = parts.sum() / differences.size
     if not variance:
         return Estimate(float(centre), 0.0)
-    # never fewer than the part with the fewest has, which a part that is taken off could bring about
+    # never below those of the smallest part, which a subtracted part could otherwise cause
     degrees = max(parts.sum() ** 2 / (parts**2 / freedom).sum(), float(freedom.min()))
     return Estimate(float(centre), float(t.ppf((1 + level) / 2, degrees)) * math.sqrt(variance))
 
 
 def read(folder: Path, figure: str, round: int) -> dict[str, dict[tuple[int, int], float]]:
-    """A figure of every run in one round, by row, in percent or squared percent.
+    """Reads a figure of every run in one round, by row, in percent or squared percent.
 
     Args:
-        folder: Of the records.
+        folder: Folder of the records.
         figure: A column of rounds.parquet.
         round: The round of the tasks.
     """
@@ -88,7 +88,7 @@ def read(folder: Path, figure: str, round: int) -> dict[str, dict[tuple[int, int
 
 
 def compared(values: Values, reference: Values, overlap: float) -> Estimate | None:
-    """A row less the reference; None where it lacks a task or seed of the reference's."""
+    """Compares a row with the reference; None if it lacks a task or seed of the reference."""
     if not reference.keys() <= values.keys():
         return None
     tasks, seeds = (sorted({key[axis] for key in reference}) for axis in (0, 1))
@@ -99,7 +99,7 @@ def compared(values: Values, reference: Values, overlap: float) -> Estimate | No
 
 
 def table(folder: Path, figure: str, rounds: Sequence[int], reference: str, overlap: float) -> str:
-    """Markdown: rows of the grid, a column for each round with the mean and the difference from the reference."""
+    """Returns Markdown: a line per row of the grid, with mean and difference from the reference by round."""
     by_round = {round: read(folder, figure, round) for round in rounds}
     names = dict.fromkeys(name for rows in by_round.values() for name in rows)
     if reference not in names:
@@ -129,16 +129,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Prints a table for each figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("records", type=Path, metavar="RECORDS", help="a folder with rounds.parquet")
-    parser.add_argument("--reference", required=True, metavar="ROW", help="what the other rows are compared with")
+    parser.add_argument("--reference", required=True, metavar="ROW", help="row with which the others are compared")
     parser.add_argument("--figure", action="append", metavar="NAME", help=f"may be repeated ({', '.join(FIGURES)})")
     parser.add_argument("--round", action="append", type=int, metavar="N", help=f"may be repeated ({ROUNDS})")
-    parser.add_argument("--overlap", type=float, default=0.0, metavar="SHARE", help="of classes, between tasks (0)")
+    parser.add_argument("--overlap", type=float, default=0.0, metavar="SHARE", help="classes that tasks share (0)")
     options = parser.parse_args(arguments)
     if not 0 <= options.overlap < 1:
         parser.error("--overlap: must be at least 0 and less than 1")
     for figure in options.figure or FIGURES:
         unit = "%²" if "variance" in figure else "%"
-        print(f"\n{figure}, {unit}: mean, and less {options.reference} with a 95 % interval\n")
+        print(f"\n{figure}, {unit}: mean, and difference from {options.reference} with a 95 % interval\n")
         print(table(options.records, figure, options.round or ROUNDS, options.reference, options.overlap))
 
 

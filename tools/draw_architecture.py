@@ -1,7 +1,6 @@
-"""python -m tools.draw_architecture --out FILE: a parallel round and a relay round as data flow between processes.
+"""python -m tools.draw_architecture --out FILE: draws the data flow of a parallel round and of a relay round.
 
-The drawing has its own light background, so it can be read on light and dark pages. It depends on nothing but this
-file.
+The drawing has its own light background, so it can be read on light and dark pages. It depends only on this file.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Point = tuple[float, float]
 
 
 def box(axes: Axes, kind: str, corner: Point, size: Point, title: str, lines: Sequence[str] = ()) -> None:
-    """Draws a process or the object store: its name, and what it holds.
+    """Draws a process or the object store, with its name and contents.
 
     Args:
         axes: Where to draw.
@@ -31,7 +30,7 @@ def box(axes: Axes, kind: str, corner: Point, size: Point, title: str, lines: Se
         corner: Its lower left corner.
         size: Its width and height.
         title: Its name.
-        lines: Below its name.
+        lines: Lines below its name.
     """
     style = "round,pad=0,rounding_size=1"
     axes.add_patch(FancyBboxPatch(corner, *size, boxstyle=style, facecolor=FILLS[kind], edgecolor=QUIET, linewidth=0.8))
@@ -42,15 +41,15 @@ def box(axes: Axes, kind: str, corner: Point, size: Point, title: str, lines: Se
 
 
 def arrow(axes: Axes, begin: Point, end: Point, label: str = "", at: Point = (0, 0), control: bool = False) -> None:
-    """Draws a call (dashed, grey) or the way of a model or a sum (solid).
+    """Draws a call (dashed, grey), or the transfer of a model or a sum (solid).
 
     Args:
         axes: Where to draw.
         begin: Where it starts.
         end: Where it ends.
-        label: Beside it.
-        at: Where the label's left end is.
-        control: Whether it is a call with references alone.
+        label: Text beside it.
+        at: Position of the left end of the label.
+        control: Whether it is a call that only carries references.
     """
     colour, line = (CONTROL, (0, (3, 2))) if control else (MODELS, "solid")
     axes.add_patch(
@@ -63,7 +62,7 @@ def arrow(axes: Axes, begin: Point, end: Point, label: str = "", at: Point = (0,
 
 
 def processes(axes: Axes, title: str, server: Sequence[str]) -> None:
-    """Draws what both kinds of rounds have: driver, scheduler, server and object store."""
+    """Draws the parts of both kinds of rounds: driver, scheduler, server and object store."""
     axes.set(xlim=(-0.5, 100.5), ylim=(0, 60))
     axes.axis("off")
     axes.text(0, 59.5, title, ha="left", va="top", fontsize=12, weight="bold", color=INK)
@@ -82,7 +81,7 @@ def calls_to_workers(axes: Axes, label: str) -> None:
 
 
 def parallel_round(axes: Axes) -> None:
-    """The exchange goes out once, and every worker process returns one sum."""
+    """Draws a round in which the model is sent once and every worker process returns one sum."""
     processes(axes, "Parallel round", ["global model,", "algorithm state"])
     for place, clients in enumerate(("3, 17, 40", "8, 21, 35", "5, 12, 66")):
         left = 24 + 26 * place
@@ -96,7 +95,7 @@ def parallel_round(axes: Axes) -> None:
 
 
 def relay_round(axes: Axes) -> None:
-    """The cohort trains one after another in one worker process; the others evaluate."""
+    """Draws a round whose clients train one after another in one worker process while the others evaluate."""
     processes(axes, "Relay round (sequential, cyclic)", ["adopts the round's", "model"])
     box(axes, "worker", (24, 2), (36, 12.5), "worker process 0", [])
     for place, client in enumerate((3, 17, 40, 8)):
@@ -119,7 +118,7 @@ def relay_round(axes: Axes) -> None:
 
 
 def draw(path: Path) -> None:
-    """Draws both rounds to a file; its ending decides the format."""
+    """Draws both rounds to a file, in the format of its extension."""
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "rayfl", "font.family": "sans-serif"}):
         figure = Figure(figsize=(7.6, 8.4), facecolor=PAPER)
         parallel, relay = figure.subplots(2, 1)

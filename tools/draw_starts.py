@@ -1,8 +1,8 @@
-"""python -m tools.draw_starts RECORDS --reference ROW --out FILE: how far starting points are from one of them.
+"""python -m tools.draw_starts RECORDS --reference ROW --out FILE: draws starting points relative to one of them.
 
-RECORDS is a folder of `tools.start_records`. A panel for each figure has a line for every row of the grid, and on it a
-point for each round: the mean difference from the reference, with the 95 % interval of `tools.compare_starts`. An
-interval that crosses the middle says that the experiment cannot tell the two apart.
+RECORDS is a folder from `tools.start_records`. Each figure has a panel with a line for every row of the grid and a
+point for each round: the mean difference from the reference, with the 95 % interval of `tools.compare_starts`. If an
+interval includes 0, the experiment cannot tell the two apart.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ FIGURES = {
 ROUNDS = (1, 5, 20)
 COLOURS = ("#9ecae1", "#4292c6", "#08306b")
 APART = 0.24
-"""Of the lines of two rounds, as a share of a row's height."""
+"""Distance between the lines of two rounds, as a share of the row height."""
 
 
 def differences(
     folder: Path, figure: str, rounds: Sequence[int], reference: str, overlap: float
 ) -> dict[str, dict[int, Estimate]]:
-    """By row and round, the difference from the reference; rows that lack some of its runs are left out.
+    """Returns the differences from the reference by row and round, without rows that lack some of its runs.
 
     Args:
-        folder: Of the records.
+        folder: Folder of the records.
         figure: A column of rounds.parquet.
-        rounds: Of the tasks.
+        rounds: Rounds of the tasks.
         reference: The row that the others are compared with.
         overlap: See `tools.compare_starts`.
     """
@@ -56,9 +56,9 @@ def draw(panels: Mapping[str, Mapping[str, Mapping[int, Estimate]]], reference: 
     """Draws a panel for each figure.
 
     Args:
-        panels: By figure, what `differences` returns.
-        reference: Its name.
-        path: Of the picture.
+        panels: Results of `differences` by figure.
+        reference: Name of the reference row.
+        path: Path of the picture.
     """
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
     figure = Figure(figsize=(3.4 + 3.2 * len(panels), 1.2 + 0.34 * len(names)), layout="constrained")
@@ -90,11 +90,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Draws the picture."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("records", type=Path, metavar="RECORDS", help="a folder with rounds.parquet")
-    parser.add_argument("--reference", required=True, metavar="ROW", help="what the other rows are compared with")
+    parser.add_argument("--reference", required=True, metavar="ROW", help="row with which the others are compared")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the picture, such as starts.png")
     parser.add_argument("--figure", action="append", metavar="NAME", help=f"may be repeated ({', '.join(FIGURES)})")
     parser.add_argument("--round", action="append", type=int, metavar="N", help=f"may be repeated {ROUNDS}")
-    parser.add_argument("--overlap", type=float, default=0.0, metavar="SHARE", help="of classes, between tasks (0)")
+    parser.add_argument("--overlap", type=float, default=0.0, metavar="SHARE", help="classes that tasks share (0)")
     options = parser.parse_args(arguments)
     if not 0 <= options.overlap < 1:
         parser.error("--overlap: must be at least 0 and less than 1")
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for figure in options.figure or FIGURES
     }
     if not any(panels.values()):
-        raise SystemExit(f"{options.records}: no row has all runs of '{options.reference}', of two tasks and two seeds")
+        raise SystemExit(f"{options.records}: no row has all runs of '{options.reference}', two tasks and two seeds")
     draw(panels, options.reference, options.out)
 
 

@@ -1,8 +1,8 @@
-"""python -m tools.meta_steps RECORDS: how long the meta-steps of pre-training were, and what they did to query losses.
+"""python -m tools.meta_steps RECORDS: prints the lengths of meta-steps in pre-training, and query losses.
 
-RECORDS is a folder of `tools.start_records`; the table is Markdown. A meta-step's length is given over that of the
-clients' mean step in the same round, over all rounds and seeds. Query losses and their variance over the cohort are
-those before the meta-step, in the last rounds of pre-training.
+RECORDS is a folder from `tools.start_records`; the table is printed as Markdown. The length of a meta-step is relative
+to the clients' mean step in the same round, over all rounds and seeds. Query losses and their variance over the cohort
+are from before the meta-step, in the last rounds of pre-training.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ HEADER = (
 
 
 def row_of(name: str, rounds: Sequence[Mapping[str, Any]]) -> str:
-    """One row of the table.
+    """Returns one row of the table.
 
     Args:
-        name: Of the grid's row.
-        rounds: Its lines of pretraining.parquet that have a meta-step.
+        name: Name of the grid row.
+        rounds: Its lines in pretraining.parquet that have a meta-step.
     """
     ratios = np.array([line["meta_ratio"] for line in rounds])
     end = max(line["round"] for line in rounds) - LAST
@@ -40,7 +40,7 @@ def row_of(name: str, rounds: Sequence[Mapping[str, Any]]) -> str:
 
 
 def table(folder: Path) -> str:
-    """The table of a grid, of the rows that report meta-steps."""
+    """Returns the table of a grid, with the rows that report meta-steps."""
     lines = pq.read_table(folder / "pretraining.parquet").to_pylist()
     by_row: dict[str, list[Mapping[str, Any]]] = {}
     for line in lines:
@@ -50,9 +50,9 @@ def table(folder: Path) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(prog="python -m tools.meta_steps", description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("records", type=Path, help="a folder of tools.start_records")
+    parser.add_argument("records", type=Path, help="a folder from tools.start_records")
     print(table(parser.parse_args(arguments).records))
 
 

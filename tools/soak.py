@@ -1,8 +1,8 @@
-"""python -m tools.soak: runs thousands of rounds on Ray, and measures whether memory and open files stay flat.
+"""python -m tools.soak: runs thousands of rounds on Ray and checks that memory and open files stay flat.
 
-A relay phase and a stateful parallel phase, both with checkpoints, run on a cluster that this command starts. Once in a
-while the unshared memory (USS) and the open file handles of every process are read, and the bytes in the object store.
-Over the second half of each phase a line is fitted by least squares; a slope above its bound fails the check.
+A relay phase and a stateful parallel phase, both with checkpoints, run on a cluster that this command starts. It
+regularly samples the unshared memory (USS) and the open file handles of every process, and the bytes in the object
+store. A line is fitted to the second half of each phase by least squares; a slope above its bound fails the check.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ LOOPBACK = "127.0.3.1"
 SAMPLED_EVERY_S = 1.0
 MIB = 2**20
 BOUNDS = {"memory": 0.25 * MIB, "store": 0.25 * MIB, "handles": 0.1}
-"""Per 1 000 rounds: 0.25 MiB, and a file handle in 10 000 rounds."""
+"""Largest growth per 1 000 rounds: 0.25 MiB, and one file handle per 10 000 rounds."""
 
 _LOCAL = {"steps": 1, "batch_size": 4, "lr": 0.01}
 
 
 class Slope(NamedTuple):
-    """How something grows, per 1 000 rounds.
+    """Growth of one quantity per 1 000 rounds.
 
     Attributes:
-        phase: In which phase.
+        phase: The phase.
         what: `memory`, `handles` or `store`.
-        process: Whose.
-        level: Its median over the second half of the phase.
-        slope: By least squares over the second half of the phase.
-        error: Half the width of the 95 % interval of the slope, which takes samples for independent.
+        process: The process.
+        level: Median over the second half of the phase.
+        slope: Least-squares slope over the second half of the phase.
+        error: Half the width of the 95 % interval of the slope, assuming independent samples.
     """
 
     phase: str
@@ -60,12 +60,12 @@ class Slope(NamedTuple):
 
     @property
     def too_steep(self) -> bool:
-        """Whether it grows faster than it may, the interval aside."""
+        """Whether it grows faster than its bound, beyond the interval."""
         return self.slope - self.error > BOUNDS[self.what]
 
 
 def scenario(relay_rounds: int, parallel_rounds: int) -> Scenario:
-    """What runs: a small network, eight clients, two hosts, a checkpoint every 250 rounds."""
+    """Returns the scenario: a small network, eight clients, two workers, a checkpoint every 250 rounds."""
     phases = [
         {"name": "relay", "schedule": "relay", "rounds": relay_rounds, "cohort": 2, "local": _LOCAL},
         {"name": "parallel", "rounds": parallel_rounds, "cohort": 4, "algorithm": "scaffold", "local": _LOCAL},
@@ -92,7 +92,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.soak", description=__doc__.splitlines()[0])
     parser.add_argument("--relay-rounds", type=int, default=2000, help="default: 2000")
     parser.add_argument("--parallel-rounds", type=int, default=1000, help="default: 1000")
-    parser.add_argument("--records", type=Path, help="a file for the samples and the slopes, JSON lines")
+    parser.add_argument("--records", type=Path, help="file for the samples and slopes, as JSON lines")
     options = parser.parse_args()
     samples: list[dict[str, Any]] = []
     with (
@@ -116,9 +116,9 @@ def soak(folder: Path, relay_rounds: int, parallel_rounds: int) -> Iterator[dict
     """Runs the scenario in another process.
 
     Args:
-        folder: For the run.
-        relay_rounds: Of the first phase.
-        parallel_rounds: Of the second phase.
+        folder: Folder for the run.
+        relay_rounds: Rounds of the first phase.
+        parallel_rounds: Rounds of the second phase.
 
     Yields:
         A sample of all processes about every second: phase, round, seconds, memory, handles, store.
@@ -146,7 +146,7 @@ def soak(folder: Path, relay_rounds: int, parallel_rounds: int) -> Iterator[dict
 
 
 def slopes(samples: Sequence[dict[str, Any]]) -> list[Slope]:
-    """Fits a line to everything that was measured, over the second half of each phase."""
+    """Fits a line to every measured quantity over the second half of each phase."""
     found = []
     for phase in dict.fromkeys(sample["phase"] for sample in samples):
         rounds = [sample["round"] for sample in samples if sample["phase"] == phase]
@@ -159,7 +159,7 @@ def slopes(samples: Sequence[dict[str, Any]]) -> list[Slope]:
                 line = stats.linregress(x / 1000, y)
                 width = stats.t.ppf(0.975, max(1, len(x) - 2)) * np.nan_to_num(
                     line.stderr
-                )  # nan where nothing ever changes
+                )  # nan if nothing ever changes
                 found.append(Slope(phase, what, process, float(np.median(y)), float(line.slope), float(width)))
     return found
 
@@ -174,7 +174,7 @@ def _in_words(slope: Slope) -> str:
 
 
 def _sample(driver: int) -> dict[str, Any] | None:
-    """Memory and file handles by process, and bytes in the object store; None where a process has just ended."""
+    """Memory and file handles by process, and bytes in the object store; None if a process has just ended."""
     counted: dict[str, int] = {}
     memory, handles = {}, {}
     try:

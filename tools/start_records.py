@@ -1,7 +1,7 @@
-"""python -m tools.start_records GRID FOLDER: what a grid of starting points measured, in two small files.
+"""python -m tools.start_records GRID FOLDER: writes the measurements of a grid of starting points to two small files.
 
-GRID is a grid's folder. `rounds.parquet` has a row for each run and evaluated round, `pretraining.parquet` one for each
-evaluated round of every start, with what `phases.N.report` asked for. Runs that did not finish are left out.
+GRID is the folder of a grid. `rounds.parquet` has a row for each run and evaluated round, `pretraining.parquet` one for
+each evaluated round of every start, with the columns of `phases.N.report`. Unfinished runs are left out.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from rayfl.grid.schema import folder_name
 
 KEYS = ("row", "column", "seed", "task")
 LEFT_OUT = ("seconds", "bytes", "transfers")
-"""Beginnings of columns that are not about models."""
+"""Prefixes of columns that are not about models."""
 
 
 def runs(grid: Path) -> Iterator[tuple[dict[str, Any], Path]]:
-    """Every finished run's row, column, seed and task, with its folder."""
+    """Yields row, column, seed and task of every finished run, with its folder."""
     for run in pq.read_table(grid / "table.parquet").to_pylist():
         if run["status"] == "finished":
             key = {name: run[name] for name in KEYS}
@@ -32,10 +32,10 @@ def runs(grid: Path) -> Iterator[tuple[dict[str, Any], Path]]:
 
 
 def records(grid: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The rows of both files.
+    """Returns the rows of both files.
 
     Args:
-        grid: The grid's folder.
+        grid: The folder of the grid.
     """
     rounds: list[dict[str, Any]] = []
     pretraining: list[dict[str, Any]] = []
@@ -47,7 +47,7 @@ def records(grid: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         if start is not None and of_start not in known:
             known.add(of_start)
             key = {name: key[name] for name in KEYS if name != "task"}
-            # the grid may have been moved since
+            # by name, because the grid may have been moved
             pretraining += [key | line for line in _lines(grid / "starts" / Path(start["path"]).name)]
     return rounds, pretraining
 
@@ -60,8 +60,8 @@ def _lines(folder: Path) -> Iterator[dict[str, Any]]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Writes both files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("grid", type=Path, metavar="GRID", help="a grid's folder")
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the files go, made if need be")
+    parser.add_argument("grid", type=Path, metavar="GRID", help="the folder of a grid")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder for the files, created if necessary")
     options = parser.parse_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
     for name, rows in zip(("rounds", "pretraining"), records(options.grid), strict=True):

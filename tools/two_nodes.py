@@ -1,4 +1,4 @@
-"""A cluster of two nodes on this machine, of which one is killed and replaced."""
+"""A cluster of two nodes on this machine, one of which is killed and replaced."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ NODE_TRIES = 3
 
 
 class TwoNodes:
-    """The driver's node and another one, a CPU each.
+    """The node of the driver and another one, with one CPU each.
 
     Attributes:
-        address: Where programs connect.
+        address: The address that programs connect to.
     """
 
     def __init__(self) -> None:
@@ -31,12 +31,12 @@ class TwoNodes:
         self._other = self._add()
 
     def _add(self) -> Any:
-        """Adds a node; on a busy machine one may take longer to start than Ray waits, and another one is tried."""
+        """Adds a node; tries again if it takes longer to start than Ray waits, as on a busy machine."""
         for _ in range(NODE_TRIES - 1):
             try:
                 return self._start()
-            except Exception as error:  # Ray raises a plain one
-                print(f"another node is tried: {error}", file=sys.stderr)
+            except Exception as error:  # Ray raises a plain Exception
+                print(f"trying another node: {error}", file=sys.stderr)
         return self._start()
 
     def _start(self) -> Any:
@@ -44,7 +44,7 @@ class TwoNodes:
         return self._cluster.add_node(**_node(f"127.0.4.{self._added % 250 + 1}"))
 
     def replace_node(self, first: bool) -> None:
-        """Kills the other node; another one joins, before or after that."""
+        """Kills the other node and adds a new one, before (`first`) or after that."""
         lost = self._other
         if first:
             self._other = self._add()
@@ -59,8 +59,8 @@ class TwoNodes:
 
 @contextmanager
 def two_nodes() -> Iterator[TwoNodes]:
-    """Starts them, connects this program, and ends both."""
-    # a dead node is noticed after about 3 s instead of 20
+    """Starts both nodes, connects this program, and ends both."""
+    # notices a dead node after about 3 s instead of 20 s
     settings = {"RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshold": "3"}
     os.environ.update(settings | {"RAY_USAGE_STATS_ENABLED": "0"})
     cluster = TwoNodes()

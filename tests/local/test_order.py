@@ -132,8 +132,8 @@ def test_what_has_no_classes_to_balance_or_no_effect_is_refused() -> None:
     dp = {"noise_multiplier": 1.0, "max_grad_norm": 1.0}
     for sampling in ("poisson", "shuffled"):
         assert refusal(setting.with_local(dp=dp | {"sampling": sampling})) == (
-            "phases.federated.local.sampling: cannot be combined with dp: no accountant covers draws that depend on classes; "
-            "leave it out"
+            "phases.federated.local.sampling: cannot be combined with dp: no accountant covers draws that depend on "
+            "classes; leave it out"
         )
     assert refusal(setting, algorithm="perfedavg").startswith("phases.federated.local.sampling: has no effect")
     assert "shuffle has no effect with sampling = 'balanced', which has no passes" in refusal(

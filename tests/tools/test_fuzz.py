@@ -1,4 +1,4 @@
-"""Damaged files of every format are read, or refused by an error that names them."""
+"""Damaged files of every format are read, or rejected with an error that names them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FEW = {"resumed run": 4, "tiny imagenet": 2, "scenario": 6, "grid": 6}
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_damaged_files_are_read_or_refused_by_name(name: str, tmp_path: Path) -> None:
+def test_damaged_files_are_read_or_rejected_by_name(name: str, tmp_path: Path) -> None:
     target = TARGETS[name]
     if name == "sent140":
         pytest.importorskip("transformers", reason="rayfl[text] is not installed")
@@ -56,7 +56,7 @@ def _raises(error: Exception) -> Callable[[Path], None]:
     ("read", "kind"),
     [
         (lambda folder: None, "read"),
-        (_raises(DataError("numbers.json: is damaged")), "refused"),
+        (_raises(DataError("numbers.json: is damaged")), "rejected"),
         (_raises(DataError("something is damaged")), "failed"),
         (_raises(DataError("numbers.json: Traceback (most recent call last):")), "failed"),
         (_raises(KeyError("a")), "failed"),

@@ -1,1 +1,1 @@
-"""`make bench`: what rayfl's speed, hops, start and memory are, measured against what they must be."""
+"""`make bench`: measures speed, hops, start-up and memory against their targets."""

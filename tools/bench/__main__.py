@@ -1,4 +1,4 @@
-"""python -m tools.bench: run the measurements and print the table."""
+"""python -m tools.bench: runs the measurements and prints a table."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tools.bench.conditions import conditions, pin_to_cores, runnable_programs
 from tools.bench.table import Row, as_markdown, print_table
 
 CORES = 2
-"""What the targets are stated for."""
+"""Number of cores that the targets are for."""
 
 BUSY = 0.5
-"""Load average above which figures say more about the other programs."""
+"""Load average above which other programs distort the figures."""
 
 MEASUREMENTS: dict[str, Callable[[], list[Row]]] = {
     "parallel": parallel.measure,
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m tools.bench",
         description=f"Measure rayfl on {CORES} cores of this machine; takes about ten minutes on a quiet one.",
     )
-    parser.add_argument("--only", action="append", choices=MEASUREMENTS, help="this measurement; may be repeated")
+    parser.add_argument("--only", action="append", choices=MEASUREMENTS, help="run this alone; may be repeated")
     parser.add_argument(
         "--markdown", action="store_true", help="print the table in Markdown, for docs/results/benchmarks.md"
     )
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"warning: other programs are running (load average {load_before:.2f})", file=sys.stderr)
     pin_to_cores(CORES)
     os.environ["OMP_NUM_THREADS"] = "1"
-    os.environ.pop("RAY_ADDRESS", None)  # every measurement starts a Ray of its own, and stops it again
+    os.environ.pop("RAY_ADDRESS", None)  # every measurement starts and stops its own Ray
     rows = []
     for name in options.only or MEASUREMENTS:
         print(f"measuring {name} ...", file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
-"""What an algorithm's local training costs beside FedAvg's, and what gradual unfreezing saves: seconds per step.
+"""The cost of local training with each algorithm relative to FedAvg, and the savings of gradual unfreezing.
 
-Every contender is a run of the inline backend; the runs alternate round by round, so that all see the same machine.
-Seconds are the process' own, of its one thread, which other programs lengthen less than those of the clock.
+Every contender is a run of the inline backend; the runs alternate round by round, so all of them see the same machine.
+Times are processor seconds of the only thread, which other programs affect less than wall-clock time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SAMPLES = 500
 BATCH = 32
 ROUNDS = 24
 WARM_UP = 3
-"""Rounds that are not counted: in the first, clients have no state yet."""
+"""Rounds that do not count: in the first one, clients have no state yet."""
 
 CHEAP = ("fedprox", "scaffold", "feddyn")
 CHEAP_TARGET = 1.05
@@ -43,7 +43,7 @@ FREEZING: dict[str, dict[str, Any]] = {
 
 
 def scenario(model: str, algorithm: str, phase: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-    """The same two clients train in every round: one epoch of 16 steps each."""
+    """Returns a scenario in which the same two clients train in every round: one epoch of 16 steps each."""
     return {
         "name": "bench_algorithms",
         "data": {
@@ -67,21 +67,21 @@ def scenario(model: str, algorithm: str, phase: Mapping[str, Any] = MappingProxy
 
 
 SUPPORT = 400
-"""Of a client's samples, with CoPreFL's default share of queries."""
+"""Support samples of a client, with CoPreFL's default share of queries."""
 
 
 SHORTER = "13 support steps and a query pass against 16 steps"
 
 
 def round_over_fedavgs(steps: Mapping[str, float]) -> tuple[float, float]:
-    """CoPreFL's round over FedAvg's on the same cohort, and the target: support steps, a query pass, 10 % more."""
+    """Returns the time of a CoPreFL round over FedAvg, and its target: support steps, a query pass, plus 10 %."""
     support, whole = math.ceil(SUPPORT / BATCH), math.ceil(SAMPLES / BATCH)
     target = 1.1 * (support + (SAMPLES - SUPPORT) / BATCH) / whole
     return steps["coprefl"] * support / (steps["fedavg"] * whole), target
 
 
 def seconds_each(contenders: Mapping[str, Callable[[], int]]) -> dict[str, float]:
-    """Of every contender, the median over its calls: seconds for one of the steps or passes whose number it returns."""
+    """Returns the median seconds per step or pass of every contender; each call returns how many it made."""
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(ROUNDS):
         for name, run in contenders.items():
@@ -94,7 +94,7 @@ def seconds_each(contenders: Mapping[str, Callable[[], int]]) -> dict[str, float
 
 @contextmanager
 def one_round_each(scenarios: Mapping[str, dict[str, Any]]) -> Iterator[dict[str, Callable[[], int]]]:
-    """For every scenario a call that runs its next round, local training and aggregation, and returns its steps."""
+    """Yields, for every scenario, a call that runs its next round with aggregation and returns its steps."""
 
     def next_of(rounds: Iterator[RoundDone]) -> Callable[[], int]:
         return lambda: next(rounds).steps
@@ -108,7 +108,7 @@ def one_round_each(scenarios: Mapping[str, dict[str, Any]]) -> Iterator[dict[str
 
 
 def forward_passes() -> Callable[[], int]:
-    """A call that takes forward passes of LeNet-5 on a batch, in evaluation mode, as many as a round has steps."""
+    """Returns a call that runs as many forward passes of LeNet-5 in evaluation mode as a round has steps."""
     job, model = job_of(scenario("lenet5", "fedavg"))
     x, _ = BatchSource(job.result.store, torch.device("cpu")).test_batch(slice(0, BATCH))
     passes = 2 * math.ceil(SAMPLES / BATCH)
@@ -125,9 +125,9 @@ def forward_passes() -> Callable[[], int]:
 
 def measure() -> list[Row]:
     torch.set_num_threads(1)
-    keep_freed_memory()  # as every host does
+    keep_freed_memory()  # as every worker process does
     built = {name: algorithms.resolve(name)() for name in algorithms}
-    # others take no such steps, or need batch norm
+    # the others have no such steps, or need batch norm
     trained = [
         name
         for name, algorithm in built.items()

@@ -1,9 +1,8 @@
-"""What a checkpoint costs: how long rounds wait for it, and what it writes where few clients' states have changed.
+"""The cost of a checkpoint: how long rounds wait for it, and how much it writes if few clients' states have changed.
 
-LeNet-5 under SCAFFOLD leaves as many bytes of states for a second of training as ResNet-18 does on a core: 250 kB after
-0.1 s, and 45 MB after 16 s. A checkpoint is due after every third round. It is captured and written beside the round
-that follows, and joins the others beside the next one; the third is left alone, and is what those two are compared
-with.
+LeNet-5 with SCAFFOLD produces as many bytes of state per second of training as ResNet-18 on one core: 250 kB per 0.1 s,
+and 45 MB per 16 s. A checkpoint is due after every third round. It is captured and written during the following round
+and added to the others during the next one; the third round is undisturbed, and the other two are compared with it.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ ROUNDS = EVERY * (CHECKPOINTS + 1)
 SAMPLES = 512
 MIB = 2**20
 STATE_BYTES = 4 * 62006
-"""LeNet-5 has so many parameters."""
+"""The bytes of LeNet-5's parameters."""
 
 
 def scenario() -> dict[str, Any]:
-    """Ten clients a round in turn, 16 steps each; a client comes back after 20 rounds."""
+    """Returns a scenario with ten clients per round, 16 steps each; every client takes part again after 20 rounds."""
     cohorts = [list(range(first, first + COHORT)) for first in range(0, CLIENTS, COHORT)]
     return {
         "name": "bench_checkpoints",
@@ -63,7 +62,7 @@ def scenario() -> dict[str, Any]:
 
 
 class Clock(Callback):
-    """Notes what rounds take by the clock and of the processor, and which files of states are new after each."""
+    """Records wall-clock and processor time of rounds, and the new state files after each."""
 
     _began: list[tuple[float, float]] = PrivateAttr(default_factory=list)
     _ended: list[tuple[float, float]] = PrivateAttr(default_factory=list)
@@ -77,11 +76,11 @@ class Clock(Callback):
         self._began.append(_now())
 
     def seconds(self) -> list[float]:
-        """By the clock, of every round but the first."""
+        """Wall-clock time of every round except the first."""
         return [ended[0] - began[0] for began, ended in self._rounds()]
 
     def processor_seconds(self) -> list[float]:
-        """Of all processes of the run, in every round but the first."""
+        """Processor time of all processes of the run, in every round except the first."""
         return [ended[1] - began[1] for began, ended in self._rounds()]
 
     def bytes_written(self) -> int:
@@ -96,10 +95,10 @@ def _now() -> tuple[float, float]:
 
 
 def by_place(seconds: Sequence[float]) -> tuple[list[float], list[float], list[float]]:
-    """Rounds beside which a checkpoint is written, those before which it is added to the others, and those between.
+    """Splits rounds into those during which a checkpoint is written, those after them, and undisturbed ones.
 
     Args:
-        seconds: Of every round but the first, the one after which a checkpoint is first due being number `EVERY`.
+        seconds: Times of all rounds except the first; the first checkpoint is due after round `EVERY`.
     """
     beside, after, alone = (list(seconds[first::EVERY]) for first in (EVERY - 1, EVERY, EVERY + 1))
     return beside, after, alone
@@ -124,7 +123,7 @@ def rows_of(backend: str, clock: Clock) -> list[Row]:
         ]
     written, changed = clock.bytes_written() / CHECKPOINTS, EVERY * COHORT * STATE_BYTES
     kept = min(CLIENTS, ROUNDS * COHORT) * STATE_BYTES
-    detail = f"{written / MIB:.1f} MiB a checkpoint, the server's part included; clients keep {kept / MIB:.1f} MiB"
+    detail = f"{written / MIB:.1f} MiB per checkpoint, including the server's part; clients keep {kept / MIB:.1f} MiB"
     name = f"checkpoints, {backend}: bytes that one writes over those that clients have changed"
     return [*rows, Row(name, written / changed, "×", "<=", 1.15, detail)]
 

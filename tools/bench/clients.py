@@ -1,6 +1,6 @@
-"""What idle clients cost: start time, and memory of driver, scheduler and server.
+"""The cost of idle clients: start-up time, and memory of driver, scheduler and server.
 
-The same samples belong to few clients or to very many, so that what differs is the clients alone.
+The same samples belong to few or to very many clients, so only the number of clients differs.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ ACTORS = {"scheduler": "ray::SchedulerActor", "server": "ray::ServerActor"}
 
 @dataclass(frozen=True)
 class Cost:
-    """start_s: from the scenario's tables to its first committed round. memory: anonymous bytes by process."""
+    """Seconds from the tables of a scenario to its first committed round, and anonymous bytes by process."""
 
     start_s: float
     memory: dict[str, int]
 
 
 def scenario(clients: int) -> dict[str, Any]:
-    """A linear model on four numbers a sample: training and data take next to nothing."""
+    """Returns a scenario with a linear model and four numbers per sample: training and data cost next to nothing."""
     return {
         "name": "bench_clients",
         "data": {
@@ -54,7 +54,7 @@ def scenario(clients: int) -> dict[str, Any]:
 
 
 def cost(clients: int) -> Cost:
-    """Runs the scenario with this process as its driver, and looks at all of them after the last round."""
+    """Runs the scenario with this process as driver, and reads the memory of all processes after the last round."""
     start = time.perf_counter()
     job, _ = job_of(scenario(clients))
     with ray_session(job, None, RayLog(Path(os.devnull))) as session:

@@ -1,4 +1,4 @@
-"""On what, with what and when the figures were taken."""
+"""Machine, versions and date of the measurements."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ def pin_to_cores(count: int) -> None:
     """Binds this process, and all that it starts, to the first `count` cores that it may use.
 
     Raises:
-        SystemExit: there are fewer.
+        SystemExit: There are fewer.
     """
     available = sorted(os.sched_getaffinity(0))
     if len(available) < count:
-        sys.exit(f"error: the targets are for {count} cores, this process may use {len(available)}")
+        sys.exit(f"error: the targets are for {count} cores, but this process may use only {len(available)}")
     os.sched_setaffinity(0, available[:count])
 
 
 def runnable_programs() -> float:
-    """How many programs wanted a core, averaged over the last minute; close to 0 on a machine fit to measure on."""
+    """Returns the load average of the last minute; it should be close to 0 for measurements."""
     return os.getloadavg()[0]
 
 
 def conditions(load_before: float) -> list[str]:
-    """A line each for the date, the machine and the versions; load_before: `runnable_programs()` at the start."""
+    """Returns one line each for date, machine and versions; `load_before` is `runnable_programs()` at the start."""
     cores = f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} cores used"
     return [
         f"{datetime.now():%Y-%m-%d}, `{' '.join(['python -m tools.bench', *sys.argv[1:]])}`",

@@ -1,4 +1,4 @@
-"""Arrays for the measurements, named in their scenarios by import path. Random: time does not depend on the pixels."""
+"""Random arrays for the measurements, which scenarios name by import path. Pixel values do not affect the times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fractal images on one core: pairs of small ones, and long chains for large ones."""
+"""Fractal images on one core: pairs of small images, and long chains for large ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REPEATS = 7
 
 
 def measure() -> list[Row]:
-    """Pairs of 32 x 32 pixels, and objects of 100 000 points, rendered at 112 x 112."""
+    """Measures pairs of 32 x 32 pixels, and objects of 100 000 points rendered at 112 x 112."""
     rng = np.random.default_rng(0)
     small = load("generated", 0, codes=1000, pairs=PAIRS, test_images=1).train.x
     large = load("generated", 0, codes=1000, pairs=1, test_images=1, objects=1, size=224, points=100_000).train.x

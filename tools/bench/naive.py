@@ -1,8 +1,8 @@
-"""The naive limit: bare PyTorch, which trains client after client and never talks to anybody.
+"""The baseline ("naive limit"): plain PyTorch that trains client after client without any communication.
 
-What a careful person writes first: an nn.Module, torch.optim.SGD, batches taken from a tensor by an index. It has it
-better than a simulator: the images lie in memory as normalised floats, and no answer is sent anywhere. Imports only
-PyTorch, so that nothing else is in the process.
+This is what a careful person writes first: an nn.Module, torch.optim.SGD, and batches indexed from a tensor. It has an
+advantage over a simulator: the images are already normalised floats in memory, and no answers are sent. The process
+imports only PyTorch.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import torch.nn.functional as F
 from torch import nn
 
 RAY_NICENESS = 15
-"""Ray's workers give way to other programs by so much; so do the processes that they are compared with."""
+"""The niceness of Ray's workers, and of the processes that they are compared with."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """What is trained: clients of some samples, one epoch each."""
+    """The work: clients with this many samples, one epoch each."""
 
     clients: int
     samples: int
@@ -32,7 +32,7 @@ class Load:
 
 
 class LeNet5(nn.Module):
-    """LeNet-5 as it stands in the code of MOON: ReLU, then pooling."""
+    """LeNet-5 as in the code of MOON: ReLU, then pooling."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class LeNet5(nn.Module):
 
 
 class Trainer:
-    """One process' clients, and the global model that each of them starts from."""
+    """The clients of one process, and the global model that each of them starts from."""
 
     def __init__(self, load: Load) -> None:
         self._load = load
@@ -62,7 +62,7 @@ class Trainer:
         self._global = {name: value.clone() for name, value in self._model.state_dict().items()}
 
     def train_client(self, client: int) -> int:
-        """One epoch with a fresh optimiser; returns the number of steps."""
+        """Trains one epoch with a fresh optimiser; returns the number of steps."""
         model = self._model
         model.load_state_dict(self._global)
         optimizer = torch.optim.SGD(model.parameters(), lr=self._load.lr)
@@ -75,7 +75,7 @@ class Trainer:
         return steps
 
     def train_for(self, seconds: float) -> float:
-        """Trains client after client for about so long; returns steps per second."""
+        """Trains client after client for about this long; returns steps per second."""
         start, steps, client = time.perf_counter(), 0, 0
         while (elapsed := time.perf_counter() - start) < seconds:
             steps += self.train_client(client % self._load.clients)
@@ -84,13 +84,13 @@ class Trainer:
 
 
 def naive_limit(processes: int, load: Load, seconds: float) -> float:
-    """Steps per second of several bare processes together; the clients are divided among them."""
+    """Returns the total steps per second of several plain processes, which share the clients."""
     share = [load.clients // processes, load.samples, load.batch_size, load.lr, seconds]
     command = [sys.executable, "-m", "tools.bench.naive", *map(str, share)]
     workers = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(processes)
     ]
-    for worker in workers:  # all have loaded PyTorch and made their data before any of them starts
+    for worker in workers:  # wait until all have loaded PyTorch and created their data
         assert worker.stdout is not None
         worker.stdout.readline()
     for worker in workers:

@@ -1,6 +1,6 @@
-"""Parallel rounds against the naive limit: client-steps per second, in alternating repetitions.
+"""Parallel rounds compared with plain PyTorch: client-steps per second, in alternating repetitions.
 
-Beside it stands what each kind of process takes of the processor in a round, which other programs disturb less.
+Also measures the processor time of each kind of process per round, which other programs affect less.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOAD = Load(clients=100, samples=500, batch_size=32, lr=0.01)
 
 
 def scenario(rounds: int) -> dict[str, Any]:
-    """FedAvg with LeNet-5 on images of 32 x 32 x 3, one epoch a client update."""
+    """Returns a scenario: FedAvg with LeNet-5 on images of 32 x 32 x 3, one epoch per client update."""
     return {
         "name": "bench_parallel",
         "data": {
@@ -48,7 +48,7 @@ def scenario(rounds: int) -> dict[str, Any]:
 
 
 def steps_per_second(rounds: Sequence[RoundDone]) -> float:
-    """Of all rounds but the first, which pays for what is done once."""
+    """Steps per second in all rounds except the first, which includes one-time work."""
     return sum(done.steps for done in rounds[1:]) / (rounds[-1].seconds - rounds[0].seconds)
 
 
@@ -76,10 +76,10 @@ def measure() -> list[Row]:
 
 
 def processor_rows(taken: Sequence[dict[str, float]]) -> list[Row]:
-    """What each kind of process takes of the processor in a round, the median over the repetitions.
+    """Returns the processor time of each kind of process per round, the median over the repetitions.
 
     Args:
-        taken: Of every repetition, the seconds of all rounds but the first, by kind.
+        taken: Seconds of all rounds except the first, by kind of process, for every repetition.
     """
     rounds = ROUNDS - 1
     medians = {part: 1e3 * statistics.median(one[part] for one in taken) / rounds for part in PARTS}

@@ -1,7 +1,7 @@
-"""What a step of DP-SGD costs beside one without, and beside a plain loop with Opacus: seconds, and memory.
+"""Time and memory of a DP-SGD step compared with a step without privacy and with a plain Opacus loop.
 
-The contenders alternate round by round, and have the network, the batch size and the bounds in common. rayfl's batches
-are drawn (Poisson), so that they have the loop's size only on average.
+The contenders alternate round by round and share network, batch size and bounds. rayfl draws batches by Poisson
+sampling, so their size equals that of the loop only on average.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from tools.bench.table import Row
 PRIVATE = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "physical_batch_size": 64}
 MODELS = ("lenet5", "cnn_femnist")
 CONTENDERS = ("plain", "private", "opacus")
-"""Whose memory is measured."""
+"""Contenders whose memory is measured."""
 MIB = 2**20
 
 
 def opacus_loop(tables: dict[str, Any]) -> Callable[[], int]:
-    """A call that trains two clients for an epoch each by Opacus' own wrapper and optimizer; returns the steps."""
+    """Returns a call that trains two clients for an epoch each with Opacus, and returns the steps."""
     from opacus import GradSampleModule
     from opacus.optimizers import DPOptimizer
 
@@ -63,10 +63,10 @@ def opacus_loop(tables: dict[str, Any]) -> Callable[[], int]:
 
 @contextmanager
 def contenders(model: str, dp: dict[str, Any]) -> Iterator[dict[str, Callable[[], int]]]:
-    """By name, a call that trains two clients for an epoch each and returns the steps."""
+    """Yields calls by name that train two clients for an epoch each and return the number of steps."""
     torch.set_num_threads(1)
-    keep_freed_memory()  # as every host does
-    # Opacus' own, of layers that read the inputs themselves
+    keep_freed_memory()  # as every worker process does
+    # from Opacus, about layers that read the inputs themselves
     warnings.filterwarnings("ignore", message="Full backward hook is firing")
     plain = scenario(model, "fedavg")
     private, secure = (scenario(model, "fedavg", {"local": {"dp": dp | more}}) for more in ({}, {"secure": True}))
@@ -75,9 +75,9 @@ def contenders(model: str, dp: dict[str, Any]) -> Iterator[dict[str, Callable[[]
 
 
 def peak(model: str, contender: str) -> int:
-    """Bytes that a contender's training adds to the resident memory of this process, at most.
+    """Returns the most bytes that training of a contender adds to the resident memory of this process.
 
-    No more samples are in memory at once than the plain loop's batches have.
+    No more samples are in memory at once than in a batch of the plain loop.
     """
     with contenders(model, PRIVATE | {"physical_batch_size": BATCH}) as runs:
         return growth(runs[contender])

@@ -1,4 +1,4 @@
-"""Processes under this one, their memory and their processor time, from Linux's /proc."""
+"""Child processes, their memory and their processor time, from Linux's /proc."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 
 
 def descendants() -> dict[int, str]:
-    """Process id to command line of all that this process started, directly or not. Ray titles actors by class."""
+    """Returns the command lines of all descendants of this process by process id. Ray titles actors by class."""
     parents, commands = {}, {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
                 parents[int(folder.name)] = _status(folder.name, "PPid")
                 commands[int(folder.name)] = (folder / "cmdline").read_text(errors="replace").replace("\0", " ").strip()
-            except (FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+            except (FileNotFoundError, ProcessLookupError):  # it has ended in the meantime
                 continue
     found, front = set[int](), {os.getpid()}
     while front := {pid for pid, parent in parents.items() if parent in front}:
@@ -31,33 +31,33 @@ PARTS = (*ACTORS.values(), "driver", RAYS_OWN)
 
 
 def processor_seconds() -> dict[str, float]:
-    """What this process (`driver`) and those under it have taken so far: by actor class, all others being Ray's own."""
+    """Returns the processor time so far of this process (`driver`) and its descendants by actor class."""
     seconds = dict.fromkeys(PARTS, 0.0) | {"driver": _processor_seconds("self")}
     for pid, command in descendants().items():
         actor = next((part for title, part in ACTORS.items() if command.startswith(title)), RAYS_OWN)
         try:
             seconds[actor] += _processor_seconds(pid)
-        except FileNotFoundError:  # it ended meanwhile
+        except FileNotFoundError:  # it has ended in the meantime
             continue
     return seconds
 
 
 def _processor_seconds(pid: int | str) -> float:
-    # utime and stime are the 14th and the 15th field; the second one may hold spaces, and ends with a bracket
+    # utime and stime are fields 14 and 15; field 2 may contain spaces and ends with a bracket
     fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def anonymous_bytes(pid: int | str) -> int:
-    """Resident memory that is the process' own: neither files nor memory shared with others, such as Ray's objects."""
+    """Returns the private resident memory of a process, without files and shared memory such as Ray's objects."""
     return 1024 * _status(pid, "RssAnon")
 
 
 def growth(run: Callable[[], object]) -> int:
-    """Bytes by which this process' resident memory exceeds, at most, during a call what it was before."""
+    """Returns the peak growth of this process' resident memory during a call, in bytes."""
     gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # freed memory that was kept would hide what the call takes
-    Path("/proc/self/clear_refs").write_text("5")  # the largest so far is the present one
+    ctypes.CDLL(None).malloc_trim(0)  # freed memory that is kept would hide the growth
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the present value
     before = _status("self", "VmHWM")
     run()
     return 1024 * (_status("self", "VmHWM") - before)

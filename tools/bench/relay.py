@@ -1,4 +1,4 @@
-"""The cost of a relay's hop beyond training, across hosts and within one."""
+"""The cost of a relay hop beyond training, between worker processes and within one."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ HOSTS = 2
 
 
 def scenario() -> dict[str, Any]:
-    """Two relays of tiny client updates, one step on one image, so that what is not training can be seen.
+    """Returns two relays of tiny client updates, one step on one image each, which makes the overhead visible.
 
-    Client c lives on host c % 2: the first relay changes host at every hop, the second never does.
+    Client c lives on worker c % 2: the first relay changes worker at every hop, the second never does.
     """
     tiny = {"schedule": "relay", "rounds": ROUNDS, "local": {"steps": 1, "batch_size": 1, "lr": 0.001}}
     across, within = list(range(HOPS)), list(range(0, 2 * HOPS, 2))
@@ -52,7 +52,7 @@ def scenario() -> dict[str, Any]:
 
 
 def training_seconds() -> float:
-    """The same updates in this process, nothing but local training: seconds an update, median of the passes."""
+    """Returns the seconds per update of the same local training in this process, the median of the passes."""
     job, model = job_of(scenario())
     torch.set_num_threads(job.scenario.numerics.threads)
     cpu, local = torch.device("cpu"), job.scenario.phases[0].local
@@ -77,7 +77,7 @@ def training_seconds() -> float:
 
 
 def hop_seconds(rounds: Sequence[RoundDone], phase: str) -> float:
-    """Seconds a client update of one relay takes, the passage to the next included: median of the rounds."""
+    """Returns the seconds per client update of one relay, including the hop: the median of the rounds."""
     times = [done.seconds for done in rounds if done.phase == phase]
     return statistics.median(later - earlier for earlier, later in pairwise(times)) / HOPS
 

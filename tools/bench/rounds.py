@@ -1,4 +1,4 @@
-"""Runs a scenario on a Ray cluster of its own, and keeps what it says of its rounds."""
+"""Runs a scenario on its own Ray cluster and collects its rounds."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from rayfl.planning.events import RoundDone
 from rayfl.preparation import prepare
 
 NEVER = 1_000_000
-"""For evaluation.every: only the last round of a phase is evaluated, after the rounds that are timed."""
+"""For evaluation.every: only the last round of a phase is evaluated, after the timed rounds."""
 
 
 def job_of(tables: dict[str, Any]) -> tuple[Job, FlatModel]:
-    """A scenario's tables, checked and with their data; data comes from `tools.bench.data`, not from files."""
+    """Prepares the tables of a scenario; data comes from `tools.bench.data`, not from files."""
     return prepare(load_scenario(tables), Path("no-files"))
 
 
 def run_rounds(job: Job, after: Callable[[RoundDone], None] = lambda _: None) -> list[RoundDone]:
-    """All committed rounds; a Ray cluster is started for them and stopped afterwards.
+    """Runs a job on a Ray cluster that is started and stopped for it, and returns all committed rounds.
 
     Args:
-        job: What to run.
-        after: Is called after each round, while the cluster is there.
+        job: The job.
+        after: Called after each round, while the cluster is running.
     """
     rounds = []
     with ray_session(job, None, RayLog(Path(os.devnull))) as session:

@@ -1,4 +1,4 @@
-"""From a command to its first round, beside what Ray takes to start and run a first actor; and runs of a session."""
+"""Time from a command to its first round, compared with starting Ray and a first actor; and runs in a session."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ with rayfl.Session(out=sys.argv[2], console=Console(quiet=True)) as session:
 
 
 def seconds_until(said: str, command: Sequence[str]) -> float:
-    """From the start of a process until it prints a line with some text; waits for its end.
+    """Returns the seconds from the start of a process until it prints a line with this text; waits for its end.
 
     Raises:
-        RuntimeError: It ended without saying so.
+        RuntimeError: It ended without printing it.
     """
     start = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -61,7 +61,7 @@ def seconds_until(said: str, command: Sequence[str]) -> float:
                 process.stdout.read()
                 return seconds
             lines.append(line)
-    raise RuntimeError(f"'{said}' was never said by {' '.join(command)}:\n{''.join(lines)}")
+    raise RuntimeError(f"{' '.join(command)} never printed '{said}':\n{''.join(lines)}")
 
 
 def measure() -> list[Row]:
@@ -74,9 +74,9 @@ def measure() -> list[Row]:
         first, *later = map(
             float, subprocess.run(session, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
         )
-        for _ in range(REPETITIONS):  # in turns, so that what else the machine does meets all of them
+        for _ in range(REPETITIONS):  # in turns, so that other programs affect all of them
             alone.append(seconds_until("answered", [sys.executable, "-c", RAY_ALONE]))
-            # "records" is the last that a run says before its first round begins
+            # "records" is the last line that a run prints before its first round
             ray.append(seconds_until("records  ", run))
             inline.append(seconds_until("records  ", [*run, "--backend", "inline"]))
     beyond = statistics.median(whole - part for whole, part in zip(ray, alone, strict=True))

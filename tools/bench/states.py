@@ -1,7 +1,7 @@
-"""What clients keep, in memory and on disk: 10,000 stateful clients on one host with a budget of 64 MiB.
+"""Client states in memory and on disk: 10,000 stateful clients in one process with a budget of 64 MiB.
 
-LeNet-5 under SCAFFOLD: a control variate of 250 kB each, 2.3 GiB in all. Every round trains 500 clients that have not
-been there before, with one step each, so that what grows is what clients keep.
+LeNet-5 with SCAFFOLD: control variates of 250 kB each, 2.3 GiB in total. Every round trains 500 new clients with one
+step each, so only client states grow.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def scenario() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Taken:
-    """After a round: seconds since the first began, this process's own memory, and what its scratch file has."""
+    """After a round: seconds since the start of the first one, private memory, and bytes in scratch files."""
 
     seconds: float
     memory: int
@@ -61,8 +61,8 @@ class Taken:
 
 
 def taken() -> list[Taken]:
-    """After every round."""
-    keep_freed_memory()  # as every host does
+    """Returns the measurements after every round."""
+    keep_freed_memory()  # as every worker process does
     job, _ = job_of(scenario())
     start = time.perf_counter()
     with inline_session(job) as session:
@@ -74,7 +74,7 @@ def taken() -> list[Taken]:
 
 
 def scratch_bytes() -> int:
-    """Of the files that this process has open and no folder lists."""
+    """Returns the bytes of this process' open files that no folder lists."""
     links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
     return sum(link.stat().st_size for link in links if str(link.readlink()).endswith(" (deleted)"))
 

@@ -1,4 +1,4 @@
-"""The result: a row per figure, with the target beside it, on the terminal or in Markdown."""
+"""The result: a row per figure with its target, on the terminal or in Markdown."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ COLUMNS = ("measurement", "figure", "target", "figure / target", "met", "from")
 
 @dataclass(frozen=True)
 class Row:
-    """One figure and what it must be: at least (`>=`) or at most (`<=`) the target, where there is one.
+    """One figure and its target, if any: at least (`>=`) or at most (`<=`).
 
-    detail: the measured values that the figure was computed from.
+    Attributes:
+        detail: The measured values that the figure was computed from.
     """
 
     name: str
@@ -50,7 +51,7 @@ class Row:
 
 
 def print_table(rows: Sequence[Row], facts: Sequence[str]) -> None:
-    """On the terminal; the facts below it. Lines are as long as they need to be."""
+    """Prints the table with the facts below it, in lines as long as they need to be."""
     table = Table(*COLUMNS, box=box.SIMPLE_HEAD)
     for row in rows:
         table.add_row(*row.cells())
@@ -60,6 +61,6 @@ def print_table(rows: Sequence[Row], facts: Sequence[str]) -> None:
 
 
 def as_markdown(rows: Sequence[Row], facts: Sequence[str]) -> str:
-    """A GitHub table, and the conditions as a list under it."""
+    """Returns a GitHub table with the conditions as a list below it."""
     lines = [COLUMNS, tuple("---" for _ in COLUMNS), *(row.cells() for row in rows)]
     return "\n".join([*("| " + " | ".join(cells) + " |" for cells in lines), "", *(f"- {fact}" for fact in facts)])

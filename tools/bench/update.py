@@ -1,8 +1,7 @@
-"""What a client update costs beyond its step: one-step updates on a host, beside steps of a bare PyTorch loop.
+"""The cost of a client update beyond its step: one-step updates of a worker, compared with a plain PyTorch loop.
 
-Both train the same network on the same samples in this process, in short turns one after the other, and seconds are the
-process' own. So both see the same machine, and the medians over the pairs of turns leave out what other programs did to
-single ones.
+Both train the same network on the same samples in this process, in short alternating turns, measured in processor
+seconds. So both see the same machine, and medians over pairs of turns exclude disturbances by other programs.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ from tools.bench.table import Row
 
 PAIRS = 400
 WARM_UP = 40
-"""Pairs that are not counted."""
+"""Pairs that do not count."""
 
 TURN = 5
-"""Updates, and steps, of one turn: as many as a host of *parallel* has in a round."""
+"""Updates or steps per turn: as many as a worker in *parallel* has per round."""
 
 CLIENTS = 20
 SAMPLES = 32
@@ -42,7 +41,7 @@ LENET5_TARGET = 0.4
 
 @dataclass(frozen=True)
 class Problem:
-    """What is trained: a network, and data from `tools.bench.data`."""
+    """A network, and data from `tools.bench.data`."""
 
     model: Mapping[str, Any]
     data: Mapping[str, Any]
@@ -55,7 +54,7 @@ PROBLEMS = {
 
 
 def scenario(problem: Problem) -> dict[str, Any]:
-    """Clients of one batch, which train for one epoch."""
+    """Returns a scenario in which clients have one batch and train for one epoch."""
     return {
         "name": "bench_update",
         "data": {**problem.data, "clients": CLIENTS, "options": {"train": CLIENTS * SAMPLES}},
@@ -66,7 +65,7 @@ def scenario(problem: Problem) -> dict[str, Any]:
 
 
 def updates(job: Job, model: FlatModel) -> Callable[[int], None]:
-    """A call that carries out the updates of a round, as a host does: from the sent vector to the cohort's sums."""
+    """Returns a call that runs the updates of a round as a worker does, from the sent vector to the sums."""
     host = Host(0, job.scenario, job.workloads)
     algorithm: Any = build_algorithm(job.scenario.phases[0])
     exchange = Exchange(algorithm.client_update, model.vector.numpy().copy())
@@ -79,7 +78,7 @@ def updates(job: Job, model: FlatModel) -> Callable[[int], None]:
 
 
 def bare_steps(job: Job, model: FlatModel) -> Callable[[int], None]:
-    """A call that takes as many steps of a plain loop: inputs ready as floats, batches by an index."""
+    """Returns a call that runs as many steps of a plain loop: inputs are floats, batches are indexed."""
     source, module = BatchSource(job.result.store, torch.device("cpu")), copy.deepcopy(model.module)
     x, y = source.batch("train", np.arange(CLIENTS * SAMPLES))
     optimizer = torch.optim.SGD(module.parameters(), lr=job.scenario.phases[0].local.lr)
@@ -94,7 +93,7 @@ def bare_steps(job: Job, model: FlatModel) -> Callable[[int], None]:
 
 
 def seconds_of_pairs(update: Callable[[int], None], bare: Callable[[int], None], pairs: int = PAIRS) -> np.ndarray:
-    """[pairs, 2]: processor seconds of one update and of one bare step; who begins alternates."""
+    """[pairs, 2]: processor seconds of one update and of one bare step; they alternate in going first."""
     seconds = np.empty((WARM_UP + pairs, 2))
     for number, pair in enumerate(seconds):
         for place, run in ((0, update), (1, bare))[:: 1 if number % 2 else -1]:
@@ -105,7 +104,7 @@ def seconds_of_pairs(update: Callable[[int], None], bare: Callable[[int], None],
 
 
 def rows_of(name: str, seconds: np.ndarray, target: float | None) -> list[Row]:
-    """The ratio and the difference, each the median over the pairs."""
+    """Returns rows for the ratio and the difference, each the median over the pairs."""
     update, bare = 1e3 * np.median(seconds, axis=0)
     low, ratio, high = np.quantile(seconds[:, 0] / seconds[:, 1], (0.25, 0.5, 0.75))
     least, more, most = 1e3 * np.quantile(seconds[:, 0] - seconds[:, 1], (0.25, 0.5, 0.75))
@@ -118,7 +117,7 @@ def rows_of(name: str, seconds: np.ndarray, target: float | None) -> list[Row]:
 
 
 def measure() -> list[Row]:
-    keep_freed_memory()  # as in a host on Ray; the bare loop gains by it too
+    keep_freed_memory()  # as in a worker process; the bare loop benefits too
     rows = []
     for name, problem in PROBLEMS.items():
         job, model = job_of(scenario(problem))

@@ -1,1 +1,1 @@
-"""Feeds damaged files to everything in rayfl that reads one."""
+"""Feeds damaged files to every reader in rayfl."""

@@ -1,4 +1,4 @@
-"""One damaged input: what a reader makes of it."""
+"""Feeds one damaged input to a reader."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from tools.fuzz.mutations import mutated
 from tools.fuzz.targets import Target
 
 SECONDS = 20.0
-"""A reader that takes longer hangs."""
+"""A reader that takes longer counts as hanging."""
 
-Kind = Literal["read", "refused", "failed"]
+Kind = Literal["read", "rejected", "failed"]
 
 
 class Outcome(NamedTuple):
-    """How it went.
+    """The outcome of an attempt.
 
     Attributes:
-        kind: `read`, `refused` with an error of rayfl's that names the file, or `failed`.
-        detail: The error's text, or a failure's traceback.
+        kind: `read`, `rejected` with a rayfl error that names the file, or `failed`.
+        detail: The text of the error, or the traceback of a failure.
         damaged: The files that were damaged.
     """
 
@@ -43,13 +43,13 @@ class _TooSlowError(BaseException):
 
 
 def attempt(target: Target, valid: Path, folder: Path, random: Random) -> Outcome:
-    """Damages a file or two of a target's, and reads them.
+    """Damages one or two files of a target and reads them.
 
     Args:
-        target: What reads.
+        target: The reader.
         valid: The folder with its valid files.
-        folder: Where their copies go; it does not exist.
-        random: What to draw from.
+        folder: Folder for their copies, which must not exist.
+        random: Source of randomness.
     """
     shutil.copytree(valid, folder)
     files = sorted(file for file in folder.glob(target.damaged) if file.is_file())
@@ -70,10 +70,10 @@ def attempt(target: Target, valid: Path, folder: Path, random: Random) -> Outcom
 
 
 def write_valid(target: Target, folder: Path) -> None:
-    """Writes a target's valid files, and checks that they are.
+    """Writes the valid files of a target, and checks that they can be read.
 
     Raises:
-        AssertionError: They are not.
+        AssertionError: There are none.
     """
     folder.mkdir()
     target.write(folder)
@@ -89,7 +89,7 @@ def _judged(error: RayflError, target: Target, folder: Path, names: list[str]) -
         return "failed", f"shows a traceback: {said}"
     if target.names_file and not any(name in said for name in (str(folder), *target.also_named, *names)):
         return "failed", f"names no file: {said}"
-    return "refused", said
+    return "rejected", said
 
 
 @contextmanager

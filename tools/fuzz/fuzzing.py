@@ -1,4 +1,4 @@
-"""Many damaged inputs of one reader, in processes of their own with little memory."""
+"""Feeds many damaged inputs to one reader, in separate processes with limited memory."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tools.fuzz.attempt import SECONDS, Outcome, attempt, write_valid
 from tools.fuzz.targets import TARGETS
 
 MEMORY = 2**30
-"""Bytes that reading an input may take; files are of a few kB."""
+"""Bytes that reading an input may take; files have a few kB."""
 
 ADDRESSES = 2**34
-"""Bytes of addresses that a process can have at all, so that no reader takes the machine down."""
+"""Limit on the address space of a process, so that no reader brings the machine down."""
 
 _PROCESSES = multiprocessing.get_context("fork")  # importing takes longer than thousands of inputs
 
 
 class Failure(NamedTuple):
-    """An input that was neither read nor refused: its number, and what happened."""
+    """An input that was neither read nor rejected: its number, and what happened."""
 
     number: int
     detail: str
@@ -37,18 +37,18 @@ class Failure(NamedTuple):
 def fuzz(
     name: str, seed: int, first: int, inputs: int, seconds: float, keep: Path
 ) -> tuple[Counter[str], list[Failure]]:
-    """Reads inputs of one reader in other processes, one after the other has crashed or hung.
+    """Feeds inputs to one reader in another process, which is replaced when it crashes or hangs.
 
     Args:
-        name: Of the reader.
-        seed: Of the damage.
+        name: Name of the reader.
+        seed: Seed of the damage.
         first: Number of the first input.
-        inputs: How many.
-        seconds: For all of them; those that do not fit are left out.
-        keep: Where inputs that failed are kept.
+        inputs: Number of inputs.
+        seconds: Time limit for all of them; the rest is skipped.
+        keep: Folder for inputs that failed.
 
     Returns:
-        How many inputs were read, refused and failed; and the latter.
+        How many inputs were read, rejected and failed, and the failures.
     """
     counts: Counter[str] = Counter()
     failures: list[Failure] = []
@@ -104,7 +104,7 @@ def _random(name: str, seed: int, number: int) -> Random:
 
 
 def _keep(name: str, seed: int, number: int, valid: Path, keep: Path, outcome: Outcome) -> None:
-    """Makes a failed input again and keeps it beside what happened."""
+    """Recreates a failed input and stores it with a description of the failure."""
     folder = keep / f"{name.replace(' ', '_')}-{seed}-{number}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Damages files: bytes anywhere, and values, keys and whole branches of those that hold tables."""
+"""Damages files: bytes anywhere, and in files with tables also values, keys and whole branches."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def mutated(path: Path, content: bytes, random: Random, others: Sequence[bytes])
     """Damages the content of a file.
 
     Args:
-        path: By its name it is known what the content is.
-        content: Of a valid file.
-        random: What to draw from.
-        others: Contents of other valid files, of which spans are spliced in.
+        path: Its name determines the format.
+        content: Content of a valid file.
+        random: Source of randomness.
+        others: Contents of other valid files, from which parts are spliced in.
     """
     tables = _TABLES.get(path.suffix)
     if path.name.startswith("round-") and random.random() < 0.7:
@@ -59,7 +59,7 @@ def _truncate(content: bytes, random: Random, _: Sequence[bytes]) -> bytes:
 
 
 def _zero_the_end(content: bytes, random: Random, _: Sequence[bytes]) -> bytes:
-    """As a file system may leave it after a power cut."""
+    """Zeroes the end, as a file system may after a power failure."""
     kept = random.randrange(len(content) + 1)
     return content[:kept] + bytes(len(content) - kept)
 
@@ -82,7 +82,7 @@ def _splice(content: bytes, random: Random, others: Sequence[bytes]) -> bytes:
 
 
 def _huge_number(content: bytes, random: Random, _: Sequence[bytes]) -> bytes:
-    """Where a size may be: in bytes of either order, as a varint, or in digits."""
+    """Writes a huge number where a size may be: as bytes in either order, as a varint, or in digits."""
     first, number = random.randrange(len(content) + 1), random.choice(_HUGE)
     kind = random.choice(("little", "big", "varint", "digits"))
     if kind == "digits":
@@ -112,7 +112,7 @@ _OF_BYTES: Sequence[Callable[[bytes, Random, Sequence[bytes]], bytes]] = (
 
 
 def _signed_again(content: bytes, random: Random) -> bytes:
-    """A manifest whose body was changed, under the digest of what it is now."""
+    """Returns a manifest with a changed body and a matching digest."""
     manifest = json.loads(content)
     body = json.dumps(_mutated_tree(json.loads(manifest["body"]), random))
     digest = hashlib.sha256(body.encode()).hexdigest()
@@ -146,7 +146,7 @@ def _odd(random: Random) -> Any:
 
 
 def _places(node: Any) -> Any:
-    """Every container in a tree with each of its keys."""
+    """Yields every container in a tree with each of its keys."""
     if isinstance(node, dict | list):
         for key in list(node) if isinstance(node, dict) else range(len(node)):
             yield node, key

@@ -1,4 +1,4 @@
-"""What in rayfl reads files: for each reader, how valid ones are written and how they are read."""
+"""All readers of files in rayfl, with functions that write valid files and read them."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ class Target(NamedTuple):
 
     Attributes:
         write: Writes valid files to a folder.
-        read: Reads them, as far as a run does.
-        damaged: Glob of the files that are damaged.
-        names_file: Whether an error has to name the file, and not a key alone.
-        also_named: What names a file beside its path.
+        read: Reads them as a run does.
+        damaged: Glob of the files to damage.
+        names_file: Whether an error must name the file, not just a key.
+        also_named: Texts that count as naming the file, besides its path.
     """
 
     write: Callable[[Path], None]
@@ -150,7 +150,7 @@ def _torchvision(folder: Path) -> None:
 
 
 def _all_of(dataset: Dataset) -> None:
-    """Reads what is left on disk too."""
+    """Also reads parts that stay on disk."""
     for samples in dataset.parts.values():
         for part in named_parts(samples.x).values():
             _ = part[:]

@@ -1,4 +1,4 @@
-"""Small valid files in every format that a source of data reads."""
+"""Small valid files in every format that a data source reads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cifar_binary(folder: Path) -> None:
 
 
 def cifar_parquet(folder: Path) -> None:
-    """CIFAR-10 as rayfl keeps a subset of it."""
+    """CIFAR-10 in the format of rayfl's subsets."""
     columns = {
         "image": pa.array([image.tobytes() for image in _IMAGES], pa.binary(3072)),
         "label": pa.array(_LABELS, pa.int16()),
@@ -57,7 +57,7 @@ def idx(folder: Path, suffix: str = ".gz") -> None:
 
 
 def femnist_parquet(folder: Path) -> None:
-    """FEMNIST as rayfl keeps it."""
+    """FEMNIST in rayfl's format."""
     columns = {
         "writer_id": ["a", "a", "b", "b"],
         "image": pa.array([image.tobytes() for image in _IMAGES[:4, :784]], pa.binary(784)),
@@ -68,13 +68,13 @@ def femnist_parquet(folder: Path) -> None:
 
 
 def femnist_leaf(folder: Path) -> None:
-    """FEMNIST as LEAF leaves it."""
+    """FEMNIST in LEAF's format."""
     data = {user: {"x": (_IMAGES[:2, :784] / 255).tolist(), "y": [1, 2]} for user in ("a", "b")}
     _leaf(folder / "femnist", data, data)
 
 
 def shakespeare_leaf(folder: Path) -> None:
-    """Shakespeare as LEAF leaves it."""
+    """Shakespeare in LEAF's format."""
     text = "To be, or not to be: that is the question. " * 5
     windows = [text[start : start + 81] for start in range(60)]
     data = {"P_A": {"x": [window[:80] for window in windows], "y": [window[80] for window in windows]}}
@@ -82,20 +82,20 @@ def shakespeare_leaf(folder: Path) -> None:
 
 
 def shakespeare_gutenberg(folder: Path) -> None:
-    """Shakespeare as Project Gutenberg has it."""
+    """Shakespeare in Project Gutenberg's format."""
     speech = "  HAMLET. To be, or not to be: that is the question.\n" + "    Whether 'tis nobler in the mind\n" * 30
     play = "\n\nTHE TRAGEDY\n\nby William Shakespeare\n\n" + speech + speech.replace("HAMLET", "OPHELIA")
     _put(folder / "shakespeare" / "100.txt", ("x\n" + play * 3).encode())
 
 
 def shakespeare_parquet(folder: Path) -> None:
-    """Shakespeare as rayfl keeps a subset of it."""
+    """Shakespeare in the format of rayfl's subsets."""
     text = "\n".join(["To be, or not to be: that is the question."] * 40)
     _parquet(folder / "shakespeare" / "shakespeare.parquet", {"play": ["P"], "role": ["A"], "text": [text]})
 
 
 def sent140(folder: Path) -> None:
-    """Sent140 as LEAF leaves it, and a tokenizer."""
+    """Sent140 in LEAF's format, and a tokenizer."""
     data = {user: {"x": [["1", "Mon", "Q", user, "so happy !"]] * 2, "y": [1, 0]} for user in ("amy", "zoe")}
     _leaf(folder / "sent140", data, data)
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "so", "happy", "!"]
@@ -105,7 +105,7 @@ def sent140(folder: Path) -> None:
 
 
 def texts(folder: Path) -> None:
-    """Penn Treebank's texts."""
+    """The texts of Penn Treebank."""
     for name in ("ptb.train.txt", "ptb.test.txt"):
         _put(folder / "penn_treebank" / name, b"no it was n't black monday <unk> $ N " * 8)
 
@@ -119,7 +119,7 @@ def images(folder: Path) -> None:
 
 
 def tiny_imagenet(folder: Path) -> None:
-    """Tiny-ImageNet with an image for each class."""
+    """Tiny-ImageNet with one image per class."""
     root = folder / "tiny-imagenet-200"
     names = [f"n{number:08}" for number in range(200)]
     for name in names:
@@ -130,14 +130,14 @@ def tiny_imagenet(folder: Path) -> None:
 
 
 def pacs(folder: Path) -> None:
-    """PACS with two images for each class of one domain."""
+    """PACS with two images per class of one domain."""
     for name in PACS_CLASSES:
         for number in range(2):
             _image(folder / "pacs" / "sketch" / name / f"{number}.png", 40, 40)
 
 
 def cityscapes(folder: Path) -> None:
-    """Cityscapes with a city in each split."""
+    """Cityscapes with one city per split."""
     for split, city in (("train", "ulm"), ("val", "munster")):
         stem = f"{city}_000000_000019"
         _image(folder / "cityscapes" / "leftImg8bit" / split / city / f"{stem}_leftImg8bit.png", 8, 6)
@@ -162,7 +162,7 @@ def inaturalist(folder: Path) -> None:
 
 
 def table(rows: int = 20) -> dict[str, Any]:
-    """Columns of every kind that rayfl reads."""
+    """Columns of every type that rayfl reads."""
     return {
         "vector": pa.FixedSizeListArray.from_arrays(pa.array(_RNG.normal(size=3 * rows).astype(np.float32)), 3),
         "words": pa.array([[1] * (1 + row % 3) for row in range(rows)]),
@@ -175,7 +175,7 @@ def table(rows: int = 20) -> dict[str, Any]:
 
 
 def parquet_folder(folder: Path) -> None:
-    """Two Parquet files of the same columns."""
+    """Two Parquet files with the same columns."""
     for name in ("0", "1"):
         _parquet(folder / "people" / f"{name}.parquet", table())
 
@@ -190,7 +190,7 @@ def arrow_file(folder: Path) -> None:
 
 
 def npz(folder: Path) -> None:
-    """Arrays, compressed and not."""
+    """Arrays, compressed and uncompressed."""
     for name, save in (("plain", np.savez), ("packed", np.savez_compressed)):
         arrays: dict[str, Any] = {}
         for part in ("train", "test"):
@@ -202,7 +202,7 @@ def npz(folder: Path) -> None:
 
 
 def hugging_face(folder: Path) -> None:
-    """A data set that `datasets` has saved, with two splits."""
+    """A data set saved by `datasets`, with two splits."""
     import datasets
 
     features = datasets.Features(

@@ -1,4 +1,4 @@
-"""Scenarios, grids, weights and the folders that runs leave."""
+"""Scenarios, grids, weights and run folders."""
 
 from __future__ import annotations
 
@@ -64,28 +64,28 @@ _OVERRIDES = ("seed=1", "phases.cyclic.rounds=10", "phases.1.algorithm=fedprox",
 
 
 def scenario(folder: Path) -> None:
-    """A scenario's file."""
+    """A scenario file."""
     _toml(folder / "tiny.toml", SCENARIO)
 
 
 def tables(folder: Path) -> None:
-    """A scenario's tables as a program gives them."""
+    """The tables of a scenario, as a program passes them."""
     (folder / "tables.json").write_text(json.dumps(SCENARIO))
 
 
 def overrides(folder: Path) -> None:
-    """A command line's overrides, one a line."""
+    """Overrides from a command line, one per line."""
     (folder / "overrides.txt").write_text("\n".join(_OVERRIDES))
 
 
 def grid(folder: Path) -> None:
-    """A grid's file and its scenario."""
+    """A grid file and its scenario."""
     scenario(folder)
     _toml(folder / "table.grid.toml", _GRID)
 
 
 def weights(folder: Path) -> None:
-    """A state dict as safetensors, and as both formats of `torch.save`."""
+    """A state dict as safetensors, and in both formats of `torch.save`."""
     state = {"layers.0.weight": np.ones((4, 6), np.float32), "layers.0.bias": np.zeros(4, np.float32)}
     safetensors.numpy.save_file(state, folder / "weights.safetensors")
     tensors = {name: torch.from_numpy(value) for name, value in state.items()}
@@ -94,7 +94,7 @@ def weights(folder: Path) -> None:
 
 
 class _Fails(Callback):
-    """Ends a run once it has two checkpoints, which are written beside its rounds."""
+    """Ends a run once it has two checkpoints, which are written during later rounds."""
 
     def on_round(self, run: RunSoFar) -> None:
         if len(list(run.folder.glob("checkpoints/*.json"))) == 2:
@@ -106,7 +106,7 @@ def unfinished_run(folder: Path) -> None:
     with suppress(RayflError):
         _run(folder / "run", callbacks=[_Fails(name="fails")])
     files: list[Path] = []
-    while files != (files := sorted(folder.rglob("*"))):  # a third one may be being written
+    while files != (files := sorted(folder.rglob("*"))):  # a third one may still be written
         time.sleep(0.5)
 
 
@@ -118,12 +118,12 @@ def states(folder: Path) -> None:
 
 
 def finished_run(folder: Path) -> None:
-    """The folder of a run that came to its end."""
+    """The folder of a finished run."""
     _run(folder / "run")
 
 
 def resumed(folder: Path) -> rayfl.Result:
-    """Goes on with the run of `unfinished_run`."""
+    """Resumes the run of `unfinished_run`."""
     return rayfl.run(resume=folder / "run", backend="inline", console=Console(quiet=True))
 
 
