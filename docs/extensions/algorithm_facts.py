@@ -1,4 +1,4 @@
-"""What an algorithm works with, asked of rayfl itself: small scenarios are checked as before a run."""
+"""Features that an algorithm supports, found by validating small scenarios with rayfl."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ COHORT = {"cohort": 2}
 
 USES: Mapping[str, tuple[Table, Table]] = {
     "Relay (sequential training)": ({"schedule": "relay", **COHORT}, {}),
-    "Local training alone": ({"schedule": "local"}, {}),
+    "Local training only": ({"schedule": "local"}, {}),
     "Buffered asynchronous training": ({"schedule": "buffered", "concurrency": 4, "buffer": 2}, DEVICES),
     "Example-level DP": ({**COHORT, "local": {**RATE, "dp": SAMPLE_DP}}, {}),
     "Client-level DP": ({**COHORT, "dp": CLIENT_DP}, {}),
 }
-"""What may or may not work with an algorithm: the keys of the phase, and of the scenario."""
+"""Features that an algorithm may support: the keys of the phase and of the scenario."""
 
 NO_BATCH_NORM = "it needs batch norm, which mixes the samples of a batch"
 
 
 def scenario(name: str, options: Table, phase: Table, top: Table) -> Scenario:
-    """A scenario of one phase with the algorithm."""
+    """Returns a scenario with one phase that uses the algorithm."""
     table = {
         "title": name,
         "data": {"name": "handwriting"},
@@ -52,12 +52,12 @@ def scenario(name: str, options: Table, phase: Table, top: Table) -> Scenario:
 
 @cache
 def built(name: str) -> Algorithm:
-    """The algorithm with its default options."""
+    """Builds the algorithm with its default options."""
     return build_algorithm(scenario(name, {}, COHORT, {}).phases[0])
 
 
 def refusal(name: str, options: Table, phase: Table, top: Table) -> str:
-    """Why rayfl rejects the scenario; empty if it accepts it."""
+    """Returns why rayfl rejects the scenario; empty if it accepts it."""
     try:
         check_scenario(resolve(scenario(name, options, phase, top)))
     except ScenarioError as error:
@@ -66,7 +66,7 @@ def refusal(name: str, options: Table, phase: Table, top: Table) -> str:
 
 
 def support(name: str, use: str) -> tuple[Table | None, str]:
-    """The options with which a use works, if any; and the reason where it does not by default."""
+    """Returns the options that support a use, if any, and the reason why the defaults do not."""
     phase, top = USES[use]
     if use == "Example-level DP" and "batch_norm" in built(name).requirements():
         return None, NO_BATCH_NORM
@@ -83,12 +83,12 @@ def support(name: str, use: str) -> tuple[Table | None, str]:
 
 
 def state(name: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """What clients and the server keep, with scopes."""
+    """Returns the state of clients and of the server, with scopes."""
     return built(name).client_state(), built(name).server_state()
 
 
 def preset_in_words(name: str) -> str:
-    """The general form of a preset; empty if the name is no preset."""
+    """Returns the general form of a preset; empty for other names."""
     if name not in PRESETS:
         return ""
     part, _ = PRESETS[name].part()
@@ -104,7 +104,7 @@ def presets_of(name: str) -> list[str]:
 
 
 def _one_option_changed(name: str) -> Iterator[dict[str, Any]]:
-    """Every other value of each option that has a few."""
+    """Yields every non-default value of each option with a fixed set of values."""
     kind = type(built(name))
     for key, field in kind.model_fields.items():
         values: tuple[Any, ...] = ()
@@ -118,12 +118,12 @@ def _one_option_changed(name: str) -> Iterator[dict[str, Any]]:
 
 
 def _short(reason: str) -> str:
-    """A message without the path of the phase that it was asked about."""
+    """Returns a message without the path of the phase."""
     for prefix in ("phases.p: ", "phases.p."):
         reason = reason.removeprefix(prefix)
     return reason
 
 
 def chosen(options: Table) -> str:
-    """Options as a scenario writes them."""
+    """Formats options as in a scenario."""
     return ", ".join(f"{key} = {toml(value)}" for key, value in options.items())

@@ -1,4 +1,4 @@
-"""`{algorithm} fedavg`: everything about an algorithm but its formula, which its page writes out."""
+"""`{algorithm} fedavg`: everything about an algorithm except its formula, which is written by hand on its page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rayfl.algorithms.presets import PRESETS
 
 
 def as_markdown(words: list[str]) -> str:
-    """The parts of an algorithm's page below its formula."""
+    """Returns the parts of an algorithm page below the formula."""
     (name,) = words
     parts = [
         *_paper(name),
@@ -32,7 +32,7 @@ def as_markdown(words: list[str]) -> str:
 
 
 def in_one_line(words: list[str]) -> str:
-    """A table of all algorithms: what each works with."""
+    """Returns a table of all algorithms and the features that they support."""
     uses = list(algorithm_facts.USES)
     lines = [f"| algorithm | {' | '.join(uses)} |", "|---" * (len(uses) + 1) + "|"]
     for name in algorithms:
@@ -50,10 +50,10 @@ def _paper(name: str) -> list[str]:
 def _in_general_form(name: str) -> list[str]:
     if general := algorithm_facts.preset_in_words(name):
         short = f'A preset: `algorithm = "{name}"` is short for `algorithm = {general}`.'
-        return [f"{short} Besides the options below it takes those of [`fedavg`](fedavg.md)."]
+        return [f"{short} It has the options below and those of [`fedavg`](fedavg.md)."]
     if presets := algorithm_facts.presets_of(name):
         listed = ", ".join(f"[`{preset}`]({preset}.md)" for preset in presets)
-        return [f"Presets with one of its parts chosen: {listed}."]
+        return [f"Presets that choose one of its parts: {listed}."]
     return []
 
 
@@ -100,7 +100,7 @@ def _kept(declared: Mapping[str, str]) -> str:
 
 
 def _files(words: list[str]) -> list[str]:
-    """The modules of the algorithm, its part and their bases."""
+    """Returns the modules of the algorithm, its part and their bases."""
     kinds = [algorithms.resolve(name) for name in words or algorithms]
     kinds += [PRESETS[name].part()[1] for name in words if name in PRESETS]
     modules = {base.__module__ for kind in kinds for base in kind.__mro__ if base.__module__.startswith("rayfl")}

@@ -13,11 +13,11 @@ from extensions.generated import directive
 from rayfl.command_line.commands import COMMANDS, GROUPS, Command
 
 WIDTH = 100
-"""Of the usage, whatever terminal the documentation is built in."""
+"""Width of the usage text, independent of the terminal."""
 
 
 def as_markdown(words: list[str]) -> str:
-    """All commands by group."""
+    """Returns all commands by group."""
     parts = []
     for title, commands in GROUPS.items():
         parts += [f"## {title.capitalize()}", *(_command(command) for command in commands)]
@@ -38,7 +38,7 @@ def _command(command: Command) -> str:
 
 
 def shown(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    """The arguments that `--help` lists, but for itself."""
+    """Returns the arguments that `--help` lists, except `--help` itself."""
     hidden = ("help", "version")
     return [action for action in parser._actions if action.help != argparse.SUPPRESS and action.dest not in hidden]
 

@@ -1,4 +1,4 @@
-"""Whatever a scenario chooses by name, from the registries: what it does, its options, and facts asked of the code."""
+"""Components that a scenario chooses by name, from the registries: description, options, and facts from the code."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from rayfl.tasks import tasks
 from rayfl.tasks.metrics import metrics
 from rayfl.tasks.metrics.building import GIVEN as GIVEN_TO_METRICS
 
-WITH_KEYS_OF_THEIR_OWN = ("params", "lr", "weight_decay", "momentum", *sorted(NOT_HERE))
-"""Arguments of PyTorch's optimizers that rayfl gives, or that `local` has keys for."""
+WITH_OTHER_KEYS = ("params", "lr", "weight_decay", "momentum", *sorted(NOT_HERE))
+"""Arguments of PyTorch optimizers that rayfl provides, or for which `local` has keys."""
 
 
 def _nothing(name: str, target: Any) -> list[str]:
@@ -47,9 +47,9 @@ class Kind:
 
     Attributes:
         registry: The names.
-        given: Arguments that rayfl provides, hence no options.
-        facts: Further paragraphs, in Markdown, from a component's name and what it is.
-        options: Whether a scenario writes options beside the name.
+        given: Arguments that rayfl provides, so they are not options.
+        facts: Returns more paragraphs, in Markdown, for the name and object of a component.
+        options: Whether a scenario writes options next to the name.
     """
 
     registry: Registry
@@ -61,7 +61,7 @@ class Kind:
 def _optimizer_facts(name: str, target: Any) -> list[str]:
     if reason := REFUSED.get(target):
         return [f"rayfl rejects it in `local`: {reason}."]
-    found = [f"`{option.name}` (default: {option.default})" for option in options.of(target, WITH_KEYS_OF_THEIR_OWN)]
+    found = [f"`{option.name}` (default: {option.default})" for option in options.of(target, WITH_OTHER_KEYS)]
     return [f"Options, with PyTorch's meaning: {', '.join(found)}."]
 
 
@@ -85,18 +85,18 @@ KINDS = {
     "callbacks": Kind(callbacks),
     "analyses": Kind(analyses),
 }
-"""The kinds of components, by the word that pages name them with."""
+"""The kinds of components, by their names on pages."""
 
 
 def components(kind: str) -> Iterator[tuple[str, Any]]:
-    """The registered names of a kind, and what each stands for."""
+    """Yields the registered names of a kind with their objects."""
     registry = KINDS[kind].registry
     for name in registry:
         yield name, registry.resolve(name)
 
 
 def options_of(kind: str, target: Any) -> list[options.Option]:
-    """The options that a scenario may write beside a component's name."""
+    """Returns the options that a scenario may write next to the name of a component."""
     if not KINDS[kind].options:
         return []
     given = KINDS[kind].given
@@ -106,7 +106,7 @@ def options_of(kind: str, target: Any) -> list[options.Option]:
 
 
 def as_markdown(words: list[str]) -> str:
-    """All components of the kinds that are named."""
+    """Returns all components of the named kinds."""
     return "\n\n".join(_component(kind, name, target) for kind in words for name, target in components(kind))
 
 
@@ -131,7 +131,7 @@ def _files(words: list[str]) -> list[str]:
 
 
 def undescribed() -> list[str]:
-    """Options of rayfl's own components that no docstring describes."""
+    """Returns the options of rayfl's components that no docstring describes."""
     return [
         f"{kind} {name}.{option.name}"
         for kind in KINDS

@@ -1,4 +1,4 @@
-"""What docstrings say: the parts of Google's form, merged over base classes, and the texts below type aliases."""
+"""Parses Google-style docstrings, merged over base classes, and the texts below type aliases."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Docstring:
     Attributes:
         summary: Its first paragraph.
         body: All other paragraphs outside of sections.
-        described: What it says of attributes or arguments, by name.
-        raised: What it says of errors.
+        described: Descriptions of attributes or arguments, by name.
+        raised: Descriptions of errors, by name.
     """
 
     summary: str = ""
@@ -36,7 +36,7 @@ class Docstring:
 
 
 def parse(text: str | None) -> Docstring:
-    """Takes a docstring apart; what follows a section without indentation belongs to the body."""
+    """Parses a docstring; unindented text after a section belongs to the body."""
     if not text:
         return Docstring()
     found, prose, section = Docstring(), [], ""
@@ -67,13 +67,13 @@ def parse(text: str | None) -> Docstring:
 
 
 def of(target: Any) -> Docstring:
-    """The docstring of a class, function or module, where it has one of its own."""
+    """Returns the own docstring of a class, function or module, not an inherited one."""
     own = target.__dict__.get("__doc__") if inspect.isclass(target) else target.__doc__
     return parse(own)
 
 
 def described(target: Any) -> dict[str, str]:
-    """What is said of the attributes of a class or the arguments of a function, bases included."""
+    """Returns the descriptions of the attributes of a class, including its bases, or of the arguments of a function."""
     if not inspect.isclass(target):
         return of(target).described
     found: dict[str, str] = {}
@@ -83,7 +83,7 @@ def described(target: Any) -> dict[str, str]:
 
 
 def alias_texts(kind: type, name: str) -> list[str]:
-    """The texts below the type aliases that the annotation of a field names: `train: Train`."""
+    """Returns the texts below the type aliases in the annotation of a field, such as `train: Train`."""
     for base in kind.__mro__:
         annotation = inspect.get_annotations(base).get(name)
         if isinstance(annotation, str):
@@ -94,12 +94,12 @@ def alias_texts(kind: type, name: str) -> list[str]:
 
 
 def citation(module: str) -> str:
-    """The papers that a module's docstring cites: all but its first paragraph."""
+    """Returns the papers cited in the docstring of a module: everything after its first paragraph."""
     return parse(import_module(module).__doc__).body
 
 
 def text_below(module: str, name: str) -> str:
-    """The text below the assignment that makes a name of a module; empty if there is none."""
+    """Returns the text below the assignment of a name in a module; empty if there is none."""
     return _alias_text(import_module(module).__name__, name)
 
 
@@ -109,7 +109,7 @@ def _only_refers(text: str) -> bool:
 
 @cache
 def _of_class(kind: type) -> dict[str, str]:
-    """Its Attributes, the Args of its constructor's or its own docstring, and texts below its fields."""
+    """Collects Attributes, Args of the class or its constructor, and texts below fields."""
     found = dict(of(kind).described) if kind is not object else {}
     if kind.__module__.startswith("rayfl"):
         if isinstance(constructor := kind.__dict__.get("__init__"), Callable):  # type: ignore[arg-type]
@@ -120,7 +120,7 @@ def _of_class(kind: type) -> dict[str, str]:
 
 @cache
 def _alias_text(module: str, alias: str) -> str:
-    """The text below `alias = ...` where it is defined; empty if there is none."""
+    """Returns the text below the definition `alias = ...`; empty if there is none."""
     tree = ast.parse(inspect.getsource(sys.modules[module]))
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("rayfl"):
@@ -132,7 +132,7 @@ def _alias_text(module: str, alias: str) -> str:
 
 
 def _texts_below(tree: ast.AST) -> dict[str, str]:
-    """Texts that stand below an assignment or annotation, by its name."""
+    """Returns the texts below assignments and annotations, by name."""
     body: list[ast.stmt] = getattr(tree, "body", [])
     found = {}
     for before, after in pairwise(body):

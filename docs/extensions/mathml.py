@@ -1,4 +1,4 @@
-"""Formulas as MathML, which browsers draw themselves: no script, hence none from another host."""
+"""Formulas as MathML, which browsers render without scripts from other servers."""
 
 from __future__ import annotations
 

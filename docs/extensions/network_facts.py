@@ -1,4 +1,4 @@
-"""What a network of a registered name is made of, by building it with its defaults."""
+"""Size and modules of registered networks, found by building them with their defaults."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 import torch
 
 WRAPPED = "lenet5"
-"""The network that those are shown around which take another."""
+"""The network for those that wrap another one."""
 
 SHAPE = (32, 32, 3)
 CLASSES = 10
 
 
 def network_facts(name: str, target: Any) -> list[str]:
-    """The size of the network as built by default, and the modules that options name.
+    """Returns the size of the default network, and the modules that options can name.
 
-    Nothing is drawn or stored: parameters are on PyTorch's meta device.
+    No values are drawn or stored: parameters are on PyTorch's meta device.
     """
     parameters = inspect.signature(target).parameters
-    if "folder" in parameters:  # its size is that of the files there
+    if "folder" in parameters:  # its size depends on the files there
         return []
     arguments: dict[str, Any] = {"network": WRAPPED} if "network" in parameters else {}
     sizes = {"num_classes": CLASSES, "input_shape": SHAPE}

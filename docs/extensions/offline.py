@@ -1,4 +1,4 @@
-"""Fails a build whose pages load a script, a style or a picture from another host; links may lead elsewhere."""
+"""Fails a build whose pages load scripts, styles or pictures from other servers; links are allowed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ LOADED = re.compile(
     r"""|<link\b(?=[^>]*\brel\s*=\s*["'](?:stylesheet|preload|icon|shortcut icon)["'])"""
     r"""[^>]*\bhref\s*=\s*["'](?:https?:)?//[^"']+"""
 )
-"""What a browser fetches when it opens a page."""
+"""Resources that a browser fetches when it opens a page."""
 
 LOADED_BY_STYLES = re.compile(r"""(?:url\(\s*["']?|@import\s+["'])(?:https?:)?//[^"')]+""")
 
 
 def loaded_from_elsewhere(folder: Path) -> list[str]:
-    """What the pages and styles in a folder load from other hosts, each with its file."""
+    """Returns the resources that pages and styles in a folder load from other servers, each with its file."""
     found = []
     for pattern, searched in (("*.html", LOADED), ("*.css", LOADED_BY_STYLES)):
         for path in sorted(folder.rglob(pattern)):
@@ -30,10 +30,10 @@ def loaded_from_elsewhere(folder: Path) -> list[str]:
 
 def check(app: Sphinx, exception: Exception | None) -> None:
     if exception is None and app.builder.format == "html" and (found := loaded_from_elsewhere(Path(app.outdir))):
-        raise ExtensionError("pages load from other hosts: " + "; ".join(found))
+        raise ExtensionError("pages load from other servers: " + "; ".join(found))
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Checks every build of HTML when it is finished."""
+    """Checks every finished HTML build."""
     app.connect("build-finished", check)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""The options of whatever a scenario chooses by name: fields of a pydantic model, or arguments of a callable."""
+"""The options of a component: fields of a pydantic model, or arguments of a callable."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from extensions.types_in_words import default_in_words, in_words
 
 @dataclass(frozen=True)
 class Option:
-    """A key and what a reader needs to set it.
+    """A key with everything that a reader needs to set it.
 
     Attributes:
         name: The key.
-        type: In words, as Markdown.
-        default: In words, as Markdown; None where the key is required.
-        text: What it means, as it stands in a docstring; empty where nothing is said.
-        notes: Texts of the type aliases that it is annotated with.
+        type: Type in words, as Markdown.
+        default: Default in words, as Markdown; None if the key is required.
+        text: Description from the docstring; empty if there is none.
+        notes: Texts of the type aliases in its annotation.
     """
 
     name: str
@@ -39,12 +39,12 @@ class Option:
 
     @property
     def markdown(self) -> str:
-        """What it means, in paragraphs."""
+        """Its description, in paragraphs."""
         return "\n\n".join(prose.as_markdown(text) for text in (self.text, *self.notes) if text)
 
 
 def of_fields(kind: type[BaseModel], leave_out: Iterable[str] = ()) -> list[Option]:
-    """The fields of a pydantic model, in the order of their definition."""
+    """Returns the fields of a pydantic model, in the order of their definition."""
     texts, left_out = docstrings.described(kind), set(leave_out)
     return [
         Option(
@@ -60,7 +60,7 @@ def of_fields(kind: type[BaseModel], leave_out: Iterable[str] = ()) -> list[Opti
 
 
 def of_arguments(target: Callable[..., Any], given: Iterable[str] = ()) -> list[Option]:
-    """The arguments of a callable, except for those that rayfl provides and `**options`."""
+    """Returns the arguments of a callable, except those that rayfl provides and `**options`."""
     texts, provided = docstrings.described(target), set(given)
     signature = inspect.signature(target, eval_str=True)
     return [
@@ -76,14 +76,14 @@ def of_arguments(target: Callable[..., Any], given: Iterable[str] = ()) -> list[
 
 
 def of(target: Any, given: Iterable[str] = ()) -> list[Option]:
-    """The options of a registered object."""
+    """Returns the options of a registered object."""
     if inspect.isclass(target) and issubclass(target, BaseModel):
         return of_fields(target, {"name", *given})
     return of_arguments(target, given)
 
 
 def as_list(options: Iterable[Option]) -> str:
-    """The options as a list of definitions, which stays legible on narrow pages as a table does not."""
+    """Formats options as a definition list, which is easier to read on narrow pages than a table."""
     entries = []
     for option in options:
         head = (

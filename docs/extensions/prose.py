@@ -1,4 +1,4 @@
-"""Makes markup of docstrings, which are plain prose with single backticks for code."""
+"""Converts docstrings, plain prose with single backticks for code, to markup."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _RESTRUCTURED = re.compile(r"([\\*|]|_(?!\w))")
 
 
 def as_markdown(text: str) -> str:
-    """Prose as Markdown in which every character but backticks stands for itself.
+    """Converts prose to Markdown in which every character except backticks is literal.
 
-    An indented block is a formula or a listing and stays as it is; so do the dashes of a list.
+    Indented blocks, which are formulas or listings, stay unchanged, and so do the dashes of lists.
     """
     return "\n\n".join(_block(block, _escaped_markdown) for block in _blocks(text))
 
 
 def one_line(text: str) -> str:
-    """Prose as one line of Markdown."""
+    """Converts prose to one line of Markdown."""
     return " ".join(as_markdown(text).split())
 
 
 def as_restructured(lines: list[str]) -> list[str]:
-    """The lines of a docstring as reStructuredText in which every character but backticks stands for itself."""
+    """Converts docstring lines to reStructuredText in which every character except backticks is literal."""
 
     def marked(line: str) -> str:
         if ">>>" in line or line.lstrip().startswith(("...", "*")):
@@ -36,7 +36,7 @@ def as_restructured(lines: list[str]) -> list[str]:
         return "".join(
             f"``{piece.strip('`')}``"
             if piece.startswith("`") and piece.endswith("`") and len(piece) > 1
-            # half of a piece of code that goes on in the next line
+            # half of a piece of code that continues on the next line
             else _RESTRUCTURED.sub(r"\\\1", piece).replace("`", "'")
             for piece in pieces
         )

@@ -1,4 +1,4 @@
-"""The Python API: every public name of a package, by autodoc. A name's docstring is prose with single backticks."""
+"""The Python API: every public name of a package, through autodoc. Docstrings are prose with single backticks."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from extensions import docstrings, prose
 from extensions.generated import directive
 
 PACKAGES = ("", "algorithms", "callbacks", "data", "local", "models", "schedules", "tasks")
-"""Those that users import from, below `rayfl`."""
+"""The packages below `rayfl` that users import from."""
 
 PYDANTIC = {"model_config", "model_post_init"}
-"""Members that pydantic adds to a class of its own."""
+"""Members that pydantic adds to a class."""
 
 
 def public(package: str) -> Iterator[tuple[str, Any]]:
-    """The public names of a package, in alphabetical order, and what each is."""
+    """Yields the public names of a package in alphabetical order, with their objects."""
     module = import_module(package)
     for name in sorted(module.__all__, key=str.lower):
         yield name, _object(package, name)
 
 
 def as_restructured(words: list[str]) -> str:
-    """Directives of autodoc for all names of the package that is named."""
+    """Returns autodoc directives for all names of a package."""
     (package,) = words
     return "\n\n".join(_directive(package, name, value) for name, value in public(package))
 
 
 def as_markdown(words: list[str]) -> str:
-    """The same within Markdown, whose parser has to be told."""
+    """Returns the same, embedded in Markdown."""
     return f"``````{{eval-rst}}\n{as_restructured(words)}\n``````"
 
 
 def _object(package: str, name: str) -> Any:
-    """What a name stands for: the function, where a package has the same name, as `rayfl.grid` does."""
+    """Returns the object of a name: the function if a package has the same name, as with `rayfl.grid`."""
     homes = import_module(package)._HOMES
     return getattr(import_module(homes.get(name, package)), name)
 
 
 def _is_elsewhere(name: str) -> bool:
-    """Whether a package below `rayfl` has the name, too, so that links lead there."""
+    """Whether a package below `rayfl` also has the name, so links should point there."""
     return any(name in import_module(f"rayfl.{package}").__all__ for package in PACKAGES if package)
 
 
@@ -68,7 +68,7 @@ def _directive(package: str, name: str, value: Any) -> str:
 
 
 def marked(lines: list[str]) -> list[str]:
-    """A docstring's lines as reStructuredText; its examples stay as they are."""
+    """Converts docstring lines to reStructuredText; examples stay unchanged."""
     found: list[str] = []
     in_example = False
     for line in lines:
@@ -97,7 +97,7 @@ def _process_signature(
 
 
 def _files(words: list[str]) -> list[str]:
-    """The files that define the names."""
+    """Returns the files that define the names."""
     homes = import_module(words[0])._HOMES.values()
     return sorted({str(Path(str(sys.modules[home].__file__))) for home in homes if home in sys.modules})
 

@@ -1,4 +1,4 @@
-"""Directives that generate the reference in place: `{scenario-keys} data`, and `{key}`, the description of one key."""
+"""Directives that generate the reference: `{scenario-keys} data`, and `{key}`, the description of one key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ScenarioKey(ObjectDescription[str]):
     option_spec: ClassVar[dict[str, Any]] = {**ObjectDescription.option_spec, "also": directives.unchanged}
 
     def handle_signature(self, sig: str, signode: addnodes.desc_signature) -> str:
-        """Shows the path with its last part set off."""
+        """Shows the path with its last part highlighted."""
         prefix, dot, name = sig.rpartition(".")
         signode += addnodes.desc_addname(prefix + dot, prefix + dot)
         signode += addnodes.desc_name(name, name)
@@ -39,13 +39,13 @@ class ScenarioKey(ObjectDescription[str]):
 
 
 class ScenarioKeys(SphinxDirective):
-    """The keys of the sections whose paths are named."""
+    """The keys of the sections with the given paths."""
 
     required_arguments = 1
     final_argument_whitespace = True
 
     def run(self) -> list[nodes.Node]:
-        """Parses what is generated as a part of the page."""
+        """Parses the generated text as part of the page."""
         wanted = self.arguments[0].split()
         sections = [section for section, (path, page) in scenario_keys.PAGES.items() if (path or page) in wanted]
         text = "\n\n".join(scenario_keys.as_markdown(section) for section in sections)

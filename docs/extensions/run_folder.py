@@ -1,4 +1,4 @@
-"""`{run-files}` and `{columns} metrics`: what a run leaves."""
+"""`{run-files}` and `{columns} metrics`: the contents of a run folder."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ TABLES = {"metrics": METRICS_MEANINGS, "reported": REPORTED_MEANINGS, "clients":
 
 
 def files(words: list[str]) -> str:
-    """The files as a list of definitions."""
+    """Returns the files as a definition list."""
     return "\n\n".join(f"`{name}`\n: {text}" for name, text in file_meanings.FILES.items())
 
 
 def columns(words: list[str]) -> str:
-    """The columns of the table that is named."""
+    """Returns the columns of the named table."""
     (table,) = words
     return as_list(TABLES[table])
 
 
 def status(words: list[str]) -> str:
-    """The keys of status.json."""
+    """Returns the keys of status.json."""
     return prose.as_markdown(docstrings.of(Status).body)
 
 
 def as_list(meanings: Iterable[Meaning]) -> str:
-    """Columns as a list of definitions."""
+    """Formats columns as a definition list."""
     entries = []
     for meaning in meanings:
         names = ", ".join(f"`{name}`" for name in meaning.name.split(", "))

@@ -38,20 +38,20 @@ PAGES: dict[type[Section], tuple[str, str]] = {
     Checkpoint: ("checkpoint", "machine"),
     Grid: ("grid", "grid"),
 }
-"""The sections with a place of their own: the path of their keys, and their page."""
+"""The sections with their own place: the path of their keys, and their page."""
 
 MOST_PATHS = 2
-"""So many paths of one key are shown; of more, the part in which they differ is shown as KEY."""
+"""Number of paths of one key that are shown; with more, the part in which they differ is shown as KEY."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """A key that is described once, whatever the number of its paths.
+    """A key that is described once, even if it has several paths.
 
     Attributes:
-        paths: All of them, `phases.N.local.lr` first.
-        option: Its type, default and meaning.
-        schedules: Those whose phases have it; empty where all have it, or where it is no key of a phase.
+        paths: All paths, `phases.N.local.lr` first.
+        option: Its type, default and description.
+        schedules: The schedules whose phases have it; empty if all have it, or if it is not a key of a phase.
     """
 
     paths: tuple[str, ...]
@@ -64,9 +64,9 @@ class Group:
     """Keys of one section.
 
     Attributes:
-        title: Of the section; empty for the one that a page is about.
-        text: What its docstring says, as Markdown.
-        keys: In the order of their definition.
+        title: Title of the section; empty for the main section of a page.
+        text: Text of its docstring, as Markdown.
+        keys: Its keys, in the order of their definition.
     """
 
     title: str
@@ -75,7 +75,7 @@ class Group:
 
 
 def groups(section: type[Section]) -> list[Group]:
-    """The keys of a section, then those of the tables in it, each once."""
+    """Returns the keys of a section, then those of the tables in it, each once."""
     if section is BasePhase:
         return _of_phases()
     prefix, _ = PAGES[section]
@@ -83,12 +83,12 @@ def groups(section: type[Section]) -> list[Group]:
 
 
 def paths(section: type[Section]) -> set[str]:
-    """The paths of all keys that `groups` describes."""
+    """Returns the paths of all keys that `groups` describes."""
     return {path for group in groups(section) for key in group.keys for path in key.paths}
 
 
 def undescribed() -> list[str]:
-    """The keys of which no docstring says what they mean."""
+    """Returns the keys that no docstring describes."""
     return [
         key.paths[0]
         for section in PAGES
@@ -99,7 +99,7 @@ def undescribed() -> list[str]:
 
 
 def as_markdown(section: type[Section], level: int = 2) -> str:
-    """The groups of a section as Markdown."""
+    """Returns the groups of a section as Markdown."""
     found = groups(section)
     titles = ["", *(group.title for group in found)]
     return "\n\n".join(
@@ -108,7 +108,7 @@ def as_markdown(section: type[Section], level: int = 2) -> str:
 
 
 def _with_inner(title: str, section: type[Section], prefixes: list[str], leave_out: Iterable[str] = ()) -> list[Group]:
-    """A section's own keys, then the groups of the tables that some of its keys may hold."""
+    """Returns the keys of a section, then the groups of the tables that some of its keys may hold."""
     own = Group(title, _text(section))
     inner: dict[type[Section], list[str]] = {}
     for option in of_fields(section, leave_out):
@@ -129,7 +129,7 @@ def _with_inner(title: str, section: type[Section], prefixes: list[str], leave_o
 
 
 def _elsewhere(section: type[Section]) -> list[str]:
-    """Further paths at which a scenario has the keys of a section, such as `phases.N.server_training`."""
+    """Returns other paths at which a scenario has the keys of a section, such as `phases.N.server_training`."""
     found = []
     for holder, (prefix, _) in PAGES.items():
         models: list[type[Section]] = [holder] if holder is not BasePhase else [config_of(name) for name in schedules]
@@ -142,7 +142,7 @@ def _elsewhere(section: type[Section]) -> list[str]:
 
 
 def _of_phases() -> list[Group]:
-    """The keys of phases, each once: those of every schedule first, then those that only some have."""
+    """Returns the keys of phases, each once: those of all schedules, then those of only some."""
     configs = {name: config_of(name) for name in schedules}
     options: dict[str, dict[str, Option]] = {}
     for name, config in configs.items():
@@ -170,7 +170,7 @@ def _of_phases() -> list[Group]:
 
 
 def _merged(by_schedule: dict[str, Option]) -> Option:
-    """One option for a name that several schedules have: texts and defaults name the schedules where they differ."""
+    """Merges the options that several schedules have under one name; differing texts and defaults name the schedule."""
     first = next(iter(by_schedule.values()))
     text = _merged_text({name: option.text for name, option in by_schedule.items()})
     defaults = {name: option.default or "required" for name, option in by_schedule.items()}
@@ -185,7 +185,7 @@ def _merged(by_schedule: dict[str, Option]) -> Option:
 
 
 def _merged_text(by_schedule: Mapping[str, str]) -> str:
-    """The text of the first schedule, then what others add or change, each with the names of its schedules."""
+    """Returns the text of the first schedule, then additions and changes of others, with the names of the schedules."""
     texts = {name: _flowing(text) for name, text in by_schedule.items() if not text.startswith("See `")}
     if not texts:
         return next(iter(by_schedule.values()))
@@ -199,13 +199,13 @@ def _merged_text(by_schedule: Mapping[str, str]) -> str:
 
 
 def _flowing(text: str) -> str:
-    """A text in one line, with the name of the schedule in place of its class."""
+    """Returns a text in one line, with the name of the schedule instead of its class."""
     text = re.sub(r"\s+", " ", text).replace("; see `ParallelPhase`", "")
     return text.replace("`ParallelPhase`", "schedule `parallel`")
 
 
 def _sections(annotation: Any) -> list[type[Section]]:
-    """The tables that a value may be or hold."""
+    """Returns the tables that a value may be or contain."""
     found: list[type[Section]] = []
     for kind in kinds(annotation):
         if get_origin(kind) is Annotated or get_origin(kind) in (tuple, dict, list, Union):
@@ -228,7 +228,7 @@ def _heading(places: list[str]) -> str:
 
 
 def _shown(places: Iterable[str]) -> str:
-    """The paths as one: with KEY for the part in which many differ."""
+    """Returns the paths as one, with KEY for the part in which many differ."""
     parts = [path.split(".") for path in places]
     if len(parts) <= MOST_PATHS or len({len(part) for part in parts}) > 1:
         return ".".join(parts[0])
@@ -254,7 +254,7 @@ def _key(key: Key) -> str:
 
 
 def walk() -> Iterator[tuple[type[Section], Group, Key]]:
-    """All keys of all pages."""
+    """Yields all keys of all pages."""
     for section in PAGES:
         for group in groups(section):
             for key in group.keys:

@@ -1,4 +1,4 @@
-"""Where a source of data looks for files, asked of the source itself, with a data folder that is not there."""
+"""Where data sources look for files, from their own errors with a missing data folder."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from rayfl.errors import DataError
 
 SHOWN = "DATA"
-"""What stands for the data folder."""
+"""Placeholder for the data folder."""
 
 
 def source_facts(name: str, target: Any) -> list[str]:
-    """What the source says if it is told to read files where there are none.
+    """Returns the error of a source that has to read missing files.
 
-    Sources that take a path of yours, or always generate, say nothing.
+    Returns nothing for sources that take a path, or that always generate data.
     """
     parameters = inspect.signature(target).parameters
     required = {name for name, found in parameters.items() if found.default is inspect.Parameter.empty}

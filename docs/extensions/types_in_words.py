@@ -1,4 +1,4 @@
-"""Types and defaults as the author of a scenario file thinks of them: `PositiveInt` is "whole number above 0"."""
+"""Types and defaults in the words of scenario files: `PositiveInt` is "whole number above 0"."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ PLAIN = {bool: "true or false", str: "text", Path: "path", NoneType: "none", Any
 
 
 def in_words(annotation: Any, metadata: Sequence[Any] = ()) -> str:
-    """A type, with the range of its values.
+    """Describes a type with the range of its values.
 
     Args:
         annotation: The type.
-        metadata: What pydantic has taken off its `Annotated`.
+        metadata: The metadata that pydantic removed from its `Annotated`.
     """
     if get_origin(annotation) is Annotated:
         inner, *more = get_args(annotation)
@@ -53,7 +53,7 @@ def in_words(annotation: Any, metadata: Sequence[Any] = ()) -> str:
 
 
 def toml(value: Any) -> str:
-    """A value as a scenario file has it."""
+    """Formats a value as in a scenario file."""
     match value:
         case bool():
             return str(value).lower()
@@ -76,12 +76,12 @@ def toml(value: Any) -> str:
 
 
 def default_in_words(default: Any) -> str:
-    """What a key has where it is left out."""
+    """Describes the default of a key."""
     if default is None:
         return "not set"
     if isinstance(default, BaseModel) and not isinstance(default, Named | Component):
         given = default.model_dump(exclude_unset=True)
-        return f"`{toml(given)}`" if given else "each key's own"
+        return f"`{toml(given)}`" if given else "the defaults of its keys"
     return f"`{toml(default)}`"
 
 
@@ -92,7 +92,7 @@ def _members(annotation: Any) -> list[Any]:
 
 
 def _of_union(members: Sequence[Any]) -> list[str]:
-    """Every member in words, Literals taken apart and None left out."""
+    """Describes every member, with Literals unpacked and without None."""
     words: list[str] = []
     for member in members:
         if member is NoneType:
@@ -125,7 +125,7 @@ def _article(words: str) -> str:
 
 
 def _form(kind: type[BaseModel]) -> str:
-    """A table of one key as it is written, any other as "table"."""
+    """Describes a table with one key as it is written, any other as "table"."""
     fields = kind.model_fields
     if len(fields) == 1:
         (name,) = fields
@@ -156,7 +156,7 @@ def _flat(metadata: Sequence[Any]) -> list[Any]:
 
 
 def _registry(metadata: Sequence[Any]) -> Registry | None:
-    """The registry of the parts that a field of an algorithm is chosen from, which its validator knows."""
+    """Returns the registry from which a field of an algorithm is chosen, as its validator knows it."""
     for item in metadata:
         if isinstance(item, PlainValidator):
             known = inspect.getclosurevars(item.func).nonlocals.get("registry")

@@ -22,7 +22,7 @@ from rayfl.config.user_modules import add_own_folder, make_importable
 from rayfl.errors import ScenarioError
 
 Overrides = Mapping[str, Any] | Iterable[str | tuple[str, Any]]
-"""`{"phases.0.rounds": 10}`, `["phases.0.rounds=10"]`, `[("phases.0.rounds", 10)]`, or a single one as text."""
+"""`{"phases.0.rounds": 10}`, `["phases.0.rounds=10"]`, `[("phases.0.rounds", 10)]`, or a single override as text."""
 
 
 def load_scenario(
@@ -30,21 +30,21 @@ def load_scenario(
 ) -> Scenario:
     """Loads and validates a scenario.
 
-    A file or table may name a `base`, another scenario by name or path. It starts from the base's values, and
-    everything else in it overrides them by the rules of `apply_override`. It does not inherit the base's name. It
-    inherits the base's [quick] table unless it has its own, except for keys of phases that are gone or have no rounds,
-    and for options of a choice (a model, say) that it replaced by another.
+    A file or table may name a `base`, another scenario by name or path. It starts from the values of the base and
+    overrides them by the rules of `apply_override`. It does not inherit the name of the base. It inherits the [quick]
+    table of the base unless it has its own, except for keys of phases that no longer exist or have no rounds, and for
+    options of a choice (such as a model) that it replaces.
 
-    Paths in a file are relative to its folder, and modules that stand there can be imported; paths in overrides and
-    tables are relative to the working directory. In what is returned they are absolute.
+    Paths in a file are relative to its folder, and modules in that folder can be imported. Paths in overrides and
+    tables are relative to the working directory. The returned scenario has absolute paths.
 
     Args:
         scenario: A name, the path of a TOML file, a table, or a scenario.
         overrides: Values to replace, in order.
-        quick: Whether to apply the [quick] table, whose keys are paths like those of overrides, before them.
+        quick: Whether to apply the [quick] table, whose keys are paths like those of overrides, before the overrides.
 
     Raises:
-        ScenarioError: There is no such scenario, it cannot be read, or a key is wrong.
+        ScenarioError: The scenario does not exist or cannot be read, or a key is wrong.
 
     Example:
         >>> import rayfl
@@ -71,7 +71,7 @@ def load_scenario(
         apply_override(tables, key, absolute_value(key, value))
     check_nesting(tables, f"scenario '{origin}'")
     try:
-        # before anything is validated, since a phase may be of a schedule of the user's own
+        # before validation, because a phase may have a user-defined schedule
         if isinstance(folders := tables.get("module_folders"), list):
             make_importable([folder for folder in folders if isinstance(folder, str)], tables)
         loaded = Scenario.from_tables(tables)
@@ -81,16 +81,16 @@ def load_scenario(
 
 
 def has_quick_form(name: str) -> bool:
-    """Whether a scenario has a [quick] table, or inherits one.
+    """Whether a scenario has or inherits a [quick] table.
 
     Raises:
-        ScenarioError: There is no such scenario, or its file or base cannot be read.
+        ScenarioError: The scenario does not exist, or its file or base cannot be read.
     """
     return bool(_read_whole(find(name)).get("quick"))
 
 
 def override_pairs(overrides: Overrides) -> list[tuple[str, Any]]:
-    """The overrides as pairs of key path and value, in order.
+    """Returns overrides as pairs of key path and value, in order.
 
     Raises:
         ScenarioError: A text is not `key.path=value`, or its value cannot be read.
@@ -102,7 +102,7 @@ def override_pairs(overrides: Overrides) -> list[tuple[str, Any]]:
 
 
 def scenario_title(path: Path) -> str:
-    """The title of a scenario file, or the one it inherits, without validating anything else.
+    """Returns the own or inherited title of a scenario file without validating anything else.
 
     Raises:
         ScenarioError: The file or its base cannot be read.
@@ -111,7 +111,7 @@ def scenario_title(path: Path) -> str:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file.
+    """Reads the tables of a TOML file.
 
     Raises:
         ScenarioError: The file cannot be read, is not TOML, or is nested too deeply.
@@ -122,14 +122,14 @@ def read_toml(path: Path) -> dict[str, Any]:
         tables = tomllib.loads(text)
     except RecursionError:
         raise too_deep(f"cannot read scenario file '{path}'") from None
-    except (OSError, ValueError) as error:  # ValueError: not UTF-8, no TOML, or a number of thousands of digits
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, not TOML, or a number with thousands of digits
         raise ScenarioError(f"cannot read scenario file '{path}': {error}") from error
     check_nesting(tables, f"cannot read scenario file '{path}'")
     return tables
 
 
 def _read_whole(path: Path, derived: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """A file's tables on top of those of its base. `derived` holds the files that lead here, to detect circles."""
+    """Reads a file on top of its base. `derived` holds the files derived from it, to detect circles."""
     chain = (*derived, path.resolve())
     if path.resolve() in derived:
         raise ScenarioError(f"a circle of bases: {' -> '.join(file.name for file in chain)}")
@@ -166,7 +166,7 @@ def _over_base(tables: dict[str, Any], where: str, folder: Path | None, chain: t
 
 
 def _plain(value: Any) -> Any:
-    """A copy as tomllib would have read it, which overrides may change."""
+    """Copies a value into the types that tomllib returns, so that overrides can change it."""
     if isinstance(value, Mapping):
         return {key: _plain(inner) for key, inner in value.items()}
     return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value

@@ -1,4 +1,4 @@
-"""Keys that a scenario has, but elsewhere: a learning rate beside a phase's `rounds` instead of in its `local`."""
+"""Finds the right place of misplaced keys, such as a learning rate next to `rounds` instead of in `local`."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
     "resources": Resources,
     "numerics": Numerics,
 }
-_SAID_OF_EVERYTHING = {"name", "options", "seed"}
-"""Keys whose names say nothing of where they belong."""
+_AMBIGUOUS = {"name", "options", "seed"}
+"""Keys that many sections have."""
 
 
 def key_elsewhere(path: KeyPath, fields: Collection[str], tables: Any) -> str | None:
-    """The path of the key that was meant, where it is none of the section in which it stands.
+    """Returns the path of the intended key if another section has it.
 
     Args:
-        path: Of an unknown key.
+        path: Path of an unknown key.
         fields: The keys of its section.
-        tables: The scenario's tables, for the names of its phases.
+        tables: The tables of the scenario, for the names of its phases.
 
     Returns:
-        None if the section has it under another name, or no section has it.
+        The path; None if its own section has the key under another name, or no section has it.
     """
     own = str(path[-1])
     for name in dict.fromkeys([own, MEANT.get(own.lower(), own)]):
-        if name in fields or name in _SAID_OF_EVERYTHING:
+        if name in fields or name in _AMBIGUOUS:
             return None
         for section, schema in _SECTIONS.items():
             if name in schema.model_fields:

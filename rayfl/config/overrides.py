@@ -1,4 +1,4 @@
-"""Replaces single values of a scenario by key path. Bases, [quick] tables and command lines share these rules."""
+"""Replaces single values of a scenario by key path. The rules are the same for bases, [quick] and command lines."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from rayfl.errors import ScenarioError
 from rayfl.registry import nearest
 
 _EITHER = {"rounds": "until", "until": "rounds"}
-"""A phase has one of the two: the one given last."""
+"""A phase has only one of the two; the last one wins."""
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Splits `phases.cyclic.rounds=10` into key path and value; the schema decides on the value's type.
+    """Splits `phases.cyclic.rounds=10` into key path and value; the schema determines the type of the value.
 
     Raises:
-        ScenarioError: There is no `=` in it, or the value cannot be read.
+        ScenarioError: `text` has no `=`, or the value cannot be read.
     """
     key, equals, raw = (part.strip() for part in text.partition("="))
     if not equals or not key:
@@ -46,7 +46,7 @@ def apply_override(tables: dict[str, Any], key: str, value: Any) -> None:
 
     Args:
         tables: The scenario's tables.
-        key: Elements of lists are numbered from 0; phases may be named instead.
+        key: The key path. List elements are numbered from 0; phases can also be named.
         value: The new value.
 
     Raises:
@@ -62,7 +62,7 @@ def apply_override(tables: dict[str, Any], key: str, value: Any) -> None:
         else:
             node.setdefault(part, {})
         if isinstance(node[part], str):
-            # algorithm = "fedavg" is short for { name = "fedavg" }; a section that was given by name starts anew
+            # algorithm = "fedavg" is short for { name = "fedavg" }; a section that was given by name is replaced
             node[part] = {} if _is_section(where) else {"name": node[part]}
         node = node[part]
         if not isinstance(node, dict | list):
@@ -76,9 +76,9 @@ def apply_override(tables: dict[str, Any], key: str, value: Any) -> None:
 
 
 def table_overrides(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Flattens a table of overrides, which may be written `"data.clients" = 40` or `clients = 40` under [data].
+    """Flattens a table of overrides; `"data.clients" = 40` and `clients = 40` under [data] are equivalent.
 
-    Sections, phases, and choices whose table gives no name are changed key by key; every other value is replaced.
+    Sections, phases and choices without a `name` in their table change key by key; all other values are replaced.
 
     Yields:
         Pairs of key path and value.
@@ -92,7 +92,7 @@ def table_overrides(table: Mapping[str, Any], prefix: str = "") -> Iterator[tupl
 
 
 def reaches_a_phase_that_runs(tables: Mapping[str, Any], key: str) -> bool:
-    """Whether the key path leads elsewhere than into a phase that does not exist or has no rounds."""
+    """Whether a key path is outside the phases, or in a phase that exists and has rounds."""
     phases = tables.get("phases")
     try:
         match _with_phase_index(tables, _split(key)):
@@ -104,7 +104,7 @@ def reaches_a_phase_that_runs(tables: Mapping[str, Any], key: str) -> bool:
 
 
 def names_what_it_did(before: Mapping[str, Any], now: Mapping[str, Any], key: str) -> bool:
-    """Whether the key path still means the same: False for an option of a choice that names something else by now."""
+    """Whether a key path still means the same: False for an option of a choice whose name has changed."""
     parts = key.split(".")
     paths = (".".join(parts[:depth]) for depth in range(1, len(parts)))
     return all(_name_at(before, path) == _name_at(now, path) for path in paths if _annotation(path, Any) is Named)
@@ -130,7 +130,7 @@ def _is_section(path: str) -> bool:
 
 
 def _annotation(key: str, unknown: Any) -> Any:
-    """The type that the schema gives a key, without its `| None`; `unknown` where there is no such key."""
+    """The type of a key in the schema, without `| None`; `unknown` if the key does not exist."""
     parts = _split(key)
     if parts[0] == "phases" and len(parts) > 1:
         parts = ("phases", 0, *parts[2:])
@@ -147,10 +147,10 @@ def _split(key: str) -> tuple[int | str, ...]:
 
 
 def _with_phase_index(tables: Mapping[str, Any], parts: tuple[int | str, ...]) -> tuple[int | str, ...]:
-    """`phases.cyclic.rounds` as `phases.0.rounds`.
+    """Turns `phases.cyclic.rounds` into `phases.0.rounds`.
 
     Raises:
-        ScenarioError: No phase has the name.
+        ScenarioError: No phase has this name.
     """
     phases = with_default_name(tables.get("phases"))
     match parts:
@@ -169,7 +169,7 @@ def _index(node: list[Any], part: int | str, where: str) -> int:
 
 
 def _toml_value(key: str, raw: str) -> list[Any]:
-    """The value as TOML; nothing where it is none, such as text without quotes."""
+    """The value parsed as TOML; empty if it is not TOML, such as text without quotes."""
     check_keys(raw, key)
     try:
         value = tomllib.loads(f"value = {raw}")["value"]

@@ -1,4 +1,4 @@
-"""Explains to the author of a scenario what pydantic found wrong with it."""
+"""Turns pydantic's validation errors into messages for the author of a scenario."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from rayfl.wording import KeyPath, in_words
 def explain(
     error: ValidationError, schema: type[BaseModel], tables: Any, prefix: str = "", also_known: Sequence[str] = ()
 ) -> str:
-    """Explains what is wrong with some tables of a scenario.
+    """Explains the errors in some tables of a scenario.
 
     Args:
-        error: What pydantic said of the tables.
+        error: The error that pydantic raised for the tables.
         schema: The model that they were validated against.
-        tables: What the user wrote.
-        prefix: The key path at which the tables lie, with a dot behind.
-        also_known: Keys of the tables beside the schema's.
+        tables: The tables as the user wrote them.
+        prefix: Key path of the tables, with a trailing dot.
+        also_known: Keys of the tables in addition to those of the schema.
 
     Returns:
-        A line for every wrong key: its path (a phase by its name), what is allowed, and what was given.
+        A line for every wrong key: its path (phases by name), the allowed values, and the given value.
     """
 
     def unknown_key(path: KeyPath) -> str:
@@ -49,7 +49,7 @@ def explain(
 
 
 def _renamed(key: str, sentence: str, value: Any) -> list[str]:
-    """What to say instead, where the key is unknown since it was renamed, or is a table that has such keys."""
+    """The lines for a key that was renamed, or for a table that contains renamed keys; empty for others."""
     if sentence.startswith("unknown key") and (new := new_name(key)):
         return [f"{key}: is now called {new}"]
     inner = value if isinstance(value, Mapping) else {}
@@ -66,7 +66,7 @@ def _at(tables: Any, path: KeyPath) -> Any:
 
 
 def annotation_at(schema: Any, path: KeyPath) -> Any:
-    """The type that the schema gives the key at `path`; Any where it leaves that open.
+    """Returns the type of the key at `path` in the schema; Any if the schema leaves it open.
 
     Raises:
         KeyError: The schema has no such key.
@@ -88,18 +88,18 @@ def annotation_at(schema: Any, path: KeyPath) -> Any:
 
 
 def members(annotation: Any) -> list[Any]:
-    """The types of which a value may be, unions and `Annotated` taken apart; None is left out."""
+    """Returns the types that a value may have, with unions and `Annotated` unpacked and without None."""
     return [kind for kind in kinds(annotation) if kind is not type(None)]
 
 
 def without_none(annotation: Any) -> Any:
-    """`X` of `X | None`; anything else as it is."""
+    """Returns `X` for `X | None`, and anything else unchanged."""
     members = [member for member in get_args(annotation) if member is not type(None)]
     return members[0] if len(members) == 1 and type(None) in get_args(annotation) else annotation
 
 
 def _of_own_schedule(tables: Any, path: KeyPath) -> Sequence[str]:
-    """The keys of a phase whose schedule is the user's own, where the path is that of one of its keys."""
+    """The keys of a phase with a user-defined schedule, if `path` names a key of such a phase."""
     phase = _at(tables, path[:-1]) if path[0] == "phases" and len(path) == 3 else None
     schedule = phase.get("schedule") if isinstance(phase, Mapping) else None
     return list(config_of(schedule).model_fields) if isinstance(schedule, str) and ":" in schedule else ()
