@@ -51,7 +51,7 @@ class FedProto(Algorithm):
 
     def round(self, server: ServerState, context: RoundContext) -> Round:
         shape = server.tensor(f"{self.head}.weight").shape  # [classes, d]
-        if self.shape not in (None, shape):
+        if self.shape is not None and self.shape != shape:
             raise ScenarioError(f"shape {list(self.shape)} is not that of '{self.head}.weight', {list(shape)}")
         prototypes, known = server.get("prototypes", np.zeros(shape)), server.get("known", np.zeros(shape[0]))
         size = prototypes.size + known.size

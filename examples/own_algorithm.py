@@ -1,7 +1,7 @@
 """Your own federated algorithm: FedAvg with server momentum, as a class that the scenario names.
 
     python examples/own_algorithm.py            # in this process, a few seconds
-    python examples/own_algorithm.py ray        # on Ray, with identical results
+    python examples/own_algorithm.py ray        # on Ray, with bit-identical results
 
 Hsu, Qi and Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification",
 2019 (FedAvgM): v <- beta v + mean delta, w <- w + lr v.

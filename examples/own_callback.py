@@ -1,7 +1,7 @@
 """Your own callback: it ends a run once a traffic budget is spent, and adds a column to the metrics.
 
     python examples/own_callback.py             # in this process, a few seconds
-    python examples/own_callback.py ray         # on Ray: it stops after the same round, with identical results
+    python examples/own_callback.py ray         # on Ray: it stops after the same round, with bit-identical results
 
 The scenario, own_callback.toml, combines it with two built-in callbacks.
 """

@@ -1,7 +1,7 @@
 """Your own network and your own arrays, without registering anything or forking rayfl.
 
     python examples/own_network_and_data.py            # in this process, a few seconds
-    python examples/own_network_and_data.py ray        # on Ray, with identical results
+    python examples/own_network_and_data.py ray        # on Ray, with bit-identical results
 
 A scenario names your code by import path, `module:object`. The path of this module is `own_network_and_data`, because
 Python finds modules in the folder of the script. Worker processes import the module again under that name, so the run

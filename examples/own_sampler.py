@@ -1,7 +1,7 @@
 """Your own cohort sampler: it picks clients with a high loss that were not in the last rounds.
 
 python examples/own_sampler.py            # in this process, a few seconds
-python examples/own_sampler.py ray        # on Ray, with identical results
+python examples/own_sampler.py ray        # on Ray, with bit-identical results
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rayfl.algorithms import CohortSampler, SamplingContext
 class HighLossAfterRest(CohortSampler):
     """The fields are the other keys of `cohort = { sampler = "..." }`, validated by pydantic."""
 
-    reads_scalars = True  # draws after the rounds before have ended, hence from the same losses everywhere
+    reads_scalars = True  # rounds are drawn after all earlier ones, so they see the same losses everywhere
 
     clients: PositiveInt
     rest: NonNegativeInt = 2

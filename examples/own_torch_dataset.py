@@ -1,7 +1,7 @@
 """Your own PyTorch Dataset: the worker process that trains on an item reads it when a batch needs it.
 
     python examples/own_torch_dataset.py            # in this process, a few seconds
-    python examples/own_torch_dataset.py ray        # on Ray, with identical results
+    python examples/own_torch_dataset.py ray        # on Ray, with bit-identical results
 
 The scenario names a function that makes the Datasets. Every worker process calls it again, so no data is sent, but the
 files or databases that it opens must exist on every machine. A Dataset is map-style, with `__getitem__` and `__len__`;

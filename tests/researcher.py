@@ -105,7 +105,7 @@ class WithoutTheLongest(Aggregation):
         return updates.weighted_mean(np.where(np.arange(len(updates)) == lengths.argmax(), 0.0, 1.0))
 
 
-class InTurn(CohortSampler):
+class RoundRobin(CohortSampler):
     """Every client before any comes again."""
 
     clients: PositiveInt

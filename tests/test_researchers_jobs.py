@@ -192,7 +192,7 @@ def test_own_optimizer_aggregation_and_sampler(run: Any) -> None:
             "weighting": "uniform",
             "aggregation": "tests.researcher:WithoutTheLongest",
         },
-        "phases.0.cohort": {"sampler": "tests.researcher:InTurn", "clients": 4},
+        "phases.0.cohort": {"sampler": "tests.researcher:RoundRobin", "clients": 4},
     }
     assert last(run(FLOWERS, overrides=own))["test_accuracy"] > 0.8
 

@@ -110,15 +110,15 @@ LOUD = replace(PLAIN, loudness=1.7)
 """The network behaves otherwise in training than in evaluation mode."""
 FULL = Setting(EVERYBODY, rounds=3, local=USUAL)
 RATE = Setting(local={"lr": 0.3, "lr_decay": 0.9})
-"""For clients that do not train: the rate of `PLAIN`, which is all that they heed."""
+"""For clients that do not train: the rate of `PLAIN`, the only key that they support."""
 
 
 OF_ANY_SCENE = [name for name in algorithms if name not in ("fedbn", "orchestra")]
 """Algorithms that train any network on any task; the others need batch norm, or a task of their own."""
 
 
-def heeded(algorithm: str | Mapping[str, Any], local: Mapping[str, Any]) -> dict[str, Any]:
-    """What of `local` an algorithm heeds, which refuses the rest."""
+def supported(algorithm: str | Mapping[str, Any], local: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the keys of `local` that an algorithm supports; it rejects the others."""
     named = dict(algorithm) if isinstance(algorithm, Mapping) else {"name": algorithm}
     kind = algorithms.resolve(named.pop("name"))
     keys = kind(**{key: value for key, value in named.items() if key in kind.model_fields}).local_keys()

@@ -23,7 +23,7 @@ from tests.algorithms.reference import (
     mean,
     rounds,
 )
-from tests.algorithms.scene import FULL, LOUD, PLAIN, SEED, Setting, heeded, prepared, trained
+from tests.algorithms.scene import FULL, LOUD, PLAIN, SEED, Setting, prepared, supported, trained
 from tests.engine.scenes import cast, run_on_hosts, snapshot_of
 
 META_LR = 0.6
@@ -33,7 +33,7 @@ SETTINGS = {"partial": PLAIN, "full": FULL, "loud": LOUD}
 
 def fedmeta_of(setting: Setting, **options: Any) -> Vector:
     algorithm = {"name": "fedmeta", "meta_lr": META_LR, **options}
-    return trained(algorithm, replace(setting, local=heeded(algorithm, setting.local)))
+    return trained(algorithm, replace(setting, local=supported(algorithm, setting.local)))
 
 
 def halves(update: PlainUpdate, share: float = 0.2, round: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -138,7 +138,7 @@ def test_support_and_query_are_split_as_the_options_say(options: dict[str, Any])
 @pytest.mark.parametrize("variant", ["maml", "meta_sgd"])
 def test_the_adapted_models_query_loss_is_reported(variant: str) -> None:
     algorithm = {"name": "fedmeta", "variant": variant, "meta_lr": META_LR}
-    job, _ = prepared(algorithm, replace(PLAIN, local=heeded(algorithm, PLAIN.local)))
+    job, _ = prepared(algorithm, replace(PLAIN, local=supported(algorithm, PLAIN.local)))
     done = [event for event in run_on_hosts(job, 2)[1] if isinstance(event, RoundDone)]
     _, _, expected = fedmeta(PLAIN, variant)
     assert [event.scalars["query_loss"] for event in done] == pytest.approx(expected, rel=1e-5)

@@ -16,8 +16,8 @@ from tests.algorithms.scene import CLASSES, EVERYTHING, FULL, LOUD, PLAIN, Setti
 from tests.engine.scenes import run_on_hosts
 
 
-def heeded(setting: Setting) -> Setting:
-    """What clients that do not train heed of a setting."""
+def supported(setting: Setting) -> Setting:
+    """The part of a setting that clients without training support."""
     return replace(setting, local={key: value for key, value in setting.local.items() if key in ("lr", "lr_decay")})
 
 
@@ -54,7 +54,7 @@ def test_qfedavg(setting: Setting, q: float) -> None:
 @pytest.mark.parametrize("q", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("setting", [PLAIN, FULL, LOUD], ids=["plain", "full", "loud"])
 def test_qfedsgd(setting: Setting, q: float) -> None:
-    ours = trained({"name": "qfedsgd", "q": q}, heeded(setting))
+    ours = trained({"name": "qfedsgd", "q": q}, supported(setting))
     assert_equal_and_unlike(ours, qffl(setting, q, gradients=True), qffl(setting, 0.0, gradients=True), setting)
 
 
@@ -71,14 +71,14 @@ def test_with_q_zero_qfedsgd_is_gradient_descent_on_the_mean_of_the_losses() -> 
     w = FULL.initial()
     for cohort in rounds(FULL):
         w = w - cohort[0].lr * mean([update.full_gradient(w) for update in cohort])
-    assert_equal(trained({"name": "qfedsgd", "q": 0.0}, heeded(FULL)), w, FULL)
+    assert_equal(trained({"name": "qfedsgd", "q": 0.0}, supported(FULL)), w, FULL)
 
 
 def test_one_step_on_everything_makes_qfedavg_qfedsgd() -> None:
     setting = PLAIN.with_local(batch_size="full", epochs=1)
     trains, asks = (
         trained({"name": "qfedavg", "q": 2.0}, setting),
-        trained({"name": "qfedsgd", "q": 2.0}, heeded(setting)),
+        trained({"name": "qfedsgd", "q": 2.0}, supported(setting)),
     )
     assert_equal(trains, asks, setting)
 
@@ -86,7 +86,7 @@ def test_one_step_on_everything_makes_qfedavg_qfedsgd() -> None:
 def test_losses_are_means_over_all_samples_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rayfl.engine.executors.client_samples.SAMPLES_AT_ONCE", 3)
     assert_equal(trained({"name": "qfedavg", "q": 2.0}, PLAIN), qffl(PLAIN, 2.0), PLAIN)
-    assert_equal(trained({"name": "qfedsgd", "q": 2.0}, heeded(PLAIN)), qffl(PLAIN, 2.0, gradients=True), PLAIN)
+    assert_equal(trained({"name": "qfedsgd", "q": 2.0}, supported(PLAIN)), qffl(PLAIN, 2.0, gradients=True), PLAIN)
 
 
 class Sure(TanhNet):
@@ -146,7 +146,7 @@ def test_small_losses_and_large_q_neither_vanish_nor_overflow(name: str, q: floa
         "model": {"name": f"{__name__}:Sure"},
         "task": {"name": f"{__name__}:OfOneClass"},
     }
-    setting = heeded(PLAIN) if name == "qfedsgd" else PLAIN
+    setting = supported(PLAIN) if name == "qfedsgd" else PLAIN
     job, model = prepared({"name": name, "q": q}, setting, **tables)
     state = model.state_dict(torch.from_numpy(run_on_hosts(job, 2)[0]))
     ours = torch.cat([part.flatten() for part in state.values()]).double()

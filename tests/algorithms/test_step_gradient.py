@@ -161,8 +161,8 @@ class NormNet(nn.Module):
 
 def test_statistics_are_of_the_steps_own_parameters() -> None:
     """As plain PyTorch has them, though the gradient elsewhere is computed between two of its own."""
-    model, twin = FlatModel(NormNet(), torch.device("cpu")), NormNet()
-    twin.load_state_dict(model.state_dict())
+    model, plain = FlatModel(NormNet(), torch.device("cpu")), NormNet()
+    plain.load_state_dict(model.state_dict())
     x, y = torch.randn(8, 4), torch.arange(8) % 3
 
     def backward() -> torch.Tensor:
@@ -174,12 +174,12 @@ def test_statistics_are_of_the_steps_own_parameters() -> None:
     step.gradient()
     away = step.gradient(at=step.params * 2)
     step.gradient()
-    twin(x)
-    twin(x)
-    for name, value in twin.state_dict().items():
+    plain(x)
+    plain(x)
+    for name, value in plain.state_dict().items():
         assert torch.equal(model.module.state_dict()[name], value), name
     doubled = NormNet()
-    doubled.load_state_dict(twin.state_dict())
+    doubled.load_state_dict(plain.state_dict())
     with torch.no_grad():
         for parameter in doubled.parameters():
             parameter.mul_(2)

@@ -14,7 +14,7 @@ from rayfl.cluster.kept_cluster import KeptCluster
 from rayfl.cluster.ray_log import RayLog
 from rayfl.cluster.ray_session import ray_session
 from rayfl.planning.events import Evaluated, RoundDone
-from tests.algorithms.scene import heeded
+from tests.algorithms.scene import supported
 from tests.engine.scenes import prepared, run_on_hosts, without_clock
 
 pytestmark = pytest.mark.ray
@@ -27,7 +27,7 @@ OF_A_TASK = ("orchestra",)
 """See test_tasks_on_ray."""
 PHASES: list[dict[str, Any]] = [
     *(
-        {"algorithm": name, "local": heeded(name, LOCAL)}
+        {"algorithm": name, "local": supported(name, LOCAL)}
         for name in algorithms
         if name not in WITHOUT_BATCH_NORM + OF_A_TASK
     ),
@@ -41,9 +41,9 @@ PHASES: list[dict[str, Any]] = [
     {"algorithm": {"name": "tests.algorithms.test_step_gradient:Longer", "many": 3}},
 ]
 META: list[dict[str, Any]] = [
-    *({"algorithm": name, "local": heeded(name, LOCAL)} for name in WITHOUT_BATCH_NORM),
+    *({"algorithm": name, "local": supported(name, LOCAL)} for name in WITHOUT_BATCH_NORM),
     {"algorithm": {"name": "fedmeta", "variant": "meta_sgd"}, "local": {"lr": 0.2}},
-    {"algorithm": {"name": "perfedavg", "variant": "hessian_free"}, "local": heeded("perfedavg", LOCAL)},
+    {"algorithm": {"name": "perfedavg", "variant": "hessian_free"}, "local": supported("perfedavg", LOCAL)},
     {
         "algorithm": "scaffold",
         "cohort": {"bernoulli": 0.1},

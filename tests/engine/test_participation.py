@@ -19,7 +19,7 @@ from rayfl.planning.events import RoundDone
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.totals import Simulated
 from rayfl.streams import client_stream
-from tests.algorithms.scene import OF_ANY_SCENE, PARTIAL, PLAIN, SEED, SIZES, heeded, prepared
+from tests.algorithms.scene import OF_ANY_SCENE, PARTIAL, PLAIN, SEED, SIZES, prepared, supported
 from tests.engine.scenes import cast, run_on_hosts, snapshot_of, without_clock
 
 BYTES = 4 * (4 * 6 + 6 + 6 * 5 + 5 + 5 * 3 + 3)
@@ -229,7 +229,7 @@ def test_dropout_and_availability_have_streams_of_their_own() -> None:
 
 @pytest.mark.parametrize("algorithm", OF_ANY_SCENE)
 def test_every_algorithm_moves_and_computes_what_the_clock_was_planned_with(algorithm: str) -> None:
-    phase = {"rounds": 2, "local": heeded(algorithm, PLAIN.local)}
+    phase = {"rounds": 2, "local": supported(algorithm, PLAIN.local)}
     job, _ = prepared(algorithm, PLAIN, phase, participation={"steps_per_s": 1.0, "up_bytes_per_s": 100.0})
     _, rounds = run(job)  # another number of bytes would be an error
     assert 0 < simulated(rounds[0]).seconds < simulated(rounds[1]).seconds

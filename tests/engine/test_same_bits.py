@@ -16,7 +16,7 @@ from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate
 from rayfl.local.state import Declaration
 from rayfl.planning.events import Evaluated, RoundDone
-from tests.algorithms.scene import OF_ANY_SCENE, heeded
+from tests.algorithms.scene import OF_ANY_SCENE, supported
 from tests.engine.scenes import FEDERATED, PRETRAIN, prepared, run_on_hosts, tables, without_clock
 
 PEOPLE: dict[str, Any] = {
@@ -104,8 +104,8 @@ def test_every_algorithm_keeps_the_bits_after_a_relay_of_its_own(variant: dict[s
     """Clients come back in later rounds; in the last phase they also thaw, and share nothing with the phase before."""
     algorithm = variant["algorithm"]
     local = {"epochs": 2, "batch_size": 4, "momentum": 0.5, "weight_decay": 0.01, "clip_norm": 1.0}
-    thawing = {"name": "thawing", "rounds": 2, "local": heeded(algorithm, local | {"unfreeze": {"share": 0.7}})}
-    phases = [FEDERATED | {"rounds": 4, "local": heeded(algorithm, local)}, FEDERATED | thawing]
+    thawing = {"name": "thawing", "rounds": 2, "local": supported(algorithm, local | {"unfreeze": {"share": 0.7}})}
+    phases = [FEDERATED | {"rounds": 4, "local": supported(algorithm, local)}, FEDERATED | thawing]
     relay = PRETRAIN | {"algorithm": algorithm if algorithm in RELAYED else "fedavg"}
     job = prepared(phases=[relay, *(phase | variant for phase in phases)], **PEOPLE)
     expected, expected_events = run_on_hosts(job, 1)

@@ -16,7 +16,7 @@ from rayfl.errors import RayflError
 from rayfl.models.network import Network
 from rayfl.planning.events import Evaluated
 from rayfl.preparation import prepare
-from tests.algorithms.scene import OF_ANY_SCENE, heeded
+from tests.algorithms.scene import OF_ANY_SCENE, supported
 from tests.engine.scenes import run_on_hosts
 
 HERE = __name__
@@ -146,7 +146,7 @@ def test_a_task_is_learned_and_scored_alike_on_any_number_of_hosts(name: str, ph
 
 @pytest.mark.parametrize("algorithm", OF_ANY_SCENE)
 def test_every_algorithm_trains_what_is_no_classification(algorithm: str) -> None:
-    local = heeded(algorithm, {"epochs": 2, "batch_size": 8, "lr": 0.05})
+    local = supported(algorithm, {"epochs": 2, "batch_size": 8, "lr": 0.05})
     for name in ("vectors", "tags"):
         scores = evaluations(name, 2, {"cohort": 4, "rounds": 2, "algorithm": algorithm}, local)
         assert all(np.isfinite(list(event.scores.values())).all() for event in scores)

@@ -8,7 +8,7 @@ import pytest
 
 from rayfl.planning.events import RoundDone
 from rayfl.planning.totals import Traffic
-from tests.algorithms.scene import OF_ANY_SCENE, heeded
+from tests.algorithms.scene import OF_ANY_SCENE, supported
 from tests.engine.scenes import FEDERATED, PRETRAIN, prepared, run_on_hosts
 
 LOCAL: dict[str, Any] = {"epochs": 2, "batch_size": 16, "momentum": 0.5}
@@ -56,7 +56,7 @@ def test_fedavg_moves_two_models_per_client_update() -> None:
 
 @pytest.mark.parametrize("name", OF_ANY_SCENE)
 def test_a_client_update_moves_two_models_and_with_scaffold_and_coprefl_four(name: str) -> None:
-    local = {"local": heeded(name, LOCAL)}
+    local = {"local": supported(name, LOCAL)}
     moved = total([FEDERATED | local | {"rounds": 3, "cohort": 5, "algorithm": name}], **PEOPLE)
     models = 3 * 5 * (4 if name in ("scaffold", "coprefl") else 2)
     num_params = BODY_PARAMS if name in ("fedbabu", "fedper") else PEOPLES_PARAMS

@@ -15,7 +15,7 @@ from rayfl.engine.exact_sum import ExactSum, combine
 from rayfl.engine.inline import inline_session
 from rayfl.engine.job import Job
 from rayfl.errors import ClientError
-from tests.algorithms.scene import EVERYTHING, OF_ANY_SCENE, PLAIN, Setting, heeded
+from tests.algorithms.scene import EVERYTHING, OF_ANY_SCENE, PLAIN, Setting, supported
 from tests.algorithms.scene import prepared as prepared_people
 from tests.engine.scenes import prepared, run_on_hosts, without_clock
 from tests.pretend_cuda.device import PretendCuda, pretend_cuda
@@ -108,7 +108,7 @@ def assert_same_on_both(make: Callable[[str], Job], run: Callable[[Job], Outcome
 @pytest.mark.parametrize("algorithm", EVERY, ids=lambda table: "-".join(map(str, table.values())))
 def test_every_algorithm_keeps_to_one_device(algorithm: dict[str, Any]) -> None:
     local = EVERYTHING.with_local(unfreeze={"share": 0.6}).local
-    setting = Setting(rounds=2, local=heeded(algorithm, local))
+    setting = Setting(rounds=2, local=supported(algorithm, local))
     assert_same_on_both(lambda device: prepared_people(algorithm, setting, resources={"device": device})[0])
 
 
