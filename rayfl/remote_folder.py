@@ -17,8 +17,8 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from rayfl.errors import ResourceError, ScenarioError
 
-ATOMIC = ("abfs", "gcs", "s3")
-"""Types of file systems on which a file appears only when it is complete; on others, it is renamed then."""
+WRITTEN_WHOLE = ("abfs", "gcs", "s3")
+"""Kinds of file systems in which a file appears when it is complete; elsewhere it is renamed then."""
 
 REQUESTS_AT_ONCE = 16
 
@@ -93,7 +93,7 @@ class RemoteFolder:
         """
         source = BytesIO(content) if isinstance(content, bytes) else content
         with self._opened("write", path) as (files, place):
-            if files.type_name in ATOMIC:
+            if files.type_name in WRITTEN_WHOLE:
                 _copy(source, files, place)
                 return
             parent, _, name = place.rpartition("/")
