@@ -65,8 +65,8 @@ def test_the_gap_is_between_as_many_passes_at_the_same_rates(name: str) -> None:
         """Of every pass."""
         local = phase.local
         by_round = [
-            local.lr * local.lr_drop ** sum(drop < turn for drop in local.lr_drops)
-            for turn in range(1, phase.rounds + 1)
+            local.lr * local.lr_drop ** sum(drop < round for drop in local.lr_drops)
+            for round in range(1, phase.rounds + 1)
         ]
         return [rate for rate in by_round for _ in range(local.epochs)]
 
