@@ -1,4 +1,4 @@
-"""What follows a run, records it elsewhere, keeps models, and may end it: one file per callback."""
+"""Callbacks follow a run, report it elsewhere, keep models and may stop it; one file per callback."""
 
 from __future__ import annotations
 

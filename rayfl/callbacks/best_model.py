@@ -12,7 +12,7 @@ FILE = "best.safetensors"
 class BestModel(Ranked):
     """Keeps the model of the best evaluated round as `best.safetensors` in the run's folder.
 
-    The first of several rounds that are equally good counts; the file's metadata says which round it is.
+    Of several equally good rounds the first one counts. The file's metadata names the round.
     """
 
     def on_evaluation(self, run: RunSoFar) -> None:

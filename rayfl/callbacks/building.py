@@ -1,4 +1,4 @@
-"""From the callbacks that a scenario names, and those that a program hands over, to the callbacks themselves."""
+"""Builds the callbacks that a scenario names, and checks those that a program passes in."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def build_callbacks(scenario: Scenario) -> list[Callback]:
     """The callbacks that a scenario names, in order.
 
     Raises:
-        ScenarioError: A name is unknown or stands for something else, an option is unknown or out of range, or a
-            package is not installed.
+        ScenarioError: A name is unknown or not a callback's, an option is unknown or out of range, or a package is not
+            installed.
     """
     built = []
     for index, chosen in enumerate(scenario.callbacks):
@@ -31,10 +31,10 @@ def build_callbacks(scenario: Scenario) -> list[Callback]:
 
 
 def checked(given: Given, scenario: Scenario) -> list[Callback]:
-    """The callbacks that a program handed over.
+    """The callbacks that a program passed in.
 
     Raises:
-        ScenarioError: One is neither a callback nor a class of callbacks, or does not fit the scenario.
+        ScenarioError: One is neither a callback nor a callback class, or does not fit the scenario.
     """
     found = []
     for index, item in enumerate(given):
@@ -43,12 +43,12 @@ def checked(given: Given, scenario: Scenario) -> list[Callback]:
             item = with_options(item, {}, where)
         if not isinstance(item, Callback):
             raise ScenarioError(
-                f"{where}: {item!r} is neither an object nor a subclass of rayfl.Callback; those with a name go into "
-                "the scenario"
+                f"{where}: {item!r} is neither an instance nor a subclass of rayfl.Callback; name registered callbacks "
+                "in the scenario"
             )
         if item._has_followed:
             raise ScenarioError(
-                f"{where}: this object has followed another run, and still has its state; make a new one"
+                f"{where}: this object has already followed another run and still has its state; create a new one"
             )
         try:
             item.check(scenario)
@@ -59,7 +59,7 @@ def checked(given: Given, scenario: Scenario) -> list[Callback]:
 
 
 def with_callback_defaults(scenario: Scenario) -> Scenario:
-    """The same scenario with every option of its callbacks written out.
+    """The scenario with every option of its callbacks written out.
 
     Raises:
         ScenarioError: As `build_callbacks`.

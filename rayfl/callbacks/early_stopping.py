@@ -1,4 +1,4 @@
-"""Ends a run whose metric no longer improves."""
+"""Stops a run whose metric no longer improves."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rayfl.callbacks.ranked import Ranked
 
 
 class EarlyStopping(Ranked):
-    """Stops once so many evaluations in a row have not improved on the best one before them.
+    """Stops a run after several evaluations in a row without an improvement on the best one.
 
-    The model that a stopped run leaves is that of its last round; `best_model` keeps the best one.
+    A stopped run leaves the model of its last round; `best_model` keeps the best one.
 
     Attributes:
-        patience: How many evaluations without an improvement end the run.
-        min_delta: The least change that counts as an improvement.
+        patience: Number of evaluations without an improvement that end the run.
+        min_delta: The smallest change that counts as an improvement.
     """
 
     patience: PositiveInt = 5

@@ -1,4 +1,4 @@
-"""Calls the callbacks of a run, in order, and passes on what they add and decide."""
+"""Calls the callbacks of a run in order, and passes on their logged values and decisions."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Follower:
     """The callbacks of one run.
 
     Args:
-        callbacks: In the order in which they are called.
-        scenario: What runs.
-        headlines: What ranks the rounds of each phase; the last phase's ranks the run.
-        folder: The run's own.
+        callbacks: The callbacks, in the order in which they are called.
+        scenario: The run's scenario.
+        headlines: The metric that ranks the rounds of each phase; the last phase's ranks the run.
+        folder: The run's folder.
         console: Where progress is printed.
         read_model: Returns the model of the last committed round, in PyTorch's names.
-        rows: What metrics.jsonl holds already.
+        rows: The rows that metrics.jsonl already holds.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Follower:
         """See `EventConsumer`.
 
         Raises:
-            RayflError: A callback raised, or its state is no plain data; it is named.
+            RayflError: A callback raised, or its state is not plain data; names it.
         """
         kept = []
         for callback in self._callbacks:
@@ -66,14 +66,14 @@ class Follower:
                 check_plain(state)
                 kept.append({"callback": _name(callback), "state": json.loads(json.dumps(state, allow_nan=False))})
             except ValueError as error:
-                raise RayflError(f"callback '{_name(callback)}': state: cannot be kept as JSON: {error}") from None
+                raise RayflError(f"callback '{_name(callback)}': state: cannot be stored as JSON: {error}") from None
         return {"round": self._run.round and plain_round(self._run.round), "callbacks": kept}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """See `EventConsumer`. Callbacks that did not follow the run before begin anew.
+        """See `EventConsumer`. Callbacks that are new to the run start without a state.
 
         Raises:
-            RayflError: A callback raised, or none is there any more for a state that was kept; it is named.
+            RayflError: A callback raised, or the callback of a stored state is missing; names it.
         """
         self._run.round = state["round"] and round_from(state["round"])
         waiting = list(self._callbacks)
@@ -84,15 +84,15 @@ class Follower:
                 _called(callback, "load_state", kept["state"])
             elif kept["state"]:
                 raise RayflError(
-                    f"callback '{kept['callback']}' has followed this run so far and kept a state, but is not there to "
-                    "go on: name it again"
+                    f"callback '{kept['callback']}' has followed this run so far and stored a state, but is missing: "
+                    "name it again"
                 )
 
     def start(self) -> None:
         """Calls `on_start`.
 
         Raises:
-            RayflError: A callback raised; it is named.
+            RayflError: A callback raised; names it.
         """
         self._started = True
         for callback in self._callbacks:
@@ -103,10 +103,10 @@ class Follower:
         """Shows an event to the callbacks.
 
         Returns:
-            The event with what they logged.
+            The event with the values that they logged.
 
         Raises:
-            RayflError: A callback raised; it is named.
+            RayflError: A callback raised; names it.
         """
         match event:
             case RoundDone():
@@ -125,23 +125,23 @@ class Follower:
 
     @property
     def stop(self) -> Stop | None:
-        """Whether the latest round is to be the last one."""
+        """The decision to end the run after the latest round, if a callback made one."""
         if self._run.stopped is None or self._run.round is None:
             return None
         return Stop(*self._run.stopped, self._run.round.round)
 
     @property
     def decided_by(self) -> str | None:
-        """The column by which the callback that stopped the run says that it decides."""
+        """The column that the callback that stopped the run declares to decide by."""
         who, _ = self._run.stopped or ("", "")
         stopping = (callback for callback in self._callbacks if _name(callback) == who)
         return next((callback.decides_by(self._run.headlines) for callback in stopping), None)
 
     def end(self, ending: Ending) -> list[str]:
-        """Calls `on_end` of every callback, whatever the others raise.
+        """Calls `on_end` of every callback, even if others raise.
 
         Returns:
-            What was raised, one text for each.
+            One message for each callback that raised.
         """
         self._run.ended = ending
         raised = []
@@ -153,7 +153,7 @@ class Follower:
         return raised
 
     def _call(self, hook: str) -> dict[str, float]:
-        """Calls one method of every callback, and returns what they logged."""
+        """Calls one method of every callback, and returns the values that they logged."""
         self._run.logged = {}
         for callback in self._callbacks:
             self._run.caller = _name(callback)
@@ -164,11 +164,11 @@ class Follower:
 def _called(callback: Callback, method: str, *arguments: Any) -> Any:
     try:
         return getattr(callback, method)(*arguments)
-    except ClientError:  # a model that was asked for was never made
+    except ClientError:  # a requested model was never computed
         raise
     except RayflError as error:
         raise type(error)(f"callback '{_name(callback)}': {error}") from None
-    except (Exception, SystemExit) as error:  # a user's own code may raise anything
+    except (Exception, SystemExit) as error:  # a user's code may raise anything
         raise RayflError(_theirs(callback, method, error)) from None
 
 

@@ -1,4 +1,4 @@
-"""A table of the metrics in a notebook, which grows as rounds are evaluated."""
+"""A table of the metrics in a notebook, updated after every evaluated round."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rayfl.report.html_table import html_table
 
 
 class LiveTable(Callback):
-    """Shows the latest evaluated rounds as a table below a notebook's cell.
+    """Shows the latest evaluated rounds as a table below a notebook cell.
 
     Attributes:
-        rows: How many rounds to show.
+        rows: Number of rounds to show.
     """
 
     rows: PositiveInt = 10
@@ -29,7 +29,7 @@ class LiveTable(Callback):
     def check(self, scenario: Scenario) -> None:
         """See `Callback.check`."""
         if not _in_notebook():
-            raise ScenarioError("live_table shows in a notebook, and this program is none; leave it out")
+            raise ScenarioError("live_table needs a notebook, but this program does not run in one; leave it out")
 
     def on_start(self, run: RunSoFar) -> None:
         """See `Callback.on_start`."""

@@ -11,16 +11,16 @@ from rayfl.callbacks.tracker import Tracker, options_of
 
 DATABASE = "mlflow.db"
 LONGEST_PARAMETER = 6000
-"""Characters that MLflow stores of a parameter."""
+"""The most characters that MLflow stores of a parameter."""
 
 
 class MLflow(Tracker):
     """Reports the metrics, and the scenario's values as parameters, to MLflow.
 
     Attributes:
-        tracking_uri: Where MLflow keeps its runs; by default a SQLite file `mlflow.db` beside the run's folder, which
+        tracking_uri: Where MLflow stores runs; by default the SQLite file `mlflow.db` beside the run's folder, which
             all runs there share (`mlflow ui --backend-store-uri sqlite:///runs/mlflow.db`).
-        experiment: The experiment there.
+        experiment: Name of the MLflow experiment.
     """
 
     packages: ClassVar[tuple[str, ...]] = ("mlflow", "sqlalchemy", "alembic")

@@ -9,10 +9,10 @@ from rayfl.report.model_file import write_model
 
 
 def keep_model(run: RunSoFar, path: Path) -> None:
-    """Writes the model of the present round, which the file's metadata names.
+    """Writes the model of the current round; the file's metadata names the round.
 
     Raises:
-        ResourceError: It cannot be written.
+        ResourceError: The file cannot be written.
     """
     assert run.round is not None
     path.parent.mkdir(exist_ok=True)

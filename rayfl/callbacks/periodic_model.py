@@ -1,4 +1,4 @@
-"""Keeps a model every so many rounds."""
+"""Keeps a model at regular intervals of rounds."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ FOLDER = "models"
 
 
 class PeriodicModel(Callback):
-    """Keeps the model after every so many rounds of the scenario, as `models/round_000010.safetensors`.
+    """Keeps the model after every `every` rounds of the scenario, as `models/round_000010.safetensors`.
 
     Attributes:
-        every: How many rounds lie between two models.
-        keep: How many of the latest ones to keep; by default all.
+        every: Number of rounds between two models.
+        keep: Number of latest models to keep; by default all.
     """
 
     every: PositiveInt = 10

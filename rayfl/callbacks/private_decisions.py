@@ -1,4 +1,4 @@
-"""What callbacks of a private run may decide by: no figure that clients' samples were read for without noise."""
+"""Keeps callbacks of a private run from deciding by figures computed from clients' samples without noise."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from rayfl.tasks.metrics.building import metric_label
 
 
 def check_decisions(callback: Callback, job: Job, where: str) -> None:
-    """Checks that a callback decides nothing by clients' data if the run hides samples or clients.
+    """Checks that a callback does not decide by clients' data if the run has differential privacy.
 
-    Test samples that belong to nobody are public; those that clients hold, or that were cut from their training
-    samples, are theirs, and so is whatever is computed from losses of training.
+    Test samples that belong to no client are public. Those that clients hold, or that were cut from their training
+    samples, are private, and so is everything computed from training losses.
 
     Args:
-        callback: One that declares by what it decides; of others nothing is known.
-        job: What runs.
+        callback: A callback; only those that declare the column they decide by can be checked.
+        job: The job to run.
         where: The callback's key, for the error message.
 
     Raises:
-        ScenarioError: What it decides by is no score on public samples.
+        ScenarioError: The callback decides by something other than a score on public samples.
     """
     column = callback.decides_by(job.headlines)
     if column is None or not (job.sample_plan.phases or job.client_plan):
@@ -31,8 +31,8 @@ def check_decisions(callback: Callback, job: Job, where: str) -> None:
         level = "phases.N.dp" if job.client_plan else "local.dp"
         remedy = f"use metric = '{sorted(public)[0]}'" if public else "leave it out: this data has no public test set"
         raise ScenarioError(
-            f"{where}.metric: '{column}' is read from clients' data without noise, and with {level} it may decide "
-            f"nothing; {remedy}"
+            f"{where}.metric: '{column}' is computed from clients' data without noise, and with {level} no callback "
+            f"may decide by it; {remedy}"
         )
 
 

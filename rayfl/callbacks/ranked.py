@@ -17,10 +17,10 @@ class Ranked(Callback):
 
     Attributes:
         metric: A column of the metrics; by default the headline's.
-        mode: Whether the least (`min`) or the greatest (`max`) value is best; must be given for any metric but the
-            headline and losses.
-        phase: Only evaluations in this phase count; by default those of all phases with the task and metrics of the
-            last one, whose scores mean the same.
+        mode: Whether the smallest (`min`) or the largest (`max`) value is best; required unless the metric is the
+            headline or a loss.
+        phase: Only evaluations in this phase count; by default those of all phases with the same task and metrics as
+            the last one, whose scores are comparable.
     """
 
     metric: str | None = None
@@ -39,7 +39,7 @@ class Ranked(Callback):
         headline = headline_label(scenario.evaluation_of(ranked))
         known = self.metric is None or _is_loss(self.metric) or _is_of(self.metric, headline)
         if self.mode is None and not known:
-            raise ScenarioError(f"mode: say whether 'min' or 'max' of '{self.metric}' is best")
+            raise ScenarioError(f"mode: set 'min' or 'max', whichever is best for '{self.metric}'")
 
     def decides_by(self, headlines: Mapping[str, Headline]) -> str:
         """See `Callback.decides_by`."""
@@ -52,11 +52,11 @@ class Ranked(Callback):
         return run.headline.ranks(phase) if self.phase is None else phase == self.phase
 
     def improved(self, run: RunSoFar, min_delta: float = 0.0) -> bool:
-        """Ranks the latest evaluation; a value that is not finite is never the best.
+        """Ranks the latest evaluation, and returns whether it is the best so far; a non-finite value never is.
 
         Args:
-            run: Its latest row.
-            min_delta: By how much it must be better than the best one so far.
+            run: The run; its latest row is ranked.
+            min_delta: The smallest difference to the best evaluation so far that counts.
 
         Raises:
             ScenarioError: There is no such metric.
@@ -83,7 +83,7 @@ class Ranked(Callback):
         self._best, self._best_round = state["best"], state["best_round"]
 
     def column(self, run: RunSoFar) -> str:
-        """The column that ranks."""
+        """The column that ranks the rounds."""
         return self.metric or self._headline(run).column
 
     def _headline(self, run: RunSoFar) -> Headline:
@@ -100,5 +100,5 @@ def _is_loss(column: str) -> bool:
 
 
 def _is_of(column: str, metric: str | None) -> bool:
-    """Whether a column holds a metric, on whatever samples: `test_accuracy`, `validation_accuracy`."""
+    """Whether a column holds a metric on any set of samples: `test_accuracy`, `validation_accuracy`."""
     return column.partition("_")[2] == metric

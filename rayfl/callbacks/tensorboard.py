@@ -12,9 +12,9 @@ FOLDER = "tensorboard"
 
 
 class TensorBoard(Tracker):
-    """Writes the metrics to `tensorboard/` in the run's folder, and the scenario as a text.
+    """Writes the metrics, and the scenario as text, to `tensorboard/` in the run's folder.
 
-    `tensorboard --logdir runs` then shows all runs.
+    `tensorboard --logdir runs` shows all runs.
     """
 
     packages: ClassVar[tuple[str, ...]] = ("tensorboard",)

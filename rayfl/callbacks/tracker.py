@@ -1,4 +1,4 @@
-"""Callbacks that report a run's metrics to a program for tracking experiments."""
+"""Callbacks that report a run's metrics to an experiment tracker."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rayfl.errors import ScenarioError
 
 
 class Tracker(Callback):
-    """Reports every evaluated round's numbers, under the names of their columns, by round.
+    """Reports the numbers of every evaluated round under the names of their columns.
 
     Attributes:
-        packages: What must be installed.
-        extra: rayfl's extra that installs it.
+        packages: Packages that must be installed.
+        extra: The extra of rayfl that installs them.
     """
 
     packages: ClassVar[tuple[str, ...]]
@@ -37,11 +37,11 @@ class Tracker(Callback):
 
     @abstractmethod
     def report(self, round: int, numbers: Mapping[str, float]) -> None:
-        """Takes in the numbers of one evaluated round."""
+        """Reports the numbers of one evaluated round."""
 
 
 def options_of(scenario: Scenario) -> dict[str, Any]:
-    """The resolved scenario as one table, its keys joined by dots."""
+    """The resolved scenario as a flat dictionary with dotted keys."""
     return dict(_flat("", scenario.model_dump(mode="json", exclude_none=True)))
 
 

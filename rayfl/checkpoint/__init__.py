@@ -1,1 +1,1 @@
-"""What a run writes to go on from, and how it is found again."""
+"""Checkpoints: how runs write and read them, and what may change when a run resumes."""

@@ -1,4 +1,4 @@
-"""Whether a run may go on with a scenario that is not quite the one it began with."""
+"""Checks whether a run may continue with a changed scenario."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from rayfl.fingerprint.recorded import changed_code, recorded
 from rayfl.resolution import resolve
 
 MAY_CHANGE = CHANGES_NO_RESULT | {"callbacks"}
-"""Keys that a run may go on with whatever they were."""
+"""Keys that may change when a run resumes."""
 
 SHOWN = 8
-"""Differences that a message names."""
+"""The most differences that a message lists."""
 
 
 def check_same_run(folder: Path, job: Job, done: int, where: str) -> list[str]:
-    """Checks that a run may go on as another job.
+    """Checks that a run may continue as a given job.
 
     Args:
-        folder: The run's own.
-        job: What is to go on, resolved.
-        done: The last round of which there are records.
-        where: What a person calls the run by.
+        folder: The run's folder.
+        job: The job to continue, resolved.
+        done: The last round with records.
+        where: The run's location, for messages.
 
     Returns:
-        What may make results differ all the same, a sentence each.
+        Warnings about changes that may still alter results.
 
     Raises:
-        ScenarioError: The scenario, or its data, is another one.
+        ScenarioError: The scenario or its data differs.
     """
     before = resolve(load_scenario(folder / "scenario.toml"))
     differences = [*_differences(before, job.scenario), *_rounds(before, job.scenario, done)]
@@ -41,14 +41,14 @@ def check_same_run(folder: Path, job: Job, done: int, where: str) -> list[str]:
         more = f"\n  and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
         listed = "".join(f"\n  {difference}" for difference in differences[:SHOWN])
         raise ScenarioError(
-            f"'{where}' cannot go on with a scenario that is not its own; only resources, checkpoint, callbacks and "
-            f"the rounds ahead may differ:{listed}{more}"
+            f"'{where}' cannot continue with a different scenario; only resources, checkpoint, callbacks and the "
+            f"number of remaining rounds may change:{listed}{more}"
         )
     was = recorded(folder)
     if was.data and was.data[0] != job.result.store.provenance.digest:
-        raise ScenarioError(f"data: '{where}' was begun with other data: the digest of its files has changed since")
+        raise ScenarioError(f"data: '{where}' began with other data: the digest of its files has changed since")
     if list(was.traces) != (job.devices.digests if job.devices else []):
-        raise ScenarioError(f"participation: '{where}' was begun with other traces: their files have changed since")
+        raise ScenarioError(f"participation: '{where}' began with other traces: their files have changed since")
     changed = changed_code(was.code or {}, job.code)
     return [f"your code has changed since the run began: {', '.join(changed)}"] if changed else []
 
@@ -77,13 +77,13 @@ def _rounds(before: Scenario, now: Scenario, done: int) -> Iterator[str]:
         said = f"phases.{new.name}.rounds: {old.rounds}, now {new.rounds}"
         targets = [dp for phase in now.phases for dp in (phase.local.dp, phase.settings.dp) if dp is not None]
         if own > old.rounds:
-            yield f"{said}, and the phase is over"
+            yield f"{said}, but the phase is complete"
         elif new.rounds < own:
-            yield f"{said}, and {own} of them are over"
+            yield f"{said}, but {own} of them are complete"
         elif own > 0 and old.local.round_schedule.depends_on_length:
-            yield f"{said}, and the learning rate of its rounds so far (local.round_schedule) depends on them"
+            yield f"{said}, but the learning rate of its completed rounds (local.round_schedule) depends on them"
         elif any(dp.target_epsilon is not None for dp in targets):
-            yield f"{said}, and the noise of a target_epsilon depends on them"
+            yield f"{said}, but the noise of a target_epsilon depends on them"
 
 
 def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""Adds checkpoints to the others in a thread of its own, beside the rounds that go on."""
+"""Writes checkpoints in a separate thread while rounds continue."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rayfl.errors import ResourceError
 
 
 class CheckpointWriter:
-    """One checkpoint at a time.
+    """Writes one checkpoint at a time.
 
-    A manifest names every client that keeps something: with 10,000 of them it takes tenths of a second to be checked,
-    written and synced, for which no round is to wait.
+    A manifest names every client that keeps a state: with 10,000 of them, checking, writing and syncing it takes tenths
+    of a second, and rounds should not wait for that.
 
     Args:
-        checkpoints: The others.
+        checkpoints: The run's checkpoints.
     """
 
     def __init__(self, checkpoints: Checkpoints) -> None:
@@ -28,11 +28,11 @@ class CheckpointWriter:
         self._under_way: Future[ResourceError | None] | None = None
 
     def begin(self, snapshot: str, records: Mapping[str, Any]) -> None:
-        """Starts to add a checkpoint; `collect` the one before first.
+        """Starts to add a checkpoint; call `collect` for the previous one first.
 
         Args:
             snapshot: A `RunSnapshot` as JSON.
-            records: As `Checkpoint` has them. Whoever they are from may change them afterwards.
+            records: See `Checkpoint`; copied, so the caller may change them afterwards.
         """
         copied = json.dumps(records, allow_nan=False)
 
@@ -42,13 +42,13 @@ class CheckpointWriter:
         self._under_way = self._thread.submit(add)
 
     def collect(self, wait: bool = False) -> ResourceError | None:
-        """What `Checkpoints.add` returned for a checkpoint that was added since the last call.
+        """The result of `Checkpoints.add` for a checkpoint completed since the last call.
 
         Args:
-            wait: Whether to wait for the one under way.
+            wait: Whether to wait for a checkpoint that is being written.
 
         Raises:
-            ResourceError: It could not be written.
+            ResourceError: The checkpoint could not be written.
         """
         if self._under_way is None or not (wait or self._under_way.done()):
             return None
@@ -56,5 +56,5 @@ class CheckpointWriter:
         return under_way.result()
 
     def close(self) -> None:
-        """Waits for what is under way."""
+        """Waits for a checkpoint that is being written."""
         self._thread.shutdown()

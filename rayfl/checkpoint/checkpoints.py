@@ -1,4 +1,4 @@
-"""The checkpoints in a run's folder: manifests under the number of their round, beside the states that they name."""
+"""The checkpoints in a run's folder: manifests, named by round, and the states that they refer to."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from rayfl.lifecycle.mirror import Mirror
 
 FORMAT = 1
-"""Of manifests; a rayfl that writes another one can tell."""
+"""Version of the manifest format."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a run goes on from.
+    """The state that a run continues from.
 
     Attributes:
-        snapshot: Of its session.
-        records: What those who follow the run had seen when the snapshot was written (`Run.state`): as much, or more.
+        snapshot: The session's snapshot.
+        records: The run's state when the snapshot was written (`Run.state`), of the same or a later round.
     """
 
     snapshot: RunSnapshot
@@ -38,19 +38,19 @@ class Checkpoint:
 
     @property
     def round(self) -> int:
-        """The round that the session goes on after."""
+        """The round after which the session continues."""
         return self.snapshot.index.round
 
 
 class Checkpoints:
-    """Those of one run.
+    """The checkpoints of one run.
 
-    Manifests are in the run's folder, which a mirror may publish; states are beside them there, or at the mirror's URI.
+    Manifests are in the run's folder, which a mirror may publish. States are beside them, or at the mirror's URI.
 
     Args:
-        folder: The run's own; their folder is made with the first of them.
-        keep: How many of the latest stay.
-        mirror: Publishes the folder, of a run at a URI.
+        folder: The run's folder; the first checkpoint creates a folder in it.
+        keep: Number of latest checkpoints to keep.
+        mirror: Publishes the folder of a run at a URI.
 
     Attributes:
         store: Where hosts and server write their states.
@@ -64,13 +64,13 @@ class Checkpoints:
         )
 
     def add(self, checkpoint: Checkpoint) -> ResourceError | None:
-        """Writes the manifest of a checkpoint whose states are written, and removes those that are too many.
+        """Writes the manifest of a checkpoint whose states are written, and removes the oldest checkpoints.
 
         Returns:
-            Why some of their states stay for now, None if all are gone.
+            Why some of the old states could not be removed; None if all were.
 
         Raises:
-            ResourceError: It cannot be written.
+            ResourceError: The manifest cannot be written.
         """
         body = json.dumps(
             {"snapshot": json.loads(checkpoint.snapshot.to_json()), "records": checkpoint.records}, allow_nan=False
@@ -89,7 +89,7 @@ class Checkpoints:
             self._mirror.publish()
         try:
             if kept is not None:
-                # of what no manifest names, the snapshot that is being written by now may have some
+                # not all states without a manifest: a snapshot that is being written may already have some
                 self.store.remove(self._dropped - kept)
                 self._dropped.clear()
         except ResourceError as error:
@@ -97,7 +97,7 @@ class Checkpoints:
         return None
 
     def newest_first(self) -> Iterator[Checkpoint | ResourceError]:
-        """Every checkpoint, the last one first, and an error in place of each that is damaged."""
+        """All checkpoints, latest first, with an error in place of each damaged one."""
         for path in reversed(self._manifests()):
             try:
                 yield _read(path)
@@ -105,7 +105,7 @@ class Checkpoints:
                 yield error
 
     def newest_whole(self) -> Iterator[Checkpoint | ResourceError]:
-        """The last checkpoint whose states are whole too, after an error in place of each that is not."""
+        """The latest checkpoint with intact states, preceded by an error for each later, damaged one."""
         for checkpoint in self.newest_first():
             if isinstance(checkpoint, Checkpoint):
                 try:
@@ -118,14 +118,14 @@ class Checkpoints:
                 return
 
     def any(self) -> bool:
-        """Whether there is one."""
+        """Whether there is any checkpoint."""
         return bool(self._manifests())
 
     def sweep(self) -> None:
-        """Removes what no manifest names, such as states of a snapshot that was never complete; while no host is there.
+        """Removes states that no manifest names, such as those of incomplete snapshots. Call while no host is running.
 
         Raises:
-            ResourceError: It cannot be removed.
+            ResourceError: They cannot be removed.
         """
         named = _named(self._manifests())
         if named is not None:
@@ -138,8 +138,7 @@ class Checkpoints:
         """Removes old manifests.
 
         Returns:
-            The states that the others name; None if that cannot be told, since one of them cannot be read, and then
-            nothing is removed.
+            The states that the remaining manifests name. None if one of these cannot be read; then nothing is removed.
         """
         manifests = self._manifests()
         kept = _named(manifests[-self._keep :])
@@ -150,27 +149,27 @@ class Checkpoints:
         return kept
 
     def _remove_unfinished(self) -> None:
-        """Removes what writers that were killed have left; those of the checkpoint under way are younger."""
+        """Removes temporary files of killed writers; those of the current checkpoint are younger."""
         settled = self._manifests()[-self._keep :][0].stat().st_mtime
         for unfinished in self._folder.rglob(".*"):
-            with suppress(FileNotFoundError):  # one that is finished just now
+            with suppress(FileNotFoundError):  # it was just completed
                 if unfinished.stat().st_mtime < settled:
                     unfinished.unlink()
 
 
 def _named(manifests: Sequence[Path]) -> set[str] | None:
-    """The states that manifests name, None if one of them cannot be read."""
+    """The states that manifests name; None if one of the manifests cannot be read."""
     try:
         return {stored.place for path in manifests for stored in _states_of(_read(path).snapshot)}
     except ResourceError:
-        return None  # it is told to whoever goes on from it
+        return None  # resuming from it reports the error
 
 
 def _read(path: Path) -> Checkpoint:
     """Reads a manifest.
 
     Raises:
-        ResourceError: It is damaged, or of another format.
+        ResourceError: The manifest is damaged or has another format.
     """
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
@@ -178,16 +177,16 @@ def _read(path: Path) -> Checkpoint:
             raise ValueError("it is not a checkpoint")
         if manifest.get("format") != FORMAT:
             raise ResourceError(
-                f"'{path}' has format {manifest.get('format')}, and this rayfl reads format {FORMAT}: go on with the "
-                "version of rayfl that wrote it"
+                f"'{path}' has format {manifest.get('format')}, but this version of rayfl reads format {FORMAT}: "
+                "resume with the version that wrote it"
             )
         if manifest.get("digest") != _digest(body):
-            raise ValueError("its digest is not that of what was written")
+            raise ValueError("its digest does not match its content")
         content = json.loads(body)
         return Checkpoint(RunSnapshot.from_json(json.dumps(content["snapshot"])), content["records"])
     except RayflError:
         raise
-    except Exception as error:  # a digest says that nothing was changed, not that a rayfl wrote it
+    except Exception as error:  # a digest shows that the content is unchanged, not that rayfl wrote it
         raise ResourceError(f"the checkpoint '{path}' is damaged: {error}") from None
 
 

@@ -1,1 +1,1 @@
-"""The engine's classes as Ray actors. The only room that imports ray."""
+"""The engine's classes as Ray actors. The only package that imports ray."""

@@ -1,4 +1,4 @@
-"""The actors of a run, which may serve another one after it."""
+"""The actors of a run; a later run may reuse them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Actors:
     """The hosts, the server and the scheduler of a run.
 
     Args:
-        job: What they run first.
+        job: The first job that they run.
         places: The place of each host.
 
     Attributes:
         server: The server.
         hosts: The hosts, by number.
         scheduler: The scheduler.
-        groups: The placement groups in which the hosts are.
+        groups: The placement groups that hold the hosts.
     """
 
     def __init__(self, job: Job, places: Sequence[PlacementGroupSchedulingStrategy]) -> None:
@@ -43,7 +43,7 @@ class Actors:
         server = _beside_driver(ServerActor, name=server_name).remote(run, Models.of(job))
         self.server = ActorWorker(server, "the server")
         self.hosts = [
-            ActorWorker(_host_options(run.scenario, place).remote(index, server_name), f"host {index}")
+            ActorWorker(_host_options(run.scenario, place).remote(index, server_name), f"worker {index}")
             for index, place in enumerate(places)
         ]
         self.groups = {place.placement_group for place in places}
@@ -53,15 +53,15 @@ class Actors:
 
     @property
     def all(self) -> list[ActorWorker]:
-        """All of them."""
+        """All actors: hosts, server and scheduler."""
         return [*self.hosts, self.server, self.scheduler]
 
     def open(self, job: Job) -> None:
-        """Begins another run; nothing of the one before is left."""
+        """Begins another run; discards everything from the previous one."""
         run = GivenRun.of(job)
         told = self.server.call("open", run, Models.of(job))
         for host in self.hosts:
-            host.call("open", told)  # after the server, which a host asks for the run
+            host.call("open", told)  # after the server, since a host asks the server for the run
         self.scheduler.call("open", run, self._backend, job.populations, job.settles)
 
     def end(self) -> None:
@@ -70,7 +70,7 @@ class Actors:
 
 
 class KeptActors:
-    """Actors that one run leaves to the next; a context manager that ends them."""
+    """Actors that consecutive runs share; a context manager that ends them."""
 
     def __init__(self) -> None:
         self._actors: Actors | None = None
@@ -90,18 +90,18 @@ class KeptActors:
     def take(
         self, job: Job, waiting: Callable[[str], None] | None = None, as_many_as_fit: bool = False
     ) -> tuple[Actors, bool]:
-        """The actors for a run: those of the run before, where they are what this one needs.
+        """Returns the actors for a run, those of the previous run if they fit.
 
-        They are as many as it would start, with the same resources, and none of the user's modules that they may have
-        imported has changed. (What a program itself defines is sent for every run.)
+        They fit if the run would start as many hosts with the same resources, and no user module that they may have
+        imported has changed. (Objects defined in the program itself are sent for every run.)
 
         Args:
             job: What to run.
             waiting: See `reserved`.
-            as_many_as_fit: Start fewer hosts than asked for where the cluster has no room for all of them any more.
+            as_many_as_fit: Start fewer hosts than requested if the cluster no longer has room for all of them.
 
         Returns:
-            The actors, and whether they have served before.
+            The actors, and whether an earlier run used them.
 
         Raises:
             ResourceError: See `reserved`.
@@ -127,26 +127,27 @@ class KeptActors:
         return self._actors, False
 
     def _are_as_many(self, most: int) -> bool:
-        """Whether a run that can use so many hosts would start as many as there are."""
+        """Whether a run that can use `most` hosts would start as many as are running now."""
         hosts = len(self._actors.hosts) if self._actors else 0
-        return most in (hosts, self._most) or hosts < min(self._most, most)  # there was no room for more
+        return most in (hosts, self._most) or hosts < min(self._most, most)  # the cluster had no room for more
 
     def discard(self) -> None:
-        """Ends them, and gives back what they have reserved."""
+        """Ends the actors and releases their reserved resources."""
         self._actors = None
         self._stack.close()
 
 
 def _served(job: Job) -> Any:
-    """What hosts are made for; runs of which it is the same can share them."""
+    """The settings that hosts are created with; runs with equal settings can share hosts."""
     scenario = job.scenario
     return resources_of(scenario), scenario.numerics, scenario.repeatable
 
 
 def _beside_driver(actor: type, groups: Sequence[str] = (), **options: Any) -> Any:
-    """An actor on the driver's node, whose loss ends the run anyway: the server's state must not die with another.
+    """An actor on the driver's node, so that losing any other node does not lose the server's state.
 
-    The server and the scheduler mostly wait for the hosts, so they take no CPU from them.
+    Losing the driver's node ends the run anyway. The server and the scheduler mostly wait for the hosts, so they
+    reserve no CPU.
     """
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     remote: Any = ray.remote  # its overloads do not know all of its options
@@ -160,10 +161,10 @@ def _host_options(scenario: Scenario, place: PlacementGroupSchedulingStrategy) -
         num_cpus=resources.cpus_per_host,
         num_gpus=resources.gpus_per_host,
         max_restarts=resources.restarts,
-        # Unbounded, as Ray spends retries on a node that it has yet to declare dead. What goes wrong again and again
-        # ends with the restarts.
+        # Unbounded, since Ray spends retries on a node before it declares the node dead. The number of restarts bounds
+        # repeated failures.
         max_task_retries=-1 if scenario.repeatable else 0,
-        enable_task_events=False,  # or Ray's head keeps an event of every call: 20 MiB per 1 000 rounds
-        allow_out_of_order_execution=True,  # an evaluation need not wait behind a relay's hop that waits for its model
+        enable_task_events=False,  # else Ray's head stores an event for each call: 20 MiB per 1 000 rounds
+        allow_out_of_order_execution=True,  # an evaluation need not wait behind a relay hop that waits for its model
         scheduling_strategy=place,
     )

@@ -1,4 +1,4 @@
-"""One attempt to carry a run out on a cluster: actors, from their start to the end of the run or to a death."""
+"""One attempt to execute a run on a cluster, from the start of its actors until the run ends or an actor dies."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from rayfl.planning.events import Event, RoundSettled
 
 
 class Attempt:
-    """Takes actors, and waits until its hosts have started.
+    """Acquires actors and waits until the hosts have started.
 
     Args:
         job: What to run.
-        kept: Gives the actors.
-        log: Receives what Ray itself has to say.
+        kept: Provides the actors.
+        log: Receives Ray's own messages.
         waiting: See `reserved`.
         as_many_as_fit: See `KeptActors.take`.
 
     Attributes:
         actors: Hosts, server and scheduler.
-        hosts: What each host says of itself.
-        deaths: What dies of them.
+        hosts: The description of each host (`Host.describe`).
+        deaths: Watches for actors that die.
 
     Raises:
         ResourceError: The hosts do not fit the cluster, or one of them cannot start.
@@ -62,19 +62,19 @@ class Attempt:
             except ResourceError:
                 if not served:
                     raise
-                kept.discard()  # one of them died since
+                kept.discard()  # one of the reused actors has died
         self.deaths = Deaths(self.actors)
 
     @property
     def has_begun(self) -> bool:
-        """Whether events were asked for."""
+        """Whether `next` has been called."""
         return self._stream is not None
 
     def next(self) -> Event | None:
         """The next event; None at the end.
 
         Raises:
-            LostError: Something died.
+            LostError: An actor or a node died.
             RayflError: The run failed.
         """
         while True:
@@ -85,21 +85,21 @@ class Attempt:
                 break
             if not isinstance(self._latest, RoundSettled):
                 return None
-            self._stream = None  # it went up to what was settled, and could be stopped there
+            self._stream = None  # a stream ends at each settled round, where the run can be stopped
         self._latest = self._get(ref)
         return self._latest
 
     def tell(self, method: str, *arguments: Any) -> None:
-        """Calls a method of the scheduler, and waits for it.
+        """Calls a method of the scheduler and waits until it returns.
 
         Raises:
-            RayflError: It failed.
+            RayflError: The call failed.
         """
         self._get(self.actors.scheduler.call(method, *arguments))
 
     def interrupt(self) -> None:
-        """Passes an interruption on; may be called by a signal's handler."""
-        # beside this thread, which a signal may have interrupted in the middle of a call of Ray's
+        """Passes an interruption on to the scheduler; safe in a signal handler."""
+        # in another thread: the signal may have interrupted this one in the middle of a Ray call
         Thread(target=self.actors.scheduler.call, args=["interrupt"]).start()
 
     def committed(self, last: int | None) -> tuple[int, np.ndarray]:
@@ -109,13 +109,13 @@ class Attempt:
             LostError: The server died.
         """
         round, model = self._get(self.actors.server.call("committed", last))
-        return round, np.array(model)  # Ray's is a view of shared memory that lives no longer than the actors
+        return round, np.array(model)  # Ray returns a view of shared memory, which ends with the actors
 
     def suspect(self, deaths: Mapping[int, int]) -> None:
-        """Has hosts say whom they are about to train, and the server count on from what another attempt has counted.
+        """Makes hosts announce each client before they train it, and passes on earlier counts of deaths to the server.
 
         Args:
-            deaths: See `Deaths.in_updates`.
+            deaths: Counts from the previous attempt; see `Deaths.in_updates`.
         """
         calls = [self.actors.server.call("suspect", deaths), *(host.call("watch") for host in self.actors.hosts)]
         for ref in calls:

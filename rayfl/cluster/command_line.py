@@ -21,18 +21,18 @@ from rayfl.command_line.options import (
 EXAMPLES = """\
 examples:
   rayfl submit femnist_cyclic seed=1 --name cyclic       # returns at once
-  rayfl attach cyclic                                    # follows it; Ctrl-C leaves it running
+  rayfl attach cyclic                                    # follows it; Ctrl-C detaches, the run continues
   rayfl status                                           # all runs of the cluster
-  rayfl stop cyclic                                      # after the round under way
+  rayfl stop cyclic                                      # ends it after the current round
 """
 
 
 def main(arguments: Sequence[str], prog: str) -> int:
-    """Carries one of the commands out; `exit_status` explains what it returns. Wrong options exit with 2.
+    """Runs one of the commands; returns an exit status (see `exit_status`). Invalid options exit with 2.
 
     Args:
-        arguments: Those of the command.
-        prog: `rayfl submit`, say: its last word is the command.
+        arguments: The command's arguments.
+        prog: Ends with the command, such as `rayfl submit`.
     """
     of_command = parser(prog)
     options = of_command.parse_intermixed_args(arguments)
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str], prog: str) -> int:
 
 
 def parser(prog: str) -> argparse.ArgumentParser:
-    """The parser of the command that `prog` ends with."""
+    """The argument parser of the command that `prog` ends with."""
     command = _COMMANDS[_command(prog)]
     parser = command_parser(prog, command.summary, EXAMPLES)
     command.add_options(parser)
@@ -75,20 +75,24 @@ def _carry_out(command: str, options: argparse.Namespace) -> int:
 
 def _add_submission(parser: argparse.ArgumentParser) -> None:
     add_scenario(parser, "scenario")
-    parser.add_argument("--name", dest="run", metavar="NAME", help="of the run (default: that of its folder)")
+    parser.add_argument("--name", dest="run", metavar="NAME", help="the run's name (default: its folder's name)")
     parser.add_argument(
-        "--out", type=folder_or_uri, default="runs", metavar="DIR", help="where the run's folder goes (default: runs)"
+        "--out",
+        type=folder_or_uri,
+        default="runs",
+        metavar="DIR",
+        help="parent of the run's folder (default: runs)",
     )
     add_centralised(parser)
     parser.add_argument("--attach", action="store_true", help="follow the run, as `rayfl attach` does")
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="NAME", help="of a submitted run")
+    parser.add_argument("run", metavar="NAME", help="name of a submitted run")
 
 
 def _add_any_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="NAME", nargs="?", help="of a submitted run (default: all that are under way)")
+    parser.add_argument("run", metavar="NAME", nargs="?", help="name of a submitted run (default: all active runs)")
 
 
 class _Command(NamedTuple):
@@ -97,8 +101,8 @@ class _Command(NamedTuple):
 
 
 _COMMANDS = {
-    "submit": _Command("Hand a scenario over to a Ray cluster, which runs it on its own.", _add_submission),
+    "submit": _Command("Submit a scenario to a Ray cluster, which runs it in the background.", _add_submission),
     "attach": _Command("Follow a submitted run.", _add_run),
-    "status": _Command("Say how submitted runs are doing.", _add_any_run),
-    "stop": _Command("End a submitted run after the round under way.", _add_run),
+    "status": _Command("Show the status of submitted runs.", _add_any_run),
+    "stop": _Command("End a submitted run after the current round.", _add_run),
 }

@@ -1,4 +1,4 @@
-"""Carries `rayfl submit`, `attach`, `status` and `stop` out; `rayfl.cluster.command_line` parses them."""
+"""Implements `rayfl submit`, `attach`, `status` and `stop`; `rayfl.cluster.command_line` parses them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ASKS_EVERY_S = 1.0
 
 
 def submit_run(options: argparse.Namespace, console: Console) -> int:
-    """Hands a scenario over; prints its name and the folder of its records, or follows it."""
+    """Submits a scenario; prints the run's name and folder, or follows the run."""
     handle = submit(
         options.name,
         overrides=options.overrides,
@@ -37,17 +37,17 @@ def submit_run(options: argparse.Namespace, console: Console) -> int:
     if options.attach:
         return follow(handle, console)
     console.print(Text.assemble("submitted ", (handle.name, "bold"), f", records: {handle.folder}"), soft_wrap=True)
-    console.print(Text(f"follow it with `rayfl attach {handle.name}`, end it with `rayfl stop {handle.name}`"))
+    console.print(Text(f"follow it with `rayfl attach {handle.name}`; end it with `rayfl stop {handle.name}`"))
     return 0
 
 
 def follow_run(options: argparse.Namespace, console: Console) -> int:
-    """Follows a submitted run; `follow` explains what is returned."""
+    """Follows a submitted run; see `follow`."""
     return follow(attach(options.run, options.address), console)
 
 
 def print_status(options: argparse.Namespace, console: Console) -> int:
-    """Prints a table of the named run, or of all that are under way."""
+    """Prints a table of the named run, or of all active runs."""
     found: list[tuple[Handle, dict[str, Any]]] = []
     for name in [options.run] if options.run else names_under_way(options.address):
         try:
@@ -56,9 +56,9 @@ def print_status(options: argparse.Namespace, console: Console) -> int:
         except RayflError:
             if options.run:
                 raise
-            continue  # it has ended meanwhile
+            continue  # it has ended in the meantime
     if not found:
-        console.print("no submitted run is under way on this cluster")
+        console.print("no submitted run is active on this cluster")
         return 0
     table = Table("name", "status", "round", "phase", "since (UTC)", box=box.SIMPLE_HEAD)
     for handle, told in found:
@@ -73,28 +73,30 @@ def print_status(options: argparse.Namespace, console: Console) -> int:
 
 
 def stop_run(options: argparse.Namespace, console: Console) -> int:
-    """Ends a run after the round under way."""
+    """Ends a run after the current round."""
     handle = attach(options.run, options.address)
     handle.stop()
-    console.print(Text(f"{handle.name} ends after the round under way; records: {handle.folder}"), soft_wrap=True)
+    console.print(Text(f"{handle.name} will end after the current round; records: {handle.folder}"), soft_wrap=True)
     return 0
 
 
 def follow(handle: Handle, console: Console) -> int:
-    """Prints what a run has printed and goes on to print, below it on a terminal a bar, until the run has ended.
+    """Prints the run's output until the run ends; on a terminal, a progress bar below it.
 
     Returns:
-        The exit status: 0 for a run that finished, 1 for one that failed, 130 for one that was interrupted. After
-        Ctrl-C, which leaves the run to itself, 0.
+        The exit status: 0 if the run finished, 1 if it failed, 130 if it was interrupted; 0 after Ctrl-C, which leaves
+        the run running.
     """
     bar = bar_on(console, TextColumn("{task.fields[doing]}", markup=False))
     try:
         with bar or nullcontext():
             _print_to_the_end(handle, console, bar)
     except KeyboardInterrupt:
-        console.print(Text(f"detached: {handle.name} goes on; end it with `rayfl stop {handle.name}`"), soft_wrap=True)
+        console.print(
+            Text(f"detached; {handle.name} keeps running: end it with `rayfl stop {handle.name}`"), soft_wrap=True
+        )
         return 0
-    ended = handle.status()  # of the run itself, which stays for a moment, or from its folder
+    ended = handle.status()  # from the run's process, which stays for a moment, or from its folder
     if ended["status"] == "finished":
         return 0
     console.print(Text(f"{handle.name} {ended['status']}: {ended['reason']}", style="red"), soft_wrap=True)
@@ -104,7 +106,7 @@ def follow(handle: Handle, console: Console) -> int:
 def _print_to_the_end(handle: Handle, console: Console, bar: Progress | None) -> None:
     task, place, over, wait_s = bar.add_task(handle.name, total=None, doing="") if bar else None, 0, False, 0.0
     while not over:
-        over, wait_s = handle.over(wait_s), ASKS_EVERY_S  # before what is left to print is read
+        over, wait_s = handle.over(wait_s), ASKS_EVERY_S  # asked before the last output is read
         text, place = handle.printed(place)
         if text:
             console.print(Text.from_ansi(text.rstrip("\n")), soft_wrap=True)
@@ -113,7 +115,7 @@ def _print_to_the_end(handle: Handle, console: Console, bar: Progress | None) ->
 
 
 def _shown(told: dict[str, Any]) -> dict[str, Any]:
-    """What the bar shows of a status."""
+    """The fields of the progress bar for a status."""
     if told["status"] == "running":
         done, rounds = told["committed_rounds"], told["rounds"]
         doing = f"{told.get('phase') or 'starting'}, round {done} of {rounds}"

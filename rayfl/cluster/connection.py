@@ -18,35 +18,35 @@ from rayfl.errors import ResourceError, ScenarioError
 from rayfl.interruption import sigterm_handler_kept
 
 REACH_TIMEOUT_S = 5.0
-"""For each of the two questions that are asked of an address: a connection, then an answer."""
+"""For each of two checks of an address: whether it accepts a connection, and whether it answers like Ray."""
 
 CLUSTER_ID = "/ray.rpc.NodeInfoGcsService/GetClusterId"
-"""What every program asks first when it joins a Ray cluster."""
+"""The first request of any program that joins a Ray cluster."""
 
 NOT_RAY = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNIMPLEMENTED}
-"""How something else answers it, or nobody does. Other failures, a wrong token among them, are Ray's to explain."""
+"""Status codes if no server, or one that is not Ray, answers. Ray explains other failures, such as a wrong token."""
 
-TOKEN_HINT = "(a cluster that was started with RAY_AUTH_MODE=token wants the same setting, and its token, here)"
+TOKEN_HINT = "(if the cluster was started with RAY_AUTH_MODE=token, set that and its token here too)"
 
 
 @contextmanager
 def attached(address: str | None, workers_print: bool = True, dashboard: bool = False) -> Iterator[str | None]:
     """Keeps a connection to Ray for the duration of the block.
 
-    A connection that the program already has is used and left open. Otherwise `address`, else RAY_ADDRESS (which
-    `ray job submit` sets), names the cluster; without either, Ray is started on this machine and stopped afterwards.
-    A process has one connection to Ray, so in another thread the block waits for this one's to close.
+    If the program is already connected, that connection is used and left open. Otherwise `address`, else RAY_ADDRESS
+    (which `ray job submit` sets), names the cluster; without either, Ray is started on this machine and stopped
+    afterwards. A process has a single connection to Ray, so other threads wait here until it is closed.
 
     Args:
         address: The head node's `host:port`, or `auto` for the cluster this machine belongs to.
-        workers_print: Whether what the workers print is shown here too.
-        dashboard: Whether Ray is started with its dashboard.
+        workers_print: Whether to show the workers' output here too.
+        dashboard: Whether to start Ray with its dashboard.
 
     Yields:
-        The address of the dashboard that was started, if one was.
+        The address of the dashboard, if this started one.
 
     Raises:
-        ScenarioError: A dashboard is asked for where Ray is not started here.
+        ScenarioError: A dashboard is requested, but Ray is not started here.
         ResourceError: Nothing answers at the address, something other than a Ray cluster does, or the cluster refuses
             the connection.
     """
@@ -65,13 +65,13 @@ def attached(address: str | None, workers_print: bool = True, dashboard: bool = 
 
 
 def connected(address: str | None) -> None:
-    """Makes sure that this program is connected to a cluster that is there already, and stays so.
+    """Connects this program to an existing cluster, if it is not connected yet, and leaves the connection open.
 
     Args:
         address: As for `attached`, but Ray is not started on this machine.
 
     Raises:
-        ResourceError: As `attached`, or neither the program nor `address` nor RAY_ADDRESS says which cluster.
+        ResourceError: As `attached`, or neither a connection nor `address` nor RAY_ADDRESS names a cluster.
     """
     with CONNECTION:
         wait_for_given_up()
@@ -81,13 +81,13 @@ def connected(address: str | None) -> None:
             _connect(address, workers_print=False)
         else:
             raise ResourceError(
-                "a submitted run belongs to a cluster, and one that rayfl started here would end with this program: "
-                "start one (ray start --head) and give its address (address='auto'), or use rayfl.run"
+                "a submitted run needs a cluster that outlives this program: start one (ray start --head) and pass its "
+                "address (address='auto'), or use rayfl.run"
             )
 
 
 def ends_with_this_program() -> bool:
-    """Whether this program itself started the cluster that it is connected to."""
+    """Whether this program started the cluster that it is connected to."""
     node: Any = ray._private.worker._global_node
     return node is not None and bool(node.is_head())
 
@@ -103,7 +103,7 @@ def connect(address: str | None, workers_print: bool = True, dashboard: bool = F
         ResourceError: As `attached`.
     """
     url = _connect(address, workers_print, dashboard)
-    # rayfl says itself what went wrong; Ray would repeat what an actor still raised while it was ended
+    # rayfl reports errors itself; Ray would repeat what actors raise while they are being ended
     os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"
     return url
 
@@ -127,18 +127,17 @@ def _connect(address: str | None, workers_print: bool, dashboard: bool = False) 
                     log_to_driver=workers_print,
                 )
                 url = f"http://{context.dashboard_url}" if dashboard else None
-    except Exception as error:  # among them a plain one, where a busy machine takes too long to start Ray
-        raise ResourceError(
-            f"no Ray cluster to work with at {address or 'this machine'}: {error}\n{TOKEN_HINT}"
-        ) from error
+    except Exception as error:  # a plain Exception if a busy machine takes too long to start Ray
+        failed = f"cannot connect to a Ray cluster at {address}" if address else "cannot start Ray on this machine"
+        raise ResourceError(f"{failed}: {error}\n{TOKEN_HINT}") from error
     return url
 
 
 def check_dashboard(dashboard: bool) -> None:
-    """Refuses a dashboard where Ray is not started here."""
+    """Rejects `resources.dashboard` if Ray is not started here."""
     if dashboard:
         raise ScenarioError(
-            "resources.dashboard: has no effect on a cluster that is there already, which has its own; leave it out"
+            "resources.dashboard: has no effect on an existing cluster, which has its own dashboard; leave it out"
         )
 
 
@@ -146,13 +145,13 @@ def _check_is_ours(address: str | None) -> None:
     connected = ray.get_runtime_context().gcs_address
     if address not in (None, "auto") and not _same_address(address, connected):
         raise ResourceError(
-            f"this program is connected to the Ray cluster at {connected}, not to {address}: leave the address out, or "
-            "call ray.shutdown() first"
+            f"this program is already connected to the Ray cluster at {connected}, not to {address}: leave the address "
+            "out, or call ray.shutdown() first"
         )
 
 
 def _same_address(one: str, other: str) -> bool:
-    """Whether two `host:port` mean the same socket: host names are looked up, and loopback is this node."""
+    """Whether two `host:port` are the same socket; resolves host names, and treats loopback as this node."""
     (host, _, port), (other_host, _, other_port) = one.rpartition(":"), other.rpartition(":")
     return port == other_port and not _addresses(host).isdisjoint(_addresses(other_host))
 
@@ -162,26 +161,26 @@ def _addresses(host: str) -> set[str]:
         found = {str(info[4][0]) for info in socket.getaddrinfo(host.strip("[]"), None)}
     except OSError:
         return {host}
-    # Ray itself puts the node's address in the place of 127.0.0.1
+    # Ray itself replaces 127.0.0.1 by the node's address
     return found | ({ray.util.get_node_ip_address()} if found & {"127.0.0.1", "::1"} else set())
 
 
 def check_is_cluster(address: str) -> None:
-    """Ray keeps trying for a minute, and then ends the process; two short questions say as much.
+    """Checks that a Ray cluster answers at an address, since Ray itself retries for a minute and then ends the process.
 
     Raises:
         ResourceError: There is no Ray cluster at the address.
     """
     if address.startswith("ray://"):
         raise ResourceError(
-            f"{address} is Ray Client's, which is too slow for models: run on the cluster with --address auto, "
+            f"{address} is a Ray Client address, which is too slow for models: run on the cluster with --address auto, "
             "or submit a job (ray job submit --working-dir . -- python -m rayfl.scenario ...)"
         )
     if address.startswith(("http://", "https://")):
         raise ResourceError(
-            f"{address} is the address of Ray's dashboard, which takes jobs: submit the run there (ray job submit "
+            f"{address} is the address of Ray's dashboard, which accepts jobs: submit the run as a job (ray job submit "
             f"--address {address} --working-dir . -- python -m rayfl.scenario ...), or, on a node of the cluster, use "
-            "--address auto or the head node's own host:port (6379 by default); RAY_ADDRESS may be set to it"
+            "--address auto or the head node's host:port (port 6379 by default); RAY_ADDRESS works too"
         )
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit():
@@ -191,13 +190,13 @@ def check_is_cluster(address: str) -> None:
     except (OSError, OverflowError) as error:
         raise ResourceError(
             f"no Ray cluster answers at {address} ({error}): start one (ray start --head), check the address, "
-            "or leave it out to run on this machine alone"
+            "or leave it out to run on this machine only"
         ) from error
     if not _answers_like_ray(address):
         raise ResourceError(
-            f"something listens at {address}, but it does not answer like the head of a Ray cluster: check the port "
+            f"a server listens at {address}, but it does not answer like the head of a Ray cluster: check the port "
             "(ray start --head prints it, 6379 by default; 8265 is the dashboard's), or leave the address out to run "
-            "on this machine alone"
+            "on this machine only"
         )
 
 

@@ -1,4 +1,4 @@
-"""Which client kills its host again and again: kept by the server, which outlives the hosts."""
+"""Finds clients that kill their host again and again; the server counts, since it outlives the hosts."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 SEEN = 2
-"""Deaths in a client's update that are known to be in it. The first one of all has no witness: only hosts that were
-started again, or belong to a run that had to go on, tell the server whom they are about to train."""
+"""Deaths that can be attributed to a client's update. The very first cannot: hosts announce the clients that they are
+about to train only after a restart or a recovery."""
 
 
 class DeadlyClients:
-    """What hosts were at when they died."""
+    """Counts deaths of hosts by the clients that they were training."""
 
     def __init__(self) -> None:
         self._at: dict[int, Sequence[int]] = {}
         self._deaths: Counter[int] = Counter()
 
     def begins(self, host: int, clients: Sequence[int]) -> int:
-        """Takes in that a host is about to train clients, and so has survived those before.
+        """Records that a host is about to train clients, and so has survived the previous ones.
 
         Returns:
-            In how many of their updates in a row, of the one that has most, a host has died.
+            The most deaths in a row in the updates of any of these clients.
         """
         for client in self._at.get(host, ()):
             del self._deaths[client]
@@ -29,23 +29,23 @@ class DeadlyClients:
         return max(self._deaths[client] for client in clients)
 
     def died(self, host: int) -> None:
-        """Takes in that a host died, in whatever it had begun last."""
+        """Records that a host died in the update that it began last."""
         self._deaths.update(self._at.pop(host, ()))
 
     def deaths(self) -> dict[int, int]:
-        """By client, the deaths in its updates, since it was last trained to the end."""
+        """Deaths by client since its last completed update."""
         return dict(self._deaths)
 
     def add(self, deaths: Mapping[int, int]) -> None:
-        """Takes over what the server of another attempt counted."""
+        """Adds the counts of an earlier attempt's server."""
         self._deaths.update(deaths)
 
 
 def verdict(clients: Sequence[int]) -> str:
-    """What is said of clients in whose update so many hosts died."""
+    """The error message about clients whose update keeps killing hosts."""
     whose = f"client {clients[0]}" if len(clients) == 1 else f"clients {', '.join(map(str, clients))}, trained at once,"
     return (
-        f"{whose} killed {'its' if len(clients) == 1 else 'their'} host {SEEN + 1} times in a row, most likely because "
-        "memory ran out: lower local.batch_size, start fewer hosts (resources.hosts) or give each of them more of a "
-        "node (resources.cpus_per_host), or look for native code that crashes (its data, its model)"
+        f"{whose} killed {'its' if len(clients) == 1 else 'their'} worker process {SEEN + 1} times in a row, most "
+        "likely because memory ran out: lower local.batch_size, start fewer workers (resources.hosts), give each of "
+        "them more of a node (resources.cpus_per_host), or look for native code that crashes (in its data or model)"
     )

@@ -1,4 +1,4 @@
-"""What has died of a run's actors, as far as its driver can tell."""
+"""Which of a run's actors have died, as far as the driver can tell."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from rayfl.errors import LostError
 from rayfl.planning.events import HostRestarted, RoundDone
 
 ASKS_EVERY_S = 5.0
-"""How often Ray is asked what it has started again."""
+"""How often to ask Ray which actors it has restarted."""
 
 ANSWERS_WITHIN_S = 10.0
-"""A server that takes longer is dead or hangs."""
+"""If the server takes longer, it is dead or hangs."""
 
 
 class Deaths:
-    """Watches some actors, which may have served other runs before.
+    """Watches a run's actors, which earlier runs may have used.
 
     Args:
-        actors: The run's.
+        actors: The run's actors.
     """
 
     def __init__(self, actors: Actors) -> None:
@@ -34,7 +34,7 @@ class Deaths:
         self._restarts = [_restarts_of(host) for host in actors.hosts]
 
     def since(self, done: RoundDone) -> Iterator[HostRestarted]:
-        """Hosts that Ray has started again since it was last asked; it is asked every few seconds."""
+        """Hosts that Ray has restarted since the last call; asks Ray every few seconds at most."""
         if time.monotonic() - self._asked < ASKS_EVERY_S:
             return
         self._asked = time.monotonic()
@@ -44,17 +44,17 @@ class Deaths:
                 yield HostRestarted(done.phase, done.round, number, self._restarts[number])
 
     def check_places(self) -> None:
-        """Checks that all hosts have a place, for Ray waits without an end for a node that takes a lost one's part.
+        """Checks that all hosts have a place, since Ray waits forever for a node to replace a lost one.
 
         Raises:
-            LostError: A node was lost, and no other has room for what was on it.
+            LostError: A node was lost, and no other has room for its hosts.
         """
         for group in self._actors.groups:
             if placement_group_table(group).get("state") == "RESCHEDULING":
-                raise LostError("a node was lost with its hosts, and no other node has room for them")
+                raise LostError("a node was lost with its workers, and no other node has room for them")
 
     def in_updates(self) -> dict[int, int]:
-        """By client, how often hosts died in its updates; nothing where the server that counts is dead too."""
+        """How often hosts died in each client's updates; empty if the server, which counts, is dead too."""
         try:
             deaths: dict[int, int] = ray.get(self._actors.server.call("deaths"), timeout=ANSWERS_WITHIN_S)
         except RayError:

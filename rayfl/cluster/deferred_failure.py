@@ -1,4 +1,4 @@
-"""Constructors of actors that keep their failure, so that it is told in our words and not in Ray's."""
+"""Actor constructors that store their failure, so that rayfl reports it instead of Ray."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ T = TypeVar("T")
 
 
 class Started(Generic[T]):
-    """What an actor's constructor made, or the error with which it failed.
+    """The object that an actor's constructor made, or the error with which it failed.
 
-    An exception in an actor's constructor reaches the driver as text inside Ray's own. So constructors do not raise:
-    the error is kept, and raised by the first method that needs what was to be made.
+    An exception in an actor's constructor reaches the driver as text inside Ray's own message. So constructors do not
+    raise: they store the error, and the first method that needs the object raises it.
     """
 
     def __init__(self, what: str, make: Callable[[], T]) -> None:
         """Calls `make`.
 
         Args:
-            what: The actor, as the error calls it.
-            make: Makes the object behind the actor.
+            what: The actor's name for the error message.
+            make: Creates the object behind the actor.
         """
         self._error: RayflError | None = None
         where = f"{what} could not start on node {ray.util.get_node_ip_address()}"
@@ -35,14 +35,14 @@ class Started(Generic[T]):
             self._made = make()
         except RayflError as error:
             self._error = type(error)(f"{where}: {error}")
-        except RayError as error:  # whom it asked, while it started, died
+        except RayError as error:  # another actor that it called died
             told = as_rayfl_error(error, {})
             self._error = type(told)(f"{where}: {told}")
         except (Exception, SystemExit):  # a user's module may raise anything when it is imported
             self._error = ResourceError(f"{where}:\n{traceback.format_exc()}")
 
     def get(self) -> T:
-        """Returns the object, or raises the error that stood in its way."""
+        """Returns the object, or raises the stored error."""
         if self._error is not None:
             raise self._error
         return self._made

@@ -1,4 +1,4 @@
-"""A connection to Ray that is made while the program prepares a run. Loads Ray in that thread alone."""
+"""Connects to Ray in a thread while the program prepares a run; only that thread imports Ray."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
     from rayfl.cluster.ray_log import RayLog
 
 CONNECTION = threading.RLock()
-"""Held while rayfl has a connection of its own."""
+"""Held while rayfl has its own connection to Ray."""
 
 _GIVEN_UP: set[threading.Thread] = set()
-"""Threads whose connections nobody waits for, which they end once they are made."""
+"""Threads whose connections are no longer needed; each closes its connection once it is made."""
 
 
 class EarlyConnection:
-    """Connects to Ray in a thread of its own, or starts Ray there.
+    """Connects to Ray, or starts it, in a separate thread.
 
-    The thread lives as long as the connection: what Ray has started, Linux ends along with the thread that started it.
+    The thread lives as long as the connection: Linux ends Ray's processes along with the thread that started them.
 
     Args:
         address: As for `rayfl.cluster.connection.attached`.
-        dashboard: Whether Ray is started with its dashboard.
+        dashboard: Whether to start Ray with its dashboard.
     """
 
     def __init__(self, address: str | None, dashboard: bool) -> None:
@@ -40,7 +40,7 @@ class EarlyConnection:
         """Waits for the connection.
 
         Returns:
-            The address of the dashboard, if one was started, and the log that has received Ray's text so far.
+            The address of the dashboard, if one was started, and the log with Ray's messages so far.
 
         Raises:
             ScenarioError: As `attached`.
@@ -49,17 +49,17 @@ class EarlyConnection:
         return self._made.result()
 
     def close(self) -> None:
-        """Ends the connection, and what was started for it; waits for it to be made first, since Ray cannot turn back.
+        """Waits for the connection, since Ray cannot abort, then closes it; stops Ray if it was started here.
 
-        A connection that could not be made is closed already.
+        A failed connection is already closed.
         """
         self._over.set()
         self._thread.join()
 
     def give_up(self) -> None:
-        """Ends the connection as `close` does, but where it has yet to be made, others wait for that.
+        """As `close`, but does not wait for a connection that is still being made.
 
-        They are whoever wants a connection next, and Python before it exits.
+        Whoever connects next waits for it, as does Python before it exits.
         """
         if self._made.done():
             self.close()
@@ -68,14 +68,14 @@ class EarlyConnection:
             self._over.set()
 
     def _hold(self, address: str | None, dashboard: bool) -> None:
-        # in this thread, since Ray takes as long to load as PyTorch does beside it
+        # imported in this thread, since Ray takes as long to load as PyTorch, which the main thread loads
         try:
             from rayfl.cluster.connection import connect
             from rayfl.cluster.ray_log import RayLog, ray_text_in
 
             log = RayLog()
             url = connect(address, dashboard=dashboard)
-        except BaseException as error:  # whatever Ray raises is for the run to tell
+        except BaseException as error:  # the run reports whatever Ray raises
             self._made.set_exception(error)
             return
         with ray_text_in(log):
@@ -88,20 +88,19 @@ class EarlyConnection:
 
 @contextmanager
 def connecting(address: str | None, dashboard: bool) -> Iterator[EarlyConnection | None]:
-    """Starts Ray while the block prepares a run, and keeps it for the duration of the block.
+    """Starts Ray while the block prepares a run, and keeps it running for the duration of the block.
 
-    An error in the block does not wait for Ray's start, and can be told at once; see `EarlyConnection.give_up`.
+    An error in the block is reported at once, without waiting for Ray to start; see `EarlyConnection.give_up`.
 
-    Only where Ray is to be started here, which takes seconds: a connection to a cluster that is there is quick to make,
-    and inside a submitted job it changes the working directory, from which the other thread may be importing.
+    Does so only if Ray must be started here, which takes seconds: connecting to an existing cluster is quick, and
+    inside a submitted job it changes the working directory, from which the main thread may be importing.
 
     Args:
         address: As for `rayfl.cluster.connection.attached`.
-        dashboard: Whether Ray is started with its dashboard.
+        dashboard: Whether to start Ray with its dashboard.
 
     Yields:
-        The connection; None where there is a cluster to connect to, the program is connected already, or another
-        thread's run is.
+        The connection; None if a cluster is named, or this program or another of its threads is already connected.
     """
     if address or os.environ.get("RAY_ADDRESS") or not CONNECTION.acquire(blocking=False):
         yield None
@@ -128,7 +127,7 @@ def connecting(address: str | None, dashboard: bool) -> Iterator[EarlyConnection
 
 
 def wait_for_given_up() -> None:
-    """Waits until connections that were given up before they were made are made, and closed; holds CONNECTION."""
+    """Waits until all connections that were given up are made and closed; the caller holds CONNECTION."""
     while _GIVEN_UP:
         thread = next(iter(_GIVEN_UP))
         thread.join()

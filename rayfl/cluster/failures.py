@@ -1,4 +1,4 @@
-"""Ray's failures as rayfl's errors: our sentence, the user's traceback if any, and Ray's own text kept apart."""
+"""Translates Ray's failures into rayfl's errors, with the user's traceback if any; Ray's own text goes elsewhere."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from ray.exceptions import (
 from rayfl.cluster.ray_log import NAME
 from rayfl.errors import LostError, RayflError, ResourceError
 
-ENDED = "its process was killed (by the system when memory ran out?), crashed in native code, or called os._exit"
+ENDED = "its process was killed (perhaps because memory ran out), crashed in native code, or called os._exit"
 
 
 def as_rayfl_error(error: RayError, names: Mapping[str, str]) -> RayflError:
     """Translates the error with which a remote call failed.
 
     Args:
-        error: What `ray.get` raised.
-        names: What to call each actor, by its id in hexadecimal digits.
+        error: The error that `ray.get` raised.
+        names: The name of each actor by its id in hexadecimal digits.
 
     Returns:
-        rayfl's own errors as they were raised on the worker. For others a sentence of ours; Ray's own text is its
-        note (`take_ray_text`), and so reaches whoever keeps the log.
+        rayfl's own errors as the worker raised them. Other failures become a rayfl error that carries Ray's text as a
+        note, for the log (`take_ray_text`).
     """
     cause: BaseException = error
     while isinstance(cause, RayTaskError) and isinstance(cause.cause, BaseException) and cause.cause is not cause:
@@ -47,7 +47,7 @@ def as_rayfl_error(error: RayError, names: Mapping[str, str]) -> RayflError:
 
 
 def take_ray_text(error: RayflError) -> str:
-    """Returns Ray's own text of an error that `as_rayfl_error` made, and removes it from the error."""
+    """Removes Ray's text from an error made by `as_rayfl_error`, and returns it."""
     notes: list[str] = getattr(error, "__notes__", [])
     text = "\n".join(notes)
     notes.clear()
@@ -59,12 +59,12 @@ def _told(cause: BaseException, names: Mapping[str, str]) -> RayflError:
         case RayTaskError():
             return RayflError(f"a remote call raised\n{cause}")
         case OutOfMemoryError():
-            return LostError(f"a worker was ended: {_out_of_memory(cause)}; see {NAME}")
+            return LostError(f"a worker was killed: {_out_of_memory(cause)}; see {NAME}")
         case ObjectStoreFullError() | OutOfDiskError():
             return ResourceError(f"{_full_store(cause)}; see {NAME}")
         case ObjectLostError():
             return LostError(
-                f"a node was lost, and with it a result that only it held and that cannot be computed again; see {NAME}"
+                f"a node was lost, and with it the only copy of a result that cannot be recomputed; see {NAME}"
             )
         case ActorUnavailableError() | RayActorError():
             return _of_actor(cause, names.get(cause.actor_id or "", "an actor"))
@@ -80,7 +80,7 @@ def _of_actor(cause: RayActorError, name: str) -> ResourceError:
     if "node has died" in str(cause) or "node was terminated" in str(cause):
         return LostError(f"{name} died with its node; see {NAME}")
     if "running low on memory" in str(cause):
-        return LostError(f"{name} was ended: {_out_of_memory(cause)}; see {NAME}")
+        return LostError(f"{name} was killed: {_out_of_memory(cause)}; see {NAME}")
     return LostError(f"{name} died: {ENDED}; see {NAME}")
 
 
@@ -93,24 +93,24 @@ def _out_of_memory(cause: BaseException) -> str:
         if found
         else "its node ran out of memory"
     )
-    return f"{where}; start fewer hosts (resources.hosts), or use a smaller batch (local.batch_size) or data set"
+    return f"{where}; start fewer workers (resources.hosts), or use a smaller batch (local.batch_size) or data set"
 
 
 def _full_store(cause: BaseException) -> str:
-    """Where objects cannot even be moved to disk, both are full."""
+    """The message about a full object store; if objects could not be moved to disk either, the disk is full too."""
     stores = ", ".join(
         f"{node['Resources'].get('object_store_memory', 0) / 2**30:.3g} GiB on {node['NodeManagerAddress']}"
         for node in ray.nodes()
         if node["Alive"]
     )
-    disk = ", and so is the disk that it moves objects to" if isinstance(cause, OutOfDiskError) else ""
+    disk = ", and so is the disk it spills to" if isinstance(cause, OutOfDiskError) else ""
     return (
-        f"Ray's object store ({stores}) is full{disk}: give it more (`ray start --object-store-memory`), "
-        "free disk space, or run fewer hosts (resources.hosts)"
+        f"Ray's object store ({stores}) is full{disk}: give it more memory (`ray start --object-store-memory`), "
+        "free disk space, or run fewer workers (resources.hosts)"
     )
 
 
 def _last_line(cause: BaseException) -> str:
-    """What a traceback ends with: the exception itself."""
+    """The last line of a traceback: the exception itself."""
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
     return lines[-1] if lines else type(cause).__name__

@@ -1,4 +1,4 @@
-"""What the actors are told of the run that they serve. Loads no PyTorch, which the scheduler does without."""
+"""The run that actors serve, as they receive it. Does not import PyTorch, which the scheduler does without."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GivenRun:
-    """A run, as every actor gets it.
+    """A run, as every actor receives it.
 
     Attributes:
-        scenario: What runs.
+        scenario: The scenario to run.
         main_objects: See `pack_main_objects`.
     """
 
@@ -36,21 +36,21 @@ class GivenRun:
         return GivenRun(job.scenario, pack_main_objects(job.scenario))
 
     def make_importable(self) -> None:
-        """Makes the user's own code importable in this process."""
+        """Makes the user's code importable in this process."""
         make_importable(self.scenario.module_folders)
         install_main_objects(self.main_objects)
 
 
 @dataclass(frozen=True)
 class Models:
-    """What the server gets besides, for itself and for the hosts, which ask it.
+    """What the server receives in addition, for itself and for the hosts, which fetch it from the server.
 
     Attributes:
         initial: The initial model of each phase.
-        num_clients: By phase.
-        protection: How the run protects samples and clients.
-        workloads: What hosts hold, as a reference in a list: Ray replaces a bare one among a call's arguments by its
-            value.
+        num_clients: The number of clients of each phase.
+        protection: The run's differential privacy.
+        workloads: The hosts' data and networks, as a reference in a list: Ray would replace a bare reference among a
+            call's arguments by its value.
     """
 
     initial: Sequence[InitialModel]
@@ -60,6 +60,6 @@ class Models:
 
     @staticmethod
     def of(job: Job) -> Models:
-        """Those of a job; its data goes to the object store, one copy per node, which hosts map read-only."""
+        """The models of a job; puts its data into the object store, one copy per node, which hosts map read-only."""
         workloads = ray.put((job.workloads, job.protection))
         return Models(job.initial_models, job.num_clients, job.protection, [workloads])

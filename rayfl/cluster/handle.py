@@ -36,7 +36,7 @@ class Handle:
 
         handle = rayfl.attach("cyclic", address="auto")
         handle.status()["committed_rounds"]
-        handle.stop()                          # the round under way becomes the last one
+        handle.stop()                          # ends the run after the current round
         model = handle.result().state_dict     # waits until the run has ended
     """
 
@@ -48,8 +48,8 @@ class Handle:
         """The content of status.json.
 
         It says whether the run waits for resources, runs, has ended or is lost, and why; how many of the scenario's
-        `rounds` are over (`committed_rounds`), and the `phase` of the last of them. Until the run has loaded its data,
-        it is only `{"status": "preparing"}`.
+        `rounds` are complete (`committed_rounds`), and the `phase` of the latest one. Until the run has loaded its
+        data, it is only `{"status": "preparing"}`.
 
         Raises:
             ResourceError: The run has ended, and its records are not on this machine.
@@ -64,20 +64,20 @@ class Handle:
         """Whether the run has ended, successfully or not; waits at most `timeout_s` seconds for it to end."""
         try:
             return bool(ray.get(self._actor.ended.remote(timeout_s)))
-        except ActorUnavailableError:  # for a moment only
+        except ActorUnavailableError:  # temporary
             return False
         except RayActorError:
             return True
 
     def printed(self, since: int = 0) -> tuple[str, int]:
-        """What the run has printed so far, in whole lines.
+        """The run's output so far, in whole lines.
 
         Args:
             since: The position to start from, as an earlier call returned it.
 
         Returns:
-            The lines, and the position where they end. Empty for a run that has ended elsewhere, without records on
-            this machine.
+            The lines and the position where they end. No lines if the run has ended and its records are on another
+            machine.
         """
         try:
             told: tuple[str, int] = ray.get(self._actor.printed.remote(since))
@@ -86,7 +86,7 @@ class Handle:
         return told
 
     def metrics(self) -> pa.Table:
-        """The metrics so far, a row for each evaluated round.
+        """The metrics so far, one row for each evaluated round.
 
         Raises:
             ResourceError: As `status`.
@@ -100,10 +100,10 @@ class Handle:
             return read_metrics(self.folder)
 
     def stop(self) -> None:
-        """Makes the round under way the last one; the run keeps its last committed model. Returns at once.
+        """Ends the run after the current round and keeps the model of that round. Returns at once.
 
-        A run that has no round yet, because it waits for resources or for the scenario that it starts from, ends as
-        interrupted.
+        A run that has not begun its first round, because it waits for resources or for the scenario that it starts
+        from, ends as interrupted.
         """
         try:
             ray.get(self._actor.stop.remote())
@@ -114,7 +114,7 @@ class Handle:
         """Waits until the run has ended, successfully or not.
 
         Args:
-            timeout_s: Seconds to wait at most; by default as long as it takes.
+            timeout_s: The longest time to wait, in seconds; by default unlimited.
 
         Returns:
             Whether the run has ended.
@@ -124,7 +124,7 @@ class Handle:
             left = ASKS_EVERY_S if deadline is None else min(ASKS_EVERY_S, deadline - time.monotonic())
             try:
                 ray.get(self._actor.ended.remote(max(left, 0.0)))
-            except ActorUnavailableError:  # for a moment only
+            except ActorUnavailableError:  # temporary
                 continue
             except RayActorError:
                 return True
@@ -135,7 +135,7 @@ class Handle:
         """Waits for the run to end and returns the same result as `rayfl.run`.
 
         Raises:
-            RayflError: The run failed or was interrupted; run.log in its folder has the whole error.
+            RayflError: The run failed or was interrupted; run.log in its folder has the full error.
             ResourceError: Its process was killed, or its records are not on this machine.
         """
         from safetensors.torch import load_file
@@ -148,7 +148,7 @@ class Handle:
         status = self._recorded()
         if status["status"] in (*UNDER_WAY, LOST):
             raise ResourceError(
-                f"run '{self.name}': its process was killed, or its node lost; what it recorded is in {self.folder}"
+                f"run '{self.name}': its process was killed or its node lost; earlier records are in {self.folder}"
             )
         if status["status"] != "finished":
             raise RayflError(f"run '{self.name}' {status['status']}: {status['reason']}; see {self.folder / LOG}")
@@ -161,24 +161,24 @@ class Handle:
         status = read_status(self.folder)
         if status is None:
             raise ResourceError(
-                f"run '{self.name}' has ended, and its records are not on this machine: look for {self.folder} where "
-                "it was submitted"
+                f"run '{self.name}' has ended, and its records are not on this machine: look for {self.folder} on the "
+                "machine that submitted it"
             )
         return status
 
 
 def attach(name: str, address: str | None = None) -> Handle:
-    """Finds a submitted run that is under way.
+    """Returns a handle to a submitted run that is still active.
 
     Args:
-        name: The name of the run's handle.
+        name: The run's name (`Handle.name`).
         address: The cluster's address, as for `rayfl.run`, if this program is not connected to it.
 
     Returns:
         A handle to follow, stop and wait for the run.
 
     Raises:
-        ScenarioError: No run of this name is under way.
+        ScenarioError: No active run has this name.
         ResourceError: No cluster answers.
 
     Example::
@@ -191,14 +191,14 @@ def attach(name: str, address: str | None = None) -> Handle:
         folder: Path = ray.get(actor.folder.remote())
     except (ValueError, RayActorError):
         raise ScenarioError(
-            f"no run called '{name}' is under way on this cluster (one that has ended left its records in its folder); "
-            f"{nearest(name, under_way) if (under_way := names_under_way()) else 'none is'}"
+            f"no active run on this cluster is called '{name}' (the records of an ended run are in its folder); "
+            f"{nearest(name, active) if (active := names_under_way()) else 'no run is active'}"
         ) from None
     return Handle(name, actor, folder)
 
 
 def names_under_way(address: str | None = None) -> list[str]:
-    """The names of all submitted runs that are under way, in alphabetical order.
+    """The names of all active submitted runs, in alphabetical order.
 
     Args:
         address: As for `attach`.

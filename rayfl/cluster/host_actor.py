@@ -1,4 +1,4 @@
-"""A host as an actor: one of a node's processes that map the same copy of the data."""
+"""A host as a Ray actor; all hosts on a node map the same copy of the data."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 class HostActor:
     """A `rayfl.engine.host.Host` behind the methods of an actor.
 
-    The host is a member and no base class: the scheduler loads this class with its handles, and should not load
-    PyTorch. The run comes from the server, which is found by name: when Ray restarts the actor, it may be another one
-    than the actor was made for, and an object among the constructor's own arguments may be gone.
+    The host is a member rather than a base class: the scheduler imports this class with its handles, and should not
+    import PyTorch. The actor finds the server by name and fetches the run from it: when Ray restarts the actor, a later
+    run may be under way, and objects among the constructor's arguments may be gone.
     """
 
     def __init__(self, index: int, server: str) -> None:
@@ -43,11 +43,11 @@ class HostActor:
         self.open()
         if ray.get_runtime_context().was_current_actor_reconstructed:
             self.watch()
-            with suppress(RayError, LostError):  # of a server that died too, its next call tells
+            with suppress(RayError, LostError):  # if the server died too, the next call reports it
                 ray.get(self._keeper().died.remote(index))
 
     def watch(self) -> None:
-        """Has the server know from now on whom this host is about to train."""
+        """Announces clients to the server from now on, before they are trained."""
         self._watched = True
 
     def _begins(self, clients: Sequence[int]) -> None:
@@ -57,18 +57,18 @@ class HostActor:
     def _keeper(self) -> Any:
         try:
             return ray.get_actor(self._server)
-        except ValueError:  # Ray's, for a name that nobody has
+        except ValueError:  # Ray raises it for an unknown name
             raise LostError("the server died") from None
 
     def open(self, told: None = None) -> None:
-        """Begins the run that the server has been told of, with nothing left of the one before.
+        """Begins the server's run; discards everything from the previous one.
 
         Args:
-            told: What the server's `open` returned, before which this must not begin.
+            told: The result of the server's `open`, for which this call must wait.
         """
         self._watched = False
-        self._host: Started[Host] | None = None  # the memory of the one before is free before the next takes some
-        self._host = Started(f"host {self._index}", self._make)
+        self._host: Started[Host] | None = None  # frees the previous run's memory first
+        self._host = Started(f"worker {self._index}", self._make)
 
     def _make(self) -> Host:
         from rayfl.engine.host import Host

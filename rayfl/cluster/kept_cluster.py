@@ -1,4 +1,4 @@
-"""What runs of one program leave to each other: the connection to Ray, and actors. Loads Ray once it is needed."""
+"""The connection to Ray and the actors that runs of one program share. Imports Ray only when needed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class KeptCluster:
-    """A connection to Ray and the actors on it; a context manager that ends both. For one thread."""
+    """A connection to Ray and its actors; a context manager that ends both. For use by a single thread."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
@@ -37,12 +37,12 @@ class KeptCluster:
         self._stack.__exit__(kind, error, trace)
 
     def connect_early(self, address: str | None, dashboard: bool) -> None:
-        """Starts Ray, where that is needed, while the program goes on; see `connecting`."""
+        """Starts Ray in the background if necessary; see `connecting`."""
         if not (self._connected or self._early):
             self._early = self._stack.enter_context(connecting(address, dashboard))
 
     def wait_for_ray(self) -> None:
-        """Waits for a connection that was begun early: Ray cannot be loaded in two threads at once.
+        """Waits for a connection that was begun early, since two threads cannot import Ray at once.
 
         Raises:
             ScenarioError: As `attached`.
@@ -55,7 +55,7 @@ class KeptCluster:
         """Waits for the connection, or makes it.
 
         Returns:
-            The address of the dashboard that was started with it, if one was.
+            The address of the dashboard, if one was started.
 
         Raises:
             ScenarioError: As `attached`.
@@ -79,7 +79,7 @@ class KeptCluster:
         return self._url
 
     def log_to(self, path: Path | None) -> None:
-        """Sends what Ray says from now on to a file, and to the first one also what it has said before."""
+        """Writes Ray's messages to a file from now on; the first file also receives the earlier ones."""
         if self._log is not None:
             self._log.begin(path)
 
@@ -92,11 +92,11 @@ class KeptCluster:
 
 
 def cluster_of_trials() -> KeptCluster | None:
-    """What a run inside a trial of Ray Tune uses, and leaves to the next trial of this process; None outside of trials.
+    """The cluster that the Ray Tune trials of this process share; None outside of trials.
 
-    Tune runs several trials in one process with `tune.TuneConfig(reuse_actors=True)`. The hosts end with the process.
+    With `tune.TuneConfig(reuse_actors=True)`, Tune runs several trials in one process. The hosts end with the process.
     """
-    if "ray.tune" not in sys.modules:  # which a trial has loaded
+    if "ray.tune" not in sys.modules:  # a trial has imported it
         return None
     from rayfl.cluster.ray_tune import in_trial
 
@@ -108,4 +108,4 @@ def cluster_of_trials() -> KeptCluster | None:
 
 
 _OF_TRIALS: list[KeptCluster] = []
-"""That of this process, once a trial has run in it."""
+"""The cluster of this process, once a trial has run in it."""

@@ -1,4 +1,4 @@
-"""The last snapshots of a run on a cluster, which new actors go on from."""
+"""The latest snapshots of a run on a cluster, from which new actors continue."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rayfl.engine.state_store import DamagedStateError, StateStore
 
 
 class LastSnapshots:
-    """As many as `checkpoint.keep`.
+    """The latest snapshots, `checkpoint.keep` of them.
 
     Args:
-        scenario: What runs.
-        log: Is told which of them cannot be used.
+        scenario: The run's scenario.
+        log: Receives a message about each snapshot that cannot be used.
 
     Attributes:
-        store: Where their states are; None as long as there are none.
+        store: Holds the snapshots' states; None as long as there are none.
     """
 
     store: StateStore | None = None
@@ -32,23 +32,23 @@ class LastSnapshots:
         self._snapshots: deque[RunSnapshot] = deque(maxlen=scenario.checkpoint.keep)
 
     def add(self, snapshot: RunSnapshot) -> None:
-        """Takes in a later one."""
+        """Adds a later snapshot."""
         self._snapshots.append(snapshot)
 
     def any(self) -> bool:
-        """Whether there is one to go on from."""
+        """Whether there is a snapshot to continue from."""
         return bool(self._snapshots)
 
     def after(self) -> tuple[str, int]:
-        """The phase and the number of the round after which another attempt begins."""
+        """The phase and the number of the round after which the next attempt begins."""
         index = self._snapshots[-1].index if self._snapshots else BEFORE
         return index.config(self._scenario).name, index.round
 
     def restore(self, attempt: Attempt) -> None:
-        """Makes new actors go on after the last snapshot that is whole; without one they begin at the beginning.
+        """Makes new actors continue from the latest intact snapshot; without one they begin at the beginning.
 
         Raises:
-            LostError: Something of them died.
+            LostError: One of the actors died.
         """
         while self._snapshots:
             try:
@@ -59,10 +59,10 @@ class LastSnapshots:
                 self._snapshots.pop()
 
     def model(self) -> tuple[int, np.ndarray] | None:
-        """The round of the last snapshot and its model, (parameters,) float32; None without a snapshot.
+        """The round of the latest snapshot and its model, float32 [parameters]; None without a snapshot.
 
         Raises:
-            DamagedStateError: It is damaged.
+            DamagedStateError: The snapshot is damaged.
         """
         if not self._snapshots or self.store is None:
             return None

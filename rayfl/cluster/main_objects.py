@@ -1,4 +1,4 @@
-"""What a scenario names as `__main__:object`, carried to the actors: their `__main__` is a program of Ray's."""
+"""Sends objects that a scenario names as `__main__:object` to the actors, whose `__main__` is Ray's program."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def pack_main_objects(scenario: Scenario) -> bytes:
     Ray's cloudpickle stores classes and functions of `__main__` with their code and the globals they use.
 
     Args:
-        scenario: Every text in it that reads `__main__:object` counts.
+        scenario: The scenario; every string `__main__:object` in it counts.
 
     Returns:
-        What `install_main_objects` takes.
+        The pickled objects, for `install_main_objects`.
 
     Raises:
         ScenarioError: An object, or a global that it uses, cannot be pickled.
@@ -33,10 +33,10 @@ def pack_main_objects(scenario: Scenario) -> bytes:
         objects[name] = getattr(sys.modules["__main__"], name)
         try:
             cloudpickle.dumps(objects[name])
-        except Exception as error:  # pickling calls the user's own code
+        except Exception as error:  # pickling calls the user's code
             raise ScenarioError(
                 f"'{PREFIX}{name}' cannot be sent to Ray's workers ({type(error).__name__}: {error}): move it to a "
-                f"module of its own and name it 'module:{name}', or run with backend='inline'"
+                f"separate module and name it 'module:{name}', or run with backend='inline'"
             ) from None
     packed: bytes = cloudpickle.dumps(objects)
     return packed

@@ -1,4 +1,4 @@
-"""Where hosts go: reserved CPUs and GPUs spread over the nodes, or those of the trial that a run is part of."""
+"""Places hosts on reserved CPUs and GPUs, spread over the nodes, or on those of the trial that a run is part of."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ WAITING_TICK_S = 1.0
 def reserved(
     resources: Resources, most: int, waiting: Callable[[str], None] | None = None
 ) -> Iterator[Sequence[PlacementGroupSchedulingStrategy]]:
-    """Reserves what the hosts need for the duration of the block.
+    """Reserves resources for the hosts for the duration of the block.
 
-    A program that runs inside a placement group which captures what it starts, such as a trial of Ray Tune, uses the
-    group's bundles if the hosts fit them.
+    A program inside a placement group that captures its tasks and actors, such as a trial of Ray Tune, uses the group's
+    bundles if the hosts fit into them.
 
     Args:
-        resources: What the scenario asks for.
-        most: `auto` starts no more hosts than that.
-        waiting: Called with the reason, again and again, while others use what the hosts need; it may raise. By
-            default that is an error.
+        resources: The scenario's resources.
+        most: With `auto`, the largest number of hosts.
+        waiting: Called with the reason about every second while the cluster is busy; it may raise. Without it, a busy
+            cluster is an error.
 
     Yields:
         The place of each host.
 
     Raises:
-        ResourceError: The hosts do not fit the cluster, or it did not free what is reserved in time.
+        ResourceError: The hosts do not fit on the cluster, or Ray did not free the reserved resources in time.
     """
     check_device(resources)
     own = _places_in_own_group(resources, most)
@@ -56,14 +56,14 @@ def reserved(
                 if waiting is None:
                     raise ResourceError(f"{error}{_hint_for_trials(resources)}") from None
                 waiting(str(error))
-                time.sleep(WAITING_TICK_S)  # Ray tells nobody when resources become free
+                time.sleep(WAITING_TICK_S)  # Ray has no event for freed resources
             except ResourceError as error:
                 raise ResourceError(f"{error}{_hint_for_trials(resources)}") from None
         yield [_place(group, index) for index in range(hosts)]
 
 
 def _places_in_own_group(resources: Resources, most: int) -> list[PlacementGroupSchedulingStrategy]:
-    """Free places in the bundles of the program's own group; none if there is no such group or it is too small."""
+    """Free places in the bundles of the program's placement group; none without one, or if it is too small."""
     group = get_current_placement_group()
     if group is None or not ray.get_runtime_context().should_capture_child_tasks_in_placement_group:
         return []
@@ -77,13 +77,13 @@ def _places_in_own_group(resources: Resources, most: int) -> list[PlacementGroup
 
 
 def _bundles(group: PlacementGroup) -> list[Room]:
-    """What the bundles of a group have. Ray counts what is free in a bundle as a resource with a name of its own."""
+    """The resources of a group's bundles. Ray counts a bundle's free resources under names that contain its index."""
     share = f"bundle_group_{group.id.hex()}"
     deadline, free = time.monotonic() + PLACEMENT_TIMEOUT_S, ray.available_resources()
-    # whoever runs in a group holds a little of this resource; until Ray's figures say so, they lack the group or count
-    # what this program has itself as free
+    # a program in a group holds a little of this resource; until Ray's figures show that, they omit the group or count
+    # this program's own resources as free
     while not 0 < free.get(share, 0) < ray.cluster_resources().get(share, 0) and time.monotonic() < deadline:
-        time.sleep(0.1)  # polled, since Ray does not tell when its figures are up to date
+        time.sleep(0.1)  # polled, since Ray has no event for updated figures
         free = ray.available_resources()
     return [
         Room(bundle, {kind: free.get(f"{kind}_group_{index}_{group.id.hex()}", 0) for kind in bundle})
@@ -96,10 +96,10 @@ def _hint_for_trials(resources: Resources) -> str:
         return ""
     host = _bundle(resources)
     return (
-        "\nthis program runs inside a placement group, like a trial of Ray Tune, whose own bundles have no room for "
-        "the hosts: reserve it with tune.with_resources(trainable, "
+        "\nthis program runs inside a placement group, like a trial of Ray Tune, whose bundles have no room for the "
+        "workers: reserve them with tune.with_resources(trainable, "
         f"tune.PlacementGroupFactory([{{'CPU': 1}}, {host}])), one bundle for the trial itself and one for each "
-        "host, or run with backend='inline'"
+        "worker, or run with backend='inline'"
     )
 
 
@@ -122,8 +122,8 @@ def _group(resources: Resources, hosts: int) -> Iterator[PlacementGroup]:
             ray.get(group.ready(), timeout=PLACEMENT_TIMEOUT_S)
         except GetTimeoutError:
             raise BusyError(
-                f"the cluster did not free {hosts} times {bundle} within {PLACEMENT_TIMEOUT_S:g} s: another program "
-                "may have taken them meanwhile; see `ray status`"
+                f"the cluster did not provide {hosts} times {bundle} within {PLACEMENT_TIMEOUT_S:g} s: another program "
+                "may have taken them in the meantime; see `ray status`"
             ) from None
         yield group
     finally:
@@ -132,10 +132,10 @@ def _group(resources: Resources, hosts: int) -> Iterator[PlacementGroup]:
 
 
 def _wait_until_freed(group: PlacementGroup) -> None:
-    """Ray gives reserved resources back a moment later; a run that follows at once must find them free.
+    """Waits until Ray has released a group's resources, so that a run that follows at once finds them free.
 
-    Ray has no event for that: its figures are polled.
+    Ray has no event for that, so this polls its figures.
     """
     deadline = time.monotonic() + PLACEMENT_TIMEOUT_S
     while time.monotonic() < deadline and any(group.id.hex() in kind for kind in ray.available_resources()):
-        time.sleep(0.1)  # polled, as the lines above say
+        time.sleep(0.1)  # polled, see above

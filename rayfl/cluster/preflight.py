@@ -1,4 +1,4 @@
-"""What the cluster has, what the scenario asks for, and how many hosts that makes: checked before any actor starts."""
+"""Checks before any actor starts how many hosts fit on the cluster."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rayfl.config.execution import Resources
 from rayfl.errors import ResourceError
 
 SETTLE_S = 3.0
-"""How long Ray's figures of what is free may lag behind."""
+"""How long Ray's figures of free resources may lag behind."""
 
 
 class BusyError(ResourceError):
-    """The hosts would fit, if nobody else used the cluster."""
+    """The hosts would fit if no one else used the cluster."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Room:
     """The CPUs and GPUs of a node, or of a bundle of a placement group.
 
     Attributes:
-        total: What it has, by kind.
-        free: What of that nobody has taken.
+        total: All of them, by kind.
+        free: Those not in use, by kind.
     """
 
     total: Mapping[str, float]
@@ -44,14 +44,14 @@ def plan_hosts(resources: Resources, most: int) -> int:
     """Decides how many hosts to start on the cluster this program is attached to.
 
     Args:
-        resources: What the scenario asks for.
-        most: `auto` starts no more hosts than that.
+        resources: The scenario's resources.
+        most: With `auto`, the largest number of hosts.
 
     Returns:
         The number of hosts.
 
     Raises:
-        ResourceError: They do not fit. Says what there is, what was asked, and the largest number that fits.
+        ResourceError: They do not fit; gives the cluster's resources, the request, and the largest number that fits.
     """
     check_device(resources)
     deadline = time.monotonic() + SETTLE_S
@@ -61,14 +61,14 @@ def plan_hosts(resources: Resources, most: int) -> int:
         except BusyError:
             if time.monotonic() > deadline:
                 raise
-        time.sleep(0.1)  # Ray's figures follow the cluster a moment later, and it has no event for that
+        time.sleep(0.1)  # Ray's figures lag behind the cluster, and it has no event for updates
 
 
 def check_ever_fits(resources: Resources, hosts: int = 1) -> None:
-    """Refuses what some hosts ask for if it does not fit the cluster, however long one waits.
+    """Checks that a number of hosts fits on the cluster when it is idle.
 
     Raises:
-        ResourceError: Says what there is, and what was asked.
+        ResourceError: They do not fit; gives the cluster's resources and the request.
     """
     check_device(resources)
     fixed = resources.model_copy(update={"hosts": hosts})
@@ -76,41 +76,41 @@ def check_ever_fits(resources: Resources, hosts: int = 1) -> None:
 
 
 def check_device(resources: Resources) -> None:
-    """Refuses CUDA without a share of a GPU: Ray hides no GPU from such hosts, and all of them would take the first.
+    """Rejects CUDA without a share of a GPU: Ray would hide no GPU from such hosts, and all would use the first one.
 
     Raises:
-        ResourceError: The scenario asks for that.
+        ResourceError: The scenario uses CUDA without a share of a GPU.
     """
     if resources.uses_cuda and not resources.gpus_per_host:
         raise ResourceError(
-            "resources.device=cuda without a share of a GPU would put every host on GPU 0: set "
-            "resources.gpus_per_host (1, or a fraction for hosts that share a GPU), or run with backend 'inline'"
+            "resources.device=cuda without a share of a GPU would put every worker on GPU 0: set "
+            "resources.gpus_per_host (1, or a fraction for workers that share a GPU), or run with backend 'inline'"
         )
 
 
 def hosts_that_fit(resources: Resources, most: int, rooms: Sequence[Room]) -> int:
-    """As `plan_hosts`, given the cluster's nodes."""
+    """As `plan_hosts`, for given nodes."""
     ever, now = (sum(fitting(resources, has) for has in each) for each in zip(*map(_both, rooms), strict=True))
     automatic = resources.hosts == "auto"
     wanted = 1 if resources.hosts == "auto" else resources.hosts
     if wanted <= now:
         return max(1, min(now, most)) if automatic else wanted
-    asked = f"{wanted} host{'s' * (wanted != 1)} with {_in_words(_asked(resources))}" + " each" * (wanted != 1)
+    asked = f"{wanted} worker{'s' * (wanted != 1)} with {_in_words(_asked(resources))}" + " each" * (wanted != 1)
     cluster = f"the Ray cluster of {len(rooms)} node{'s' * (len(rooms) != 1)}"
     if wanted <= ever:
         advice = f"set resources.hosts={now}, which fits now" if now else "nothing fits now"
         raise BusyError(
-            f"{cluster} is busy: {asked} would fit it, but not now, while {_free_in_words(rooms)}: wait until others "
-            f"have finished (see `ray status`); {advice}"
+            f"{cluster} is busy: {asked} would fit, but not now, while {_free_in_words(rooms)}: wait until others have "
+            f"finished (see `ray status`); {advice}"
         )
     there = "; ".join(
         _in_words({kind: room.total.get(kind, 0) for kind in ("CPU", "GPU")}) or "no CPU" for room in rooms
     )
     advice = f"the largest resources.hosts that fits is {ever}"
     if not ever:
-        advice = "not even one fits: ask for less with resources.cpus_per_host or resources.gpus_per_host"
+        advice = "not even one fits: lower resources.cpus_per_host or resources.gpus_per_host"
     verb = "do" if wanted != 1 else "does"
-    raise ResourceError(f"{asked} {verb} not fit {cluster} ({there}; {_free_in_words(rooms)}): {advice}")
+    raise ResourceError(f"{asked} {verb} not fit on {cluster} ({there}; {_free_in_words(rooms)}): {advice}")
 
 
 def _both(room: Room) -> tuple[Mapping[str, float], Mapping[str, float]]:
@@ -122,7 +122,7 @@ def _asked(resources: Resources) -> dict[str, float]:
 
 
 def fitting(resources: Resources, has: Mapping[str, float]) -> int:
-    """How many hosts a node can hold. A share of a GPU has to lie on one GPU, whole GPUs have to be whole."""
+    """How many hosts fit on a node. A fraction of a GPU must lie on a single GPU; whole GPUs must be entirely free."""
     on_cpus = _times(has.get("CPU", 0), resources.cpus_per_host)
     share = resources.gpus_per_host
     if not share:
@@ -133,7 +133,7 @@ def fitting(resources: Resources, has: Mapping[str, float]) -> int:
 
 
 def _times(have: float, each: float) -> int:
-    """How often `each` goes into `have`; fractions such as 1 / 0.1 are whole."""
+    """How often `each` goes into `have`, allowing for rounding errors such as in 1 / 0.1."""
     return math.floor(have / each + 1e-9)
 
 

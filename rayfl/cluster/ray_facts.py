@@ -1,4 +1,4 @@
-"""What `rayfl doctor` checks about Ray; nothing is started, and no cluster is joined."""
+"""Collects what `rayfl doctor` checks about Ray; starts nothing and joins no cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rayfl.errors import ResourceError
 
 
 def ray_facts() -> RayFacts:
-    """The facts about Ray on this machine. Reaching a cluster takes two short questions to its address."""
+    """The facts about Ray on this machine; sends a cluster's address two short requests."""
     named = os.environ.get("RAY_ADDRESS", "")
     address = named if named not in ("", "auto", "local") else _local_address()
     temporary = Path(get_default_ray_temp_dir())
@@ -34,7 +34,7 @@ def ray_facts() -> RayFacts:
 
 
 def token_from(environment: Mapping[str, str], home: Path) -> str:
-    """Where Ray would find its token, in Ray's own order; empty if nowhere."""
+    """Where Ray finds its token, in Ray's own order; empty if there is none."""
     if environment.get("RAY_AUTH_TOKEN"):
         return "RAY_AUTH_TOKEN"
     if path := environment.get("RAY_AUTH_TOKEN_PATH"):
@@ -53,5 +53,5 @@ def _unreachable(address: str) -> str:
         if address:
             check_is_cluster(address)
     except ResourceError as error:
-        return str(error).partition(":")[0] if str(error).startswith("ray://") else str(error)
+        return str(error).partition(": ")[0] if str(error).startswith("ray://") else str(error)
     return ""

@@ -1,4 +1,4 @@
-"""Ray's own text in a file instead of the terminal."""
+"""Writes Ray's own messages to a file instead of the terminal."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import ray._private.worker as ray_worker
 from ray._private.ray_logging import global_worker_stdstream_dispatcher as dispatcher
 
 NAME = "ray.log"
-"""The file in a run's folder."""
+"""Name of the file in a run's folder."""
 
 HANDLER = "ray_print_logs"
-"""Ray's name for what prints the workers' output on the driver's terminal."""
+"""Ray's name of the handler that prints the workers' output on the driver's terminal."""
 
 AUTOSCALER = "autoscaler"
 
 
 class RayLog:
-    """The file that receives what Ray says; it is created with the first line.
+    """The file that receives Ray's messages, created with the first one.
 
     Args:
-        path: The file; without one, text is held until `begin` names it.
+        path: The file; without one, messages are held until `begin` names it.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -34,13 +34,13 @@ class RayLog:
         self._lock = threading.Lock()
 
     def begin(self, path: Path | None) -> None:
-        """Names the file, and writes to it what was held."""
+        """Names the file and writes the held messages to it."""
         with self._lock:
             self.path = path
             self._append([])
 
     def write(self, text: str, origin: str = "ray") -> None:
-        """Appends text, every line with the time and where it came from. Called from threads of Ray's."""
+        """Appends text, each line with the time and its origin. Called from Ray's threads."""
         prefix = f"{datetime.now():%H:%M:%S} ({origin}) "
         lines = [prefix + line for line in text.splitlines() if line.strip()]
         if lines:
@@ -53,14 +53,14 @@ class RayLog:
             try:
                 with self.path.open("a", encoding="utf-8") as file:
                     file.write("\n".join(self._held) + "\n")
-            except FileNotFoundError:  # the folder of a run that is over was removed
+            except FileNotFoundError:  # the folder of a finished run was removed
                 return
             self._held = []
 
     def take(self, data: Mapping[str, Any]) -> None:
-        """Appends a batch of lines as Ray hands them to the driver.
+        """Appends a batch of lines in Ray's form.
 
-        The autoscaler's are left out: it reports every five seconds, from which Ray itself only shows a few events.
+        Skips the autoscaler, which reports every five seconds; Ray itself shows only a few of its events.
         """
         if data["pid"] == AUTOSCALER:
             return
@@ -70,11 +70,11 @@ class RayLog:
 
 
 class _Redirection:
-    """Sends what Ray prints on this driver's terminal to the logs of the runs that are under way.
+    """Redirects Ray's output on the driver's terminal to the logs of the active runs.
 
-    Ray has no setting for it: `log_to_driver=False` silences the workers' own prints with the rest, and not the
-    messages of the raylet. So this replaces the two places of Ray's where it prints, while there is a log. Runs in
-    several threads may share a connection, and begin and end in any order.
+    Ray has no setting for this: `log_to_driver=False` also silences the workers' own prints, but not the raylet's
+    messages. So this replaces the two functions with which Ray prints, as long as there is a log. Runs in several
+    threads may share a connection, and begin and end in any order.
     """
 
     def __init__(self) -> None:
@@ -122,11 +122,11 @@ _REDIRECTION = _Redirection()
 
 @contextmanager
 def ray_text_in(log: RayLog, prints: bool = True) -> Iterator[None]:
-    """Sends what Ray prints on this driver's terminal to a file.
+    """Redirects Ray's output on the driver's terminal to a file during the block.
 
     Args:
         log: Receives everything.
-        prints: Whether what workers print on stdout is also shown on the terminal, where the connection shows it.
+        prints: Whether to show the workers' stdout on the terminal too, if the connection shows it.
     """
     _REDIRECTION.add(log, prints)
     try:

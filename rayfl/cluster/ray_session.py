@@ -1,4 +1,4 @@
-"""Backend `ray`: hosts, server and scheduler as actors on a cluster, which are replaced when some of them die."""
+"""Backend `ray`: runs hosts, server and scheduler as actors on a cluster, and replaces them if some die."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ from rayfl.privacy.charges import Charges
 class RaySession:
     """A run on a cluster.
 
-    When an actor or its node dies, or does not answer any more, the run goes on by itself, on new actors, after the
-    last snapshot or from its beginning. The events of rounds since then come again; nothing in them differs but the
-    seconds. When the cluster has room for more of the hosts that the scenario asks for, the run goes on with them.
+    If an actor or its node dies or stops answering, the run continues on new actors, after the last snapshot or from
+    the beginning. The events of the rounds since then are repeated and differ only in their seconds. If the scenario
+    asks for more hosts than were started, they are added once the cluster has room.
 
     Args:
         job: What to run.
-        actors: Which it takes its actors from.
-        log: Receives what Ray itself has to say.
+        actors: Provides the actors.
+        log: Receives Ray's own messages.
         waiting: See `reserved`.
 
     Attributes:
-        dashboard: The address of Ray's dashboard, where the session has started one.
-        is_over: Whether all that was begun has come to its end.
+        dashboard: The address of Ray's dashboard, if the session started one.
+        is_over: Whether the run has ended with no work left under way.
 
     Raises:
         ResourceError: See `Attempt`.
@@ -76,7 +76,7 @@ class RaySession:
 
     @property
     def hosts(self) -> Sequence[dict[str, str]]:
-        """What each host says of itself."""
+        """The description of each host (`Host.describe`)."""
         return self._attempt.hosts
 
     def events(self) -> Iterator[Event]:
@@ -134,7 +134,7 @@ class RaySession:
                 raise DamagedStateError(f"a state of the snapshot of round {snapshot.index.round} is damaged") from None
 
     def committed(self) -> tuple[int, np.ndarray]:
-        """See `Session.committed`; where the server died for good, that of the last snapshot."""
+        """See `Session.committed`; if the server is lost for good, the model of the last snapshot."""
         while self._final is None:
             try:
                 return self._committed()
@@ -160,7 +160,7 @@ class RaySession:
         return self._attempt.committed(self._last_reported if self._job.settles else None)
 
     def _next(self) -> Event | None:
-        """The next event, wherever it comes from; None at the end."""
+        """The next event of the current attempt; None at the end."""
         event = self._attempt.next()
         match event:
             case None:
@@ -182,10 +182,10 @@ class RaySession:
         try:
             self._attempt.tell("stop")
         except LostError:
-            return  # whoever takes the next event learns of it, and stops the next attempt at the same round
+            return  # taking the next event raises it too, and the next attempt stops at the same round
 
     def _recover(self, error: ResourceError) -> Iterator[Recovering]:
-        """Goes on with new actors, once or until the policy gives up."""
+        """Continues with new actors; retries until that works or the policy gives up."""
         while True:
             try:
                 chance = self._recoveries.next(error)
@@ -205,8 +205,8 @@ class RaySession:
         return Recovering(phase, after, str(error), chance.number, chance.most, chance.pause_s)
 
     def _look_for_room(self) -> None:
-        """Ends the attempt with a snapshot, once the cluster has room for more hosts."""
-        if not self._job.scenario.repeatable:  # the rounds that are submitted by then would be released again
+        """Ends the attempt with a snapshot if the cluster has room for more hosts."""
+        if not self._job.scenario.repeatable:  # rounds already submitted would be released twice
             return
         if time.monotonic() - self._asked < growth.ASKS_EVERY_S or not self._takes_snapshots or self._grows:
             return
@@ -225,7 +225,7 @@ class RaySession:
         yield HostsAdded(phase, after, before, len(self.hosts))
 
     def _begin_again(self, suspects: Mapping[int, int] | None = None) -> None:
-        """Begins another attempt after the last snapshot that is whole, or from the beginning."""
+        """Begins another attempt after the latest intact snapshot, or from the beginning."""
         self._grows = False
         self._kept.discard()
         self._attempt = attempt = Attempt(self._job, self._kept, self._log, self._waiting, as_many_as_fit=True)
@@ -240,7 +240,7 @@ class RaySession:
         self._began_again = self._asked = time.monotonic()
 
     def _catch_up(self, error: LostError) -> None:
-        """Goes on with new actors to where the events have come to."""
+        """Repeats the run with new actors up to the latest event."""
         place = None if self._latest is None else _place(self._latest)
         while True:
             self._unreported += self._recover(error)
@@ -260,17 +260,17 @@ def ray_session(
     waiting: Callable[[str], None] | None = None,
     kept: KeptCluster | None = None,
 ) -> Iterator[Session]:
-    """Runs on the cluster at `address` (see `attached`), or with what runs before it have left.
+    """Runs a job on the cluster at `address` (see `attached`), or on the connection and actors of earlier runs.
 
     Args:
         job: What to run.
-        address: The cluster's, or None.
-        log: Receives what Ray itself has to say.
+        address: The cluster's address, or None.
+        log: Receives Ray's own messages.
         waiting: See `reserved`.
-        kept: The connection and the actors that this run uses, and leaves to the next one if it comes to its end.
+        kept: The connection and actors to use; the next run can reuse them if this one completes.
 
     Raises:
-        ResourceError: No cluster answers, or the hosts do not fit it or cannot start.
+        ResourceError: No cluster answers, or the hosts do not fit on it or cannot start.
     """
     with ExitStack() as stack:
         if kept is None:
@@ -284,11 +284,11 @@ def ray_session(
         except BaseException:
             kept.actors.discard()
             raise
-        if not session.is_over:  # something of a round that nobody waited for may still be under way
+        if not session.is_over:  # calls of a round that was not awaited may still be running
             kept.actors.discard()
 
 
 def _place(event: Event) -> tuple[type[Event], int] | None:
-    """Where a run is; None for events that another attempt need not have."""
+    """The position of a run at an event; None for events that another attempt may not have."""
     known = isinstance(event, RoundDone | Evaluated | RoundSettled | BudgetSpent)
     return (type(event), event.round) if known else None

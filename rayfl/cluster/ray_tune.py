@@ -12,13 +12,13 @@ from rayfl.errors import ScenarioError
 class RayTune(Callback):
     """Reports every evaluated round to the trial, under the names of the metrics' columns.
 
-    A run inside a trial does so by itself; named in a scenario, it says that the scenario is for trials only.
+    Runs inside a trial use it automatically; naming it in a scenario restricts the scenario to trials.
     """
 
     def check(self, scenario: Scenario) -> None:
         """See `Callback.check`."""
         if not in_trial():
-            raise ScenarioError("ray_tune reports to a trial of Ray Tune, and this program is none; leave it out")
+            raise ScenarioError("ray_tune reports to a trial of Ray Tune, but this program is not one; leave it out")
 
     def on_evaluation(self, run: RunSoFar) -> None:
         """See `Callback.on_evaluation`."""
@@ -29,7 +29,7 @@ class RayTune(Callback):
 
 def in_trial() -> bool:
     """Whether this program is a function that Ray Tune runs as a trial."""
-    if "ray.tune" not in sys.modules:  # which a trial has loaded, and which needs rayfl[tune]
+    if "ray.tune" not in sys.modules:  # a trial has imported it; needs rayfl[tune]
         return False
     from ray.tune.trainable.trainable_fn_utils import _in_tune_session
 

@@ -1,4 +1,4 @@
-"""What becomes of a run of which something died: whether it goes on, after what pause, and when it gives up."""
+"""Recovery policy after an actor or node dies: whether to try again, after which pause, and when to give up."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ LONGEST_PAUSE_S = 60.0
 
 @dataclass(frozen=True)
 class Chance:
-    """One more to go on.
+    """One more attempt to continue.
 
     Attributes:
-        number: Tries since a round was last committed that had not been before, this one included.
-        most: How many of them there may be.
-        pause_s: How long to wait first: what killed an actor may go away.
+        number: Attempts since a round was last committed for the first time, including this one.
+        most: The largest allowed number of attempts.
+        pause_s: How long to wait first, since the cause may go away.
     """
 
     number: int
@@ -26,29 +26,29 @@ class Chance:
 
 
 class Recoveries:
-    """Those of one run. It goes on as often as it must, as long as it gets any further in between.
+    """The recoveries of one run; their number is unlimited as long as the run makes progress in between.
 
     Args:
-        most: Tries in a row, without a round that had not been committed before.
-        repeatable: Whether rounds may be repeated: `Scenario.repeatable`.
+        most: The largest number of attempts in a row without a newly committed round.
+        repeatable: Whether rounds may be repeated (`Scenario.repeatable`).
     """
 
     def __init__(self, most: int, repeatable: bool = True) -> None:
         self._most, self._repeatable, self._in_row, self._furthest = most, repeatable, 0, 0
 
     def reached(self, round: int) -> None:
-        """Takes in that a round was committed, for the first time or again."""
+        """Records that a round was committed, for the first time or again."""
         if round > self._furthest:
             self._furthest, self._in_row = round, 0
 
     def next(self, error: ResourceError) -> Chance:
-        """The next attempt to go on.
+        """Returns the next attempt to continue.
 
         Args:
-            error: What stopped the run, or its latest attempt to go on.
+            error: The error that stopped the run or its latest attempt.
 
         Raises:
-            ResourceError: That error, with what was tried.
+            ResourceError: That error, if the policy gives up; its message says why.
         """
         if self._in_row >= self._most:
             error.args = (f"{error}; {self._gives_up()}",)
@@ -59,10 +59,10 @@ class Recoveries:
     def _gives_up(self) -> str:
         if not self._repeatable:
             return (
-                "nothing is started again by itself, since noise is `secure`: an update that is repeated spends "
-                "privacy again; `rayfl resume` goes on after the last checkpoint, and charges all that is repeated"
+                "the run does not continue by itself, since with `secure` noise a repeated update spends privacy "
+                "again; `rayfl resume` continues after the last checkpoint and charges all repeated updates"
             )
         if not self._most:
-            return "nothing is started again (resources.restarts is 0)"
+            return "the run does not try again (resources.restarts is 0)"
         times = "once" if self._most == 1 else f"{self._most} times"
-        return f"it was tried {times} to go on (resources.restarts), and no further round was committed since"
+        return f"the run tried {times} to continue (resources.restarts) without committing another round"

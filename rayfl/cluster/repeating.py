@@ -1,4 +1,4 @@
-"""What may be repeated after a death: no run whose noise would be drawn anew, since its account counts it once."""
+"""Disables restarts for runs with `secure` noise: repeated updates would draw new noise, but the account counts one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from rayfl.config.scenario import Scenario
 
 
 def resources_of(scenario: Scenario) -> Resources:
-    """The scenario's resources, without restarts where nothing may be repeated."""
+    """The scenario's resources, without restarts if rounds must not be repeated."""
     resources = scenario.resources
     return resources if scenario.repeatable else resources.model_copy(update={"restarts": 0})

@@ -1,4 +1,4 @@
-"""A submitted run as a detached actor, which everything that the run starts belongs to."""
+"""A submitted run as a detached actor, which owns everything that the run starts."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LOG = "run.log"
-"""What a submitted run prints, in its folder."""
+"""The file in the run's folder with a submitted run's output."""
 
 FAREWELL_S = 3.0
-"""How long a run that is followed stays after its end, so that its followers see it."""
+"""How long the process of a followed run stays after its end, so that followers see it."""
 
 NAMESPACE = "rayfl"
 """Ray's namespace of submitted runs."""
@@ -39,15 +39,15 @@ NAMESPACE = "rayfl"
 
 @dataclass(frozen=True)
 class Submission:
-    """What a run is started with; the paths are absolute.
+    """The arguments of a submitted run; paths are absolute.
 
     Attributes:
-        scenario: What runs.
-        folder: The run's own.
-        data_dir: Where the real data is.
-        callbacks: Those that the program handed over, pickled by Ray.
-        starts: Where the models of scenarios that others start from are kept.
-        centralise: Whether the scenario's centralised counterpart is run instead, and how.
+        scenario: The scenario to run.
+        folder: The run's folder.
+        data_dir: The data folder.
+        callbacks: Callbacks from the submitting program, pickled by Ray.
+        starts: The folder for models of scenarios that others start from.
+        centralise: Whether to run the scenario's centralised counterpart instead, and how.
         main_objects: See `pack_main_objects`.
     """
 
@@ -61,9 +61,9 @@ class Submission:
 
 
 class RunActor:
-    """Carries a run out in a thread of its own, and ends its process when the run has ended.
+    """Executes a run in a thread, and ends its process when the run has ended.
 
-    It owns the run's actors, data and placement group, so none of them outlives it, whatever it dies of.
+    It owns the run's actors, data and placement group, so that none of them outlives it, however it ends.
     """
 
     def __init__(self, submission: Submission) -> None:
@@ -71,7 +71,7 @@ class RunActor:
         install_main_objects(submission.main_objects)
         self._submission = submission
         self._stop, self._ended = threading.Event(), threading.Event()
-        self._watch, self._followed = _Watch(name="handle.stop()").heeding(self._stop), -math.inf
+        self._watch, self._followed = _Watch(name="handle.stop()").stopping_on(self._stop), -math.inf
         self._thread = threading.Thread(target=self._run, args=[ray.get_runtime_context().current_actor], daemon=True)
 
     def start(self) -> None:
@@ -97,7 +97,7 @@ class RunActor:
         self._stop.set()
 
     def ended(self, timeout_s: float) -> bool:
-        """Waits for the end of the run, at most so long."""
+        """Waits up to `timeout_s` seconds for the end of the run; returns whether it has ended."""
         return self._ended.wait(timeout_s)
 
     def _run(self, this: Any) -> None:
@@ -106,7 +106,7 @@ class RunActor:
                 self._carry_out(Console(file=log, width=120))
         finally:
             self._ended.set()
-            if time.monotonic() - self._followed < FAREWELL_S:  # somebody elsewhere wants to know how it ended
+            if time.monotonic() - self._followed < FAREWELL_S:  # a follower still wants to know how it ended
                 time.sleep(FAREWELL_S)
             ray.kill(this)
 
@@ -121,11 +121,11 @@ class RunActor:
                 check_asked=self._check_asked,
             )  # fmt: skip
             carry_out(given.scenario, launch, console)
-        except BaseException as error:  # the last one to know of it
+        except BaseException as error:  # nothing above this thread reports it
             said = str(error) if isinstance(error, RayflError) else traceback.format_exc()
             console.print(f"error: {said}", markup=False, highlight=False, soft_wrap=True)
             status = read_status(folder)
-            if status is None or status["status"] in UNDER_WAY:  # it failed before it had records
+            if status is None or status["status"] in UNDER_WAY:  # it failed before it wrote records
                 rounds = sum(phase.rounds for phase in given.scenario.phases)
                 Status(folder, rounds).ended_early(error)
 
@@ -135,17 +135,17 @@ class RunActor:
 
 
 class _Watch(Callback):
-    """Says which round was the last, and makes the one under way the last one once somebody asks for it."""
+    """Reports the latest round, and ends the run after the current one on request."""
 
     _asked: Any = None
     _last: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @property
     def last(self) -> dict[str, Any]:
-        """The last round and its phase, as status.json has them."""
+        """The latest round and its phase, under the keys of status.json."""
         return self._last
 
-    def heeding(self, asked: threading.Event) -> _Watch:
+    def stopping_on(self, asked: threading.Event) -> _Watch:
         self._asked = asked
         return self
 
@@ -157,7 +157,7 @@ class _Watch(Callback):
 
 
 def lines_of(log: Path, since: int) -> tuple[str, int]:
-    """The whole lines of a file from a byte on, and where they end; nothing of a file that is not there."""
+    """The complete lines of a file from a byte position on, and where they end; none if the file does not exist."""
     try:
         with log.open("rb") as file:
             file.seek(since)

@@ -1,4 +1,4 @@
-"""The scheduler as an actor, whose events stream to the driver and whose figures go to Ray's metrics."""
+"""The scheduler as an actor: streams events to the driver and reports figures to Ray's metrics."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from rayfl.planning.workload import Population
 from rayfl.privacy.charges import Charges
 
 BESIDE = "beside"
-"""The concurrency group of what is called while `run` is under way; everything else waits for it."""
+"""The concurrency group of methods that may be called during `run`; all others wait for it."""
 
 
 class SchedulerActor:
-    """Runs the scheduler in a process of its own, so that models never pass through the driver."""
+    """Runs the scheduler in a separate process, so that models never pass through the driver."""
 
     def __init__(self, run: GivenRun, backend: RayBackend, populations: Sequence[Population], settles: bool) -> None:
         self._metrics = _Metrics()
         self.open(run, backend, populations, settles)
 
     def open(self, run: GivenRun, backend: RayBackend, populations: Sequence[Population], settles: bool) -> None:
-        """Begins a run, with nothing left of the one before."""
+        """Begins a run; discards everything from the previous one."""
 
         def make() -> Scheduler:
             run.make_importable()
@@ -41,7 +41,7 @@ class SchedulerActor:
         self._events: Iterator[Event] | None = None
 
     def run(self) -> Iterator[Event]:
-        """Events up to the next `RoundSettled`, or to the end; called again, those that follow."""
+        """Events up to the next `RoundSettled` or the end; the next call continues after them."""
         if self._events is None:
             self._events = self._scheduler.get().run()
         for event in self._events:
@@ -69,7 +69,7 @@ class SchedulerActor:
 
 
 class _Metrics:
-    """Seen by Prometheus and on Ray's dashboard as `ray_rayfl_...`, by scenario and phase."""
+    """Metrics for Prometheus and Ray's dashboard, named `ray_rayfl_...`, by scenario and phase."""
 
     def __init__(self) -> None:
         tags = ("scenario", "phase")
@@ -81,11 +81,11 @@ class _Metrics:
         self._scores: dict[str, Gauge] = {}
 
     def begin(self, scenario: str) -> None:
-        """Counts for a run."""
+        """Starts counting for a run."""
         self._scenario, self._traffic = scenario, Traffic()
 
     def restore(self, traffic: Traffic) -> None:
-        """Counts only what is moved from here on, as the other counters do."""
+        """Counts only the traffic after a snapshot, as the other counters do."""
         self._traffic = traffic
 
     def update(self, event: Event) -> None:
@@ -105,6 +105,6 @@ class _Metrics:
 
 
 def _increase(counter: Counter, by: float, tags: dict[str, str]) -> None:
-    """Ray's counters refuse an increase by nothing, which a round of one gradient per client has in its steps."""
+    """Skips an increase by 0, which Ray's counters reject; a round of one gradient per client has no steps."""
     if by:
         counter.inc(by, tags)

@@ -1,4 +1,4 @@
-"""The server as an actor, which also keeps the reference to the data and the models on their way."""
+"""The server as an actor; it also holds the references to the data and to models in transit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ModelBox = list["ray.ObjectRef[np.ndarray]"]
 
 
 class ServerActor:
-    """A `rayfl.engine.server.Server` in a process of its own, which starts while the hosts still load PyTorch."""
+    """A `rayfl.engine.server.Server` in a separate process, which starts while the hosts still import PyTorch."""
 
     def __init__(self, run: GivenRun, models: Models) -> None:
         self.open(run, models)
@@ -45,7 +45,7 @@ class ServerActor:
         self._deadly.add(deaths)
 
     def open(self, run: GivenRun, models: Models) -> None:
-        """Begins a run, with nothing left of the one before."""
+        """Begins a run; discards everything from the previous one."""
 
         def make() -> Server:
             run.make_importable()
@@ -96,12 +96,12 @@ class ServerActor:
         return self._server.get().stored_model(store, stored)
 
     def given(self) -> tuple[GivenRun, WorkloadsBox]:
-        """The run that hosts serve, and what they hold, whether or not the server itself could begin it."""
+        """The run and the data for hosts, even if the server itself failed to begin the run."""
         return self._given
 
     def hold(self, model: np.ndarray) -> ModelBox:
-        """Stores a model anew, under a reference that this process owns and that has no lineage.
+        """Stores a copy of a model under a reference that this process owns and that has no lineage.
 
-        It is stored on this node, the driver's, so the loss of another node does not lose it.
+        The copy is on this node, the driver's, so it survives the loss of other nodes.
         """
         return [ray.put(model)]

@@ -30,11 +30,11 @@ from rayfl.report.folder import check_holds_no_run, new_folder
 from rayfl.resolution import resolve
 
 CALLS_AT_ONCE = 64
-"""Handles may wait for a run while others ask for its metrics."""
+"""Some handles may wait for a run while others request its metrics."""
 
 AT_URI = (
-    "and handles read a submitted run's records on the machine that submitted it: name a folder there, or start "
-    "`rayfl run` itself as a job of Ray's, which can write to a URI"
+    "and handles read a submitted run's records on the machine that submitted it: name a folder there, or submit "
+    "`rayfl run` itself as a Ray job, which can write to a URI"
 )
 
 
@@ -77,9 +77,9 @@ def submit(
         A handle to follow, stop and wait for the run.
 
     Raises:
-        ScenarioError: The scenario is wrong, or a run of this name is under way.
+        ScenarioError: The scenario is invalid, or an active run already has this name.
         DataError: The data folder does not exist; the run itself loads the data.
-        ResourceError: No cluster answers, or it can never have room for the workers.
+        ResourceError: No cluster answers, or the workers would not fit on it even if it were idle.
 
     Example::
 
@@ -118,17 +118,17 @@ def submit(
         if folder is None:
             own.rmdir()
         raise ScenarioError(
-            f"name: a run called '{name}' is under way on this cluster: rayfl.attach('{name}') finds it; choose another"
+            f"name: an active run on this cluster is already called '{name}' (rayfl.attach('{name}')); choose another"
         ) from None
     ray.get(actor.start.remote())
     return Handle(name, actor, own)
 
 
 def _pickled(callback: Callback, index: int) -> Callback:
-    """The callback itself, once it is known that it can be sent."""
+    """Returns the callback after checking that it can be pickled."""
     try:
         cloudpickle.dumps(callback)
-    except Exception as error:  # pickling calls the user's own code
+    except Exception as error:  # pickling calls the user's code
         raise ScenarioError(
             f"callbacks[{index}]: cannot be sent to the cluster ({type(error).__name__}: {error})"
         ) from None

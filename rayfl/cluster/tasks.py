@@ -1,4 +1,4 @@
-"""Independent calls as Ray tasks: as many at once as the cluster has room for."""
+"""Independent calls as Ray tasks, as many at once as the cluster has room for."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from rayfl.errors import ResourceError
 TICK_S = 1.0
 
 ENDS_WITHIN_S = 10.0
-"""So long may a task take to end once it is interrupted."""
+"""How long an interrupted task may take to end."""
 
 
 class Task(NamedTuple):
     """One call.
 
     Attributes:
-        arguments: Of the call.
-        resources: It takes what one host of these takes.
+        arguments: The call's arguments.
+        resources: The call reserves the resources of one host.
     """
 
     arguments: tuple[Any, ...]
@@ -39,11 +39,11 @@ class Task(NamedTuple):
 
 
 class Returned(NamedTuple):
-    """What came of a task.
+    """The result of a task.
 
     Attributes:
-        task: Its position, from 0.
-        value: What the call returned, or the `RayflError` with which it was lost.
+        task: The task's position, from 0.
+        value: The call's return value, or the `RayflError` with which it failed on Ray.
     """
 
     task: int
@@ -53,20 +53,20 @@ class Returned(NamedTuple):
 def run_tasks(
     function: Callable[..., Any], tasks: Sequence[Task], address: str | None, writes: Path, reads: Path
 ) -> Generator[Returned | None, None, None]:
-    """Calls `function` for every task, the first ones first; closing the generator interrupts what is under way.
+    """Calls `function` for every task, in order; closing the generator interrupts running calls.
 
     Args:
-        function: What to call.
-        tasks: The arguments of each call, and what it needs.
-        address: Of the cluster (see `attached`).
-        writes: A folder to which the calls write, so every node must see it. What Ray has to say goes to a file there.
-        reads: A folder that the calls read if it exists, and which every node must see then.
+        function: The function to call.
+        tasks: The arguments and resources of each call.
+        address: The cluster's address (see `attached`).
+        writes: A folder to which the calls write; every node must be able to. Ray's own messages go to a file there.
+        reads: A folder that the calls read; if it exists, every node must be able to read it.
 
     Yields:
-        Every result once, as soon as it is known, and None about every second without one.
+        Each result as soon as it is known, and None about every second without one.
 
     Raises:
-        ResourceError: No cluster answers at `address`, a task can never fit it, or a node does not see a folder.
+        ResourceError: No cluster answers at `address`, a task can never fit on it, or a node cannot access a folder.
     """
     log = RayLog(writes / NAME)
     with attached(address, workers_print=False), ray_text_in(log):
@@ -89,7 +89,10 @@ def run_tasks(
 
 
 def _end(tasks: Sequence[Any]) -> None:
-    """Interrupts tasks, as Ctrl-C would, so that runs write a checkpoint; ends those that take long, or at once."""
+    """Interrupts tasks as Ctrl-C would, so that runs write a checkpoint; kills those still running afterwards.
+
+    A second Ctrl-C kills them at once.
+    """
     try:
         for ref in tasks:
             ray.cancel(ref)
@@ -101,7 +104,7 @@ def _end(tasks: Sequence[Any]) -> None:
 
 
 def nodes_that_miss(path: Path, access: int = os.R_OK) -> list[str]:
-    """Addresses of the cluster's nodes on which there is no such path, or none with this access (`os.access`)."""
+    """Addresses of the cluster's nodes on which a path is missing or lacks this access (`os.access`)."""
     accessible = ray.remote(_accessible)
     nodes = [node for node in ray.nodes() if node["Alive"]]
     checks = [
@@ -118,15 +121,19 @@ def _check_seen_by_all(writes: Path, reads: Path) -> None:
         missing = nodes_that_miss(Path(probe), os.W_OK)
     if missing:
         raise ResourceError(
-            f"{', '.join(missing)} of the cluster's nodes cannot write to this machine's '{writes}', and runs write "
-            "there wherever they are: name a folder on shared storage with --out"
+            f"{_nodes(missing)} cannot write to this machine's '{writes}', where all runs write their records: name a "
+            "folder on shared storage with --out"
         )
     missing = nodes_that_miss(reads) if reads.exists() else []
     if missing:
         raise ResourceError(
-            f"{', '.join(missing)} of the cluster's nodes cannot read the data in '{reads}': copy it there, or name a "
-            "folder on shared storage with --data-dir"
+            f"{_nodes(missing)} cannot read the data in '{reads}': copy it to all nodes, or name a folder on shared "
+            "storage with --data-dir"
         )
+
+
+def _nodes(addresses: Sequence[str]) -> str:
+    return f"node{'s' * (len(addresses) > 1)} {', '.join(addresses)}"
 
 
 def _accessible(path: Path, access: int) -> bool:
@@ -139,10 +146,10 @@ def _called(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _remote(resources: Resources) -> Any:
-    """The remote function for tasks of one kind.
+    """The remote function for tasks with these resources.
 
-    Resources are given here and not by `.options`: only of a function that is made with a GPU does Ray know that its
-    worker must end with the task, and release the GPU's memory.
+    Resources are set here rather than with `.options`: only for a function created with a GPU does Ray end the worker
+    with the task, which releases the GPU's memory.
     """
     return ray.remote(
         num_cpus=resources.cpus_per_host, num_gpus=resources.gpus_per_host, max_retries=resources.restarts

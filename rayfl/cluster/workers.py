@@ -14,7 +14,7 @@ from rayfl.engine.backend import Ref
 
 
 class ActorWorker:
-    """A host or the server as an actor: a call is a remote call, and references are Ray's."""
+    """A host or the server as an actor: calls are remote calls, and references are Ray's."""
 
     def __init__(self, actor: Any, name: str) -> None:
         self.actor: ActorHandle[Any] = actor
@@ -54,5 +54,5 @@ class RayBackend:
 
 
 def names_of(workers: Sequence[ActorWorker]) -> dict[str, str]:
-    """What to call each actor, by its id in hexadecimal digits."""
+    """The name of each actor by its id in hexadecimal digits."""
     return {worker.actor._actor_id.hex(): worker.name for worker in workers}

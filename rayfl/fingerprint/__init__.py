@@ -1,1 +1,1 @@
-"""What a result depends on beside its scenario: the user's own code, the data, rayfl and its libraries."""
+"""Digests of everything besides the scenario that a result depends on: user code, data, rayfl and its libraries."""

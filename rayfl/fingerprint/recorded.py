@@ -1,4 +1,4 @@
-"""The user's code and the data as a run's records have them, and how they differ from those of another."""
+"""Digests of user code and data in a run's records, and how they differ from another run's."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rayfl.reading import read_json_object, reading
 
 @dataclass(frozen=True)
 class Recorded:
-    """What environment.json says; a run of a version that recorded nothing of it cannot be compared.
+    """The digests in environment.json; older versions of rayfl did not record them all.
 
     Attributes:
-        code: Digests of the user's modules and versions of installed packages, those behind its start included; None
-            where it has none recorded.
-        data: The digest of its data, then of the data behind the scenario that it starts from, and so on; empty where
-            it has none recorded.
-        version: Of rayfl; None where none is recorded.
+        code: Digests of user modules and versions of installed packages, including those of its starts; None if not
+            recorded.
+        data: The digest of the run's data, then of the data of the scenario that it starts from, and so on; empty if
+            not recorded.
+        version: The version of rayfl; None if not recorded.
         traces: The digests of the files that [participation] names.
     """
 
@@ -33,7 +33,7 @@ def recorded(folder: Path) -> Recorded:
     """Reads the records in a run's folder.
 
     Raises:
-        ResourceError: They are missing or damaged.
+        ResourceError: The records are missing or damaged.
     """
     path = folder / "environment.json"
     environment = read_json_object(path, ResourceError)
@@ -46,7 +46,7 @@ def recorded(folder: Path) -> Recorded:
 
 
 def changed_code(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """In words, what differs: `'mydata'`, `'scipy' (scipy 1.15, now scipy 1.16)`, `'helpers' (not used before)`."""
+    """The differences in words: `'mydata'`, `'scipy' (scipy 1.15, now scipy 1.16)`, `'helpers' (not used before)`."""
     words = []
     for name in sorted({*before, *now}):
         one, other = before.get(name), now.get(name)

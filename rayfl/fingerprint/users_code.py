@@ -1,4 +1,4 @@
-"""The user's own code behind scenarios: the modules that they name, and what these import."""
+"""The user code behind scenarios: the modules that they name, and their imports."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from rayfl.config.scenario import Scenario
 from rayfl.config.user_modules import import_paths
 
 _PARSING = threading.Lock()
-"""Python 3.11's parser loses count of its depth where two threads use it at once."""
+"""Python 3.11's parser miscounts its recursion depth if two threads use it at once."""
 
 
 def code_digests(scenarios: Iterable[Scenario]) -> dict[str, str]:
-    """A digest of every module that a scenario names, and of those that they import, wherever they do.
+    """A digest of every module that scenarios name, and of all modules that these import, directly or not.
 
-    Texts of the form `package.module:object` name modules, if there are such. Python's own modules and rayfl's are left
-    out. Of an installed package, its version stands for its code. What a notebook defines has no file, and never the
-    same digest twice.
+    Strings of the form `package.module:object` name modules, if they exist. Modules of Python and rayfl are omitted.
+    For an installed package, its version replaces the digest. Objects defined in a notebook have no file, and never get
+    the same digest twice.
     """
     found: dict[str, str] = {}
     tables = [scenario.model_dump(mode="json") for scenario in scenarios]
@@ -53,22 +53,22 @@ def code_digests(scenarios: Iterable[Scenario]) -> dict[str, str]:
 
 
 def _origin(module: str) -> Path | None:
-    """The file of a module, a path without suffix where it has none, or None if there is no such module."""
+    """The file of a module; a path without suffix if it has no file, None if the module does not exist."""
     if module == "__main__":
         return Path(getattr(sys.modules["__main__"], "__file__", None) or "notebook")
     try:
         spec = find_spec(module)
-    except Exception:  # it imports the packages around the module, whose code may raise anything
+    except Exception:  # it imports the module's parent packages, whose code may raise anything
         return None
     return None if spec is None or spec.origin is None else Path(spec.origin)
 
 
 def _imported(source: bytes, module: str, is_package: bool) -> Iterator[str]:
-    """Names of modules that a module may import, some of which may be objects of modules instead."""
+    """Names of modules that a module may import; some may be objects in modules instead."""
     try:
         with _PARSING:
             tree = ast.parse(source)
-    except (SyntaxError, ValueError):  # whoever imports it will be told
+    except (SyntaxError, ValueError):  # importing it will report the error
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -86,7 +86,7 @@ def _imported(source: bytes, module: str, is_package: bool) -> Iterator[str]:
 
 
 def _is_installed(origin: Path) -> bool:
-    """Whether a file belongs to an installed package: of this environment, of the system, or of the user."""
+    """Whether a file belongs to a package installed in this environment, for the system or for the user."""
     return bool({"site-packages", "dist-packages"}.intersection(origin.parts)) or any(
         origin.is_relative_to(folder) for folder in _installed_folders()
     )

@@ -1,4 +1,4 @@
-"""A digest of everything that the result of a scenario depends on."""
+"""A digest of everything that a scenario's result depends on."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from rayfl.engine.job import Job
 
 
 def fingerprint(job: Job, start: str | None = None) -> str:
-    """The digest, in hexadecimal: of the scenario, its data, the code of rayfl and of the user, and the libraries.
+    """Hexadecimal digest of the scenario, its data, rayfl's code, the user's code, and the libraries.
 
     Args:
         job: The scenario with its data.
-        start: The digest of what it starts from itself.
+        start: The digest of the scenario's own start.
     """
     scenario = job.scenario
     tables = scenario.model_dump(mode="json", exclude={*CHANGES_NO_RESULT, "start"})

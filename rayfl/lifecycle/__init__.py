@@ -1,1 +1,1 @@
-"""A run from its opening to its end, new or reopened."""
+"""The lifecycle of a run: opened or reopened, followed, and ended."""

@@ -1,4 +1,4 @@
-"""A run with `secure` noise begins or goes on: its ledger is told, and what was charged in vain is counted."""
+"""Charges the rounds of a run with `secure` noise to its ledger, including those whose result was lost."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rayfl.report.privacy import PrivacyRecords
 
 
 def new_ledger(job: Job, folder: Path) -> ReleaseLedger | None:
-    """The ledger of a run that begins; None where its noise is not `secure`.
+    """The ledger of a new run; None if its noise is not `secure`.
 
     Raises:
-        ResourceError: It cannot be written, or the folder has that of another run.
+        ResourceError: It cannot be written, or the folder already has the ledger of another run.
     """
     return None if job.scenario.repeatable else ReleaseLedger.create(folder)
 
@@ -27,14 +27,14 @@ def new_ledger(job: Job, folder: Path) -> ReleaseLedger | None:
 def begin_to_charge(
     job: Job, ledger: ReleaseLedger, session: Session, privacy: PrivacyRecords, console: Console
 ) -> None:
-    """Has a session charge its rounds from here on.
+    """Makes a session charge its rounds from now on.
 
     Args:
-        job: What runs.
-        ledger: Of the run.
-        session: Open, and restored where the run goes on.
-        privacy: Counts what was charged in vain.
-        console: Where that is said.
+        job: The run's job.
+        ledger: The run's ledger.
+        session: The open session, already restored if the run continues.
+        privacy: Counts rounds that were charged but are not part of the run.
+        console: Prints a remark on them.
 
     Raises:
         ResourceError: The ledger cannot be read or written.
@@ -49,8 +49,8 @@ def begin_to_charge(
             last = last_round_within_targets(job.scenario, job.client_plan, job.result.population.sizes, in_vain)
     if after or in_vain:
         said = (
-            f"secure noise: what comes after round {after} is drawn anew, so the result has not the bits of an "
-            f"undisturbed run; epsilon counts all releases{beside(in_vain)}"
+            f"secure noise: noise after round {after} is drawn anew, so the result differs from that of an "
+            f"uninterrupted run; epsilon counts all releases{beside(in_vain)}"
         )
         console.print(Text(said, style="yellow"), soft_wrap=True)
     session.charge_to(Charges(ledger, in_vain, last))

@@ -1,4 +1,4 @@
-"""Models of committed rounds as state dicts, whichever phase they are of."""
+"""Models of committed rounds of any phase as state dicts."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class CommittedModels:
-    """Names the parts of model vectors; phases may have models of different layouts.
+    """Converts model vectors to state dicts; phases may have models of different layouts.
 
     Args:
-        job: What runs.
-        model: Of its last phase; it is overwritten.
+        job: The run's job.
+        model: The model of the last phase; overwritten.
     """
 
     def __init__(self, job: Job, model: FlatModel) -> None:
@@ -30,7 +30,7 @@ class CommittedModels:
         self._last_rounds = list(accumulate(phase.rounds for phase in job.scenario.phases))
 
     def of(self, session: Session | None) -> tuple[int, dict[str, torch.Tensor]]:
-        """The number of the last committed round, 0 before the first, and its model in PyTorch's names."""
+        """The number of the last committed round (0 before the first) and its model with PyTorch's names."""
         import torch
 
         if session is None:
@@ -46,5 +46,5 @@ class CommittedModels:
         if workload is self._job.result:
             return self._model
         if phase not in self._built:
-            self._built = {phase: flat_model(self._job.scenario, workload)}  # those of earlier phases are over
+            self._built = {phase: flat_model(self._job.scenario, workload)}  # drops earlier phases' models
         return self._built[phase]

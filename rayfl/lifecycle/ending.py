@@ -1,4 +1,4 @@
-"""What a run leaves, however it ends: its last committed model, its status, its curves."""
+"""Saves a run's last committed model, status and curves, however the run ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def end_callbacks(follower: Follower, ending: Ending, console: Console) -> None:
-    """Calls `on_end`; the records are complete, so whatever goes wrong is reported, never raised."""
+    """Calls `on_end`; errors are printed rather than raised, since the records are complete."""
     for raised in follower.end(ending):
         _warn(console, raised)
 
@@ -41,30 +41,30 @@ def end_early(
     reopened_after: int = 0,
     resumable: bool = False,
 ) -> None:
-    """Saves what a failed or interrupted run leaves. Whatever goes wrong here is reported, never raised.
+    """Saves the model and records of a failed or interrupted run. Further errors are printed rather than raised.
 
     Args:
-        error: What ended it.
-        session: The run's; None where it could not be opened.
+        error: The error that ended the run.
+        session: The run's session; None if it could not be opened.
         models: The models of its phases.
-        records: In the run's folder.
-        status: What status.json says.
-        console: Where warnings are printed.
-        privacy: What the run has spent.
-        reopened_after: The last round before a run was reopened that has not gone on from there; 0 for all others.
-        resumable: Whether it has a checkpoint to go on from.
+        records: The records in the run's folder.
+        status: The run's status.json.
+        console: Prints warnings.
+        privacy: The run's privacy records.
+        reopened_after: For a reopened run that failed to continue, the last round before; otherwise 0.
+        resumable: Whether the run has a checkpoint to resume from.
     """
     saved, missing, said = None, None, "no round was committed, so there is no model"
     if reopened_after:
-        missing = said = f"the run could not go on after round {reopened_after}, so nothing new was saved"
+        missing = said = f"the run could not continue after round {reopened_after}, so nothing new was saved"
     else:
         try:
-            # on Ray, rounds may have been committed after the last event that arrived
+            # on Ray, more rounds may have been committed since the last event arrived
             committed, state = models.of(session)
             if committed:
                 records.write_model(state)
                 saved, said = committed, f"{MODEL} holds the model of round {committed}"
-        except BaseException as failure:  # a second Ctrl-C too: the status is still to be written
+        except BaseException as failure:  # a second Ctrl-C too: the status must still be written
             missing = one_line(failure)
             said = f"the model of the last committed round could not be saved: {missing}"
     try:
@@ -80,13 +80,13 @@ def end_early(
         status.ended_early(error, saved, missing)
     except Exception as failure:
         _warn(console, f"status.json could not be written: {one_line(failure)}")
-    resumed = f"; `rayfl resume {shlex.quote(records.where)}` goes on" if resumable else ""
+    resumed = f"; continue with `rayfl resume {shlex.quote(records.where)}`" if resumable else ""
     _warn(console, f"the run ended early; {said}; records: {records.where}{resumed}")
 
 
 def draw(metrics: pa.Table, job: Job, path: Path, console: Console) -> None:
-    """Draws the curves; a run whose records are complete does not fail because drawing does."""
-    # matplotlib takes longer to load than Ray's first actor, and nobody needs it before
+    """Draws the curves; an error is printed rather than raised, since the records are complete."""
+    # matplotlib takes longer to import than Ray's first actor takes to start, and is not needed earlier
     from rayfl.report.curves import PhaseSpan, draw_curves
 
     phases, provenance = job.scenario.phases, job.result.store.provenance

@@ -1,4 +1,4 @@
-"""Runs that somebody else asks for, again and again (cells, starts), go on in their folders where they can."""
+"""Runs that are requested repeatedly (cells of grids, starts) continue in their folders if possible."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ How = Literal["begin", "resume"]
 def run_in_place(
     folder: Path, same: bool, run: Callable[[How], None], clear: Callable[[], None], say: Callable[[str], None]
 ) -> None:
-    """Goes on with the run in a folder, from its last checkpoint, or begins it where nothing can be gone on from.
+    """Resumes the run in a folder from its last checkpoint, or begins it if that is impossible.
 
     Args:
-        folder: The run's own. Nobody else runs anything there: the caller holds a lock.
-        same: Whether what is there, if anything, is a run of the same scenario.
-        run: Runs it.
-        clear: Removes from the folder what another run has left.
-        say: Told why a run begins again that had got somewhere.
+        folder: The run's folder; the caller holds a lock on it.
+        same: Whether an existing run in the folder is of the same scenario.
+        run: Begins or resumes the run.
+        clear: Removes the files of a previous run from the folder.
+        say: Receives the reason if a run that had begun has to start over.
     """
     charged = (folder / LEDGER_FILE).exists()
     begun = same and (folder / "scenario.toml").exists()
     if not begun or not (charged or Checkpoints(folder, 1).any()):
         if begun:
-            say("the run begins again: it was stopped before its first checkpoint")
+            say("the run starts over: it was stopped before its first checkpoint")
         clear()
         run("begin")
         return
@@ -40,14 +40,14 @@ def run_in_place(
     try:
         run("resume")
     except CheckpointError as error:
-        say(f"the run begins again: {error}")
-        if charged:  # what it has released stays charged
+        say(f"the run starts over: {error}")
+        if charged:  # its releases stay charged
             shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
             run("resume")
             return
         clear()
         run("begin")
-    except ScenarioError as error:  # the caller has checked it, so it, or its data, is not that of what has begun
-        say(f"the run begins again: {error}")
+    except ScenarioError as error:  # the caller has checked the scenario, so the existing run differs from it
+        say(f"the run starts over: {error}")
         clear()
         run("begin")

@@ -1,4 +1,4 @@
-"""What a run keeps for later: checkpoints, and records that a storage which fails for a while does not lose."""
+"""Writes checkpoints, and keeps records safe while storage fails temporarily."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rayfl.report.records import Records
 
 
 class Keeping:
-    """Writes a run's checkpoints beside it, and says what could not be written.
+    """Writes a run's checkpoints in the background, and reports failures to write.
 
     Args:
-        records: The run's.
-        checkpoints: Where they go; None if nowhere.
-        goes_on: Whether the run goes on where something could not be written: `checkpoint.on_failure`.
-        console: Where that is said.
+        records: The run's records.
+        checkpoints: The run's checkpoints; None if it writes none.
+        goes_on: Whether the run continues after a failure to write (`checkpoint.on_failure`).
+        console: Prints warnings.
     """
 
     def __init__(self, records: Records, checkpoints: Checkpoints | None, goes_on: bool, console: Console) -> None:
@@ -31,29 +31,29 @@ class Keeping:
         self._last_not_recorded = ""
 
     def begin(self, snapshot: str, state: Callable[[], dict[str, Any]]) -> None:
-        """Begins a checkpoint, once the one before is written.
+        """Begins a checkpoint, once the previous one is written.
 
         Args:
-            snapshot: As `RunSnapshot.to_json` writes it.
-            state: Returns what the run needs beside it; see `Run.state`.
+            snapshot: The output of `RunSnapshot.to_json`.
+            state: Returns the run's state (`Run.state`).
 
         Raises:
-            ResourceError: It could not be written, and the run is not to go on.
+            ResourceError: It could not be written, and the run must not continue.
         """
         assert self._writer is not None
         self.collect(wait=True)
         self.check_folder()
         try:
             self._writer.begin(snapshot, state())
-            self._last_not_recorded = ""  # all was written
+            self._last_not_recorded = ""  # all records are written
         except ResourceError as error:
             self.not_kept(str(error))
 
     def collect(self, wait: bool = False) -> None:
-        """Tells what became of a checkpoint that was begun before.
+        """Reports the outcome of a checkpoint that was begun before.
 
         Args:
-            wait: Whether to wait until that is known.
+            wait: Whether to wait for the outcome.
 
         Raises:
             ResourceError: As for `begin`.
@@ -66,21 +66,21 @@ class Keeping:
             self.not_kept(str(error))
             return
         if stays:
-            self._warn(f"what older checkpoints have written stays until the next: {stays}")
+            self._warn(f"files of older checkpoints could not be removed yet: {stays}")
 
     def not_kept(self, reason: str) -> None:
-        """Goes on without a checkpoint.
+        """Continues without a checkpoint.
 
         Raises:
-            ResourceError: The run is not to go on.
+            ResourceError: The run must not continue.
         """
         self._go_on("no checkpoint was written", reason)
 
     def check_folder(self) -> None:
-        """Makes the run's folder anew if it is gone.
+        """Recreates the run's folder if it was removed.
 
         Raises:
-            ResourceError: It is, and the run is not to go on.
+            ResourceError: It was removed, and the run must not continue.
         """
         try:
             self._records.check_there()
@@ -88,26 +88,26 @@ class Keeping:
             self.not_recorded(error)
 
     def not_recorded(self, error: ResourceError) -> None:
-        """Goes on with records that could not be written, which are with the next event, or in a folder made anew.
+        """Continues with unwritten records, which are written with the next event, or into a recreated folder.
 
         Raises:
-            ResourceError: The run is not to go on.
+            ResourceError: The run must not continue.
         """
         with suppress(ResourceError):
             self._records.make_again()
         if str(error) != self._last_not_recorded:
-            self._go_on("records wait to be written", str(error))
+            self._go_on("some records are not written yet", str(error))
             self._last_not_recorded = str(error)
 
     def close(self) -> None:
-        """Waits for what is being written, whatever becomes of it."""
+        """Waits for a checkpoint that is being written, and ignores its outcome."""
         if self._writer is not None:
             self._writer.close()
 
     def _go_on(self, what: str, why: str) -> None:
         if not self._goes_on:
-            raise ResourceError(f"{why}; with checkpoint.on_failure = 'continue' the run would have gone on")
-        self._warn(f"{what}, and the run goes on: {why}")
+            raise ResourceError(f"{why}; with checkpoint.on_failure = 'continue' the run would have continued")
+        self._warn(f"{what}; the run continues: {why}")
 
     def _warn(self, what: str) -> None:
         self._console.print(Text(f"warning: {what}", style="yellow"), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""From a scenario, and how it is to be run, to its result."""
+"""Runs a scenario with given settings and returns its result."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Launch:
-    """How a scenario is run; the paths are absolute.
+    """How to run a scenario; paths are absolute.
 
     Attributes:
-        data_dir: Where the real data is.
-        out: Where the run's folder is created.
-        folder: The run's folder, if it is not to be created in `out`.
+        data_dir: The data folder.
+        out: The parent of a newly created run folder.
+        folder: The run's folder, if it should not be created in `out`.
         backend: `ray` or `inline`.
-        address: Of a Ray cluster; see `run`.
-        callbacks: Called after those that the scenario names.
-        starts: Where the models of scenarios that others start from are kept.
-        centralise: Whether the scenario's centralised counterpart is run instead, and how.
-        for_itself: Whether the run is what was asked for, and not one that another starts from.
+        address: Address of a Ray cluster; see `run`.
+        callbacks: Callbacks to call after those that the scenario names.
+        starts: The folder for models of scenarios that others start from.
+        centralise: Whether to run the scenario's centralised counterpart instead, and how.
+        for_itself: Whether this is the requested run, rather than one that another run starts from.
         check_asked: Raises StopRequested if the run has been asked to stop. Called about every second while a busy
-            cluster has no room for the hosts (without it the run fails if there is none), and after each event of a
-            scenario that is run first.
-        kept: What runs on Ray leave to each other; None if this is the only one.
-        resumes: Whether `folder` has a run that goes on.
-        mirror: Publishes `folder`, of a run at a URI.
+            cluster has no room for the hosts (without it the run fails then), and after each event of a scenario that
+            runs first.
+        kept: The Ray connection and actors that consecutive runs share; None for a single run.
+        resumes: Whether to resume the run in `folder`.
+        mirror: Publishes `folder` if the run is at a URI.
     """
 
     data_dir: Path
@@ -80,17 +80,17 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
     """Runs a scenario as `rayfl.run` does.
 
     Args:
-        scenario: As loaded from files and overrides.
-        launch: How, and with what.
-        console: Where progress is printed.
+        scenario: The scenario, as loaded from files and overrides.
+        launch: How to run it.
+        console: Prints progress.
     """
     if launch.backend == "inline" and scenario.resources.dashboard:
         raise ScenarioError("resources.dashboard: has no effect without Ray (backend 'inline'); leave it out")
     job, model = prepare(scenario, launch.data_dir)
     if launch.mirror and not job.scenario.repeatable:
         raise ScenarioError(
-            f"'{launch.mirror.remote}': a run with `secure` noise keeps account of each update before it is released, "
-            "on disk; name a folder instead of a URI"
+            f"'{launch.mirror.remote}': a run with `secure` noise charges each update on disk before its release; name "
+            "a folder instead of a URI"
         )
     if launch.centralise:
         keep = launch.centralise == "keep_momentum"
@@ -139,15 +139,16 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
 
 
 def _started(job: Job, model: FlatModel, launch: Launch, console: Console) -> Job:
-    """The same job with the weights that its scenario starts from."""
+    """The job with the weights that its scenario starts from."""
     start = job.scenario.start
     assert start is not None
     first = first_model(job, model)
 
     def run_first(before: Scenario, kept: Path, how: How) -> None:
-        does = "is run first" if how == "begin" else "goes on first"
+        does = "runs first" if how == "begin" else "resumes first"
         console.print(Text(f"start    scenario {before.name} {does}", style="bold"), soft_wrap=True)
-        folders = dict.fromkeys((*before.module_folders, *job.scenario.module_folders))  # its overrides are from ours
+        # its overrides come from this scenario
+        folders = dict.fromkeys((*before.module_folders, *job.scenario.module_folders))
         before = before.model_copy(update={"module_folders": tuple(folders)})
         carry_out(
             before,
@@ -173,7 +174,7 @@ def _started(job: Job, model: FlatModel, launch: Launch, console: Console) -> Jo
 
 
 def _session(job: Job, launch: Launch, folder: Path, status: Status) -> AbstractContextManager[Session]:
-    # imported only when chosen, so that `inline` works without Ray
+    # imported only if chosen, so that `inline` works without Ray
     if launch.backend == "inline":
         from rayfl.engine.inline import inline_session
 
@@ -193,7 +194,7 @@ def _session(job: Job, launch: Launch, folder: Path, status: Status) -> Abstract
 
 
 def _of_trial(scenario: Scenario) -> list[Callback]:
-    """What reports to the trial of Ray Tune that this program is, if it is one."""
+    """The callback that reports to Ray Tune, if this program is one of its trials."""
     if "ray.tune" not in sys.modules or any(chosen.name == "ray_tune" for chosen in scenario.callbacks):
         return []
     from rayfl.cluster.ray_tune import RayTune, in_trial

@@ -1,4 +1,4 @@
-"""Publishes a run's working folder at a URI: changed files, each whole, in an order that any stop leaves consistent."""
+"""Publishes a run's working folder at a URI: whole changed files, in an order that stays consistent if interrupted."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from rayfl.remote_folder import RemoteFolder
 from rayfl.report.folder import CHECKPOINTS, CLIENT_PARTS
 
 EVERY_S = 5.0
-"""How often changes are looked for."""
+"""How often to look for changes."""
 
 SHARE = 0.1
-"""Of the time that may be spent on publishing between checkpoints: metrics grow, and go out whole each time."""
+"""Share of time for publishing between checkpoints, since the growing metrics are published whole each time."""
 
 LONGEST_PAUSE_S = 60.0
-"""Whatever it takes: what is published of a run also says that it is alive."""
+"""Upper limit of the pause, since publishing also shows that the run is alive."""
 
 LAST_PAUSES_S = (1.0, 5.0, 15.0)
-"""Between the attempts to publish what a run leaves at its end."""
+"""Pauses between attempts to publish a run's final files."""
 
 _Version = tuple[int, int]
 
 
 class Mirror:
-    """Keeps a remote folder as a local one is, but for temporary files; a context manager, which does so in a thread.
+    """Mirrors a local folder, except temporary files, to a remote one; a context manager that works in a thread.
 
-    A manifest is published after everything else, so all that it counts on is there before; what is gone from the local
-    folder is removed last. What was in the remote folder before is left alone.
+    Manifests are published after all other files, so that everything they name exists. Files that were removed locally
+    are removed remotely at the end. Other files in the remote folder are left alone.
 
     Args:
-        folder: The local one.
-        remote: The remote one.
-        console: Where it is said that nothing can be published at the moment.
-        published: Files, from the folder on, that are the same on both sides.
+        folder: The local folder.
+        remote: The remote folder.
+        console: Prints a warning if publishing fails.
+        published: Relative paths of files that are already the same on both sides.
     """
 
     def __init__(self, folder: Path, remote: RemoteFolder, console: Console, published: Collection[str] = ()) -> None:
@@ -64,14 +64,14 @@ class Mirror:
         """Publishes all changes.
 
         Raises:
-            ResourceError: Some of them cannot be published.
+            ResourceError: Some changes cannot be published.
         """
         with self._lock:
             while not self._publish_once():
                 pass
 
     def publish_last(self) -> None:
-        """As `publish`, and tries it some more times if it fails."""
+        """As `publish`, with several attempts."""
         for pause_s in LAST_PAUSES_S:
             try:
                 self.publish()
@@ -82,8 +82,11 @@ class Mirror:
         self.publish()
 
     def _publish_once(self) -> bool:
-        """Whether all was published as it was found; else a file went away meanwhile, so that others may count on it no
-        longer."""
+        """Publishes changes once.
+
+        Returns:
+            False if a file was removed meanwhile, so that the files found may be inconsistent; otherwise True.
+        """
         self._check_folder()
         found = self._versions()
         for name in sorted(found, key=_comes_last):
@@ -102,7 +105,7 @@ class Mirror:
         return True
 
     def _check_folder(self) -> None:
-        """Takes nothing for gone because a folder was removed that is made again."""
+        """Forgets what was published if the folder was recreated, so that missing files are not removed remotely."""
         if self._marker.exists():
             return
         if not self._folder.exists():
@@ -111,7 +114,7 @@ class Mirror:
         self._marker.touch()
 
     def _versions(self) -> dict[str, _Version]:
-        """What tells one content of a file from the next, for all that are published."""
+        """Modification time and size of every file to publish, which identify its version."""
         found = {}
         for path in self._folder.rglob("*"):
             name = path.relative_to(self._folder)
@@ -133,7 +136,7 @@ class Mirror:
                 self.publish()
             except ResourceError as error:
                 if not self._failing:
-                    self._say(f"warning: {error}; the run goes on, with its records in {self._folder} for now")
+                    self._say(f"warning: {error}; the run continues, with its records in {self._folder} for now")
                 self._failing, pause_s = True, min(2 * pause_s, LONGEST_PAUSE_S)
                 continue
             if self._failing:

@@ -1,4 +1,4 @@
-"""A run's folder is opened again, to go on from its last checkpoint that is whole."""
+"""Reopens a run's folder to continue from its latest intact checkpoint."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from rayfl.report.status import UNDER_WAY, read_status
 
 @dataclass(frozen=True)
 class Reopened:
-    """A run that goes on.
+    """A run that continues.
 
     Attributes:
-        where: The run's folder, or its URI.
-        records: In its folder.
-        store: Where the states of its checkpoints are.
-        checkpoints: Those that can be read, the last one first; none where the run begins again. With `secure` noise no
-            more than one: what records hold of later rounds would not come again.
-        ledger: Of a run with `secure` noise.
-        console: Where it is said from which round the run goes on, and what is wrong with others.
+        where: The run's folder or URI.
+        records: The records in its folder.
+        store: Holds the states of its checkpoints.
+        checkpoints: The readable checkpoints, latest first; empty if the run starts over. At most one with `secure`
+            noise, since later rounds in the records would not be repeated identically.
+        ledger: The ledger of a run with `secure` noise.
+        console: Prints the round after which the run continues, and why checkpoints cannot be used.
     """
 
     where: str
@@ -45,14 +45,14 @@ class Reopened:
 
     @property
     def state(self) -> Mapping[str, Any] | None:
-        """What the run's records go on from: of the last checkpoint, even where its snapshot is damaged."""
+        """The state of the run's records: that of the latest checkpoint, even if its snapshot is damaged."""
         return self.checkpoints[0].records if self.checkpoints else None
 
     def restore(self, session: Session) -> None:
-        """Restores the last snapshot that is whole.
+        """Restores the latest intact snapshot.
 
         Raises:
-            ResourceError: None is.
+            ResourceError: All snapshots are damaged.
         """
         for checkpoint in self.checkpoints:
             try:
@@ -60,10 +60,10 @@ class Reopened:
             except DamagedStateError as error:
                 self._say(f"warning: the checkpoint of round {checkpoint.round} cannot be used: {error}")
                 continue
-            self._say(f"the run goes on after round {checkpoint.round}")
+            self._say(f"the run continues after round {checkpoint.round}")
             return
         if self.checkpoints:
-            raise CheckpointError(f"no checkpoint in '{self.where}' is whole; run the scenario again in another folder")
+            raise CheckpointError(f"no checkpoint in '{self.where}' is intact; run the scenario in another folder")
 
     def _say(self, text: str) -> None:
         self.console.print(Text(text, style="yellow" if text.startswith("warning") else ""), soft_wrap=True)
@@ -73,18 +73,18 @@ def reopen(folder: Path, job: Job, console: Console, mirror: Mirror | None = Non
     """Opens the records of a run that has ended, and finds its checkpoints.
 
     Args:
-        folder: The run's own.
-        job: What is to go on.
-        console: Where it is said what is wrong with a checkpoint.
-        mirror: Publishes the folder, of a run at a URI.
+        folder: The run's folder.
+        job: The job to continue.
+        console: Prints why checkpoints cannot be used.
+        mirror: Publishes the folder of a run at a URI.
 
     Raises:
-        ScenarioError: The job is not that of the run.
-        ResourceError: The run is under way, or all of its checkpoints are damaged, or its ledger is.
+        ScenarioError: The job differs from that of the run.
+        ResourceError: The run is still active, or all of its checkpoints or its ledger are damaged.
     """
     where, status = str(mirror.remote if mirror else folder), read_status(folder)
     if status is not None and status["status"] in UNDER_WAY:
-        raise ResourceError(f"the run in '{where}' is under way: it cannot be resumed before it has ended")
+        raise ResourceError(f"the run in '{where}' is still active: resume it after it has ended")
     found = Checkpoints(folder, job.scenario.checkpoint.keep, mirror)
     readable: list[Checkpoint] = []
     damaged: list[ResourceError] = []
@@ -95,7 +95,7 @@ def reopen(folder: Path, job: Job, console: Console, mirror: Mirror | None = Non
             damaged.append(checkpoint)
             console.print(Text(f"warning: {checkpoint}", style="yellow"), soft_wrap=True)
     if damaged and not readable:
-        raise CheckpointError(f"no checkpoint in '{where}' is whole: {damaged[0]}")
+        raise CheckpointError(f"no checkpoint in '{where}' is intact: {damaged[0]}")
     done = readable[0].records["seen"]["done"] if readable else 0
     for warning in check_same_run(folder, job, done, where):
         console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
@@ -103,18 +103,18 @@ def reopen(folder: Path, job: Job, console: Console, mirror: Mirror | None = Non
     ledger = None if job.scenario.repeatable else ReleaseLedger.reopen(folder, committed)
     if ledger and readable and readable[0].snapshot.in_flight:
         raise CheckpointError(
-            f"'{folder}' cannot go on from a checkpoint: with `secure` noise the updates that were in flight "
-            "would be released again, and are charged once; remove its checkpoints to begin it again, charged for all"
+            f"'{folder}' cannot continue from a checkpoint: with `secure` noise, updates in flight would be released "
+            "twice but charged once; remove its checkpoints to start over, with everything charged so far"
         )
     if not readable:
-        console.print(Text(f"'{where}' has no checkpoint: the run begins again"), soft_wrap=True)
+        console.print(Text(f"'{where}' has no checkpoint: the run starts over"), soft_wrap=True)
         for name in (METRICS_FILE, CLIENTS_FILE):
             (folder / name).unlink(missing_ok=True)
     try:
         found.sweep()
     except ResourceError as error:
         console.print(
-            Text(f"warning: what no checkpoint needs any longer stays: {error}", style="yellow"), soft_wrap=True
+            Text(f"warning: unused checkpoint files could not be removed: {error}", style="yellow"), soft_wrap=True
         )
     records = Records(folder, reopened=True) if readable else Records.within(folder)
     return Reopened(where, records, found.store, readable, ledger, console)

@@ -1,4 +1,4 @@
-"""A run: its folder is opened or reopened, its events are followed, and however it ends, its records are completed."""
+"""A run: opens or reopens its folder, follows its events, and completes its records however it ends."""
 
 from __future__ import annotations
 
@@ -52,28 +52,27 @@ class Run:
                 ...
             metrics, state_dict = run.finish()
 
-    Between two rounds it is plain data: a snapshot of its session, and what `state` returns, which both go to a
-    checkpoint. A run that is made with `state`, on records that were opened again, and connected with the snapshot goes
-    on as if nothing had happened. The state may also be of a later round than the snapshot: events of rounds that it
-    has seen are dropped.
+    Between two rounds a run is plain data: a snapshot of its session and the result of `state`. A checkpoint holds
+    both. A run created with that state on reopened records, and connected with the snapshot, continues as if it had
+    never stopped. The state may be of a later round than the snapshot: events of rounds that it has seen are dropped.
 
     Args:
-        job: What runs.
-        model: The initial model of the last phase; used to name the parts of later ones.
-        records: In the run's folder; `reopened` where `state` is given.
-        callbacks: In the order in which they are called. They want `job.settles`.
-        console: Where progress is printed.
-        state: Of the run that is reopened.
-        checkpoints: Where it keeps what it can be reopened from; None if nowhere.
-        ledger: In which its rounds are charged; None where noise is not `secure`.
+        job: The job to run.
+        model: The initial model of the last phase; used to name the parts of later models.
+        records: The records in the run's folder; `reopened` if `state` is given.
+        callbacks: The callbacks in the order in which they are called. They require `job.settles`.
+        console: Prints progress.
+        state: The state of a reopened run.
+        checkpoints: Receives the run's checkpoints; None to write none.
+        ledger: Charges its rounds; None if noise is not `secure`.
 
     Attributes:
-        status: What status.json says.
-        stopped: Who ended the run before its last round, and why, once somebody has.
+        status: The run's status.json.
+        stopped: The callback that ended the run early and its reason, if one did.
 
     Raises:
-        RayflError: A callback cannot go on from its state.
-        ResourceError: The folder lacks records that the state counts.
+        RayflError: A callback cannot continue from its state.
+        ResourceError: The folder lacks records that the state includes.
     """
 
     def __init__(
@@ -99,8 +98,8 @@ class Run:
         self._stack, self._showing = ExitStack(), ExitStack()
         if names := job.result.store.client_names:
             records.name_clients(names)
-        # a digest says that nothing was changed, not that a rayfl wrote it
-        restoring = partial(reading, records.folder / CHECKPOINTS, "as what a run goes on from", CheckpointError)
+        # a digest shows that the content is unchanged, not that rayfl wrote it
+        restoring = partial(reading, records.folder / CHECKPOINTS, "as the state of a run", CheckpointError)
         if state is not None:
             with restoring():
                 self._seen = Seen(state["seen"])
@@ -115,7 +114,7 @@ class Run:
         self._summary = Summary(headlines)
         self._progress = Progress([(phase.name, phase.rounds) for phase in phases], console, headlines)
         self._consumers: dict[str, EventConsumer] = {
-            "privacy": self._privacy,  # evaluations get the epsilon of their round before anybody sees them
+            "privacy": self._privacy,  # first, since it adds a round's epsilon to its evaluation
             "callbacks": self._follower,
             "status": self.status,
             "records": records,
@@ -147,7 +146,7 @@ class Run:
                 0 if self._goes_on else self._seen.done, self._checkpoints is not None and self._checkpoints.any(),
             )  # fmt: skip
             end_callbacks(self._follower, "interrupted" if is_interrupt(error) else "failed", self._console)
-        self._charge_lost(write=True)  # a scheduler elsewhere may have gone on until now
+        self._charge_lost(write=True)  # a scheduler elsewhere may have continued until now
 
     def connect(
         self,
@@ -158,9 +157,9 @@ class Run:
         """Opens a session, which the run closes, and calls the callbacks' `on_start`.
 
         Args:
-            session: Of the run's job.
-            backend: Its name, for the records.
-            restore: Called with the session once it is open; restores a snapshot, where the run is reopened.
+            session: A session for the run's job.
+            backend: Name of the backend, for the records.
+            restore: Called with the open session of a reopened run; restores a snapshot.
 
         Raises:
             ResourceError: The hosts cannot start, or the snapshot is of a later round than the run's state.
@@ -181,13 +180,13 @@ class Run:
         return opened
 
     def follow(self, check: Callable[[], None] = lambda: None) -> Iterator[RoundSettled]:
-        """Runs the scenario and shows every event to all that follow it.
+        """Runs the scenario and passes every event to records, callbacks and progress.
 
         Args:
-            check: Called after each event; may raise what ends the run.
+            check: Called after each event; an exception that it raises ends the run.
 
         Yields:
-            Each round that was settled, once everybody has seen it; the run can be snapshot there.
+            Each settled round, after all consumers have seen it; a snapshot can be taken there.
         """
         assert self._session is not None
         self._showing.enter_context(self._progress)
@@ -230,12 +229,12 @@ class Run:
         self._keeping.collect(wait=True)
 
     def state(self) -> dict[str, Any]:
-        """What a run needs to be reopened after the latest event: text, finite numbers, lists and tables.
+        """What a run needs to be reopened after the latest event: strings, finite numbers, lists and dictionaries.
 
-        The records up to there are on disk afterwards.
+        Also writes the records up to there to disk.
 
         Raises:
-            RayflError: A callback's state is no plain data.
+            RayflError: A callback's state is not plain data.
             ResourceError: The records cannot be written.
         """
         return {
@@ -245,10 +244,10 @@ class Run:
         }
 
     def finish(self) -> tuple[pa.Table, dict[str, torch.Tensor]]:
-        """Completes the records of a run that came to its end, then calls the callbacks' `on_end`.
+        """Completes the records of a run that has ended normally, then calls the callbacks' `on_end`.
 
         Returns:
-            The metrics, and the final model in PyTorch's names.
+            The metrics, and the final model with PyTorch's names.
 
         Raises:
             ResourceError: The records cannot be written.
@@ -269,30 +268,30 @@ class Run:
         return metrics, state
 
     def summarize(self) -> None:
-        """Prints what each phase reached and cost."""
+        """Prints the best score and the cost of each phase."""
         self._summary.show(self._console, self._records.where, self._privacy.summary())
 
     def _charge_lost(self, write: bool = False) -> None:
-        """Counts what was under way when the run ended early; where that is more than before, in privacy.json too."""
+        """Counts charged rounds that were under way when the run ended early; with `write`, updates privacy.json."""
         if self._ledger is None or not self._goes_on:
             return
-        with suppress(ResourceError):  # a ledger that cannot be read is told when somebody goes on
+        with suppress(ResourceError):  # resuming the run reports an unreadable ledger
             if self._privacy.charge_in_vain(self._ledger.in_vain(self._seen.done)) and write:
                 self._privacy.write()
 
     def _check_joins(self, session: Session) -> None:
-        """Refuses a snapshot of a later round than the state: no record of the rounds between would ever be written."""
+        """Rejects a snapshot of a later round than the state, since the rounds between would lack records."""
         after = session.committed()[0]
         if after > self._seen.done or (self._ledger is not None and after != self._seen.done):
             raise ResourceError(
-                f"the run would go on after round {after}, but the state of its records ends with round "
-                f"{self._seen.done}: reopen it from a snapshot of that round or of an earlier one"
+                f"the run would continue after round {after}, but the state of its records ends with round "
+                f"{self._seen.done}: reopen it from a snapshot of that round or an earlier one"
             )
 
     def _end_with_round(self) -> None:
-        """Passes an interruption on: the session ends once it has a snapshot of the round under way."""
+        """Passes an interruption on: the session ends with a snapshot after the current round."""
         assert self._session is not None
-        said = "interrupted: the run ends with the round under way, and a checkpoint; interrupt it again to end it now"
+        said = "interrupted: the run ends after the current round, with a checkpoint; interrupt it again to end it now"
         self._session.interrupt()
-        # beside this thread, which may be printing at the moment
+        # in another thread, since this one may be printing
         Thread(target=self._console.print, args=[Text(said, style="yellow")], kwargs={"soft_wrap": True}).start()

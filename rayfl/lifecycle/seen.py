@@ -1,4 +1,4 @@
-"""How far the events of a run have been seen, so that those that come again are known."""
+"""Tracks which events of a run have been seen, to recognise repeated ones."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _KINDS: dict[type[Event], str] = {
 
 
 class Seen:
-    """By kind of event, the last round of which one was seen.
+    """The latest round seen, by kind of event.
 
     Args:
-        state: What `state` returned, where the run goes on.
+        state: The result of `state`, if the run continues.
     """
 
     def __init__(self, state: Mapping[str, Any] | None = None) -> None:
@@ -27,16 +27,16 @@ class Seen:
 
     @property
     def done(self) -> int:
-        """The last round that was committed."""
+        """The last committed round."""
         return self._rounds["done"]
 
     def has(self, event: Event) -> bool:
-        """Whether an event comes again, as it does in rounds that are repeated after a death or a stop."""
+        """Whether an event was seen before, as happens in rounds repeated after a death or a stop."""
         kind = _KINDS.get(type(event))
         return kind is not None and event.round <= self._rounds[kind]
 
     def add(self, event: Event) -> None:
-        """Takes in an event."""
+        """Records an event as seen."""
         if kind := _KINDS.get(type(event)):
             self._rounds[kind] = event.round
 

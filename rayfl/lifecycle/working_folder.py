@@ -1,4 +1,4 @@
-"""A run at a URI: it works in a temporary folder of this machine, which is published there."""
+"""The temporary folder in which a run at a URI works, and which is published there."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 
 class WorkingFolder:
-    """A context manager; however the block ends, what the run leaves is published, and the folder removed then.
+    """A context manager; however the block ends, it publishes the run's files and then removes the folder.
 
     Args:
-        console: Where it is said that something cannot be published.
+        console: Prints a warning if files cannot be published.
 
     Attributes:
         path: The folder.
 
     Raises:
-        ResourceError: No such folder can be made.
+        ResourceError: The folder cannot be created.
     """
 
     def __init__(self, console: Console) -> None:
@@ -49,10 +49,10 @@ class WorkingFolder:
             raise ResourceError(f"a run at a URI needs a temporary folder: {error}; set TMPDIR") from None
 
     def download(self, remote: RemoteFolder) -> None:
-        """Brings a run that has begun: its records and the manifests of its checkpoints. Models stay where they are.
+        """Downloads the records and checkpoint manifests of an existing run, but no models.
 
         Raises:
-            ResourceError: There is none, or it cannot be read.
+            ResourceError: There is no run, or it cannot be read.
         """
         files = {file.path: file for file in remote.files()}
         if SCENARIO_FILE not in files:
@@ -61,13 +61,13 @@ class WorkingFolder:
             if name.startswith(f"{CHECKPOINTS}/{STATES}/") or name.endswith(".safetensors"):
                 continue
             content = remote.read(name)
-            if content is None:  # it went away meanwhile
+            if content is None:  # it was removed meanwhile
                 continue
             path = self.path / name
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
-                os.utime(path, (file.modified, file.modified))  # that of status.json is the run's heartbeat
+                os.utime(path, (file.modified, file.modified))  # for status.json this is the run's heartbeat
             except OSError as error:
                 raise ResourceError(f"cannot write '{path}': {error.strerror or error}; set TMPDIR") from None
             self._downloaded.append(name)
@@ -78,7 +78,7 @@ class WorkingFolder:
         return self._mirror
 
     def lasts_as_long_as(self, result: Result) -> None:
-        """Keeps the folder for a program that looks into its result's records."""
+        """Keeps the folder as long as a result exists, so that a program can read its records."""
         self._result = result
 
     def __enter__(self) -> WorkingFolder:
@@ -91,10 +91,8 @@ class WorkingFolder:
             self._mirror.__exit__()
             try:
                 self._mirror.publish_last()
-            except BaseException as failure:  # a Ctrl-C too: somebody may not want to wait
-                said = (
-                    f"{str(failure) or 'interrupted'}; what the run has yet to publish is in {self.path}: copy it there"
-                )
+            except BaseException as failure:  # also on Ctrl-C, by a user who does not want to wait
+                said = f"{str(failure) or 'interrupted'}; unpublished files of the run are in {self.path}; copy them"
                 if error is None and isinstance(failure, ResourceError):
                     raise ResourceError(said) from None
                 self._console.print(Text(f"warning: {said}", style="yellow"), soft_wrap=True)
@@ -108,12 +106,12 @@ class WorkingFolder:
 
 
 def new_place(out: RemoteFolder, name: str, is_centralised: bool) -> RemoteFolder:
-    """A place for a new run, `<out>/<name>-<time>-<letters>`: a name cannot be reserved at a URI, so none is shared.
+    """A place for a new run, `<out>/<name>-<time>-<letters>`; unique, since names cannot be reserved at a URI.
 
     Args:
-        out: Where.
-        name: The scenario's.
-        is_centralised: Whether its centralised counterpart is run instead.
+        out: The parent folder.
+        name: The scenario's name.
+        is_centralised: Whether the run is of the scenario's centralised counterpart.
     """
     return out / f"{name}{SUFFIX if is_centralised else ''}-{datetime.now():%Y%m%d-%H%M%S}-{uuid4().hex[:6]}"
 

@@ -1,4 +1,4 @@
-"""Scenarios whose models other scenarios start from; loads no PyTorch."""
+"""Scenarios whose models other scenarios start from. Does not import PyTorch."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Starting(NamedTuple):
     """A scenario that others start from.
 
     Attributes:
-        key: The same for the same scenario.
-        scenario: As it will run.
+        key: Identifies the scenario with its overrides.
+        scenario: The scenario as it will run.
     """
 
     key: str
@@ -26,22 +26,22 @@ class Starting(NamedTuple):
 
 
 def scenario_to_start_from(start: Start) -> Scenario | None:
-    """The scenario whose model is the start, as it will run; None for other kinds.
+    """The scenario whose model is the start, as it will run; None for other kinds of start.
 
     Raises:
-        ScenarioError: It is wrong, or starts from itself.
+        ScenarioError: The scenario is invalid or starts from itself.
     """
     return next((found.scenario for found in list(starts_of(start))), None)
 
 
 def starts_of(start: Start | None) -> Iterator[Starting]:
-    """The scenario that a model starts from, then the one that this starts from itself, and so on.
+    """Yields the scenario that a model starts from, then the one that this scenario starts from, and so on.
 
-    A seed among a start's overrides reaches all of them, up to one whose own start has a seed among its overrides. So
-    does `quick`, up to one whose own start says whether it is quick, or that has no quick form.
+    A seed in a start's overrides applies to the whole chain, up to a scenario whose own start overrides the seed. So
+    does `quick`, up to a scenario whose own start sets it, or which has no quick form.
 
     Raises:
-        ScenarioError: One of them is wrong, or starts from itself.
+        ScenarioError: A scenario is invalid or starts from itself.
     """
     seen = set()
     while start is not None and start.scenario is not None:
@@ -61,7 +61,7 @@ def starts_of(start: Start | None) -> Iterator[Starting]:
 
 
 def _passed_on(start: Start, above: Start) -> Start:
-    """The start of a scenario that another starts from: with its seed, and quick as that is."""
+    """A start within a chain, with the seed and `quick` of the start above it."""
     if start.scenario is None:
         return start
     seed = {"seed": above.overrides["seed"]} if "seed" in above.overrides else {}
@@ -70,9 +70,9 @@ def _passed_on(start: Start, above: Start) -> Start:
 
 
 def with_starts(scenario: Scenario) -> list[Scenario]:
-    """A scenario, the one that it starts from, the one that this starts from itself, and so on.
+    """A scenario, the one that it starts from, the one that this scenario starts from, and so on.
 
     Raises:
-        ScenarioError: One of them is wrong, or starts from itself.
+        ScenarioError: A scenario is invalid or starts from itself.
     """
     return [scenario, *(link.scenario for link in starts_of(scenario.start))]

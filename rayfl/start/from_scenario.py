@@ -1,4 +1,4 @@
-"""A scenario that is run first, once, and whose final model others start from."""
+"""Runs a scenario once, so that others can start from its final model."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from rayfl.start.source import Source, from_run
 def run_once(
     scenario: Scenario, digest: str, folder: Path, run: Callable[[Path, How], None], say: Callable[[str], None]
 ) -> Source:
-    """The final model of a scenario, from an earlier run of it if there is one, which goes on if it was stopped.
+    """The final model of a scenario: reuses an earlier run, continues a stopped one, or runs it.
 
-    Whoever else wants the same meanwhile waits for it.
+    Other processes that need the same model wait meanwhile.
 
     Args:
-        scenario: What to run.
-        digest: Of everything that its result depends on.
-        folder: Where starts are kept, one folder for each digest.
-        run: Runs the scenario, with its records in the given folder, or goes on with what is there.
-        say: Told why a run that had been stopped begins again.
+        scenario: The scenario to run.
+        digest: A digest of everything that its result depends on.
+        folder: Holds one folder for each digest.
+        run: Runs the scenario with its records in the given folder, or resumes the run there.
+        say: Receives the reason if a stopped run has to start over.
 
     Raises:
         ResourceError: The folder cannot be written to or locked.
-        DivergenceError: An earlier run of it diverged, as it would again.
+        DivergenceError: An earlier run diverged, as it would again.
     """
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / f"{scenario.name}-{digest[:16]}"
@@ -50,7 +50,7 @@ def run_once(
 
 
 def _clear(folder: Path) -> None:
-    """Makes room for a run again where an earlier one was stopped."""
+    """Renames the folder of a stopped run to make way for a new one."""
     if folder.exists():
         folder.rename(folder.with_name(f"{folder.name}-stopped-{sum(1 for _ in folder.parent.iterdir())}"))
 

@@ -1,4 +1,4 @@
-"""From [start] to the model that a run begins with."""
+"""Loads the weights that [start] names into a run's initial model."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ Run = Callable[[Scenario, Path, How], None]
 def find_source(
     start: Start, model: FlatModel, folder: Path, prepare: Prepare, run: Run, say: Callable[[str], None]
 ) -> Source:
-    """Finds the weights that a scenario starts from; where they are another scenario's result, runs it if need be.
+    """Finds the weights that a scenario starts from; runs another scenario for them if necessary.
 
     Args:
         start: The scenario's [start].
-        model: The model that is to start from them: that of the first phase.
-        folder: Where models of scenarios are kept.
+        model: The model to start from these weights, that of the first phase.
+        folder: Holds the runs of scenarios that others start from.
         prepare: Loads a scenario's data and builds its network.
-        run: Runs a scenario, with its records in a folder, or goes on with the run that is there.
-        say: Told what is worth knowing about that.
+        run: Runs a scenario with its records in a folder, or resumes the run there.
+        say: Receives remarks for the user.
 
     Raises:
-        ScenarioError: The scenario to run is wrong, or its model does not fit.
-        DataError: A file is missing, or holds something else.
+        ScenarioError: The scenario to run is invalid, or its model does not fit.
+        DataError: A file is missing, or does not hold weights.
     """
     scenario = scenario_to_start_from(start)
     if scenario is None:
@@ -52,16 +52,16 @@ def find_source(
 
 
 def check_start(start: Start, model: FlatModel, prepare: Prepare) -> None:
-    """Checks that a start's weights are there and fit, or will fit where a scenario has to be run for them.
+    """Checks that a start's weights exist and fit the model, or will fit once another scenario has run.
 
     Args:
         start: The scenario's [start].
-        model: The model that is to start from them.
+        model: The model to start from these weights.
         prepare: Loads a scenario's data and builds its network.
 
     Raises:
-        ScenarioError: A scenario to run is wrong, or its model does not fit.
-        DataError: A file is missing, or holds something else.
+        ScenarioError: A scenario to run is invalid, or its model does not fit.
+        DataError: A file is missing, or does not hold weights.
     """
     scenario = scenario_to_start_from(start)
     if scenario is None:
@@ -76,17 +76,17 @@ def check_start(start: Start, model: FlatModel, prepare: Prepare) -> None:
 
 
 def first_model(job: Job, model: FlatModel) -> FlatModel:
-    """The initial model of a job's first phase, which a start is for, where `model` is that of its last one."""
+    """The initial model of a job's first phase, to which [start] applies; `model` is that of the last phase."""
     first = job.workloads[0]
     return model if first is job.result else flat_model(job.scenario, first)
 
 
 def start_from(job: Job, model: FlatModel, source: Source) -> tuple[Job, Transfer]:
-    """The same job, whose first phase begins with other weights; they are loaded into `model`, its model, too.
+    """The same job with other initial weights for its first phase; also loads them into `model`, that phase's model.
 
     Raises:
-        DataError: Names that no rule covers are only on one side, or differ in shape.
-        ScenarioError: A rule matches nothing, or nothing is left to take.
+        DataError: Tensors that no rule covers exist on one side only, or differ in shape.
+        ScenarioError: A rule matches nothing, or no tensor is left to transfer.
     """
     start = job.scenario.start
     assert start is not None
@@ -111,11 +111,11 @@ def _transfer(start: Start, state: Mapping[str, Any], model: FlatModel, where: s
 
 
 def given(start: Start) -> Source:
-    """Reads the weights that a start names, which are no scenario's.
+    """Reads the weights of a start that names no scenario.
 
     Raises:
-        ScenarioError: The name is not one of a library's.
-        DataError: They are missing, or something else.
+        ScenarioError: The library does not have weights of this name.
+        DataError: The weights are missing, or the file holds something else.
     """
     if start.file is not None:
         return from_file(Path(start.file))
@@ -126,18 +126,18 @@ def given(start: Start) -> Source:
 
 
 def _check_constants(taken: Transfer, model: FlatModel, where: str) -> None:
-    """Integer buffers are no part of the vector: hosts have those that the network is built with."""
+    """Checks integer buffers, which are not part of the vector: hosts use those that the network is built with."""
     own = model.state_dict()
     for name, value in taken.constants.items():
         if not name.endswith("num_batches_tracked") and not torch.equal(own[name], value.cpu()):
             raise ScenarioError(
-                f"{where}: '{name}' holds integers that differ from this model's, and rayfl does not take integers "
-                "over; add it to start.ignore if they may differ"
+                f"{where}: '{name}' holds integers that differ from this model's, and rayfl does not transfer "
+                "integers; add it to start.ignore if they may differ"
             )
 
 
 def _digest(job: Job, prepare: Prepare) -> str:
-    """Of everything that a scenario's result depends on, its own start included."""
+    """A digest of everything that a scenario's result depends on, including its own start."""
     start = job.scenario.start
     if start is None:
         return fingerprint(job)

@@ -1,4 +1,4 @@
-"""Weights that a model starts from, and where they came from."""
+"""Weights that a model starts from, and their origin."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from rayfl.report.status import MODEL, STATUS, read_status
 
 @dataclass(frozen=True)
 class Source:
-    """Weights, not yet matched with a model.
+    """Weights that are not yet matched with a model.
 
     Attributes:
         state: A state dict, in PyTorch's names and layout.
-        origin: Where it came from, for the records.
-        where: What it is, for messages.
+        origin: The origin of the weights, for the records.
+        where: A description of the weights, for messages.
     """
 
     state: Mapping[str, Any]
@@ -34,7 +34,7 @@ class Source:
 
 
 def from_file(path: Path) -> Source:
-    """Reads a .safetensors file, or a state dict that torch.save wrote; no code in it is run.
+    """Reads a .safetensors file or a state dict written by torch.save; never runs code from the file.
 
     Raises:
         DataError: The file is missing or damaged, or holds something else.
@@ -48,26 +48,25 @@ def from_file(path: Path) -> Source:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise DataError(f"{where}: {error.strerror or error}") from None
-    except Exception as error:  # what damage makes PyTorch's restricted unpickler raise is anybody's guess
+    except Exception as error:  # PyTorch's restricted unpickler may raise anything on a damaged file
         said = " ".join(str(error).split())[:200]
         raise DataError(
-            f"{where}: is neither a safetensors file (then it ends in .safetensors) nor a state dict that torch.save "
-            f"wrote, with nothing but tensors in it ({said})"
+            f"{where}: is neither a .safetensors file nor a state dict of tensors only, written by torch.save ({said})"
         ) from None
     if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
         raise DataError(f"{where}: holds a {type(state).__name__}, not a state dict")
     if nested := [name for name, value in state.items() if isinstance(value, Mapping)]:
         raise DataError(
-            f"{where}: holds tables ({', '.join(nested[:5])}), not tensors by name; save the state dict alone"
+            f"{where}: holds dictionaries ({', '.join(nested[:5])}), not tensors by name; save the state dict only"
         )
     return Source(state, {"kind": "file", "path": str(path.absolute()), "sha256": digest}, where)
 
 
 def from_named_run(place: str) -> Source:
-    """Reads the final model of a finished run, from its folder or its URI.
+    """Reads the final model of a finished run, from its folder or URI.
 
     Raises:
-        DataError: There is no such run, or it did not finish.
+        DataError: The run does not exist or did not finish.
         ResourceError: The URI cannot be read.
     """
     if "://" not in place:
@@ -84,18 +83,18 @@ def from_run(folder: Path, place: str | None = None) -> Source:
     """Reads the final model of a finished run.
 
     Args:
-        folder: The run's own.
-        place: What it is called, if not by its folder.
+        folder: The run's folder.
+        place: The run's location for messages, if it is not the folder.
 
     Raises:
-        DataError: There is no such run, or it did not finish.
+        DataError: The run does not exist or did not finish.
     """
     where, status = f"start.run '{place or folder}'", read_status(folder)
     if status is None:
-        raise DataError(f"{where}: is not the folder of a run; it has no status.json")
+        raise DataError(f"{where}: is not a run's folder: it has no status.json")
     if status["status"] != "finished":
         raise DataError(
-            f"{where}: the run has not finished (status.json: {status['status']}); for the model that it left, use "
+            f"{where}: the run has not finished (status.json: {status['status']}); to start from its last model, use "
             f"{'a copy of ' if place else ''}start.file = '{place or folder}/{MODEL}'"
         )
     found = from_file(folder / MODEL)
@@ -107,13 +106,13 @@ def from_library(name: str) -> Source:
     """Loads published weights, `torchvision:ResNet18_Weights.IMAGENET1K_V1`.
 
     Raises:
-        ScenarioError: The name is not one of torchvision's.
-        DataError: They are not in torchvision's cache and cannot be downloaded.
+        ScenarioError: torchvision has no weights of this name.
+        DataError: The weights are not in torchvision's cache and cannot be downloaded.
     """
     library, _, weights = name.partition(":")
     where = f"start.weights '{name}'"
     if library != "torchvision" or not weights:
-        raise ScenarioError(f"{where}: write 'torchvision:ResNet18_Weights.IMAGENET1K_V1', or use start.file")
+        raise ScenarioError(f"{where}: must read like 'torchvision:ResNet18_Weights.IMAGENET1K_V1'; or use start.file")
     from torchvision.models import get_weight
 
     try:
@@ -122,13 +121,13 @@ def from_library(name: str) -> Source:
         raise ScenarioError(f"{where}: {error}") from None
     try:
         state = found.get_state_dict(progress=False, check_hash=True)
-    except Exception as error:  # torch.hub raises whatever urllib, the file system and the check of the hash raise
+    except Exception as error:  # torch.hub passes on errors of urllib, the file system and the hash check
         said = " ".join(str(error).split())
         raise DataError(f"{where}: cannot be loaded from {found.url} ({type(error).__name__}: {said})") from None
     return Source(state, {"kind": "weights", "name": name, "url": found.url}, where)
 
 
 def origin_digest(origin: Mapping[str, Any]) -> str:
-    """A digest of where weights came from, for whoever depends on them."""
+    """A digest of the origin of weights; their path does not count."""
     kept = {name: value for name, value in origin.items() if name != "path"}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()

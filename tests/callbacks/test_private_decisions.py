@@ -53,7 +53,7 @@ def test_a_decision_by_clients_data_is_refused(
 ) -> None:
     with pytest.raises(ScenarioError) as error:
         private(tmp_path, phase, {"name": name, **options}, data)
-    assert f"callbacks.0.metric: '{column}' is read from clients' data without noise, and with {level}" in str(
+    assert f"callbacks.0.metric: '{column}' is computed from clients' data without noise, and with {level}" in str(
         error.value
     )
     assert "use metric = 'test_accuracy'" in str(error.value)

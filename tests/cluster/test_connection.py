@@ -48,7 +48,7 @@ def test_a_server_that_never_answers_is_no_ray_cluster(monkeypatch: pytest.Monke
         mute.bind(("127.0.0.1", 0))
         mute.listen()
         address = f"127.0.0.1:{mute.getsockname()[1]}"
-        assert f"something listens at {address}, but it does not answer like the head" in error_at(address)
+        assert f"a server listens at {address}, but it does not answer like the head" in error_at(address)
 
 
 def test_a_web_server_is_no_ray_cluster(http_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def test_ray_client_is_refused_with_what_to_do_instead() -> None:
 
 
 def test_the_dashboards_address_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = "is the address of Ray's dashboard, which takes jobs: submit the run there (ray job submit --address"
+    said = "is the address of Ray's dashboard, which accepts jobs: submit the run as a job (ray job submit --address"
     assert said in error_at("http://127.0.0.1:8265")
     monkeypatch.setenv("RAY_ADDRESS", "http://127.0.0.1:8265")
     with pytest.raises(ResourceError, match="Ray's dashboard"), attached(None):
@@ -120,7 +120,7 @@ def test_a_real_head_node_answers_like_one() -> None:
 def test_a_program_without_a_cluster_is_told_what_a_submitted_run_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    with pytest.raises(ResourceError, match=r"a submitted run belongs to a cluster, .* \(ray start --head\)"):
+    with pytest.raises(ResourceError, match=r"a submitted run needs a cluster .*: start one \(ray start --head\)"):
         connection.connected(None)
 
 

@@ -186,7 +186,7 @@ def test_a_run_that_a_callback_stops_ends_there_even_if_something_dies_just_then
 def test_a_run_that_gets_no_further_ends_with_the_model_of_its_last_snapshot(tmp_path: Path) -> None:
     scene: dict[str, Any] = tables(**SCENE) | {"checkpoint": {"rounds": 1}, "resources": {"hosts": 1, "restarts": 0}}
     kills = Kills(name="kills", victims={4: "server"})
-    with pytest.raises(LostError, match=r"the server died: .*nothing is started again \(resources.restarts is 0"):
+    with pytest.raises(LostError, match=r"the server died: .*the run does not try again \(resources.restarts is 0"):
         rayfl.run(scene, folder=tmp_path, callbacks=[kills], console=Console(quiet=True))
     status = json.loads((tmp_path / "status.json").read_text())
     assert status["status"] == "failed"
@@ -227,7 +227,7 @@ def test_a_client_that_kills_its_host_every_time_is_named(algorithm: str, tmp_pa
     job = prepared(**STATEFUL | {"phases": [phase]}, checkpoint={"rounds": 1}, resources={"hosts": 1})
     with ray_session(job, None, RayLog(tmp_path / "ray.log")) as session:
         session.checkpoint_to(FolderStore(tmp_path / "states"))
-        with pytest.raises(ResourceError, match=r"client 5 killed its host 3 times in a row, .*lower local.batch_size"):
+        with pytest.raises(ResourceError, match=r"client 5 killed its worker process 3 times .*lower local.batch_size"):
             list(session.events())
 
 
@@ -252,6 +252,6 @@ def test_a_host_that_starts_again_when_the_server_is_dead_says_so() -> None:
         with pytest.raises(RayError) as caught:
             ray.get(host.describe.remote())
         assert isinstance(told := as_rayfl_error(caught.value, {}), LostError)
-        assert "host 0 could not start on node" in str(told)
+        assert "worker 0 could not start on node" in str(told)
         assert "the server died" in str(told)
         ray.kill(host, no_restart=False)

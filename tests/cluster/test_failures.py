@@ -22,7 +22,7 @@ OF_EARLIER_RAY = (
 def test_a_node_without_memory_is_named_with_how_much_it_has(text: str) -> None:
     told = as_rayfl_error(OutOfMemoryError(text), {})
     assert isinstance(told, LostError)  # somewhere else, or later, there may be room
-    assert "node 10.0.0.7 ran out of memory (22.50GB of 23.54GB in use); start fewer hosts" in str(told)
+    assert "node 10.0.0.7 ran out of memory (22.50GB of 23.54GB in use); start fewer workers" in str(told)
     assert take_ray_text(told) == text
 
 

@@ -1,4 +1,4 @@
-"""Modules beside a scenario are found by hosts, on a cluster that was there before."""
+"""Hosts find modules beside a scenario on an existing cluster."""
 
 from __future__ import annotations
 

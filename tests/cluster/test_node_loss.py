@@ -76,7 +76,7 @@ def test_without_restarts_the_loss_of_a_node_ends_the_run_and_is_named(tmp_path:
     losing = {"name": "tests.cluster.broken:LosesNode", "mark": str(tmp_path / "lost"), "node": LOST}
     job = prepared(phases=[phase | {"algorithm": losing}], resources={"hosts": 2, "restarts": 0})
     with (
-        pytest.raises(ResourceError, match=r"host \d died"),
+        pytest.raises(ResourceError, match=r"worker \d died"),
         ray_session(job, None, RayLog(tmp_path / "ray.log")) as session,
     ):
         for _ in session.events():

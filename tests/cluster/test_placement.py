@@ -52,7 +52,8 @@ def test_a_trial_without_room_is_told_how_to_reserve_it() -> None:
     _, found = in_trial([{"CPU": 3}], Resources(cpus_per_host=1.5, hosts=2))
     assert "1.5 CPU" in found
     assert (
-        "reserve it with tune.with_resources(trainable, tune.PlacementGroupFactory([{'CPU': 1}, {'CPU': 1.5}])" in found
+        "reserve them with tune.with_resources(trainable, tune.PlacementGroupFactory([{'CPU': 1}, {'CPU': 1.5}])"
+        in found
     )
     assert "or run with backend='inline'" in found
 
@@ -78,4 +79,4 @@ def test_outside_of_a_trial_hosts_get_a_group_of_their_own() -> None:
 
 
 def test_cuda_without_a_share_is_refused_before_anything_is_reserved() -> None:
-    assert "every host on GPU 0" in places(Resources(device="cuda"), 100)
+    assert "every worker on GPU 0" in places(Resources(device="cuda"), 100)

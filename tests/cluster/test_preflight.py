@@ -57,13 +57,13 @@ def test_a_busy_cluster_is_called_busy_with_what_is_free_and_what_fits_now() -> 
     with pytest.raises(ResourceError) as caught:
         hosts_that_fit(resources(hosts=5), 100, BUSY)
     assert str(caught.value) == (
-        "the Ray cluster of 2 nodes is busy: 5 hosts with 1 CPU each would fit it, but not now, while 2 of 6 CPUs and "
+        "the Ray cluster of 2 nodes is busy: 5 workers with 1 CPU each would fit, but not now, while 2 of 6 CPUs and "
         "1 of 1 GPU are free: wait until others have finished (see `ray status`); set resources.hosts=2, which fits now"
     )
 
 
 def test_a_cluster_without_any_room_now_is_called_busy_with_automatic_hosts_too() -> None:
-    with pytest.raises(ResourceError, match=r"is busy: 1 host with 1 CPU would fit it, .* nothing fits now"):
+    with pytest.raises(ResourceError, match=r"is busy: 1 worker with 1 CPU would fit, .* nothing fits now"):
         hosts_that_fit(resources(), 100, [Room({"CPU": 4.0}, {})])
 
 
@@ -71,18 +71,18 @@ def test_too_many_hosts_are_refused_with_what_there_is_and_the_largest_that_fits
     with pytest.raises(ResourceError) as caught:
         hosts_that_fit(resources(hosts=9), 100, NODES)
     assert str(caught.value) == (
-        "9 hosts with 1 CPU each do not fit the Ray cluster of 2 nodes (4 CPUs, 1 GPU; 2 CPUs; "
+        "9 workers with 1 CPU each do not fit on the Ray cluster of 2 nodes (4 CPUs, 1 GPU; 2 CPUs; "
         "6 of 6 CPUs and 1 of 1 GPU are free): the largest resources.hosts that fits is 6"
     )
 
 
 def test_where_not_even_one_fits_it_says_what_to_ask_less_of() -> None:
-    with pytest.raises(ResourceError, match=r"not even one fits: ask for less with resources\.cpus_per_host"):
+    with pytest.raises(ResourceError, match=r"not even one fits: lower resources\.cpus_per_host"):
         hosts_that_fit(resources(gpus_per_host=2), 100, NODES)
 
 
 def test_cuda_without_a_share_of_a_gpu_is_refused_with_the_remedy() -> None:
-    with pytest.raises(ResourceError, match=r"every host on GPU 0: set resources\.gpus_per_host"):
+    with pytest.raises(ResourceError, match=r"every worker on GPU 0: set resources\.gpus_per_host"):
         check_device(resources(device="cuda"))
     check_device(resources(device="cuda", gpus_per_host=0.5))
     check_device(resources())

@@ -92,7 +92,9 @@ def test_an_update_with_secure_noise_is_never_repeated(schedule: str, secure: An
     killed = {"name": "tests.cluster.broken:Killed", "mark": str(tmp_path / "killed")}
     killed |= {"weighting": "uniform"} if schedule == "parallel" else {}
     phase = {"name": "p", "schedule": schedule, "rounds": 2, "cohort": 1.0, "algorithm": killed} | secure()
-    with pytest.raises(ResourceError, match=r"host \d died: .*noise is `secure`: an update .*`rayfl resume` goes on"):
+    with pytest.raises(
+        ResourceError, match=r"worker \d died: .*with `secure` noise a repeated update .*`rayfl resume` continues"
+    ):
         run_on_ray(phases=[phase], **with_resources(hosts=2, restarts=3))
     assert (tmp_path / "killed").exists()
 
@@ -106,8 +108,8 @@ def test_a_host_that_dies_too_often_ends_the_run_and_is_named_and_rays_text_is_i
     with pytest.raises(ResourceError) as caught:
         run_on_ray(log, phases=[phase], **with_resources(hosts=1, restarts=0))
     assert str(caught.value) == (
-        "while waiting for host 0: clients 5, phase 'p', round 1: host 0 died: its process was killed (by the system "
-        "when memory ran out?), crashed in native code, or called os._exit; see ray.log; nothing is started again "
+        "while waiting for worker 0: clients 5, phase 'p', round 1: worker 0 died: its process was killed (perhaps "
+        "because memory ran out), crashed in native code, or called os._exit; see ray.log; the run does not try again "
         "(resources.restarts is 0)"
     )
     assert "The actor died unexpectedly before finishing this task" in log.read_text()
@@ -144,7 +146,7 @@ def test_hosts_share_a_gpu_by_fractions_of_it() -> None:
 
 
 def test_more_fractions_than_there_are_do_not_fit() -> None:
-    with pytest.raises(ResourceError, match=r"3 hosts with 0.5 CPU, 0.5 GPU each do not fit .* that fits is 2"):
+    with pytest.raises(ResourceError, match=r"3 workers with 0.5 CPU, 0.5 GPU each do not fit .* that fits is 2"):
         run_on_ray(resources={"hosts": 3, "gpus_per_host": 0.5, "cpus_per_host": 0.5, "device": "cpu"})
 
 
@@ -155,7 +157,7 @@ def test_a_share_of_a_gpu_that_pytorch_cannot_see_is_said() -> None:
         pytest.skip("PyTorch sees a GPU here")
     with pytest.raises(
         ResourceError,
-        match=r"^host 0 could not start on node 127\.0\.\d+\.2: .* sees no CUDA device.*resources.device=cpu$",
+        match=r"^worker 0 could not start on node 127\.0\.\d+\.2: .* sees no CUDA device.*resources.device=cpu$",
     ):
         run_on_ray(resources={"hosts": 1, "gpus_per_host": 0.5})
 
@@ -178,7 +180,7 @@ def test_a_users_module_that_a_node_does_not_have_is_named_before_any_text_of_ra
     with pytest.raises(ScenarioError) as caught:
         run_on_ray(tmp_path / "ray.log", phases=[phase], **with_resources(hosts=1))
     first, *_ = str(caught.value).splitlines()
-    assert first.startswith(f"host 0 could not start on node {loopback(2)}: cannot import 'only_here:FedAvg'")
+    assert first.startswith(f"worker 0 could not start on node {loopback(2)}: cannot import 'only_here:FedAvg'")
     assert capfd.readouterr() == ("", "")
 
 

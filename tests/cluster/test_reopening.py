@@ -69,7 +69,7 @@ def test_a_run_with_secure_noise_is_not_replayed_when_a_host_dies_but_resumed_an
     scenario["phases"][0]["algorithm"] = killed
     scenario["checkpoint"] = {"rounds": 1}
     folder, quiet = tmp_path / "run", Console(quiet=True)
-    with pytest.raises(rayfl.RayflError, match=r"died: .* noise is `secure`: .*`rayfl resume` goes on after the last"):
+    with pytest.raises(rayfl.RayflError, match=r"died: .* with `secure` noise .*`rayfl resume` continues after"):
         rayfl.run(scenario, backend="ray", folder=folder, console=quiet)
     begun = entries(folder)
     assert begun[:4] == [[0], 1, 2, 3]

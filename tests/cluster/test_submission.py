@@ -122,7 +122,7 @@ print(handle.folder)
     handle = rayfl.attach("long")
     assert str(handle.folder) == done.stdout.strip()
     until(lambda: len(handle.metrics()) >= 2)
-    with pytest.raises(ScenarioError, match="name: a run called 'long' is under way on this cluster"):
+    with pytest.raises(ScenarioError, match="name: an active run on this cluster is already called 'long'"):
         submit(tmp_path, name="long")
     handle.stop()
     result = handle.result()
@@ -133,7 +133,7 @@ print(handle.folder)
     expected = run(tmp_path / "inline", phases=[{**LONG, "rounds": rounds}])
     assert same(model_of(result), model_of(expected))
     until(nothing_left)
-    with pytest.raises(ScenarioError, match="no run called 'long' is under way on this cluster"):
+    with pytest.raises(ScenarioError, match="no active run on this cluster is called 'long'"):
         rayfl.attach("long")
 
 
@@ -163,7 +163,7 @@ def test_the_commands_of_a_shell_submit_follow_show_and_stop_runs(
         said = capsys.readouterr()
         return status, said.out, said.err
 
-    assert shell("status") == (0, "no submitted run is under way on this cluster\n", "")
+    assert shell("status") == (0, "no submitted run is active on this cluster\n", "")
     scenario = tmp_path / "long.toml"
     scenario.write_text(tomli_w.dumps(tables(phases=[LONG], resources=ONE_HOST)), encoding="utf-8")
     status, out, _ = shell("submit", str(scenario), "--name", "shell", "--out", str(tmp_path))
@@ -198,10 +198,10 @@ def test_the_commands_of_a_shell_submit_follow_show_and_stop_runs(
         status, out, _ = shell("attach", "shell")
     assert status == 0
     assert "plain: 100000 rounds, parallel, fedavg" in out
-    assert out.splitlines()[-1] == "detached: shell goes on; end it with `rayfl stop shell`"
+    assert out.splitlines()[-1] == "detached: shell keeps running; end it with `rayfl stop shell`"
     assert handle.status()["status"] == "running"
 
-    assert shell("stop", "shell") == (0, f"shell ends after the round under way; records: {handle.folder}\n", "")
+    assert shell("stop", "shell") == (0, f"shell will end after the current round; records: {handle.folder}\n", "")
     console = Console(file=io.StringIO(), width=120)
     elsewhere = Handle("shell", handle._actor, tmp_path / "on another machine")
     assert follow(elsewhere, console) == 0, "the run itself says how it ended"
@@ -245,7 +245,7 @@ def test_a_run_whose_process_is_killed_leaves_nothing_on_the_cluster_and_is_resu
     handle = submit(tmp_path, scene={"phases": [LONG], "checkpoint": {"rounds": 1}}, callbacks=[TellsPid])
     until(lambda: list(handle.folder.glob("checkpoints/round-*.json")))
     os.kill(int((handle.folder / "pid").read_text()), signal.SIGKILL)
-    with pytest.raises(ResourceError, match="its process was killed, or its node lost; what it recorded is in"):
+    with pytest.raises(ResourceError, match="its process was killed or its node lost; earlier records are in"):
         handle.result()
     reached = len(handle.metrics())
     assert reached >= 1
@@ -289,7 +289,7 @@ def test_what_cannot_be_run_is_said_at_once(cluster: str, tmp_path: Path) -> Non
         submit(tmp_path, scene={"callbacks": ["early_stoping"]})
     with pytest.raises(ResourceError, match="do not fit the Ray cluster"):
         submit(tmp_path, scene={"resources": {"hosts": 3}})
-    with pytest.raises(ScenarioError, match=r"^resources\.dashboard: has no effect on a cluster that is there already"):
+    with pytest.raises(ScenarioError, match=r"^resources\.dashboard: has no effect on an existing cluster"):
         submit(tmp_path, scene={"resources": {"dashboard": True}})
     with pytest.raises(ScenarioError, match=r"^callbacks\[0\]: cannot be sent to the cluster \(TypeError"):
         submit(tmp_path, callbacks=[HoldsALock()])

@@ -54,13 +54,13 @@ def test_a_cell_goes_on_after_its_worker_was_killed_and_after_the_grid_was_inter
         if not killed and list(cell.folder.glob("checkpoints/round-*.json")):
             os.kill(json.loads((cell.folder / "status.json").read_text())["process"]["pid"], signal.SIGKILL)
             killed = log
-        if killed and "the run goes on after round" in log:
+        if killed and "the run continues after round" in log:
             break
     cast("Generator[Any]", events).close()
     assert not cell.finished()
     assert json.loads((cell.folder / "status.json").read_text())["status"] == "interrupted"
     metrics([cell], "ray", tmp_path)
-    assert (cell.folder / LOG).read_text().count("the run goes on after round") == 2
+    assert (cell.folder / LOG).read_text().count("the run continues after round") == 2
     metrics([other], "inline", tmp_path)
     model, expected = (each.folder / "model.safetensors" for each in (cell, other))
     assert model.read_bytes() == expected.read_bytes()
@@ -99,7 +99,7 @@ def test_a_worker_that_dies_is_the_result_of_its_task_alone(tmp_path: Path) -> N
 
 
 def test_a_task_that_never_fits_is_refused_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ResourceError, match=r"1 host with 64 CPUs does not fit .* not even one fits"):
+    with pytest.raises(ResourceError, match=r"1 worker with 64 CPUs does not fit .* not even one fits"):
         next(run_tasks(answer, [Task((1,), Resources(cpus_per_host=64))], None, tmp_path, NO_DATA))
 
 

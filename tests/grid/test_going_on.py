@@ -78,7 +78,7 @@ def test_a_cell_that_was_interrupted_goes_on_to_the_same_bits(
     assert cell.finished()
     assert figures(cell) == undisturbed
     log = (cell.folder / LOG).read_text()
-    assert "the run goes on after round 3" in log
+    assert "the run continues after round 3" in log
     assert log.count("records: ") == 2
 
 
@@ -93,7 +93,7 @@ def test_a_cell_whose_process_was_killed_elsewhere_goes_on_at_once(
     write_json(cell.folder / "status.json", status | {"status": "running", "process": process})
     assert run_cell(cell, NO_DATA) is None
     assert figures(cell) == undisturbed
-    assert "the run goes on after round 3" in (cell.folder / LOG).read_text()
+    assert "the run continues after round 3" in (cell.folder / LOG).read_text()
 
 
 def test_a_cell_that_was_interrupted_before_its_first_checkpoint_begins_again(
@@ -103,7 +103,7 @@ def test_a_cell_that_was_interrupted_before_its_first_checkpoint_begins_again(
     interrupt(cell, monkeypatch, after=1, times=2)
     assert run_cell(cell, NO_DATA) is None
     assert figures(cell) == undisturbed
-    assert "the run begins again: it was stopped before its first checkpoint" in (cell.folder / LOG).read_text()
+    assert "the run starts over: it was stopped before its first checkpoint" in (cell.folder / LOG).read_text()
 
 
 @pytest.mark.parametrize("damage", ["manifest", "state", "records"])
@@ -121,7 +121,7 @@ def test_a_cell_whose_checkpoint_is_damaged_begins_again(
         path.write_bytes(path.read_bytes()[:-20])
     assert run_cell(cell, NO_DATA) is None
     assert figures(cell) == undisturbed
-    assert "warning: the run begins again: " in (cell.folder / LOG).read_text()
+    assert "warning: the run starts over: " in (cell.folder / LOG).read_text()
 
 
 def test_what_is_left_of_another_scenario_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def test_what_is_left_of_another_scenario_is_removed(tmp_path: Path, monkeypatch
     (cell.folder / "stray").touch()
     assert run_cell(cell, NO_DATA) is None
     assert not (cell.folder / "stray").exists()
-    assert "goes on" not in (cell.folder / LOG).read_text()
+    assert "continues" not in (cell.folder / LOG).read_text()
 
 
 def test_a_cell_that_began_with_other_code_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +139,7 @@ def test_a_cell_that_began_with_other_code_begins_again(tmp_path: Path, monkeypa
     begun = json.loads((cell.folder / BEGUN).read_text())
     write_json(cell.folder / BEGUN, begun | {"code": begun["code"] | {"tests.user_code": "0"}})
     assert run_cell(cell, NO_DATA) is None
-    assert "goes on" not in (cell.folder / LOG).read_text()
+    assert "continues" not in (cell.folder / LOG).read_text()
 
 
 SECURE = {"noise_multiplier": 3.0, "max_grad_norm": 1.0, "secure": True, "physical_batch_size": 1}
@@ -188,8 +188,8 @@ def test_a_scenario_that_a_cell_starts_from_goes_on_where_it_was_interrupted(
         results.append(figures(cell))
     assert results[0] == results[1]
     log = (cell.folder / LOG).read_text()
-    assert "goes on first" in log
-    assert "the run goes on after round 2" in log
+    assert "resumes first" in log
+    assert "the run continues after round 2" in log
 
 
 def _toml(tables: Any) -> str:

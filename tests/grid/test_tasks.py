@@ -81,7 +81,7 @@ def times_run_first(folder: Path) -> dict[str, int]:
     """By cell, how often it ran a scenario to start from."""
     runs = folder / "runs" / "suite"
     logs = {str(log.parent.relative_to(runs)): log.read_text() for log in runs.rglob("run.log")}
-    return {cell: text.count("is run first") for cell, text in logs.items() if "is run first" in text}
+    return {cell: text.count("runs first") for cell, text in logs.items() if "runs first" in text}
 
 
 def test_a_grid_with_starts_and_tasks_is_run_from_end_to_end(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

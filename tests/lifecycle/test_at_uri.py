@@ -93,7 +93,7 @@ def test_a_run_that_was_interrupted_goes_on_elsewhere_to_the_same_bits(
     scenario = tables(**SCENE) | {"checkpoint": {"rounds": 2}}
     with pytest.raises(Terminated):
         run(scenario, EndsAfter(name="ends", round=5, how="once"), folder=uri)
-    assert f"`rayfl resume {shlex.quote(uri)}` goes on" in capsys.readouterr().out
+    assert f"continue with `rayfl resume {shlex.quote(uri)}`" in capsys.readouterr().out
     assert json.loads((place / "status.json").read_text())["status"] == "interrupted"
     assert left_in(working) == []
 
@@ -156,7 +156,7 @@ def test_a_full_bucket_costs_checkpoints_but_not_the_last_good_one(
     )
     told = capsys.readouterr().out
     assert kept
-    assert "warning: no checkpoint was written, and the run goes on: cannot write" in told
+    assert "warning: no checkpoint was written; the run continues: cannot write" in told
     assert "The bucket is full" in told
     assert json.loads((place / "status.json").read_text())["status"] == "finished"
     assert sorted(place.glob("checkpoints/*.json"))[-1].name > max(kept)
@@ -183,7 +183,7 @@ def test_what_cannot_be_published_in_the_end_stays_and_is_named(store: ObjectSto
     with pytest.raises(ResourceError) as caught:
         run(tables(**SHORT) | {"checkpoint": {}}, Does(round=2, what=ends), folder=store.uri("denied"))
     (folder,) = left_in(working)
-    assert f"what the run has yet to publish is in {folder}: copy it there" in str(caught.value)
+    assert f"unpublished files of the run are in {folder}; copy them" in str(caught.value)
     assert "ACCESS_DENIED" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(read_rows(folder)) == 4
@@ -200,7 +200,7 @@ def test_a_run_that_fails_for_another_reason_says_that_reason(
     with pytest.raises(rayfl.RayflError, match="left on purpose"):
         run(tables(**SHORT) | {"checkpoint": {}}, Does(round=2, what=ends), folder=store.uri("both"))
     (folder,) = left_in(working)
-    assert f"what the run has yet to publish is in {folder}: copy it there" in capsys.readouterr().out
+    assert f"unpublished files of the run are in {folder}; copy them" in capsys.readouterr().out
 
 
 def test_a_new_run_gets_a_place_of_its_own_and_one_that_has_a_run_is_refused(store: ObjectStore) -> None:

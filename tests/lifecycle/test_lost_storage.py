@@ -91,8 +91,8 @@ def test_a_disk_that_is_full_for_a_while_costs_checkpoints_and_nothing_else(
     result = run(folder, Wide(), Does(round=4, what=fills), Does(round=6, what=empties))
     told = capsys.readouterr().out
     assert len(kept) == 2
-    assert told.count("warning: no checkpoint was written, and the run goes on: cannot write") in (1, 2, 3)
-    assert told.count("warning: records wait to be written, and the run goes on: cannot write") == 1
+    assert told.count("warning: no checkpoint was written; the run continues: cannot write") in (1, 2, 3)
+    assert told.count("warning: some records are not written yet; the run continues: cannot write") == 1
     assert "No space left on device" in told
     left = rows(result.directory)
     assert all(row.pop(WIDE) == 1.0 for row in left)
@@ -126,7 +126,7 @@ def test_a_folder_that_is_removed_is_made_again(
         resume=folder, backend="inline", overrides={"phases.stateful.rounds": 9}, console=Console(width=10_000)
     )
     again = capsys.readouterr().out
-    assert re.search("goes on after round [4-8]", again)
+    assert re.search("continues after round [4-8]", again)
     assert "warning" not in again
     assert more.metrics["test_loss"].to_pylist()[:8] == result.metrics["test_loss"].to_pylist()
 

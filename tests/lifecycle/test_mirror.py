@@ -123,7 +123,7 @@ def test_changes_are_published_meanwhile_and_an_outage_is_told_once(
         assert failed_twice.wait(30)
         assert published_again.wait(30)
     told = capsys.readouterr().out
-    assert told.count("warning: cannot write: nobody answers; the run goes on, with its records in") == 1
+    assert told.count("warning: cannot write: nobody answers; the run continues, with its records in") == 1
     assert told.count("the run's records are at file://") == 1
     assert "metrics.jsonl" in names(there)
 

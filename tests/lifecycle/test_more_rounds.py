@@ -74,7 +74,7 @@ def test_a_short_run_without_a_checkpoint_is_run_again_to_the_same_end(
     short = scenario(2) | {"checkpoint": {}}
     rayfl.run(short, backend="inline", folder=folder, console=Console(quiet=True))
     assert more(folder, "phases.last.rounds=4") == 0
-    assert "has no checkpoint: the run begins again" in " ".join(capsys.readouterr().out.split())
+    assert "has no checkpoint: the run starts over" in " ".join(capsys.readouterr().out.split())
     assert left(folder) == left(run(tmp_path / "whole", 4))
 
 

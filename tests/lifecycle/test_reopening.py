@@ -119,7 +119,7 @@ def test_a_snapshot_of_a_later_round_than_the_state_is_refused(job: tuple[Job, F
     leaving = Leaving(snapshot_after=4, state_after=2, leave_after=5)
     with pytest.raises(LeftError):
         followed(tmp_path / "run", *job, inline_session, leaving)
-    with pytest.raises(ResourceError, match=r"would go on after round 4, but the state .* ends with round 2"):
+    with pytest.raises(ResourceError, match=r"would continue after round 4, but the state .* ends with round 2"):
         reopened(tmp_path / "run", job, leaving.snapshot)
 
 
@@ -143,7 +143,7 @@ def test_a_callbacks_state_needs_its_callback(job: tuple[Job, FlatModel], tmp_pa
     state = read_state(tmp_path / "run")
     with (
         Records(tmp_path / "run", reopened=True) as records,
-        pytest.raises(Exception, match=r"^callback 'memory' has followed this run so far and kept a state"),
+        pytest.raises(Exception, match=r"^callback 'memory' has followed this run so far and stored a state"),
     ):
         Run(*job, records, [], Console(quiet=True), state)
 
@@ -176,4 +176,4 @@ def test_a_run_that_cannot_be_opened_again_says_so_and_not_that_it_has_no_model(
         )  # fmt: skip
     status = json.loads((tmp_path / "status.json").read_text())
     assert (status["status"], status["reason"]) == ("failed", str(caught.value).splitlines()[0])
-    assert status["model_missing"] == "the run could not go on after round 3, so nothing new was saved"
+    assert status["model_missing"] == "the run could not continue after round 3, so nothing new was saved"

@@ -82,7 +82,7 @@ def test_how_to_go_on_is_said_where_a_run_ends_early(tmp_path: Path, capsys: pyt
             tables(**SCENE) | {"checkpoint": {"rounds": 1}}, backend="inline", folder=tmp_path, callbacks=[ends],
             console=Console(width=1000),
         )  # fmt: skip
-    assert f"`rayfl resume {tmp_path}` goes on" in capsys.readouterr().out
+    assert f"continue with `rayfl resume {tmp_path}`" in capsys.readouterr().out
 
 
 def test_its_scenario_need_not_be_named_again(undisturbed: rayfl.Result, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_where_no_checkpoint_is_whole_the_run_is_not_quietly_begun_again(tmp_pat
         run(tmp_path, EndsAfter(name="ends", round=6))
     for manifest in (tmp_path / "checkpoints").glob("*.json"):
         manifest.write_text("{}")
-    with pytest.raises(ResourceError, match=r"no checkpoint in .* is whole"):
+    with pytest.raises(ResourceError, match=r"no checkpoint in .* is intact"):
         run(tmp_path, resume=True)
 
 
@@ -184,7 +184,7 @@ def test_a_changed_scenario_is_refused_with_the_differences(tmp_path: Path) -> N
         )
     told = str(caught.value)
     assert "phases.stateful.local.lr: 0.1, now 0.5" in told
-    assert "phases.cyclic.rounds: 2, now 3, and the phase is over" in told
+    assert "phases.cyclic.rounds: 2, now 3, but the phase is complete" in told
 
 
 def test_a_finished_run_goes_on_for_more_rounds(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_a_folder_that_cannot_be_written_ends_no_run_unless_asked(
             rayfl.run(scenario, backend="inline", folder=tmp_path, console=Console(width=1000))
         return
     result = rayfl.run(scenario, backend="inline", folder=tmp_path, console=Console(width=1000))
-    assert "warning: no checkpoint was written, and the run goes on: cannot write" in capsys.readouterr().out
+    assert "warning: no checkpoint was written; the run continues: cannot write" in capsys.readouterr().out
     assert_same(result, undisturbed)
 
 
@@ -239,7 +239,7 @@ def test_what_a_killed_writer_has_left_goes_with_a_later_checkpoint(tmp_path: Pa
 def test_a_run_under_way_is_not_resumed(tmp_path: Path) -> None:
     class Resumes(Callback):
         def on_start(self, run_: RunSoFar) -> None:
-            with pytest.raises(ResourceError, match="is under way"):
+            with pytest.raises(ResourceError, match="is still active"):
                 run(tmp_path, resume=True)
 
     run_with = tables(**SCENE)

@@ -39,7 +39,7 @@ def test_a_resumed_run_goes_on_with_its_virtual_time_and_its_traces(tmp_path: Pa
         run(tmp_path / "left", EndsAfter(name="ends", round=5), participation=devices(trace))
 
     write_trace(trace, slowest=2.0)
-    with pytest.raises(rayfl.ScenarioError, match=r"participation: .* was begun with other traces: their files have"):
+    with pytest.raises(rayfl.ScenarioError, match=r"participation: .* began with other traces: their files have"):
         run(tmp_path / "left", resume=True, participation=devices(trace))
     write_trace(trace, slowest=1.0)
     with pytest.raises(rayfl.ScenarioError, match=r"participation.dropout: 0.2, now 0.3"):

@@ -195,7 +195,7 @@ def test_a_run_that_ends_early_is_charged_for_all_that_began(tmp_path: Path) -> 
     ReleaseLedger.reopen(tmp_path, 2).charge(ChargedRound(0, 3, (0,)))  # as rounds that were submitted ahead
     said = io.StringIO()
     run(tmp_path, console=Console(width=1000, file=said))
-    assert "has no checkpoint: the run begins again" in said.getvalue()
+    assert "has no checkpoint: the run starts over" in said.getvalue()
     assert entries(tmp_path) == [[0], 1, 2, 3, [0], 1, 2, 3, 4, 5]
     assert privacy(tmp_path)["samples"]["charged_in_vain"]["rounds"] == [1, 2, 3]
 
@@ -218,7 +218,7 @@ def test_it_is_said_that_the_bits_are_others(tmp_path: Path) -> None:
     printed = io.StringIO()
     run(tmp_path, console=Console(width=1000, file=printed))
     said = printed.getvalue()
-    assert "what comes after round 2 is drawn anew, so the result has not the bits of an undisturbed run" in said
+    assert "noise after round 2 is drawn anew, so the result differs from that of an uninterrupted run" in said
     assert "epsilon counts all releases, 1 round in vain included" in said
     assert "after round 5, 1 round in vain included (see ledger.jsonl)" in said
 

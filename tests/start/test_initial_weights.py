@@ -213,10 +213,10 @@ def test_the_digest_covers_the_users_own_code(tmp_path: Path, monkeypatch: pytes
         ({}, "give exactly one of file, run, weights, scenario .given: none"),
         ({"file": "a", "run": "b"}, "exactly one of .* .given: file, run"),
         ({"file": "missing.safetensors"}, "start.file '/.*/missing.safetensors': No such file"),
-        ({"file": __file__}, "neither a safetensors file .* nor a state dict"),
+        ({"file": __file__}, "neither a .safetensors file nor a state dict of tensors"),
         ({"file": "x.pt", "quick": True}, "quick has no effect without a scenario"),
         ({"run": "nowhere"}, "start.run '/.*/nowhere': is not the folder of a run"),
-        ({"weights": "timm:x"}, "write 'torchvision:ResNet18_Weights"),
+        ({"weights": "timm:x"}, "must read like 'torchvision:ResNet18_Weights"),
         ({"weights": "torchvision:Nothing.V1"}, "start.weights 'torchvision:Nothing.V1'"),
         ({"scenario": "no_such_scenario"}, "start.scenario: .*no_such_scenario"),
         ({"file": "x.pt", "haed": "fresh"}, "start.haed: unknown key; did you mean 'head'"),
@@ -229,7 +229,7 @@ def test_wrong_starts_are_named(start: dict[str, Any], complaint: str, tmp_path:
 
 def test_a_file_with_code_in_it_is_refused_and_not_run(tmp_path: Path) -> None:
     torch.save({"model": Console}, tmp_path / "code.pt")
-    with pytest.raises(DataError, match=r"nor a state dict that torch\.save wrote"):
+    with pytest.raises(DataError, match=r"nor a state dict of tensors only, written by torch\.save"):
         run(tmp_path, start={"file": str(tmp_path / "code.pt")})
 
 
