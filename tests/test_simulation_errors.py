@@ -42,7 +42,10 @@ def failure(out: Path, kind: type[RayflError], overrides: Any = (), **more: Any)
         ("data.options.row=3", "data.options.row: not an option of 'data.options'; did you mean 'rows'?"),
         ("model=tests.user_code:vectors", "model.name: 'tests.user_code:vectors' made a tuple, not a torch.nn.Module"),
         ("phases.0.cohort=5", "phases.federated.cohort: 5 clients per round, but there are 4"),
-        ("phases.0.cohort={explicit=[[0], [1, 4]]}", "phases.federated.cohort: list 1 names client 4; they are 0 to 3"),
+        (
+            "phases.0.cohort={explicit=[[0], [1, 4]]}",
+            "phases.federated.cohort: list 1 names client 4; clients are 0 to 3",
+        ),
         ("phases.0.cohort={explicit=[[1, 1]]}", "phases.federated.cohort: list 0 names a client twice"),
         ("evaluation.per_client=true", "evaluation.per_client needs test samples by client"),
     ],

@@ -1,1 +1,1 @@
-"""What runs when and on what: phases, rounds, cohorts, workloads, events. Plain data and draws; nothing runs here."""
+"""Plans a run: phases, rounds, cohorts, workloads and events, as plain data and random draws. Trains nothing."""

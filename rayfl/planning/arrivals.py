@@ -1,4 +1,4 @@
-"""Asynchronous training by the virtual clock: who begins when, and whose answers each step of the server takes in."""
+"""Asynchronous training by the virtual clock: when clients begin, and which answers each server step uses."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from rayfl.planning.virtual_clock import VirtualClock
 
 @dataclass(frozen=True, order=True)
 class Update:
-    """A client's update in flight. Those that end at the same time come in the order of client numbers.
+    """A client update in flight. Updates that end at the same time are ordered by client number.
 
     Attributes:
-        ends: Virtual seconds, on the clock of `Arrivals`, when its answer is in, or it is known that there is none.
+        ends: Time in virtual seconds, on the clock of `Arrivals`, when the server has its answer or knows that it
+            drops out.
         client: The client's number.
         round: Number of the round in which it began.
-        answers: Whether there is an answer.
+        answers: Whether its answer arrives.
     """
 
     ends: float
@@ -32,12 +33,12 @@ class Update:
 
 @dataclass(frozen=True)
 class Step:
-    """What happens up to a step of the server.
+    """The events up to a server step.
 
     Attributes:
-        started: The clients that began since the step before, from the model that it left, in order.
-        taken: The updates whose answers the server takes in, in the order in which they came.
-        lost: Those that ended without an answer, likewise.
+        started: Clients that began since the previous step, from its model, in order.
+        taken: Updates whose answers the server uses, in order of arrival.
+        lost: Updates that ended without an answer, in order.
     """
 
     started: Sequence[int]
@@ -46,21 +47,21 @@ class Step:
 
 
 class Arrivals:
-    """Clients that train at the same time, each for as long as it takes.
+    """Clients that train concurrently, each for as long as it takes.
 
-    What comes in at the same moment is taken in before free places are filled, so that who begins then has the latest
-    model. A place goes to the first of the round's candidates who does not train and has not begun in this round: from
-    the same model it would repeat its update. Where there is none, the place waits.
+    Answers that arrive at the same moment are processed before free places are filled, so that clients that begin then
+    get the latest model. A place goes to the first of the round's candidates that is not training and has not begun in
+    this round, since it would repeat its update from the same model. Without such a candidate the place stays free.
 
     Attributes:
-        clock: Virtual seconds.
-        in_flight: The updates that have not ended, in no order.
+        clock: The time in virtual seconds.
+        in_flight: The updates that have not ended, in no particular order.
 
     Args:
-        concurrency: How many clients train at a time.
-        buffer: How many answers make a step of the server.
-        clock: Where the clock begins.
-        in_flight: Updates that have begun before.
+        concurrency: Number of clients that train at a time.
+        buffer: Number of answers for a server step.
+        clock: Initial time.
+        in_flight: Updates that began earlier.
     """
 
     def __init__(self, concurrency: int, buffer: int, clock: float = 0.0, in_flight: Iterable[Update] = ()) -> None:
@@ -69,15 +70,15 @@ class Arrivals:
         heapq.heapify(self.in_flight)
 
     def step(self, round: int, candidates: Sequence[int], begin: Callable[[int, float], Participant | None]) -> Step:
-        """Goes on to the next step of the server.
+        """Advances to the next server step.
 
         Args:
             round: The round's number.
             candidates: Clients in the order in which they take free places.
-            begin: What becomes of a client's update that begins at a time; None where the client is not available.
+            begin: Returns how a client's update that begins at a given time goes; None if the client is unavailable.
 
         Returns:
-            The step, of fewer answers than a whole buffer, down to none, only where nobody is left to wait for.
+            The step. It has fewer answers than a full buffer, possibly none, only if no update is left in flight.
         """
         waiting = dict.fromkeys(candidates)
         started: list[int] = []
@@ -96,7 +97,7 @@ class Arrivals:
     def _fill(
         self, round: int, waiting: dict[int, None], begin: Callable[[int, float], Participant | None]
     ) -> list[int]:
-        """Gives free places to clients that wait for one; takes them out of those, and returns them."""
+        """Gives free places to waiting clients; removes these from `waiting` and returns them."""
         busy = {update.client for update in self.in_flight}
         started: list[int] = []
         for client in waiting:
@@ -112,15 +113,15 @@ class Arrivals:
 
 
 def step_times(clock: VirtualClock, index: RoundIndex, step: Step, until: float) -> RoundTimes:
-    """How a round goes that ends with a step of the server.
+    """The times and traffic of a round that ends with a server step.
 
-    What updates move and use counts in the round in which they end.
+    The traffic and energy of an update count in the round in which it ends.
 
     Args:
-        clock: The run's, at the end of the round before.
+        clock: The run's clock, at the end of the previous round.
         index: The round.
-        step: What happens in it.
-        until: When it ends, in virtual seconds since the start of the run.
+        step: The events in the round.
+        until: When the round ends, in virtual seconds since the start of the run.
     """
     (message,) = clock.messages(index)
     joules = 0.0

@@ -1,4 +1,4 @@
-"""How a phase hides its clients (`phases.N.dp`), resolved: what hosts, server and accounts agree on. Plain data."""
+"""Client-level DP of a phase (`phases.N.dp`), resolved: plain data that hosts, server and accounting share."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from rayfl.algorithms.exchange import Part, Released
 from rayfl.config.privacy import Quantile
 
 CLIP_NORM = "clip_norm"
-"""The server's state under which an adapted bound is kept."""
+"""The server's state that holds an adaptive clipping bound."""
 
 BELOW = "clients below the bound"
-"""The sum under which clients say whether they were clipped, where the bound adapts: 1/2 if not, else -1/2."""
+"""Name of the sum in which clients report whether they were clipped (-1/2) or not (1/2), for an adaptive bound."""
 
 
 @dataclass(frozen=True)
 class ClientMechanism:
-    """How a phase hides its clients.
+    """Client-level DP of a phase.
 
     Attributes:
-        level: Who adds the noise.
-        noise_multiplier: Standard deviation of the noise as a multiple of `clip_norm`, of all that a round releases.
-        clip_norm: C, the first bound on a client's contribution where it adapts.
+        level: Whether the server (`central`) or each client (`local`) adds the noise.
+        noise_multiplier: Standard deviation of the noise as a multiple of `clip_norm`, for everything that a round
+            releases.
+        clip_norm: C, the bound on a client's contribution; its initial value if it adapts.
         quantile: How the bound adapts, if it does.
-        denominator: What sums are divided by, where it is not the number of answers, which stays hidden.
-        changing: Where the values lie in a model vector that the phase trains: (start, stop), ascending.
-        released: What clients answer with; empty in a relay, where it is a model.
+        denominator: Divisor of sums, if the number of answers must stay hidden.
+        changing: Ranges (start, stop) of a model vector that the phase trains, ascending.
+        released: The released parts of clients' answers; empty in a relay, which releases a model.
         secure: Whether noise comes from the operating system.
         fraction_bits: Contributions to a sum are rounded to multiples of 2**-fraction_bits.
     """
@@ -47,7 +48,7 @@ class ClientMechanism:
     def vector_noise(self) -> float:
         """The noise multiplier of the vectors.
 
-        With an adaptive bound a round releases them and a count. Together these are one Gaussian mechanism of
+        With an adaptive bound a round releases the vectors and a count. Together these are one Gaussian mechanism of
         `noise_multiplier` if the vectors have z_delta = (z^-2 - z_b^-2)^(-1/2), with z_b that of the count (Andrew et
         al., theorem 1, where z_b is twice the standard deviation of the count's noise).
         """
@@ -56,33 +57,33 @@ class ClientMechanism:
         return 1 / math.sqrt(self.noise_multiplier**-2 - self.quantile.noise_multiplier**-2)
 
     def places(self, part: Part) -> Sequence[tuple[int, int]]:
-        """Where the values lie in a vector that is released."""
+        """Ranges of the released values in a vector."""
         return [(0, part)] if isinstance(part, int) else self.changing
 
     @property
     def num_values(self) -> int:
-        """Values that a client releases in a round."""
+        """Number of values that a client releases in a round."""
         return sum(stop - start for part in self.released.parts.values() for start, stop in self.places(part))
 
     def bound(self, clip_norm: float) -> float:
-        """The L2 norm of a contribution to the exact sums is at most this: C, and what rounding to the grid can add."""
+        """Bound on the L2 norm of a contribution to the exact sums: C plus the largest rounding error."""
         return clip_norm + math.sqrt(self.num_values) * 2.0 ** -(self.fraction_bits + 1)
 
 
 def length(part: Part, num_params: int, num_values: int) -> int:
-    """How long a released vector is, where parameters take up the first `num_params` of a model's `num_values`."""
+    """Length of a released vector; parameters are the first `num_params` of a model's `num_values` values."""
     return part if isinstance(part, int) else num_params if part == "params" else num_values
 
 
 @dataclass(frozen=True)
 class ClientPlan:
-    """How the phases of a run hide clients.
+    """Client-level DP of all phases of a run.
 
     Attributes:
-        mechanisms: By phase; None for those that do not.
-        delta: Of the guarantee.
+        mechanisms: The mechanism of each phase; None for phases without one.
+        delta: The delta of the guarantee.
         accountant: `prv`, `rdp` or `exact`.
-        secure: Whether the noise is discrete, and the operating system's.
+        secure: Whether the noise is discrete and comes from the operating system.
     """
 
     mechanisms: tuple[ClientMechanism | None, ...]
@@ -92,5 +93,5 @@ class ClientPlan:
 
     @property
     def noise(self) -> list[float | None]:
-        """By phase, the noise multiplier."""
+        """The noise multiplier of each phase."""
         return [None if mechanism is None else mechanism.noise_multiplier for mechanism in self.mechanisms]

@@ -18,7 +18,7 @@ from rayfl.planning.round_index import RoundIndex
 from rayfl.streams import stream
 
 BERNOULLI_TRIES = 100
-"""Draws of a round before the clients are drawn given that somebody takes part."""
+"""Draws of a round before switching to a draw conditioned on at least one client."""
 
 
 def check_cohort(phase: Phase, where: str, num_clients: int) -> None:
@@ -27,16 +27,16 @@ def check_cohort(phase: Phase, where: str, num_clients: int) -> None:
     Args:
         phase: Any phase.
         where: Its key path, for error messages.
-        num_clients: How many clients the data has.
+        num_clients: Number of clients in the data.
 
     Raises:
-        ScenarioError: The phase asks for more clients than there are, names one that does not exist or one twice, or
-            asks for an order that its cohorts cannot have; or its sampler's options do not fit.
+        ScenarioError: The phase asks for more clients than there are, names an unknown client or one client twice, asks
+            for an order that its cohorts cannot have, or its sampler's options do not fit.
     """
     cohort = phase.settings.cohort
     if isinstance(cohort, BySampler):
         if phase.settings.order == "no_repeat":
-            raise ScenarioError(f"{where}.order: 'no_repeat' would change what the sampler drew; use 'sampled'")
+            raise ScenarioError(f"{where}.order: 'no_repeat' would change the sampler's cohort; use 'sampled'")
         try:
             cohort_sizes(phase, num_clients)
         except ScenarioError as error:
@@ -49,7 +49,7 @@ def check_cohort(phase: Phase, where: str, num_clients: int) -> None:
             unknown = [client for client in clients if not 0 <= client < num_clients]
             if unknown:
                 raise ScenarioError(
-                    f"{where}.cohort: list {index} names client {unknown[0]}; they are 0 to {num_clients - 1}"
+                    f"{where}.cohort: list {index} names client {unknown[0]}; clients are 0 to {num_clients - 1}"
                 )
             if len(clients) == 1 and phase.settings.order == "no_repeat":
                 raise ScenarioError(
@@ -81,13 +81,13 @@ def cohort_sizes(phase: Phase, num_clients: int) -> tuple[int, int]:
 
 
 def drawn_size(phase: Phase, num_clients: int) -> int:
-    """How many clients a round of a phase draws, where that is a fixed number; with `over_selection`, more."""
+    """Number of clients that a round of a phase draws, if it is fixed, including those of `over_selection`."""
     size, _ = cohort_sizes(phase, num_clients)
     return min(num_clients, math.ceil(size * phase.settings.over_selection - 1e-9))
 
 
 def candidates(phase: Phase, num_clients: int) -> Iterable[int]:
-    """Whoever may be drawn in a round of a phase."""
+    """All clients that a round of a phase may draw."""
     cohort = phase.settings.cohort
     if isinstance(cohort, Explicit):
         return sorted({client for clients in cohort.explicit for client in clients})
@@ -97,7 +97,7 @@ def candidates(phase: Phase, num_clients: int) -> Iterable[int]:
 
 
 def expected_cohort_size(phase: Phase, num_clients: int) -> float:
-    """The mean number of clients of a phase's rounds."""
+    """The mean number of clients in a phase's rounds."""
     cohort = phase.settings.cohort
     if isinstance(cohort, Explicit):
         return sum(map(len, cohort.explicit)) / len(cohort.explicit)
@@ -107,12 +107,12 @@ def expected_cohort_size(phase: Phase, num_clients: int) -> float:
 
 
 def drawn_in_secret(phase: Phase, num_clients: int) -> bool:
-    """Whether the operating system draws who takes part, so that nobody knows it before the round."""
+    """Whether the operating system draws the cohorts, so that they cannot be predicted."""
     return phase.settings.dp is not None and phase.settings.dp.secure and draws_hidden(phase, num_clients)
 
 
 def draws_hidden(phase: Phase, num_clients: int) -> bool:
-    """Whether `dp` hides who takes part, in cohorts that are drawn: neither listed nor all clients."""
+    """Whether `dp` hides the cohort and it is drawn, rather than listed or all clients."""
     if not phase.hides_cohort or isinstance(phase.settings.cohort, Explicit):
         return False
     return expected_cohort_size(phase, num_clients) < num_clients
@@ -123,22 +123,22 @@ def cohort_of(
 ) -> list[int]:
     """Draws the clients of a round, in the order in which a relay trains them.
 
-    A share is rounded down, to at least one client, as in MOON, NIID-Bench and FedExP. Bernoulli draws are repeated
-    until somebody takes part, as in FedDyn and FedBug; not so where `dp` hides who takes part. Of clients drawn by
-    size, each is drawn in proportion to the sizes of those that are left, as in q-FFL's code: the larger tend to come
-    first.
+    A share is rounded down, but to at least one client, as in MOON, NIID-Bench and FedExP. Bernoulli draws are repeated
+    until at least one client takes part, as in FedDyn and FedBug, unless `dp` hides the cohort. Clients drawn by size
+    are drawn one by one in proportion to the sizes of the remaining ones, as in q-FFL's code, so larger clients tend to
+    come first.
 
     Args:
         phase: The round's phase.
         seed: The scenario's seed.
         round_index: Position of the round within the scenario.
         sizes: int64 [clients], the number of training samples of each client, above 0.
-        previous: The last client of the round before, which `order = "no_repeat"` does not let come first.
+        previous: The last client of the previous round; with `order = "no_repeat"` it does not come first.
 
     Returns:
-        Ids of distinct clients, at least one unless `dp` hides who takes part.
+        Numbers of distinct clients, at least one unless `dp` hides the cohort.
     """
-    if drawn_in_secret(phase, len(sizes)):  # a public seed would tell who takes part
+    if drawn_in_secret(phase, len(sizes)):  # a public seed would reveal the cohort
         return _drawn_in_secret(phase, len(sizes))
     rng = stream(seed, "cohort", round_index.phase, round_index.round)
     clients = in_order(phase, _drawn(phase, rng, round_index, sizes))
@@ -165,7 +165,7 @@ def _drawn_in_secret(phase: Phase, num_clients: int) -> list[int]:
 
 
 def in_order(phase: Phase, clients: list[int]) -> list[int]:
-    """Drawn clients in the order that the phase asks for, whoever came before them."""
+    """Drawn clients in the order that the phase asks for, without regard to the previous round."""
     return sorted(clients) if phase.settings.order == "fixed" else clients
 
 
@@ -185,13 +185,13 @@ def _drawn(phase: Phase, rng: np.random.Generator, round_index: RoundIndex, size
 
 
 def _joined(probability: float, rng: np.random.Generator, num_clients: int, tries: int) -> np.ndarray:
-    """Who takes part, each with this probability; given that somebody does, unless there is only one try."""
+    """Draws each client with this probability, conditioned on at least one client unless there is only one try."""
     for _ in range(tries):
         joined = np.flatnonzero(rng.random(num_clients) < probability)
         if len(joined) or tries == 1:
             return joined
-    # given that somebody joins, the first who does is geometric, cut off at the last client; who follows is free
-    # (below 1e-300, where float64 runs out of digits, it is uniform)
+    # conditioned on at least one client, the first one is geometric, truncated at the last client; later ones are
+    # independent (below 1e-300, where float64 runs out of digits, the first one is uniform)
     log_absent = math.log1p(-max(probability, 1e-300))
     somebody = -math.expm1(num_clients * log_absent)
     first = min(int(math.log1p(-rng.random() * somebody) / log_absent), num_clients - 1)

@@ -1,4 +1,4 @@
-"""What each client's simulated device can do: numbers drawn from the seed, or read from traces, once for a run."""
+"""Capabilities of clients' simulated devices, drawn from the seed or read from traces once for a run."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rayfl.streams import stream
 
 @dataclass(frozen=True)
 class DeviceProfiles:
-    """What clients' devices can do. What takes no time or draws no power is missing.
+    """Capabilities of clients' devices; quantities that take no time or draw no power are missing.
 
     Attributes:
         quantities: float64 [clients] by key of [participation]: speeds, bandwidths, watts and probabilities.
-        sessions: When clients are available, where intervals say so.
+        sessions: When clients are available, if given as intervals.
         files: Path and SHA-256 of the traces that were read.
     """
 
@@ -31,11 +31,11 @@ class DeviceProfiles:
 
     @property
     def digests(self) -> list[str]:
-        """Of the traces that were read."""
+        """SHA-256 digests of the traces that were read."""
         return [digest for _, digest in self.files]
 
     def summary(self) -> str:
-        """What clients' devices can do, in a line."""
+        """A one-line summary."""
         words = []
         for key, values in self.quantities.items():
             least, median, most = np.quantile(values, (0, 0.5, 1))
@@ -45,21 +45,21 @@ class DeviceProfiles:
         return ", ".join([*words, *(["sessions of availability"] if self.sessions else [])])
 
     def of(self, key: str, client: int) -> float | None:
-        """A client's quantity; None where there is none."""
+        """A client's quantity; None if it is missing."""
         values = self.quantities.get(key)
         return None if values is None else float(values[client])
 
 
 def build_profiles(devices: Devices, seed: int, num_clients: int) -> DeviceProfiles:
-    """Draws and reads what clients' devices can do.
+    """Draws or reads the capabilities of clients' devices.
 
     Args:
-        devices: The section of the scenario.
-        seed: The scenario's.
-        num_clients: How many clients there are.
+        devices: The scenario's [participation].
+        seed: The scenario's seed.
+        num_clients: Number of clients.
 
     Raises:
-        DataError: A trace is missing, damaged, or no trace of these clients; names file and column.
+        DataError: A trace is missing, damaged, or does not cover these clients; names file and column.
     """
     traces, quantities = Traces(seed, num_clients), {}
     for key in Devices.model_fields:

@@ -21,13 +21,13 @@ from rayfl.streams import stream
 
 @dataclass(frozen=True)
 class SessionTable:
-    """Intervals of virtual time in which clients are available, sorted by client, then by their beginning.
+    """Intervals of virtual time in which clients are available, sorted by client, then by start.
 
     Attributes:
-        first: int64 [clients + 1], where each client's intervals begin in the others.
-        begins: float64 [intervals] virtual seconds.
-        ends: float64 [intervals] likewise.
-        repeat_s: After how many seconds they begin anew; None if they do not.
+        first: int64 [clients + 1], index of each client's first interval.
+        begins: float64 [intervals], in virtual seconds.
+        ends: float64 [intervals], in virtual seconds.
+        repeat_s: Period in seconds after which the intervals repeat; None if they do not.
     """
 
     first: np.ndarray
@@ -36,9 +36,9 @@ class SessionTable:
     repeat_s: float | None = None
 
     def until(self, client: int, at: float) -> float | None:
-        """How long a client that is available at a virtual second stays so; None if it is not available.
+        """Until when a client stays available from a virtual second on; None if it is not available then.
 
-        An interval contains its beginning, not its end; one that ends as the next begins goes on in it.
+        An interval contains its start, not its end. One that ends when the next begins continues in it.
         """
         own = slice(self.first[client], self.first[client + 1])
         begins, ends = self.begins[own], self.ends[own]
@@ -47,7 +47,7 @@ class SessionTable:
         if place < 0 or ends[place] <= start:
             return None
         left = float(ends[place] - start)
-        if ends[place] == self.repeat_s and begins[0] == 0:  # it goes on when the intervals begin anew
+        if ends[place] == self.repeat_s and begins[0] == 0:  # it continues when the intervals repeat
             left = math.inf if place == 0 else left + float(ends[0])
         return at + left
 
@@ -56,11 +56,11 @@ class Traces:
     """The trace files of a scenario, each read once.
 
     Attributes:
-        files: Path and SHA-256 of those that were read.
+        files: Path and SHA-256 of the files that were read.
 
     Args:
-        seed: The scenario's.
-        num_clients: How many clients there are.
+        seed: The scenario's seed.
+        num_clients: Number of clients.
     """
 
     def __init__(self, seed: int, num_clients: int) -> None:
@@ -69,13 +69,13 @@ class Traces:
         self.files: list[tuple[str, str]] = []
 
     def column(self, path: Path, column: str, key: str, most: float) -> np.ndarray:
-        """float64 [clients] of a column: of the row of each client, or of the row that it draws.
+        """Reads a column, float64 [clients], from each client's row, or from a row that each client draws.
 
         Args:
             path: The file.
             column: Its column.
-            key: What it is for, which errors name.
-            most: The largest number that is allowed: 1 for probabilities, which may be 0; others must be above 0.
+            key: The scenario key, for errors.
+            most: The largest allowed number: 1 for probabilities, which may be 0; other quantities must be above 0.
 
         Raises:
             DataError: As `build_profiles`.
@@ -127,8 +127,8 @@ class Traces:
         if (rows < 0).any():
             missing = int(np.flatnonzero(rows < 0)[0])
             raise DataError(
-                f"{key}: {path}: column 'client' does not name client {missing} of {self._num_clients}; every client "
-                "needs a row, or leave the column out, and clients draw their rows"
+                f"{key}: {path}: column 'client' does not name client {missing} of {self._num_clients}; add a row for "
+                "every client, or remove the column to let clients draw their rows"
             )
         return rows
 
@@ -136,14 +136,14 @@ class Traces:
         return stream(self._seed, "device row").integers(len(table), size=self._num_clients)
 
     def _schema(self, path: Path, key: str) -> pa.Schema:
-        """What the file says of its columns; empty where it cannot be read, which `read_table` tells."""
+        """The file's schema; empty if it cannot be read, which `read_table` reports."""
         try:
             return pq.read_schema(io.BytesIO(self._bytes(path, key)))
         except (pa.ArrowException, OSError):
             return pa.schema([])
 
     def _table(self, path: Path, key: str, fixed: Mapping[str, pa.DataType], numbers: Sequence[str]) -> pa.Table:
-        """The columns of these types, and those of any numbers."""
+        """Reads columns of fixed types and columns of any numeric type."""
         found = self._schema(path, key)
         expected = {name: pa.float64() for name in numbers}
         for name in (name for name in numbers if name in found.names):
@@ -168,7 +168,7 @@ class Traces:
 def _merged(
     client: np.ndarray, begins: np.ndarray, ends: np.ndarray, num_clients: int, repeat_s: float | None
 ) -> SessionTable:
-    """Intervals of which those that touch or overlap have become one."""
+    """Merges intervals that touch or overlap."""
     kept: list[tuple[int, float, float]] = []
     for owner, begin, end in zip(client.tolist(), begins.tolist(), ends.tolist(), strict=True):
         if kept and kept[-1][0] == owner and begin <= kept[-1][2]:

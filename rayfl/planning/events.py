@@ -1,4 +1,4 @@
-"""What the scheduler reports to whoever started it, in order, as plain data."""
+"""Events that the scheduler reports while a run is under way, as plain data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rayfl.planning.totals import Simulated, Traffic
 
 @dataclass(frozen=True)
 class ClientScalars:
-    """What one client reported in a round, by name.
+    """The scalars that one client reported in a round.
 
     Attributes:
         client: The client's id.
@@ -29,18 +29,18 @@ class RoundDone:
 
     Attributes:
         phase: Name of the phase.
-        round: Counts from 1 through the whole scenario.
-        round_in_phase: Counts from 1 in its phase.
-        train_loss: Mean over the local steps of this round.
+        round: Number of the round in the whole scenario, from 1.
+        round_in_phase: Number of the round in its phase, from 1.
+        train_loss: Mean loss over the local steps of this round.
         client_updates: Number of client updates in this round.
         steps: Number of local steps in this round.
-        traffic: Since the start of the run.
-        seconds: Since the scheduler started.
+        traffic: Traffic since the start of the run.
+        seconds: Seconds since the scheduler started.
         scalars: Named numbers that the algorithm, the server and the clients reported, aggregated over the round.
-        client_scalars: What single clients reported.
-        spent: What the round spent of clients' privacy, by client.
-        left_out: The clients of its cohort that did not take part, for it would have exceeded `local.dp.max_epsilon`.
-        simulated: Since the start of the run; None without [participation].
+        client_scalars: Scalars that single clients reported.
+        spent: Privacy that the round spent, by client.
+        left_out: Clients of its cohort that did not take part, since that would have exceeded `local.dp.max_epsilon`.
+        simulated: Simulated time and energy since the start of the run; None without [participation].
     """
 
     phase: str
@@ -60,13 +60,13 @@ class RoundDone:
 
 @dataclass(frozen=True)
 class ClientScore:
-    """The model of an evaluated round on the test samples of one client.
+    """Scores of the model of an evaluated round on the test samples of one client.
 
     Attributes:
         client: The client's id.
-        samples: Number of its samples that were scored.
-        scores: By column of clients.parquet: `loss` and every metric over these samples, and every metric after
-            personalization, such as `personalized_accuracy`, where `evaluation.personalize` asks for it.
+        samples: Number of samples that were scored.
+        scores: Values by column of clients.parquet: `loss` and every metric over these samples; with
+            `evaluation.personalize` also every metric after personalization, such as `personalized_accuracy`.
         set: Name of the set of samples: `test`, `validation` or `client_test`.
     """
 
@@ -78,19 +78,19 @@ class ClientScore:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The model of a round on the test samples; follows that round's RoundDone, other events may come in between.
+    """Scores of the model of a round on the test samples. Follows the round's RoundDone, perhaps after other events.
 
     Attributes:
         phase: Name of the phase.
-        round: Counts from 1 through the whole scenario.
-        scores: By column of metrics.jsonl: `test_loss` and every metric over the test samples, such as `test_accuracy`,
-            and the same for other sets that are held out, such as `validation_accuracy`;
-            where `evaluation.personalize` asks for it, the mean over clients, all of one weight, of every metric after
-            personalization, such as `personalized_accuracy`; and what `evaluation.over_clients` asks for, such as
+        round: Number of the round in the whole scenario, from 1.
+        scores: Values by column of metrics.jsonl: `test_loss` and every metric over the test samples, such as
+            `test_accuracy`; the same for other held-out sets, such as `validation_accuracy`; with
+            `evaluation.personalize`, the unweighted mean over clients of every metric after personalization, such as
+            `personalized_accuracy`; and the statistics of `evaluation.over_clients`, such as
             `client_test_accuracy_variance`.
         samples: Number of test samples that were scored.
-        clients: Empty unless scores by client are asked for (`Evaluation.scores_by_client`).
-        remarks: What metrics have to say of scores that a reader should know of, such as a collapse.
+        clients: Scores by client; empty unless requested (`Evaluation.scores_by_client`).
+        remarks: Remarks of metrics for the reader, such as on a collapse.
     """
 
     phase: str
@@ -103,13 +103,13 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Waiting:
-    """The watchdog reports that nothing has come back for a while.
+    """The watchdog reports that no worker process has answered for a while.
 
     Attributes:
         phase: Name of the phase.
-        round: Counts from 1 through the whole scenario.
-        seconds: For how long nothing has come back.
-        outstanding: Which client updates are awaited, and from which host.
+        round: Number of the round in the whole scenario, from 1.
+        seconds: Seconds since the last answer.
+        outstanding: The outstanding client updates and their worker processes.
     """
 
     phase: str
@@ -120,14 +120,13 @@ class Waiting:
 
 @dataclass(frozen=True)
 class RoundSettled:
-    """All that there is to report about a round was reported, and no later round was committed.
+    """A round is completely reported, and no later round was committed.
 
-    Whoever handles this event can still make the round the last one (`Session.stop`). Only where `Job.settles` asks
-    for it.
+    The consumer of this event can still make the round the last one (`Session.stop`). Only with `Job.settles`.
 
     Attributes:
         phase: Name of the phase.
-        round: Counts from 1 through the whole scenario.
+        round: Number of the round in the whole scenario, from 1.
     """
 
     phase: str
@@ -136,15 +135,15 @@ class RoundSettled:
 
 @dataclass(frozen=True)
 class BudgetSpent:
-    """A phase, or the whole run, ended before its last round: clients' privacy budget is spent.
+    """A phase or the whole run ended early because clients' privacy budget is spent.
 
     Attributes:
         phase: Name of the phase.
-        round: The first round that was not run, counted through the whole scenario.
-        reason: Why, in one line.
-        ends_run: Whether no later phase follows.
-        left_out: The clients that have no budget left for that round, where the phase ended.
-        limit: The key of what would have been exceeded.
+        round: Number of the first round that was not run, in the whole scenario.
+        reason: The reason in one line.
+        ends_run: Whether the run ends too, rather than continuing with a later phase.
+        left_out: The clients without budget left for that round, if the phase ended.
+        limit: The key of the limit that would have been exceeded.
     """
 
     phase: str
@@ -157,12 +156,12 @@ class BudgetSpent:
 
 @dataclass(frozen=True)
 class SnapshotTaken:
-    """All that the run needs to go on after a round has been written; later rounds may have been reported since.
+    """A snapshot of the run after a round was written; later rounds may have been reported since.
 
     Attributes:
         phase: Name of the phase.
-        round: The last committed round, counted through the whole scenario.
-        snapshot: As `RunSnapshot.to_json` writes it.
+        round: Number of the last committed round in the whole scenario.
+        snapshot: The snapshot, as `RunSnapshot.to_json` writes it.
     """
 
     phase: str
@@ -172,12 +171,12 @@ class SnapshotTaken:
 
 @dataclass(frozen=True)
 class SnapshotFailed:
-    """A snapshot could not be written; the run goes on.
+    """A snapshot could not be written; the run continues.
 
     Attributes:
         phase: Name of the phase.
-        round: The last committed round then.
-        reason: Why.
+        round: The last committed round at that time.
+        reason: The reason.
     """
 
     phase: str
@@ -187,15 +186,15 @@ class SnapshotFailed:
 
 @dataclass(frozen=True)
 class Recovering:
-    """Something of the run died or does not answer; the run goes on, and the rounds since come again.
+    """A process of the run died or does not answer; the run continues and repeats the rounds since its last snapshot.
 
     Attributes:
         phase: Name of the phase.
-        round: The round after which it goes on, counted through the whole scenario.
+        round: Number of the round after which it continues, in the whole scenario.
         reason: What happened.
-        attempt: Tries since a round was committed for the first time, this one included.
-        most: So many of them, and the run ends.
-        pause_s: How long it waits first.
+        attempt: Attempts since a round was last committed for the first time, including this one.
+        most: The largest number of attempts before the run ends.
+        pause_s: Seconds to wait before the attempt.
     """
 
     phase: str
@@ -208,13 +207,13 @@ class Recovering:
 
 @dataclass(frozen=True)
 class HostRestarted:
-    """A host died, was started again, and repeats its client updates.
+    """A worker process died, was restarted, and repeats its client updates.
 
     Attributes:
         phase: Name of the phase.
-        round: The last committed round then, counted through the whole scenario.
-        host: Its number.
-        times: How often that has happened to it.
+        round: Number of the last committed round at that time, in the whole scenario.
+        host: The worker's number.
+        times: How often this worker has been restarted.
     """
 
     phase: str
@@ -225,13 +224,13 @@ class HostRestarted:
 
 @dataclass(frozen=True)
 class HostsAdded:
-    """The cluster has room for more hosts, and the run goes on with them.
+    """The cluster has room for more worker processes, and the run continues with them.
 
     Attributes:
         phase: Name of the phase.
-        round: The round after which it does, counted through the whole scenario.
-        before: How many hosts there were.
-        hosts: How many there are.
+        round: Number of the round after which they were added, in the whole scenario.
+        before: Number of workers before.
+        hosts: Number of workers now.
     """
 
     phase: str
@@ -252,21 +251,21 @@ Event = (
     | HostRestarted
     | HostsAdded
 )
-"""Everything that the scheduler reports while a scenario runs."""
+"""All events that the scheduler reports while a scenario runs."""
 
 
 class EventConsumer(Protocol):
-    """Whatever follows a run: records, progress, the summary, callbacks."""
+    """A consumer of a run's events: records, progress, the summary, callbacks."""
 
     def add(self, event: Event) -> Event | None:
-        """Takes in one event; events come in the order in which the scheduler reports them.
+        """Processes one event; events arrive in the order in which the scheduler reports them.
 
         Returns:
-            The event as those that follow are to see it; None for the same.
+            The event for the next consumers, if it changed; otherwise None.
         """
 
     def state(self) -> Mapping[str, Any]:
-        """What it needs to go on after the latest event: text, finite numbers, truth values, lists and tables."""
+        """The state after the latest event, to continue from: text, finite numbers, booleans, lists, dictionaries."""
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Goes on from what `state` returned; called before the first event."""
+        """Restores the result of `state`; called before the first event."""

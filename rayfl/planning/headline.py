@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Headline:
-    """How the best round is found.
+    """The metric by which the best round is chosen.
 
     Attributes:
         metric: Label of the metric.
-        higher_is_better: Its direction.
-        is_share: Whether it lies between 0 and 1, and is shown in percent.
+        higher_is_better: Whether higher values are better.
+        is_share: Whether values lie between 0 and 1 and are shown in percent.
         on: The set of samples on which the best round is chosen.
-        phases: Names of the phases whose rounds can be compared by it; empty where those of all phases can.
+        phases: Names of the phases whose rounds it can compare; empty if it can compare the rounds of all phases.
     """
 
     metric: str = "accuracy"
@@ -37,7 +37,7 @@ class Headline:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Headline:
-        """What `dataclasses.asdict` made of a headline, and JSON of that."""
+        """Restores a headline from the result of `dataclasses.asdict`, also after a JSON round trip."""
         return cls(**{**record, "phases": tuple(record.get("phases", ()))})
 
     def ranks(self, phase: str) -> bool:
@@ -56,20 +56,20 @@ class Headline:
 
     @property
     def words(self) -> str:
-        """What ranks rounds, for a reader."""
+        """The ranking metric in words."""
         return self.column.replace("_", " ")
 
     @property
     def reported_words(self) -> str:
-        """The result, for a reader."""
+        """The reported metric in words."""
         return self.reported.replace("_", " ")
 
     def text(self, value: float) -> str:
-        """A value for a reader, `45.20 %` or `1.234`."""
+        """Formats a value as `45.20 %` or `1.234`."""
         return f"{100 * value:.2f} %" if self.is_share else f"{value:.4g}"
 
     def column_text(self, column: str, value: float) -> str:
-        """A value of any column for a reader; statistics over clients too, variances in percent squared: `91.20 %²`."""
+        """Formats a value of any column, also of statistics over clients; variances in percent squared: `91.20 %²`."""
         for ending in ("", *(f"_{name}" for name in get_args(ClientStatistic))):
             if column.endswith(f"_{self.metric}{ending}"):
                 squared = self.is_share and "variance" in ending
@@ -77,14 +77,14 @@ class Headline:
         return f"{value:.4g}"
 
     def best(self, values: Sequence[float]) -> int:
-        """The place of the first best value; of values that are not finite only where there are no others."""
+        """Index of the first best value; non-finite values only count if there are no others."""
         sign = 1 if self.higher_is_better else -1
         ranked = [sign * value if math.isfinite(value) else -math.inf for value in values]
         return ranked.index(max(ranked))
 
 
 def comparable_phases(scenario: Scenario, phase: Phase) -> tuple[str, ...]:
-    """The phases whose scores mean the same as those of a phase: they have its task and metrics; empty for all."""
+    """The phases with the same task and metrics, whose scores are comparable; empty if all phases are."""
 
     def scored(phase: Phase) -> tuple[Named, tuple[Named, ...], str]:
         evaluation = scenario.evaluation_of(phase)
@@ -95,7 +95,7 @@ def comparable_phases(scenario: Scenario, phase: Phase) -> tuple[str, ...]:
 
 
 def metrics_key(phase: Phase) -> str:
-    """The key that names what is reported of a phase."""
+    """The scenario key that sets a phase's metrics."""
     return "evaluation.metrics" if phase.metrics is None else f"phases.{phase.name}.metrics"
 
 
@@ -116,21 +116,21 @@ def headline_of(
     """The headline that a scenario names.
 
     Args:
-        label: The metric's.
-        metrics: All that are reported.
+        label: The metric's label.
+        metrics: All reported metrics by label.
         on: See `Headline`.
         phases: See `Headline`.
-        where: The key that names it.
+        where: The scenario key that names the headline.
 
     Raises:
-        ScenarioError: The metric has no direction.
+        ScenarioError: The metric does not say whether higher is better.
     """
     if label == "loss":
         return Headline("loss", higher_is_better=False, is_share=False, on=on, phases=phases)
     metric = metrics[label]
     if metric.higher_is_better is None:
         raise ScenarioError(
-            f"{where}: it is not known whether a higher '{label}' is better; set higher_is_better with the "
-            "metric, or choose another headline"
+            f"{where}: rayfl does not know whether a higher '{label}' is better; set higher_is_better on the metric, "
+            "or choose another headline"
         )
     return Headline(label, metric.higher_is_better, metric.is_share, on, phases)

@@ -1,4 +1,4 @@
-"""What one exchange moves for one client."""
+"""The traffic of one exchange with one client."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rayfl.planning.totals import Traffic
 
 @dataclass(frozen=True)
 class Message:
-    """What one exchange moves for one client.
+    """The traffic of one exchange with one client.
 
     Attributes:
-        down: From the server.
-        up: To it.
+        down: Traffic from the server to the client.
+        up: Traffic from the client to the server.
     """
 
     down: Traffic

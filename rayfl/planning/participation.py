@@ -1,4 +1,4 @@
-"""Who of a drawn cohort takes part in a round, and when by a virtual clock: a step before every schedule."""
+"""Which clients of a drawn cohort take part in a round, and when by the virtual clock; precedes every schedule."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Participant:
     Attributes:
         client: The client's number.
         begins: Virtual seconds from the start of the round until its update begins.
-        ends: Virtual seconds from then until its answer is in, or until it is known that there is none.
-        answers: Whether its answer arrives; else it drops out.
+        ends: Virtual seconds from then until the server has its answer, or knows that it drops out.
+        answers: Whether its answer arrives; otherwise it drops out.
 
     Example:
         >>> from rayfl.schedules import Participant
@@ -33,7 +33,7 @@ class Participant:
 
 
 class Participation(Protocol):
-    """Decides from the scenario alone, so that results depend on no machine's real speed.
+    """Decides which clients take part, from the scenario alone, so that results do not depend on machines' real speed.
 
     Example:
         >>> from rayfl.schedules import Participant, RoundIndex
@@ -45,19 +45,19 @@ class Participation(Protocol):
     """
 
     def of(self, index: RoundIndex, cohort: Sequence[int]) -> Sequence[Participant]:
-        """Who takes part.
+        """Returns the clients that take part.
 
         Args:
             index: Position of the round within the scenario.
-            cohort: The clients that were drawn, in order.
+            cohort: The drawn clients, in order.
 
         Returns:
-            Some or all of them, in the order in which they were drawn.
+            Some or all of them, in the same order.
         """
 
 
 class Everybody:
-    """The whole cohort takes part, at once.
+    """The whole cohort takes part, and all clients begin at once.
 
     Example:
         >>> from rayfl.schedules import Everybody, RoundIndex

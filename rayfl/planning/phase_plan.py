@@ -1,4 +1,4 @@
-"""What every part of the engine derives from a phase: its algorithm and task, what is kept, what is evaluated."""
+"""Derives a phase's plan from the scenario: its algorithm and task, states to keep, and the model to evaluate."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ from rayfl.tasks.building import build_task
 from rayfl.tasks.task import Task
 
 PhaseNoise = float | np.ndarray | None
-"""The noise multiplier of a phase's `local.dp`: one for all clients, or float64 [clients]; None without it."""
+"""The noise multiplier of a phase's `local.dp`: one for all clients, or float64 [clients]; None without DP."""
 
 
 @dataclass(frozen=True)
 class Protection:
-    """How a run protects samples and clients, found before it starts.
+    """Differential privacy of a run, determined before it starts.
 
     Attributes:
-        noise: By phase, the noise multiplier of `local.dp`; empty if no phase has it.
-        mechanisms: By phase, how it hides its clients (`phases.N.dp`), None where it does not; empty if none does.
+        noise: The noise multiplier of each phase's `local.dp` (example-level DP); empty if no phase has any.
+        mechanisms: The mechanism of each phase's `phases.N.dp` (client-level DP), None without one; empty if no phase
+            has any.
     """
 
     noise: Sequence[PhaseNoise] = ()
@@ -46,17 +47,17 @@ class Protection:
 
 @dataclass(frozen=True)
 class PhasePlan:
-    """One phase of a scenario, built.
+    """One phase of a scenario with its components.
 
     Attributes:
         number: Its number, from 0.
-        phase: As configured.
-        algorithm: Its algorithm; in a local phase around the one that the scenario names.
-        task: What it learns.
-        transforms: What happens to answers before they are summed.
-        first_round: The scenario's number of its first round.
-        noise: The noise multiplier of its `local.dp`, once it is known.
-        hiding: How it hides its clients, once that is known; None where it does not.
+        phase: Its configuration.
+        algorithm: Its algorithm; in a local phase a wrapper around the one that the scenario names.
+        task: Its task.
+        transforms: Transforms of answers before they are summed.
+        first_round: Number of its first round in the whole scenario.
+        noise: The noise multiplier of its `local.dp`, once known.
+        hiding: Its client-level DP, once known; None without it.
     """
 
     number: int
@@ -70,51 +71,51 @@ class PhasePlan:
 
     @property
     def train(self) -> tuple[Train, ...]:
-        """What restricts the parameters that train."""
+        """Restrictions of the trained parameters, by the objective and by the phase."""
         return self.objective.trains_only, self.phase.train
 
     @property
     def objective(self) -> Algorithm:
-        """The algorithm as the scenario names it: in a local phase clients use its local objective alone."""
+        """The algorithm that the scenario names; in a local phase, clients use only its local objective."""
         return self.algorithm.objective if isinstance(self.algorithm, Alone) else self.algorithm
 
     @cached_property
     def asked(self) -> tuple[Asked, ...]:
-        """Who answers each of a round's exchanges."""
+        """The respondent of each exchange in a round: the cohort, the server or a host."""
         training: tuple[Asked, ...] = ("server",) if self.phase.settings.server_training else ()
         return (*self.algorithm.asks(), *training)
 
     def local(self, exchange: int) -> Local:
-        """How an exchange's training requests are carried out."""
+        """Local training options of an exchange."""
         last = exchange == len(self.asked) - 1
         return self.phase.settings.server_training if last and self.phase.settings.server_training else self.phase.local
 
     def noise_multiplier(self, client: int) -> float | None:
-        """The noise multiplier of a client's `local.dp`, or of a pool of samples, which takes the largest of any."""
+        """The noise multiplier of `local.dp` for a client, or the largest of any client for a pool of samples."""
         if self.noise is None or isinstance(self.noise, int | float):
             return self.noise
         return float(self.noise[client] if client < len(self.noise) else self.noise.max())
 
     @cached_property
     def evaluated(self) -> EvaluatedModel:
-        """Which model is evaluated."""
+        """The rule for the model to evaluate."""
         settings = self.phase.settings
         rule = settings.eval_model or self.algorithm.default_eval_model
         return EvaluatedModel(rule if self.phase.has_server else "global", settings.ema_decay)
 
     @cached_property
     def diagnostics(self) -> Diagnostics:
-        """What is reported of any algorithm's rounds."""
+        """The diagnostics that the phase reports."""
         return Diagnostics(self.phase.settings.report)
 
     @cached_property
     def sampler(self) -> CohortSampler | None:
-        """What draws its cohorts, if a class does."""
+        """The sampler that draws its cohorts, if the scenario names one."""
         return build_sampler(self.phase) if isinstance(self.phase.settings.cohort, BySampler) else None
 
     @cached_property
     def client_state(self) -> dict[str, Scope]:
-        """The scope of everything that clients keep.
+        """The scope of every client state.
 
         Raises:
             ScenarioError: Two parts of the phase keep a state of the same name.
@@ -136,17 +137,17 @@ class PhasePlan:
 
     @property
     def keeps_momentum(self) -> bool:
-        """Whether a round of local training begins with the velocity of the round before."""
+        """Whether local training begins with the momentum of the previous round."""
         return isinstance(self.phase, CentralPhase) and self.phase.keep_momentum
 
     @cached_property
     def keeps_client_state(self) -> bool:
-        """Whether clients keep anything beyond a round, which ties them to their hosts."""
+        """Whether clients keep a state beyond a round, which ties them to their hosts."""
         return any(scope != "round" for scope in self.client_state.values())
 
     @cached_property
     def server_state(self) -> dict[str, Scope]:
-        """The scope of everything that the server keeps.
+        """The scope of every server state.
 
         Raises:
             ScenarioError: As `client_state`.
@@ -168,12 +169,12 @@ class PhasePlan:
 
 
 def scores_personal_models(scenario: Scenario, plan: PhasePlan) -> bool:
-    """Whether the evaluation of a phase scores models that single clients keep, which only their own hosts have."""
+    """Whether a phase evaluates personal models, which only the hosts of their clients have."""
     return scenario.evaluation.client_model == "personal" and plan.algorithm.has_personal_model()
 
 
 def has_fresh_head(scenario: Scenario, number: int) -> bool:
-    """Whether the feature layer of a phase stays as initialised, whatever the phase before could hand over."""
+    """Whether a phase begins with a freshly initialised feature layer rather than the previous phase's."""
     if number == 0:
         return False
     phase, before = scenario.phases[number], scenario.phases[number - 1]
@@ -187,7 +188,7 @@ def plan_phases(scenario: Scenario, protection: Protection | None = None) -> lis
 
     Args:
         scenario: The scenario.
-        protection: How samples and clients are protected; None as long as it is not known.
+        protection: The differential privacy of the run; None as long as it is unknown.
 
     Raises:
         ScenarioError: As `build_algorithm` and `build_task`.

@@ -37,11 +37,11 @@ class RoundIndex:
         return scenario.phases[self.phase]
 
     def decay_round(self, local: Local) -> int:
-        """Its number as `local.lr_decay_from` counts, from 1."""
+        """The round's number as `local.lr_decay_from` counts it, from 1."""
         return self.round if local.lr_decay_from == "scenario" else self.round_in_phase
 
     def lr(self, scenario: Scenario, local: Local | None = None) -> float:
-        """The learning rate of this round: of the phase's local training, or of another."""
+        """The learning rate of this round, for the phase's local training or for other options."""
         local = local or self.config(scenario).local
         number = self.decay_round(local)
         drops = sum(after < number for after in local.lr_drops)

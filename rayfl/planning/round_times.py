@@ -1,4 +1,4 @@
-"""How rounds go by the virtual clock: whose answers count, how long they take, and what is moved in vain."""
+"""Rounds by the virtual clock: which answers count, how long rounds take, and the traffic of unused updates."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from rayfl.planning.virtual_clock import VirtualClock
 
 @dataclass(frozen=True)
 class RoundTimes:
-    """How a round goes.
+    """The course of a round.
 
     Attributes:
-        counted: The clients whose answers count, in the order in which they were drawn.
-        simulated: What the round adds to what the run has simulated.
-        unanswered: By client, what the protocol moves for updates that do not count.
+        counted: The clients whose answers count, in the order drawn.
+        simulated: The round's contribution to the run's simulated totals.
+        unanswered: Protocol traffic of updates that do not count, by client.
     """
 
     counted: Sequence[int]
@@ -37,17 +37,17 @@ def parallel_round(
 ) -> RoundTimes:
     """A round in which clients train at once.
 
-    Every exchange lasts until as many answers as may count are in, until nothing is outstanding any more, or until the
-    deadline, whichever comes first; who has answered goes on to the next. Of answers that come at the same time, those
-    of clients that were drawn earlier are first. A client that drops out does so in the first exchange, once its
-    answer is due, which is when the server learns of it. Clients that are cut stop at once.
+    Every exchange lasts until `most` answers have arrived, until no answer is outstanding, or until the deadline,
+    whichever comes first. Clients that have answered take part in the next exchange. Of simultaneous answers, those of
+    clients that were drawn earlier come first. A client that drops out does so in the first exchange, when its answer
+    is due, which is when the server notices. Clients that are cut stop at once.
 
     Args:
-        clock: The run's, at the beginning of the round.
+        clock: The run's clock, at the beginning of the round.
         index: The round.
-        participants: Who takes part, in the order drawn.
-        most: How many answers count.
-        deadline_s: Of an exchange, in virtual seconds.
+        participants: The clients that take part, in the order drawn.
+        most: The largest number of answers that count.
+        deadline_s: Deadline of an exchange, in virtual seconds.
         quorum: With fewer answers than this, none counts.
     """
     times = {one.client: clock.exchanges(index, one.client) for one in participants}
@@ -79,15 +79,15 @@ def parallel_round(
 
 
 def relay_round(clock: VirtualClock, index: RoundIndex, participants: Sequence[Participant]) -> RoundTimes:
-    """A relay's round: hops one after the other.
+    """A relay's round: one hop after another.
 
-    A client that is no longer available when its turn comes is skipped, which takes no time and moves nothing. One that
-    drops out is missed once its answer is due: the model that it was sent goes to the next, as it was.
+    A client that is not available when its hop begins is skipped, which takes no time and no traffic. A client that
+    drops out is noticed when its answer is due; the model that it received then goes to the next client unchanged.
 
     Args:
-        clock: The run's, at the beginning of the round.
+        clock: The run's clock, at the beginning of the round.
         index: The round.
-        participants: Who takes part, in order.
+        participants: The clients that take part, in order.
     """
     (message,) = clock.messages(index)
     counted: list[int] = []

@@ -1,4 +1,4 @@
-"""Draws the cohorts of a run, and keeps what their samplers may see: reported scalars, and their own state."""
+"""Draws the cohorts of a run, and keeps the reported scalars and the state for their samplers."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from rayfl.user_code import report_as_theirs
 
 @dataclass(frozen=True)
 class SamplingSnapshot:
-    """What the cohorts of later rounds depend on, after a committed round, as plain data.
+    """The state after a committed round on which later cohorts depend, as plain data.
 
     Attributes:
         phase: The round's phase.
         last_client: The last client of its cohort.
-        state: What the phase's sampler keeps.
-        scalars: What clients reported last in this phase, by client; empty unless its sampler reads it.
+        state: The state of the phase's sampler.
+        scalars: The latest reported scalars by client in this phase; empty unless its sampler reads them.
     """
 
     phase: int = 0
@@ -42,10 +42,10 @@ class SamplingSnapshot:
 
 
 class Sampling:
-    """The cohorts of a run. Rounds may be drawn before earlier ones are committed, unless their sampler reads scalars.
+    """Draws the cohorts of a run; ahead of commits, unless the phase's sampler reads scalars.
 
     Args:
-        scenario: What runs.
+        scenario: The run's scenario.
         plans: Its phases.
         populations: The clients of each phase.
     """
@@ -55,7 +55,7 @@ class Sampling:
         self.restore(SamplingSnapshot())
 
     def restore(self, snapshot: SamplingSnapshot) -> None:
-        """Goes on after the round of a snapshot."""
+        """Continues after the round of a snapshot."""
         self._kept, self._drawn = snapshot, {0: snapshot}
 
     def snapshot(self) -> SamplingSnapshot:
@@ -66,7 +66,7 @@ class Sampling:
         """Draws the clients of a round, in the order in which a relay trains them.
 
         Raises:
-            RayflError: A sampler of the user's own raised, or drew what is no cohort.
+            RayflError: A user's sampler raised, or did not return a valid cohort.
         """
         phase, sizes = index.config(self._scenario), self._populations[index.phase].sizes
         before = self._drawn[max(self._drawn)]
@@ -80,7 +80,7 @@ class Sampling:
         return cohort
 
     def commit(self, index: RoundIndex, reports: Iterable[UpdateReport]) -> None:
-        """Keeps what a round left, now that it is over."""
+        """Keeps the state that a committed round left."""
         left = self._drawn[max(round for round in self._drawn if round <= index.round)]
         scalars = self._scalars_before(index)
         if (sampler := self._plans[index.phase].sampler) and sampler.reads_scalars:
@@ -115,12 +115,12 @@ class Sampling:
         try:
             check_plain(state)
         except ValueError as error:
-            raise RayflError(f"{who}: its state after round {index.round} is no plain data: {error}") from None
+            raise RayflError(f"{who}: its state after round {index.round} is not plain data: {error}") from None
         return _checked(drawn, len(sizes), f"{who}: draw() for round {index.round}")
 
 
 def _checked(drawn: Any, num_clients: int, who: str) -> list[int]:
-    """A sampler's cohort as plain numbers."""
+    """Checks a sampler's cohort and converts it to ints."""
     if not isinstance(drawn, list | tuple | np.ndarray):
         raise RayflError(f"{who} must return a list of client numbers, not a {type(drawn).__name__}")
     clients: list[int] = []
@@ -128,7 +128,7 @@ def _checked(drawn: Any, num_clients: int, who: str) -> list[int]:
         if isinstance(client, bool | np.bool_) or not isinstance(client, int | np.integer):
             raise RayflError(f"{who} must return a list of client numbers; {client!r} is a {type(client).__name__}")
         if not 0 <= client < num_clients:
-            raise RayflError(f"{who} returned client {client}; they are 0 to {num_clients - 1}")
+            raise RayflError(f"{who} returned client {client}; clients are 0 to {num_clients - 1}")
         if int(client) in clients:
             raise RayflError(f"{who} returned client {client} twice")
         clients.append(int(client))
@@ -138,11 +138,11 @@ def _checked(drawn: Any, num_clients: int, who: str) -> list[int]:
 
 
 def reported_scalars(reports: Iterable[UpdateReport], with_loss: bool = False) -> dict[int, dict[str, float]]:
-    """What the clients of a round reported, by client, over all of its exchanges.
+    """Scalars that clients reported in a round, by client, over all of its exchanges.
 
     Args:
-        reports: Of the round's calls, in order.
-        with_loss: Whether to add `train_loss`, the mean loss of the client's steps, where it took any.
+        reports: The reports of the round's calls, in order.
+        with_loss: Whether to add `train_loss`, the mean loss over the client's steps, if it took any.
     """
     by_client: dict[int, dict[str, float]] = {}
     losses: dict[int, list[tuple[float, int]]] = {}

@@ -1,4 +1,4 @@
-"""The test samples of a run, drawn once, and the slices in which they are scored: the same on any number of hosts."""
+"""Draws the test samples of a run, and cuts them into slices for scoring that do not depend on the number of hosts."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Slice:
-    """A range of samples that are scored: that nobody trains on, or of the bank that metrics compare these with.
+    """A range of held-out samples to score, or of the bank that metrics compare them with.
 
     Attributes:
         start: Index of the first sample.
         stop: Index after the last one.
-        client: The client that the samples belong to; -1 unless scores per client are wanted.
-        personalized: Whether to score them after local training on this client's own training samples.
+        client: The client that the samples belong to; -1 unless scores per client are requested.
+        personalized: Whether to score them after local training on this client's training samples.
         set: Name of the set of samples: `test`, `validation`, `client_test`, a further test set's, or `bank`.
     """
 
@@ -41,13 +41,13 @@ class Slice:
 def draw_test_samples(config: Evaluation, store: ShardStore, seed: int) -> ShardStore:
     """Returns the store with the test samples that all evaluations use.
 
-    If `evaluation.samples` is below their number, samples are drawn without replacement from a stream of their own. If
-    scores per client are wanted, one sample is first drawn from every client that has any, then the rest from all
+    If `evaluation.samples` is below their number, samples are drawn without replacement from a separate stream. If
+    scores per client are requested, one sample is first drawn from every client that has any, then the rest from all
     remaining samples, so that large clients still weigh more. The samples keep their order.
 
     Args:
         config: The scenario's [evaluation].
-        store: Holds all test samples.
+        store: The data with all test samples.
         seed: The data's seed.
 
     Returns:
@@ -66,8 +66,8 @@ def draw_test_samples(config: Evaluation, store: ShardStore, seed: int) -> Shard
         owners = np.flatnonzero(sizes)
         if len(owners) > config.samples:
             raise ScenarioError(
-                f"evaluation.samples: {config.samples} test samples cannot score the {len(owners)} clients that have "
-                "some; ask for more samples, or do without scores per client"
+                f"evaluation.samples: {config.samples} test samples are too few to score {len(owners)} clients; raise "
+                "it, or do without scores per client"
             )
         first = store.test_shards.offsets[owners] + rng.integers(sizes[owners])
     others = np.setdiff1d(np.arange(total), first, assume_unique=True)
@@ -89,18 +89,18 @@ def draw_bank(config: Evaluation, store: ShardStore, seed: int) -> ShardStore:
 
 
 def cut(config: Evaluation, store: ShardStore) -> list[Slice]:
-    """Cuts all samples of one evaluation into slices: the test samples, what else is held out, and the bank.
+    """Cuts all samples of one evaluation into slices: test samples, other held-out samples, and the bank.
 
     Args:
         config: The scenario's [evaluation].
-        store: Holds the samples.
+        store: The data.
 
     Returns:
         Slices of at most `evaluation.batch_size` samples; a personalized slice holds all of a client's.
 
     Raises:
-        ScenarioError: Scores per client are wanted, but no test samples belong to clients; or more clients are to be
-            drawn than there are.
+        ScenarioError: Scores per client are requested, but no test samples belong to clients; or too many clients are
+            to be drawn.
     """
     sets = {"test": HeldOut(store.test, store.test_shards), **store.held_out}
     bank = _pieces(BANK, 0, len(store.bank), config.batch_size) if store.bank else []
@@ -114,8 +114,8 @@ def cut(config: Evaluation, store: ShardStore) -> list[Slice]:
     owners = np.flatnonzero(shards.sizes)
     if config.clients and config.clients >= len(owners):
         raise ScenarioError(
-            f"evaluation.clients: {config.clients} clients of {len(owners)} that have test samples; ask for fewer, or "
-            "leave it out to evaluate on all"
+            f"evaluation.clients: must be below {len(owners)}, the number of clients with test samples (got "
+            f"{config.clients}); leave it out to evaluate on all of them"
         )
     plain = bank + [piece for name, held in sets.items() for piece in _by_client(name, held, config.batch_size)]
     if not config.personalize:
@@ -127,7 +127,7 @@ def cut(config: Evaluation, store: ShardStore) -> list[Slice]:
 
 
 def slices_of_round(slices: Sequence[Slice], config: Evaluation, seed: int, index: RoundIndex) -> Sequence[Slice]:
-    """The slices on which a round is evaluated: all, or those of clients drawn for this round from its own stream."""
+    """The slices for a round's evaluation: all, or those of clients drawn for this round."""
     if config.clients is None:
         return slices
     of_clients = "test" if any(part.set == "test" and part.client >= 0 for part in slices) else "client_test"
@@ -138,7 +138,7 @@ def slices_of_round(slices: Sequence[Slice], config: Evaluation, seed: int, inde
 
 
 def _client_set(config: Evaluation, store: ShardStore) -> str:
-    """The set of test samples that belong to clients."""
+    """Name of the set of test samples that belong to clients."""
     if store.test_shards is not None:
         return "test"
     if "client_test" in store.held_out:
@@ -147,12 +147,12 @@ def _client_set(config: Evaluation, store: ShardStore) -> str:
     key = asked[0] if asked else "client_model"
     raise ScenarioError(
         f"evaluation.{key} needs test samples by client: cut them from the clients' training samples with "
-        f"data.test_share, or use partition 'natural' or 'shards' ({store.name} here, partitioned otherwise)"
+        f"data.test_share, or use partition 'natural' or 'shards' (here {store.name} has another)"
     )
 
 
 def _by_client(name: str, held: HeldOut, size: int) -> list[Slice]:
-    """Slices that hold samples of one client each, where samples belong to clients."""
+    """Cuts a set into slices, each with samples of a single client if samples belong to clients."""
     if held.shards is None:
         return _pieces(name, 0, len(held.samples), size)
     bounds = [int(bound) for bound in held.shards.offsets]

@@ -1,4 +1,4 @@
-"""What a run has moved and simulated since its start, or a part of it has."""
+"""Totals of traffic and simulated quantities of a run, or of a part of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Traffic:
-    """What the protocol would move between the server and its clients, since the start of the run.
+    """Traffic that the protocol would cause between the server and its clients, since the start of the run.
 
     Attributes:
         transfers: Model transfers, in both directions.
@@ -40,14 +40,14 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Simulated:
-    """What a run has simulated since its start.
+    """Simulated time, energy and failures since the start of a run.
 
     Attributes:
         seconds: Virtual seconds.
-        joules: What clients' devices used; None where nothing says what they draw.
-        unavailable: Clients that were drawn and not available.
-        dropped: Client updates whose answer never arrived.
-        late: Client updates that were cut: at a deadline, or since enough others had answered.
+        joules: Energy used by clients' devices; None if their power is not given.
+        unavailable: Number of drawn clients that were not available.
+        dropped: Number of client updates whose answer never arrived.
+        late: Number of client updates that were cut, at a deadline or because enough others had answered.
 
     Example:
         >>> from rayfl.schedules import Simulated

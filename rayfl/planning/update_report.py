@@ -1,4 +1,4 @@
-"""What the client updates of one call on a host gave and cost."""
+"""Reports of the client updates of one call on a host."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class UpdateReport:
-    """What the client updates of one call on a host gave and cost.
+    """Losses, scalars and costs of the client updates of one call on a host.
 
     Attributes:
-        losses: The sum of each client's step losses, and their number.
-        traffic: What the protocol would move.
+        losses: The sum and the number of step losses, by client.
+        traffic: The protocol's traffic.
         scalars: Reported scalars by client and name.
-        spent: What of clients' privacy, by client; empty without `local.dp`.
+        spent: Privacy spent, by client; empty without `local.dp`.
     """
 
     losses: Mapping[int, tuple[float, int]]
@@ -31,7 +31,7 @@ class UpdateReport:
 
 
 class ReportBuilder:
-    """Adds up what a host's client updates report."""
+    """Collects the reports of a host's client updates."""
 
     def __init__(self) -> None:
         self._losses: dict[int, tuple[float, int]] = {}
@@ -40,7 +40,7 @@ class ReportBuilder:
         self._spent: dict[int, Spending] = {}
 
     def add(self, client: ClientContext, traffic: Traffic) -> None:
-        """Takes in one client update, and what the protocol would move for it."""
+        """Adds one client update and its protocol traffic."""
         self._traffic += traffic
         self._losses[client.id] = client._losses_for_reports()
         if client.scalars:
@@ -48,10 +48,10 @@ class ReportBuilder:
         self.charge(client)
 
     def charge(self, client: ClientContext) -> None:
-        """Takes in what a client update spent of its client's privacy."""
+        """Adds the privacy that a client update spent."""
         if client.spent:
             self._spent[client.id] = client.spent
 
     def result(self) -> UpdateReport:
-        """Returns the report of all of them."""
+        """The report of all updates."""
         return UpdateReport(self._losses, self._traffic, self._scalars, self._spent)

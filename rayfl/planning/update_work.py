@@ -1,4 +1,4 @@
-"""How much a client computes in each exchange of a round, known before it does: steps and samples."""
+"""The work of a client in each exchange of a round, in steps and samples, known in advance."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rayfl.streams import client_stream
 
 
 class Work(NamedTuple):
-    """What a client computes in an exchange.
+    """The work of a client in an exchange.
 
     Attributes:
-        steps: Local steps. A loss or gradient of all samples counts as the steps of an epoch.
-        samples: Training samples that go through the network, each as often as it does.
+        steps: Number of local steps. A loss or gradient over all samples counts as the steps of an epoch.
+        samples: Number of training samples that pass through the network, with repetitions.
     """
 
     steps: int
@@ -33,12 +33,12 @@ class Work(NamedTuple):
 
 
 class UpdateWork:
-    """What the client updates of a phase compute, as the algorithm declares it (`sample_requests`).
+    """The work of a phase's client updates, as the algorithm declares it (`sample_requests`).
 
     Args:
         plan: The phase.
-        sizes: [clients] training samples of each client.
-        seed: The scenario's.
+        sizes: [clients], the number of training samples of each client.
+        seed: The scenario's seed.
     """
 
     def __init__(self, plan: PhasePlan, sizes: np.ndarray, seed: int) -> None:
@@ -47,7 +47,7 @@ class UpdateWork:
         self._of_kind = cache(self._planned)
 
     def of(self, index: RoundIndex, client: int) -> Sequence[Work]:
-        """By exchange that the cohort answers, with the numbers that the client draws in this round."""
+        """The work in each exchange that the cohort answers, with the epochs and steps that the client draws."""
         local = drawn(
             self._plan.phase.local,
             lambda purpose: client_stream(self._seed, purpose, index.phase, index.round, client),
@@ -71,7 +71,7 @@ class UpdateWork:
 
 
 def exchanges_of_cohort(plan: PhasePlan) -> list[int]:
-    """Numbers of the exchanges of a round that clients answer; a hop of a relay counts as the only one."""
+    """Numbers of a round's exchanges that clients answer; a relay has a single one, the hop."""
     if not plan.phase.has_server:
         return [0]
     return [number for number, asked in enumerate(plan.asked) if asked == "cohort"]

@@ -1,6 +1,6 @@
-"""The virtual clock of a run: who is available, how long updates take, who drops out, and what devices draw.
+"""The virtual clock of a run: availability, duration of updates, dropouts, and energy.
 
-Everything follows from the scenario, so that it is known before a client trains.
+Everything follows from the scenario, so it is known before any client trains.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class ExchangeTime:
     """How long a client's part of one exchange takes, in virtual seconds.
 
     Attributes:
-        down: Until it has the server's message.
-        compute: From then until it has computed its answer.
-        up: From then until the answer is in.
+        down: Receiving the server's message.
+        compute: Computing the answer.
+        up: Sending the answer.
     """
 
     down: float = 0.0
@@ -37,18 +37,18 @@ class ExchangeTime:
 
     @property
     def seconds(self) -> float:
-        """All of it."""
+        """The total."""
         return self.down + self.compute + self.up
 
 
 class VirtualClock:
-    """The clock of a run, and the `Participation` of its rounds: what one begins with and how it ends for each client.
+    """The clock of a run, and the `Participation` of its rounds.
 
     Attributes:
-        simulated: Up to the end of the last round that was submitted.
+        simulated: The simulated totals up to the end of the last submitted round.
 
     Args:
-        seed: The scenario's.
+        seed: The scenario's seed.
         plans: The run's phases.
         populations: The clients of each phase, with their devices.
     """
@@ -68,24 +68,24 @@ class VirtualClock:
 
     @property
     def now(self) -> float:
-        """Virtual seconds since the start of the run, at the end of the last round that was submitted."""
+        """Virtual seconds from the start of the run to the end of the last submitted round."""
         return self.simulated.seconds
 
     def present(self, index: RoundIndex, cohort: Sequence[int]) -> list[int]:
-        """Those of a drawn cohort who are available when the round begins; `pass_round` counts the others."""
+        """The clients of a drawn cohort that are available when the round begins; `pass_round` counts the others."""
         here = [client for client in cohort if self.is_available(index, client, self.now)]
         self._unavailable = len(cohort) - len(here)
         return here
 
     def is_available(self, index: RoundIndex, client: int, at: float) -> bool:
-        """Whether a client is available at a virtual second of the run; by probability, it is so for a whole round."""
+        """Whether a client is available at a virtual second; with a probability, for a whole round or not at all."""
         if self._devices.sessions is not None:
             return self._devices.sessions.until(client, at) is not None
         share = self._devices.of("availability", client)
         return share is None or share >= 1 or self._draw(index, "availability", client) < share
 
     def of(self, index: RoundIndex, cohort: Sequence[int]) -> Sequence[Participant]:
-        """See `Participation.of`: the updates of all of them, begun when the round begins."""
+        """See `Participation.of`: all updates begin with the round."""
         return [self.update(index, client, self.now) for client in cohort]
 
     def update(self, index: RoundIndex, client: int, at: float) -> Participant:
@@ -122,7 +122,7 @@ class VirtualClock:
         return times
 
     def joules(self, client: int, time: ExchangeTime, until: float = np.inf) -> float:
-        """What a client's device draws in an exchange, or in its first virtual seconds."""
+        """Energy that a client's device uses in an exchange, up to `until` virtual seconds."""
         down = min(time.down, until)
         compute = min(time.compute, max(until - time.down, 0.0))
         up = min(time.up, max(until - time.down - time.compute, 0.0))
@@ -130,15 +130,15 @@ class VirtualClock:
         return (down + up) * transmit + compute * (self._devices.of("compute_watts", client) or 0.0)
 
     def check(self, index: RoundIndex, answers: int, moved: Traffic) -> None:
-        """Checks that a round moved what was planned, whatever the algorithm.
+        """Checks that a round's traffic was as planned, for any algorithm.
 
         Args:
             index: The round.
-            answers: How many client updates it had.
-            moved: What the hosts counted for them.
+            answers: Number of its client updates.
+            moved: The traffic that hosts counted for them.
 
         Raises:
-            RayflError: It moved something else.
+            RayflError: The traffic differs.
         """
         for way, planned, found in (
             ("down", sum(message.down.down_bytes for message in self.messages(index)), moved.down_bytes),
@@ -148,22 +148,22 @@ class VirtualClock:
                 phase = self._phases[index.phase]
                 raise RayflError(
                     f"phases.{phase.name}: round {index.round} moved {found} bytes {way} for {answers} client updates, "
-                    f"and the virtual clock of [participation] was planned with {planned} for each; let messages() of "
-                    f"'{phase.algorithm.name}' say what its exchanges move, and planned() of its transforms"
+                    f"but the virtual clock of [participation] planned {planned} for each; correct messages() of "
+                    f"'{phase.algorithm.name}' or planned() of its transforms"
                 )
 
     def pass_round(self, round: Simulated) -> Simulated:
-        """Moves the clock by a round that is submitted; adds those that `present` found unavailable.
+        """Advances the clock by a submitted round; adds the clients that `present` found unavailable.
 
         Returns:
-            What the run has simulated at its end, for `SubmittedRound.simulated`.
+            The simulated totals at the round's end, for `SubmittedRound.simulated`.
         """
         self.simulated += replace(round, unavailable=round.unavailable + self._unavailable)
         self._unavailable = 0
         return self.simulated
 
     def restore(self, simulated: Simulated) -> None:
-        """Goes on after a committed round."""
+        """Continues after a committed round."""
         self.simulated, self._unavailable = simulated, 0
 
     def _draw(self, index: RoundIndex, purpose: str, client: int) -> float:

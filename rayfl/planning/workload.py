@@ -1,4 +1,4 @@
-"""What a phase trains: data, network and evaluation. Phases of one scenario need not train the same."""
+"""The workload of a phase: data, network and evaluation. Phases of one scenario may differ in them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Handover:
-    """What becomes of the weights where a phase goes on from the one before.
+    """The transfer of weights from one phase to the next.
 
     Attributes:
-        taken: Names of the tensors that it takes over.
-        fresh: Names of those that stay as initialised.
-        not_used: Names of the other model's that it has no use for.
+        taken: Names of the transferred tensors.
+        fresh: Names of the tensors that stay as initialised.
+        not_used: Names of the previous model's tensors that are not used.
     """
 
     taken: tuple[str, ...]
@@ -37,7 +37,7 @@ class Handover:
     not_used: tuple[str, ...]
 
     def summary(self) -> str:
-        """One line for whoever runs it."""
+        """A one-line summary."""
         return taken_over(self.taken, self.fresh, self.not_used)
 
 
@@ -47,9 +47,9 @@ class InitialModel:
 
     Attributes:
         vector: float32 [length of the model], parameters, then buffers.
-        layout: Where each tensor lies in it.
-        head: Name of the feature layer; empty where the network declares none.
-        copies: Its modules that follow others (`Network.copies`).
+        layout: The position of each tensor in the vector.
+        head: Name of the feature layer; empty if the network declares none.
+        copies: Modules that are copies of others (`Network.copies`).
     """
 
     vector: np.ndarray
@@ -63,11 +63,11 @@ class InitialModel:
         return max(slot.end for slot in self.layout if slot.is_parameter)
 
     def handover(self, other: InitialModel, fresh_head: bool = False) -> Handover:
-        """What this model takes over from another: every tensor that the other has by name, in the same shape.
+        """The tensors that this model takes over from another: those with the same name and shape.
 
         Args:
-            other: Whose weights are handed over.
-            fresh_head: Whether the feature layer stays as initialised all the same.
+            other: The previous model.
+            fresh_head: Whether the feature layer stays as initialised regardless.
         """
         shapes = _shapes(other)
         own = {slot.name: self._source_of(slot, shapes, fresh_head) for slot in self.layout}
@@ -77,11 +77,11 @@ class InitialModel:
         return Handover(taken, tuple(name for name, source in own.items() if not source), left)
 
     def take(self, vector: np.ndarray, other: InitialModel, fresh_head: bool = False) -> np.ndarray:
-        """Takes over the weights of another model; see `handover`. What it lacks of a copy equals its original.
+        """Takes over the weights of another model; see `handover`. A copy's missing tensors equal its original's.
 
         Args:
             vector: float32 [length of the other model], its values.
-            other: The model that they are of.
+            other: The other model.
             fresh_head: Whether the feature layer stays as initialised.
 
         Returns:
@@ -102,7 +102,7 @@ class InitialModel:
         return taken
 
     def _source_of(self, slot: Slot, shapes: Mapping[str, tuple[int, ...]], fresh_head: bool) -> str:
-        """The other model's name of the tensor that a slot takes; empty where it takes none.
+        """The other model's name of the tensor that a slot takes over; empty if it takes none.
 
         A tensor that the feature layer shares with the rest of the network (tied weights) belongs to the rest.
         """
@@ -117,13 +117,13 @@ def _shapes(model: InitialModel) -> dict[str, tuple[int, ...]]:
 
 @dataclass(frozen=True)
 class Population:
-    """What is known of the clients without their data.
+    """Facts about the clients, without their data.
 
     Attributes:
-        sizes: [clients] training samples of each client.
-        slices: Of the test samples.
-        devices: What they are simulated on; None without [participation].
-        messages: Of each exchange of the phase that the cohort answers, with [participation].
+        sizes: [clients], the number of training samples of each client.
+        slices: Slices of the test samples.
+        devices: Their simulated devices; None without [participation].
+        messages: The traffic of each exchange that the cohort answers, with [participation].
         noise: The noise multiplier of the phase's `local.dp`, as in `PhasePlan`.
     """
 
@@ -136,15 +136,15 @@ class Population:
 
 @dataclass(frozen=True)
 class Workload:
-    """What a phase trains.
+    """The data, network and evaluation of a phase.
 
     Attributes:
         network: The network's name and options.
         initial: The network before training.
-        store: The data, partitioned.
-        task: What is learned.
+        store: The partitioned data.
+        task: The task.
         num_outputs: Width of the network's output.
-        evaluation: How the model is scored, and on which samples.
+        evaluation: How and on which samples to score the model.
     """
 
     network: Named
@@ -156,7 +156,7 @@ class Workload:
 
     @cached_property
     def population(self) -> Population:
-        """What the scheduler needs of the data.
+        """The facts about the clients that the scheduler needs.
 
         Raises:
             ScenarioError: As `cut`.

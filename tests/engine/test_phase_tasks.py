@@ -284,7 +284,7 @@ def test_workloads_share_what_of_a_gpus_memory_may_hold_samples(monkeypatch: pyt
         (
             [{**PRETRAIN, "metrics": [f"{HERE}:Undirected"]}, FINETUNE],
             {},
-            r"phases\.pretrain\.metrics: it is not known whether a higher 'Undirected' is better",
+            r"phases\.pretrain\.metrics: rayfl does not know whether a higher 'Undirected' is better",
         ),
         (
             [PRETRAIN, FINETUNE],

@@ -156,7 +156,7 @@ def test_no_repeat_never_trains_a_client_twice_in_a_row_across_rounds(size: int)
     [
         (11, "sampled", "phases.0.cohort: 11 clients per round, but there are 10"),
         ({"by_size": 11}, "sampled", "phases.0.cohort: 11 clients per round, but there are 10"),
-        ({"explicit": [[1], [2, 10]]}, "sampled", "phases.0.cohort: list 1 names client 10; they are 0 to 9"),
+        ({"explicit": [[1], [2, 10]]}, "sampled", "phases.0.cohort: list 1 names client 10; clients are 0 to 9"),
         ({"explicit": [[1, 1]]}, "sampled", "phases.0.cohort: list 0 names a client twice"),
     ],
 )

@@ -78,7 +78,7 @@ def test_without_a_column_of_clients_they_draw_devices_whole(tmp_path: Path) -> 
         ({"client": [0, 1, 1], "speed": [1, 2, 3]}, r"column 'client' names client 1 twice"),
         (
             {"client": [0, 2, 3], "speed": [1, 2, 3]},
-            r"column 'client' does not name client 1 of 3; every client needs",
+            r"column 'client' does not name client 1 of 3; add a row for every client",
         ),
         ({"client": [0.0, 1.0, 2.0], "speed": [1, 2, 3]}, r"column 'client' is double; expected client: int64"),
         ({"client": [0, 1, 2], "pace": [1, 2, 3]}, r"has no column 'speed'; expected client: int64, speed: double"),

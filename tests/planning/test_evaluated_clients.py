@@ -80,7 +80,7 @@ def test_hosts_and_snapshots_do_not_change_who_is_drawn() -> None:
         (
             {"clients": len(SIZES)},
             {},
-            r"evaluation.clients: 12 clients of 12 that have test samples; ask for fewer, or leave it out to evaluate",
+            r"evaluation.clients: must be below 12, the number of clients with test samples \(got 12\); leave it out",
         ),
         ({"clients": 0}, {}, r"evaluation.clients: must be greater than 0 \(got 0\)"),
         ({"clients": 2}, {"clients": 12, "partition": "iid"}, r"evaluation.clients needs test samples by client"),

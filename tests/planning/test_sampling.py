@@ -189,8 +189,8 @@ class Wrong(CohortSampler):
 @pytest.mark.parametrize(
     ("what", "complaint"),
     [
-        ("unknown", "draw() for round 1 returned client 12; they are 0 to 11"),
-        ("negative", "draw() for round 1 returned client -1; they are 0 to 11"),
+        ("unknown", "draw() for round 1 returned client 12; clients are 0 to 11"),
+        ("negative", "draw() for round 1 returned client -1; clients are 0 to 11"),
         ("twice", "draw() for round 1 returned client 4 twice"),
         ("nobody", "draw() for round 1 returned no client; a round needs at least one"),
         ("share", "draw() for round 1 must return a list of client numbers; 0.5 is a float"),
@@ -232,7 +232,7 @@ def test_a_wrong_choice_of_sampler_is_found_before_anything_starts(cohort: Any, 
 
 
 def test_a_relay_that_repeats_nobody_would_change_what_a_sampler_drew() -> None:
-    with pytest.raises(ScenarioError, match=r"phases.federated.order: 'no_repeat' would change what the sampler drew"):
+    with pytest.raises(ScenarioError, match=r"phases.federated.order: 'no_repeat' would change the sampler's cohort"):
         job("Watching", schedule="relay", order="no_repeat", algorithm="fedavg")
 
 

@@ -70,7 +70,7 @@ def test_every_client_that_is_scored_keeps_a_sample(store: ShardStore) -> None:
 
 
 def test_fewer_samples_than_clients_to_score_are_refused(store: ShardStore) -> None:
-    with pytest.raises(ScenarioError, match=r"evaluation\.samples: 7 test samples cannot score the 8 clients that"):
+    with pytest.raises(ScenarioError, match=r"evaluation\.samples: 7 test samples are too few to score 8 clients"):
         drawn(store, samples=7, personalize={})
     assert len(drawn(store, samples=7).test) == 7
 
