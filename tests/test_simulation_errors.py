@@ -44,7 +44,7 @@ def failure(out: Path, kind: type[RayflError], overrides: Any = (), **more: Any)
         ("phases.0.cohort=5", "phases.federated.cohort: 5 clients per round, but there are 4"),
         (
             "phases.0.cohort={explicit=[[0], [1, 4]]}",
-            "phases.federated.cohort: list 1 names client 4; clients are 0 to 3",
+            "cohort: list 1 names client 4; clients are 0 to 3",
         ),
         ("phases.0.cohort={explicit=[[1, 1]]}", "phases.federated.cohort: list 0 names a client twice"),
         ("evaluation.per_client=true", "evaluation.per_client needs test samples by client"),

@@ -42,7 +42,7 @@ class RaySession:
 
     If an actor or its node dies or stops answering, the run continues on new actors, after the last snapshot or from
     the beginning. The events of the rounds since then are repeated and differ only in their seconds. If the scenario
-    asks for more hosts than were started, they are added once the cluster has room.
+    can use more hosts than were started, the run adds them once the cluster has room.
 
     Args:
         job: What to run.
