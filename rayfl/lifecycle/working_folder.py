@@ -123,4 +123,4 @@ def check_holds_no_run(place: RemoteFolder) -> None:
         ResourceError: A run's records are there already.
     """
     if place.holds(METRICS_FILE):
-        raise ResourceError(f"'{place}' holds a run's records already: remove them, or name another folder")
+        raise ResourceError(f"'{place}' already has the records of a run: remove them, or choose another folder")

@@ -134,7 +134,7 @@ def test_the_watchdog_names_the_client_updates_that_are_awaited() -> None:
     _, events, _ = run_on_ray(phases=[phase], **with_resources(hosts=1, watchdog_s=0.5))
     waiting = [event for event in events if isinstance(event, Waiting)]
     assert waiting
-    assert any("host 0: clients 5" in what for what in waiting[0].outstanding)
+    assert any("worker 0: clients 5" in what for what in waiting[0].outstanding)
 
 
 @pytest.mark.slow

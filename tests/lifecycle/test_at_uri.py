@@ -210,7 +210,7 @@ def test_a_new_run_gets_a_place_of_its_own_and_one_that_has_a_run_is_refused(sto
         f"s3://{store.folder.name}/many/{place.name}" for place in places
     }
     assert len(places) == 2
-    with pytest.raises(ResourceError, match="holds a run's records already"):
+    with pytest.raises(ResourceError, match="already has the records of a run"):
         run(tables(**SHORT), folder=first.uri)
 
 

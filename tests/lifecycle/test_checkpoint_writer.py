@@ -66,8 +66,7 @@ def test_one_that_cannot_be_written_is_told_by_the_end_and_the_run_goes_on(
     monkeypatch.setattr(Checkpoints, "add", full)
     run(tmp_path, rounds=ROUNDS)
     assert (
-        "no checkpoint was written; the run continues: cannot write the checkpoint: no room"
-        in capsys.readouterr().out
+        "no checkpoint was written; the run continues: cannot write the checkpoint: no room" in capsys.readouterr().out
     )
 
 
