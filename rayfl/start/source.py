@@ -91,7 +91,7 @@ def from_run(folder: Path, place: str | None = None) -> Source:
     """
     where, status = f"start.run '{place or folder}'", read_status(folder)
     if status is None:
-        raise DataError(f"{where}: is not a run's folder: it has no status.json")
+        raise DataError(f"{where}: is not the folder of a run: it has no status.json")
     if status["status"] != "finished":
         raise DataError(
             f"{where}: the run has not finished (status.json: {status['status']}); to start from its last model, use "

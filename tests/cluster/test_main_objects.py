@@ -105,5 +105,7 @@ def test_a_scenario_that_names_nothing_of_main_carries_nothing(main: types.Modul
 
 def test_an_object_of_main_that_cannot_be_pickled_is_refused_with_the_remedy(main: types.ModuleType) -> None:
     vars(main)["locked"] = threading.Lock()
-    with pytest.raises(ScenarioError, match=r"'__main__:locked' cannot be sent to Ray's workers .*move it to a module"):
+    with pytest.raises(
+        ScenarioError, match=r"'__main__:locked' cannot be sent to Ray's workers .*: move it to a separate"
+    ):
         pack_main_objects(scenario_with("__main__:locked"))

@@ -221,7 +221,7 @@ def test_a_model_can_start_from_a_run_at_a_uri(store: ObjectStore) -> None:
     origin = json.loads((second.directory / "environment.json").read_text())["start"]
     assert (origin["kind"], origin["path"]) == ("run", uri)
     assert first.metrics["test_loss"][-1] != second.metrics["test_loss"][-1]
-    with pytest.raises(rayfl.RayflError, match=r"is not the folder of a run; it has no status\.json"):
+    with pytest.raises(rayfl.RayflError, match=r"is not the folder of a run: it has no status\.json"):
         run(tables(**SHORT) | {"start": {"run": store.uri("nothing")}}, folder=store.uri("third"))
 
 

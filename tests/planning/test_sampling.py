@@ -198,7 +198,7 @@ class Wrong(CohortSampler):
         ("number", "draw() for round 1 must return a list of client numbers, not a int"),
         ("raises", "draw() for round 1 raised KeyError: 'no such client'"),
         ("sizes", "draw() for round 1 raised ValueError: assignment destination is read-only"),
-        ("state", "its state after round 1 is no plain data: option 'stream' must be text, a number,"),
+        ("state", "its state after round 1 is not plain data: option 'stream' must be text, a number,"),
     ],
 )
 def test_what_a_users_sampler_gets_wrong_is_named_as_theirs(what: str, complaint: str) -> None:
