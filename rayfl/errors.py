@@ -1,4 +1,4 @@
-"""The errors that rayfl raises. Every message names the key, file, client, host or limit, and what to change."""
+"""The errors that rayfl raises. Messages name the key, file, client, worker or limit, and what to change."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class DataError(RayflError):
 
 
 class ResourceError(RayflError):
-    """A resource is not available: CPUs, GPUs, a Ray cluster, a writable folder."""
+    """A resource is not available: CPUs, GPUs, memory, a Ray cluster or a writable folder."""
 
 
 class CheckpointError(ResourceError):
-    """None of a run's checkpoints can be used; the run can only start again."""
+    """None of a run's checkpoints is usable; start the run again."""
 
 
 class LostError(ResourceError):
@@ -55,7 +55,7 @@ class LostError(ResourceError):
 class DivergenceError(RayflError):
     """Training diverged: a loss, a parameter or an update is not finite, or is too large to be plausible.
 
-    Divergence within a client update reaches you as the `RayflError` that names the client.
+    Divergence within a client update raises `rayfl.errors.ClientError`, another `RayflError`, which names the client.
     """
 
 
@@ -63,9 +63,13 @@ class ClientError(RayflError):
     """A client update failed; the message names the client, worker process, phase and round, and the reason.
 
     Attributes:
-        detail: The traceback from the worker if the client's code raised, or one sentence if the update itself failed.
+        client: The client's number.
+        host: The worker process's number.
+        phase: The phase's name.
+        round: The round within the scenario.
+        detail: The traceback if your code raised, or one sentence if rayfl rejected the update.
         diverged: Whether the update failed because training diverged.
-        who: What trained, if it was not a client: "the pooled samples".
+        who: Name of what trained in messages, such as "client 3" or "central training".
     """
 
     def __init__(
@@ -76,4 +80,4 @@ class ClientError(RayflError):
         self.diverged, self.who = diverged, who or f"client {client}"
 
     def __str__(self) -> str:
-        return f"{self.who} on host {self.host}, phase '{self.phase}', round {self.round}: {self.detail}"
+        return f"{self.who} on worker {self.host}, phase '{self.phase}', round {self.round}: {self.detail}"

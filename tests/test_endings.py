@@ -94,7 +94,7 @@ def test_a_run_under_way_says_running(tmp_path: Path, monkeypatch: pytest.Monkey
             fail,
             ClientError,
             "failed",
-            "client 3 on host 0, phase 'federated', round 4: its code raised: KeyError: 'x'",
+            "client 3 on worker 0, phase 'federated', round 4: its code raised: KeyError: 'x'",
         ),
     ],
 )

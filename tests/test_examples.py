@@ -209,7 +209,7 @@ def test_one_ring_is_a_relay(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"phases.0.rings": 0}, r"phases.rings.rings: must be greater than 0 \(got 0\)"),
         ({"phases.0.ring": 4}, r"phases.rings.ring: unknown key; did you mean 'rings'"),
         ({"phases.0.report": ["step"]}, r"phases.rings.report: has no effect with this schedule"),
-        ({"phases.0.algorithm": "scaffold"}, r"phases.rings: there is no ring of 'scaffold': its control variates"),
+        ({"phases.0.algorithm": "scaffold"}, r"phases.rings: 'scaffold' cannot run in a ring: its control variates"),
         ({"phases.0.schedule": "own_schedule:Ring"}, r"schedule: module 'own_schedule' has no 'Ring'; did you mean"),
         (
             {"phases.0.schedule": "own_schedule:RingsPhase"},

@@ -155,7 +155,7 @@ def test_a_class_in_place_of_its_name_is_refused_with_its_path(model: Any, messa
 @pytest.mark.parametrize("key", ["numerics.tf32=true", "numerics.deterministic=false", "resources.device_cache_gb=2"])
 def test_options_of_cuda_are_refused_on_the_cpu(key: str, tmp_path: Path) -> None:
     name = key.partition("=")[0]
-    message = f"{name}: has no effect on the CPU, on which this runs; leave it out"
+    message = f"{name}: has no effect on the CPU, where this would run; leave it out"
     assert failure(tmp_path, ScenarioError, [key]) == message
 
 
@@ -188,7 +188,7 @@ def test_a_client_whose_code_raises_is_told_with_the_traceback(phase: dict[str, 
     assert (error.host, error.phase, error.round) == (0, phase["name"], 1)
     assert error.client == 3 if phase is RELAY else error.client in (1, 3)
     message = str(error)
-    assert message.startswith(f"client {error.client} on host 0, phase '{phase['name']}', round 1: its code raised\n")
+    assert message.startswith(f"client {error.client} on worker 0, phase '{phase['name']}', round 1: its code raised\n")
     traceback = message.splitlines()[1:]
     assert traceback[0] == "Traceback (most recent call last):"
     assert "site-packages/torch" in traceback[1] or "user_code.py" in traceback[1]  # no frames of rayfl's come first
@@ -204,7 +204,7 @@ def test_the_round_of_a_failure_counts_through_the_whole_scenario(tmp_path: Path
         "local": {"lr": 3e38, "batch_size": 4, "epochs": 2},
     }
     message = failure(tmp_path, ClientError, phases=[RELAY, second])
-    assert message.startswith("client 2 on host 0, phase 'second', round 3: ")
+    assert message.startswith("client 2 on worker 0, phase 'second', round 3: ")
 
 
 @pytest.mark.parametrize("phase", [PHASE, RELAY], ids=["parallel", "relay"])
@@ -213,7 +213,7 @@ def test_a_client_update_that_diverges_names_the_client_and_the_step(phase: dict
     spoilt = {**phase, "cohort": {"explicit": [[2]]}, "local": {"lr": 3e38, "batch_size": 4, "epochs": 2}}
     message = failure(tmp_path, ClientError, phases=[spoilt])
     assert re.fullmatch(
-        rf"client 2 on host 0, phase '{phase['name']}', round 1: training diverged: the loss is (nan|inf) at step "
+        rf"client 2 on worker 0, phase '{phase['name']}', round 1: training diverged: the loss is (nan|inf) at step "
         "[2-8] of 8; a smaller lr or clip_norm may help",
         message,
     )

@@ -1,1 +1,1 @@
-"""Host, Server and Scheduler as plain classes, and what they need: exact sums, cohorts, assignment, evaluation."""
+"""Host, Server and Scheduler as plain classes, with exact sums, assignment, evaluation, snapshots and checks."""

@@ -1,4 +1,4 @@
-"""Which clients train together, which the scenario alone decides; and on which host, which changes no result."""
+"""Groups clients that train together, by the scenario alone, and assigns groups to workers, which changes no result."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from itertools import groupby
 from rayfl.planning.phase_plan import PhasePlan
 
 BASE_STEPS = 1.0
-"""What a client update costs beside its steps (loading the model, adding its answer), in steps."""
+"""Cost of a client update besides its steps (loading the model, adding its answer), in steps."""
 
 BUCKETS = 64
-"""Into so many parts clients that keep state fall, however many hosts there are to own them."""
+"""Number of parts into which clients that keep state are divided, whatever the number of workers."""
 
 Group = list[int]
-"""Clients whose updates are open at once."""
+"""Clients that train at once."""
 
 
 def grouped(clients: Sequence[int], steps: Sequence[int], size: int) -> list[Group]:
-    """A cohort in groups of clients with like numbers of steps, the longest first; ties in the order drawn."""
+    """Groups a cohort's clients by similar numbers of steps, longest first; ties keep the order drawn."""
     longest = sorted(range(len(clients)), key=lambda place: -steps[place])
     return [[clients[place] for place in longest[first : first + size]] for first in range(0, len(longest), size)]
 
 
 def longest_first(groups: Sequence[Group], steps: Sequence[int], hosts: int) -> list[list[Group]]:
-    """Groups spread over hosts: the longest first, each to the host with the least work so far (Graham, 1969).
+    """Spreads groups over workers: longest first, each to the worker with the least work so far (Graham, 1969).
 
     Args:
         groups: The groups.
-        steps: Of all updates of each group together.
-        hosts: How many hosts there are.
+        steps: Steps of each group, all of its updates together.
+        hosts: Number of workers.
 
     Example:
         >>> from rayfl.schedules import longest_first
@@ -47,17 +47,17 @@ def longest_first(groups: Sequence[Group], steps: Sequence[int], hosts: int) -> 
 
 
 def most_hosts(plans: Sequence[PhasePlan], num_clients: int) -> int:
-    """How many hosts have something to do, where the scenario leaves their number open."""
+    """Returns how many hosts can have work to do, for scenarios that leave their number open."""
     return min(num_clients, BUCKETS) if any(plan.keeps_client_state for plan in plans) else num_clients
 
 
 def home(client: int, hosts: int) -> int:
-    """The host that keeps a client's state."""
+    """Returns the number of the host that keeps a client's state."""
     return client % BUCKETS % hosts
 
 
 def at_home(clients: Sequence[int], steps: Sequence[int], size: int, hosts: int) -> list[list[Group]]:
-    """A cohort in groups of clients of one bucket, each group on the host that owns the bucket.
+    """Splits a cohort into groups for the workers that keep its clients' states.
 
     Example:
         >>> from rayfl.schedules import at_home
@@ -75,7 +75,7 @@ def at_home(clients: Sequence[int], steps: Sequence[int], size: int, hosts: int)
 
 
 def segments(clients: Sequence[int], hosts: int, packed: bool) -> list[tuple[int, list[int]]]:
-    """A relay as (host, consecutive clients): one segment if packed, else a new one wherever the host changes.
+    """Splits a relay into (worker, consecutive clients): one segment if packed, else a new one when the worker changes.
 
     Example:
         >>> from rayfl.schedules import segments

@@ -1,4 +1,4 @@
-"""Calls under way on hosts and server, and what a person would call them."""
+"""Calls under way on hosts and server, with a description of each for messages."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rayfl.engine.backend import Ref
 
 @dataclass(frozen=True)
 class Call:
-    """A reference that is awaited.
+    """A call whose result the scheduler waits for.
 
     Attributes:
-        ref: Of its value.
-        what: What a person would call it.
-        host: The number of the host that computes it; None for the server, and for what several hosts do.
+        ref: Reference to the result.
+        what: Description for messages, such as "worker 0: clients 3, 7".
+        host: Number of the worker process that computes it; None for the server, or if several take part.
     """
 
     ref: Ref
@@ -24,6 +24,6 @@ class Call:
 
 
 def client_names(clients: Sequence[int]) -> str:
-    """Clients for a person to read, the first eight by number."""
+    """Names clients in messages; only the first eight are listed."""
     shown = ", ".join(str(client) for client in clients[:8])
     return f"clients {shown}" + (f" and {len(clients) - 8} more" if len(clients) > 8 else "")

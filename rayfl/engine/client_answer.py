@@ -1,4 +1,4 @@
-"""One client's answer to an exchange, whose update must leave alone what was sent to all."""
+"""Runs one client's update for an exchange, and checks that it leaves the vectors shared by all clients unchanged."""
 
 from __future__ import annotations
 
@@ -18,18 +18,22 @@ T = TypeVar("T")
 def answer_of(
     exchange: Exchange, client: ClientContext, send: Sequence[torch.Tensor], shared: torch.Tensor | None = None
 ) -> ClientUpdate[Answer]:
-    """An exchange's update of one client, which must leave alone what all clients share."""
+    """Runs an exchange's update of one client, and checks that it does not change what all clients share.
+
+    Raises:
+        RayflError: It changed a shared vector, or returned something else than an `Answer`.
+    """
     begun = exchange.update(client, *send)
     received = send if shared is None else (*send, shared)
-    answer = begun if isinstance(begun, Answer) else (yield from _leaving_alone(received, begun))
+    answer = begun if isinstance(begun, Answer) else (yield from _checked_at_requests(received, begun))
     _check_unchanged(received)
     if not isinstance(answer, Answer):
         raise RayflError(f"its client update must return an Answer, not a {type(answer).__name__}")
     return answer
 
 
-def _leaving_alone(received: Sequence[torch.Tensor], update: ClientUpdate[T]) -> ClientUpdate[T]:
-    """An update that is checked before every request: later, another client of its group might be taken for it."""
+def _checked_at_requests(received: Sequence[torch.Tensor], update: ClientUpdate[T]) -> ClientUpdate[T]:
+    """Also checks before every request; checked later, another client of the group could be blamed."""
     result: Any = None
     while True:
         try:
@@ -43,4 +47,4 @@ def _leaving_alone(received: Sequence[torch.Tensor], update: ClientUpdate[T]) ->
 
 def _check_unchanged(received: Sequence[torch.Tensor]) -> None:
     if any(vector._version for vector in received):
-        raise RayflError("its update changed a vector that was sent to all clients; work on a copy")
+        raise RayflError("its update modified a vector that was sent to all clients; work on a copy")

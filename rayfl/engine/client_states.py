@@ -1,4 +1,4 @@
-"""Client state: staged by a client update, kept once its round is committed."""
+"""Client state: staged by a client update, kept once the round is committed."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _Kept = dict[str, KeptTensor]
 
 
 class ClientStates:
-    """The states of one host's clients, staged ones included: in main memory up to a budget, and beyond it on disk.
+    """The states of one host's clients, including staged ones: in memory up to a budget, beyond it on disk.
 
-    A client update works on a copy. What it leaves is staged: later exchanges of the same round see it, and it replaces
-    the client's state only when the round is committed. A repeated update therefore never applies twice.
+    A client update works on a copy. The state that it leaves is staged: later exchanges of the same round see it, and
+    it replaces the client's state only when the round is committed. A repeated update therefore never applies twice.
 
-    Every call says which round left the client's state (`CommittedRounds`), None where there is none yet, so that a
-    host that was restarted, or whose calls came out of order, trains no client from a wrong state.
+    Every call says which round left the client's state (`CommittedRounds`; None if there is no state yet). So a host
+    that was restarted, or whose calls arrive out of order, never trains a client from the wrong state.
 
     Args:
-        budget_bytes: What they may take of main memory.
+        budget_bytes: Limit on the main memory that the states use.
 
     Attributes:
-        memory: What they are kept in.
+        memory: Where the states are kept.
     """
 
     def __init__(self, budget_bytes: int) -> None:
@@ -56,13 +56,13 @@ class ClientStates:
             client: The client's number.
             round_index: The current round.
             exchange: Number of the exchange in its round.
-            committed: By client, the round that left its state; None where the phase keeps nothing beyond its rounds,
-                so that nothing is missed on a host that was restarted.
-            device: Where the copy goes.
+            committed: By client, the round that left its state. None if the phase keeps no state beyond a round; then a
+                restarted host misses nothing.
+            device: Device of the copy.
 
         Raises:
             LostError: The state is lost.
-            RayflError: It is of a later round.
+            RayflError: The state is from a later round.
         """
         self._enter(round_index.phase)
         if committed is None:
@@ -72,16 +72,16 @@ class ClientStates:
             self._check(client, committed.get(client), round_index.phase)
         staged = self._staged[round_index.round]
         if committed is not None and exchange and client not in staged:
-            raise _lost(client, f"exchange {exchange - 1} of round {round_index.round}")
+            raise _lost(client, f"after exchange {exchange - 1} of round {round_index.round}")
         state = staged.get(client) if exchange else None
         return _copy(self._all(client) if state is None else state, device)
 
     def kept(self, client: int, phase: int, committed: Mapping[int, int] | None, device: torch.device) -> State:
-        """Returns a copy of what a client keeps between two rounds, on a device; arguments as for `open`.
+        """Returns a copy of a client's state between two rounds, on a device; arguments as for `open`.
 
         Raises:
             LostError: The state is lost.
-            RayflError: It is of a later round.
+            RayflError: The state is from a later round.
         """
         self._enter(phase)
         if committed is not None:
@@ -92,14 +92,14 @@ class ClientStates:
         """Stages a copy of the state that a client update left.
 
         Raises:
-            ResourceError: Neither memory nor disk has room for it.
+            ResourceError: The state fits neither into memory nor on disk.
         """
-        # a copy: what an algorithm keeps may be a view of the resident model, which the next update overwrites
+        # a copy, since the state may be a view of the resident model, which the next update overwrites
         self._staged[round].pop(client, None)
         self._staged[round][client] = self._keep(state)
 
     def commit(self, round_index: RoundIndex, clients: Collection[int], scopes: Mapping[str, Scope]) -> None:
-        """Replaces the kept states of this host's clients by those that a round staged; does nothing when repeated.
+        """Replaces the kept states of this host's clients by those staged in a round; repeating it has no effect.
 
         Args:
             round_index: The round.
@@ -107,19 +107,19 @@ class ClientStates:
             scopes: The scope of every name that the phase declares; state of scope `round` is dropped.
 
         Raises:
-            LostError: One of them has staged nothing, so this host was restarted.
+            LostError: A client has no staged state, so this host was restarted.
         """
         self._enter(round_index.phase)
         staged = self._staged[round_index.round]
         clients = [client for client in clients if self._rounds.of(client, round_index.phase) != round_index.round]
         for client in clients:
             if client not in staged:
-                raise _lost(client, f"round {round_index.round}")
+                raise _lost(client, f"after round {round_index.round}")
         declared = set(scopes.values())
         self._rounds.commit(round_index, clients, declared)
         for client in clients:
             for scope, kept in self._kept.items():
-                # what this phase does not declare, an earlier one keeps through the run
+                # a name that this phase does not declare belongs to an earlier one, with scope `run`
                 own = {name: value for name, value in staged[client].items() if scopes.get(name, "run") == scope}
                 if own or scope in declared:
                     kept[client] = own
@@ -130,11 +130,11 @@ class ClientStates:
         """Captures the states that clients keep in a phase.
 
         Returns:
-            Writes them to the store, and returns what is where, by client and scope; may be called in another thread,
-            whatever is committed meanwhile. A state that is there already, from an earlier snapshot, is not written
+            Function that writes them to the store and returns the manifest, by client and scope. It may be called in
+            another thread while later rounds are committed. A state that an earlier snapshot wrote is not written
             again.
         """
-        # a later round replaces what is captured, and never changes it
+        # later rounds replace the captured tensors and never modify them
         captured = [
             (client, scope, round, self._kept[scope][client]) for client, scope, round in self._rounds.items(phase)
         ]
@@ -155,16 +155,16 @@ class ClientStates:
         return write
 
     def restore(self, states: Sequence[StoredState], phase: int, store: StateStore) -> None:
-        """Replaces everything by a snapshot's states.
+        """Replaces all states by those of a snapshot.
 
         Args:
-            states: Those of this host's clients.
+            states: The snapshot's entries for this host's clients.
             phase: The phase of the snapshot's round.
-            store: Where they are.
+            store: Where the states are.
 
         Raises:
             DamagedStateError: A state is missing or damaged.
-            ResourceError: Neither memory nor disk has room for all of them.
+            ResourceError: The states fit neither into memory nor on disk.
         """
         self._kept, self._written = {scope: {} for scope in KEPT}, {}
         self._staged.clear()
@@ -190,16 +190,16 @@ class ClientStates:
         if held == committed:
             return
         if held is None:
-            raise _lost(client, f"round {committed}")
+            raise _lost(client, f"after round {committed}")
         if committed is not None and held < committed:
             raise LostError(
-                f"the state of client {client} is lost: its host has that of round {held}, and round {committed} left "
-                "another; run the scenario again"
+                f"the state of client {client} after round {committed} is lost: its worker only has the state after "
+                f"round {held}; run the scenario again"
             )
-        follows = "finds none" if committed is None else f"follows round {committed}"
+        expected = "no state yet" if committed is None else f"the state after round {committed}"
         raise RayflError(
-            f"the state of client {client} is out of order: its host has that of round {held} already, and this call "
-            f"{follows}; a schedule must commit a client's rounds in their order"
+            f"the state of client {client} is out of order: its worker already has the state after round {held}, but "
+            f"this call expects {expected}; a schedule must commit a client's rounds in order"
         )
 
 
@@ -207,8 +207,8 @@ def _copy(state: Mapping[str, KeptTensor], device: torch.device) -> State:
     return {name: kept.copy(device) for name, kept in state.items()}
 
 
-def _lost(client: int, left_by: str) -> LostError:
+def _lost(client: int, when: str) -> LostError:
     return LostError(
-        f"the state of client {client} is lost: {left_by} left one, and its host, which was restarted, has none; run "
-        "the scenario again"
+        f"the state of client {client} {when} is lost: its worker was restarted and no longer has it; run the scenario "
+        "again"
     )

@@ -1,4 +1,4 @@
-"""`evaluation.over_clients`: columns that say how the headline metric differs between clients."""
+"""Statistics of the headline metric over clients (`evaluation.over_clients`), as columns of the metrics."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class ClientStatistics:
-    """The statistics that a scenario asks for.
+    """Computes the statistics that a scenario asks for.
 
     Args:
-        headline: The metric that they are of.
-        workload: What is scored.
+        headline: The metric that they describe.
+        workload: The evaluated workload.
     """
 
     def __init__(self, headline: Headline, workload: Workload) -> None:
@@ -36,15 +36,15 @@ class ClientStatistics:
 
     @property
     def pool_classes(self) -> int | None:
-        """How many classes the test samples are counted by, if they are."""
+        """Number of classes for which hits on test samples are counted; None if no statistic needs them."""
         return self._workload.num_outputs if self._pooled else None
 
     def columns(self, clients: Sequence[ClientScore], hits: np.ndarray | None) -> dict[str, float]:
-        """The statistics of one evaluation, by column of metrics.jsonl.
+        """Returns the statistics of one evaluation, by column of metrics.jsonl.
 
         Args:
-            clients: The scores of all clients that were scored, on all sets.
-            hits: Of all test samples, by class (`hits_by_class`), where `pool_classes` asks for it.
+            clients: The scores of all evaluated clients, on all sets.
+            hits: Hits on all test samples by class (`hits_by_class`); None unless `pool_classes` is set.
         """
         metric, higher = self._headline.metric, self._headline.higher_is_better
         found: dict[str, float] = {}
@@ -58,7 +58,7 @@ class ClientStatistics:
         return found
 
     def _by_column(self, clients: Sequence[ClientScore]) -> Mapping[str, list[tuple[float, int]]]:
-        """The clients' values and numbers of samples, by the column whose statistics they are."""
+        """Returns the clients' (value, number of samples), by the column that the statistics are named after."""
         metric = self._headline.metric
         found: dict[str, list[tuple[float, int]]] = {}
         for score in clients:
@@ -74,7 +74,7 @@ class ClientStatistics:
 
 
 def local_classes(store: ShardStore) -> LocalClasses:
-    """The classes of the samples that clients train on, and of those that were held out of them."""
+    """Counts the classes of each client's samples, both those it trains on and those held out of its shard."""
     parts = [(store.train.y, store.train_shards)]
     parts += [(held.samples.y, held.shards) for held in store.held_out.values() if held.shards is not None]
     owners = [np.repeat(np.arange(store.num_clients), shards.sizes) for _, shards in parts]
@@ -83,10 +83,10 @@ def local_classes(store: ShardStore) -> LocalClasses:
 
 
 def check_client_statistics(workload: Workload, headline: Headline) -> None:
-    """Checks that the statistics which a scenario asks for have a meaning for its headline and data.
+    """Checks that the statistics which a scenario asks for are defined for its headline metric and data.
 
     Raises:
-        ScenarioError: One has none; or it would have the name of another column.
+        ScenarioError: One is undefined, or its column would have the name of another one.
     """
     where, metric = "evaluation.over_clients", headline.metric
     metrics = build_metrics(workload.evaluation.metrics, workload.task, workload.num_outputs)
@@ -94,14 +94,17 @@ def check_client_statistics(workload: Workload, headline: Headline) -> None:
     one_class = one_class and workload.store.train.y.ndim == 1
     for name in workload.evaluation.over_clients:
         if f"{metric}_{name}" in metrics:
-            raise ScenarioError(f"{where}: '{name}' of '{metric}' has the name of a metric; give that another label")
+            raise ScenarioError(
+                f"{where}: the column of '{name}' would be '{metric}_{name}', which is also a metric; label the metric "
+                "differently"
+            )
         pooled, corrected = name in workload.evaluation.pooled_statistics, name == "variance_corrected"
         kind = Accuracy if pooled else TopK
         if (pooled or corrected) and not (one_class and isinstance(metrics.get(metric), kind)):
             allowed = "accuracy" if pooled else "accuracy or top_k"
             raise ScenarioError(
-                f"{where}: '{name}' needs {allowed} as the headline, of a task with one class per sample; here it is "
-                f"'{metric}' of task '{workload.task.name}'"
+                f"{where}: '{name}' needs {allowed} as the headline metric, and a task with one class per sample; here "
+                f"the headline is '{metric}' of task '{workload.task.name}'"
             )
         if pooled:
             _check_pool(workload.store, where, name)
@@ -110,12 +113,12 @@ def check_client_statistics(workload: Workload, headline: Headline) -> None:
 
 
 def _check_two_samples(store: ShardStore, where: str, name: str) -> None:
-    """Checks that a client has enough samples in some set for the variance of its accuracy to be estimated."""
+    """Checks that some client has two samples in some set, to estimate the variance of its accuracy."""
     sets = [store.test_shards, *(held.shards for held in store.held_out.values())]
     if all(int(shards.sizes.max(initial=0)) < 2 for shards in sets if shards is not None):
         raise ScenarioError(
-            f"{where}: '{name}' needs clients with two test samples of their own, and none has more than one; hold out "
-            "more with data.test_share, or leave it out"
+            f"{where}: '{name}' needs clients with at least two test samples of their own, but none has more than one; "
+            "hold out more with data.test_share, or leave it out"
         )
 
 
@@ -126,6 +129,7 @@ def _check_pool(store: ShardStore, where: str, name: str) -> None:
     lacking = np.setdiff1d(np.arange(store.num_clients), local.client[known])
     if len(lacking):
         raise ScenarioError(
-            f"{where}: '{name}' weighs classes of the {len(store.test)} test samples, which have none of client "
-            f"{lacking[0]}'s classes ({len(lacking)} such clients); evaluate on more samples, or leave it out"
+            f"{where}: '{name}' weights the classes of the {len(store.test)} test samples by each client's labels, but "
+            f"no test sample has a class of client {lacking[0]} ({len(lacking)} such clients); evaluate on more "
+            "samples, or leave it out"
         )

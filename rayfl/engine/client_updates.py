@@ -1,4 +1,4 @@
-"""Advances the updates of a group of clients, and has the requests that they yield carried out."""
+"""Runs the updates of a group of clients, and passes the requests that they yield to executors."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class ClientUpdates:
     """Runs client updates, those of a group side by side.
 
     Args:
-        chain: Executors that carry out requests, in the order in which they are asked.
-        generators: PyTorch's, by client; the same as the executors'.
+        chain: Executors, in the order in which they are tried.
+        generators: PyTorch's generators by client; shared with the executors.
     """
 
     def __init__(self, chain: Sequence[Executor], generators: TorchGenerators) -> None:
@@ -33,18 +33,19 @@ class ClientUpdates:
         update: Callable[[ClientContext], ClientUpdate[T]],
         errors: UpdateErrors,
     ) -> list[T]:
-        """Runs the updates of a group of clients, all of which are open until the last one ends.
+        """Runs the updates of a group of clients until all of them have ended.
 
         Args:
             group: The clients, in the order in which the scenario groups them.
             update: Begins a client's update.
-            errors: Tells what goes wrong.
+            errors: Converts exceptions.
 
         Returns:
-            What each update returned, in the order given.
+            The results of the updates, in the order of the group.
 
         Raises:
-            ClientError: An update or a request of it failed; of several that fail at once, the first of the group.
+            ClientError: An update or one of its requests failed. If several fail at once, the error is about the first
+                of them in the group.
         """
         begun = [_Open(client, update(client)) for client in group]
         waiting = begun
@@ -80,13 +81,13 @@ class ClientUpdates:
 
 
 class _Open(Generic[T]):
-    """A client's update under way.
+    """A client update under way.
 
     Attributes:
         client: The client.
-        requested: What it waits for; None once it is over.
-        result: What comes of that; or the exception that ended it, or the update.
-        answer: What the update returned.
+        requested: The request that it waits for; None once it has ended.
+        result: The request's result, or the exception raised by the request or the update.
+        answer: The update's return value.
     """
 
     answer: T
@@ -98,7 +99,7 @@ class _Open(Generic[T]):
         self._numbers: Counter[str] = Counter()
 
     def advance(self) -> None:
-        """Hands the algorithm what it waits for, until it asks for more or is done."""
+        """Sends the result to the update, which runs to its next request or its end."""
         result, self.requested, self.result = self.result, None, None
         try:
             request = self._update.send(result)

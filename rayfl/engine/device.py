@@ -1,4 +1,4 @@
-"""The device a host trains on: choice, PyTorch's settings, and errors that say what to change."""
+"""Chooses the device that a host trains on, sets up PyTorch for it, and explains its errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rayfl.errors import ResourceError, ScenarioError
 deterministic: Any = torch.utils.deterministic
 
 CONTEXT_BYTES = 600 * 10**6
-"""GPU memory that a process's CUDA context and kernels take on top of PyTorch's own allocations.
+"""GPU memory that a process's CUDA context and kernels use on top of PyTorch's own allocations.
 
 About 0.5 GB with current drivers. PyTorch's limit on a process does not count it, so a host's limit is its share less
 this amount.
@@ -29,8 +29,8 @@ def choose_device(resources: Resources, numerics: Numerics) -> torch.device:
     """Chooses a host's device and sets up PyTorch for it.
 
     A host uses CUDA if it has a share of a GPU or the scenario asks for CUDA, otherwise the CPU. On CUDA, operations
-    are deterministic and in full float32 precision unless `numerics` says otherwise. To Ray, shares of a GPU are only
-    bookkeeping, so the host also limits its own memory to its share.
+    are deterministic and in full float32 precision unless `numerics` says otherwise. Ray does not enforce shares of a
+    GPU, so the host limits its own memory to its share.
 
     Args:
         resources: The scenario's [resources].
@@ -40,15 +40,16 @@ def choose_device(resources: Resources, numerics: Numerics) -> torch.device:
         The device.
 
     Raises:
-        ResourceError: CUDA is wanted and PyTorch sees none, or the share is smaller than a CUDA context.
+        ResourceError: CUDA is requested and PyTorch sees no device, or the share is smaller than a CUDA context.
     """
     if not resources.uses_cuda:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
         raise ResourceError(
-            f"the host has a share of {resources.gpus_per_host:g} GPU, but PyTorch {torch.__version__} sees no CUDA "
-            f"device (CUDA_VISIBLE_DEVICES: {visible}): install a CUDA build of PyTorch, or set resources.device=cpu"
+            f"the worker process has a share of {resources.gpus_per_host:g} GPU, but PyTorch {torch.__version__} sees "
+            f"no CUDA device (CUDA_VISIBLE_DEVICES: {visible}): install a CUDA build of PyTorch, or set "
+            "resources.device=cpu"
         )
     _set_numerics(numerics)
     device = torch.device("cuda", torch.cuda.current_device())
@@ -65,16 +66,16 @@ def _set_numerics(numerics: Numerics) -> None:
     torch.backends.cuda.matmul.allow_tf32 = numerics.tf32
     if numerics.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", WORKSPACE)
-        # a debugging aid against reading uninitialized memory: it costs time and does not affect determinism
+        # off, as it only helps to debug reads of uninitialised memory, costs time and does not affect determinism
         deterministic.fill_uninitialized_memory = False
         torch.use_deterministic_algorithms(True)
 
 
 def memory_fraction(share: float, total: int) -> float:
-    """The part of a GPU's memory that PyTorch may allocate in a process with a share of the GPU.
+    """Returns the fraction of a GPU's memory that PyTorch may allocate in a process with a share of the GPU.
 
     Args:
-        share: Of the GPU, below 1.
+        share: Share of the GPU, below 1.
         total: Memory of the GPU in bytes.
 
     Raises:
@@ -84,13 +85,14 @@ def memory_fraction(share: float, total: int) -> float:
     if fraction <= 0:
         raise ResourceError(
             f"resources.gpus_per_host={share:g} of a GPU with {total / 1e9:.1f} GB is less than the "
-            f"{CONTEXT_BYTES / 1e9:.1f} GB that CUDA itself takes in each process: start fewer hosts with larger shares"
+            f"{CONTEXT_BYTES / 1e9:.1f} GB that CUDA itself uses in each process: start fewer workers with larger "
+            "shares"
         )
     return fraction
 
 
 def seed_torch(seed: int, device: torch.device) -> None:
-    """Seeds PyTorch's generators for one device; `torch.manual_seed` probes every kind of device, most of a ms."""
+    """Seeds PyTorch's generators for one device; `torch.manual_seed` probes every kind, which takes most of a ms."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
@@ -98,7 +100,7 @@ def seed_torch(seed: int, device: torch.device) -> None:
 
 @contextmanager
 def settings_restored(resources: Resources) -> Iterator[None]:
-    """Restores what a host changes in PyTorch: settings, thread count, and the generators' states.
+    """Restores PyTorch's settings, thread count and generators afterwards, which a host changes.
 
     CUDA is not initialised if the host runs on the CPU.
 
@@ -131,7 +133,7 @@ def device_limits_explained() -> Iterator[None]:
     """Converts a device's errors into errors that say what to change in the scenario.
 
     Raises:
-        ResourceError: CUDA ran out of memory, for which the client that was training is not to blame.
+        ResourceError: CUDA ran out of memory, which is not the training client's fault.
         ScenarioError: An operation has no deterministic implementation on CUDA.
     """
     try:
@@ -139,8 +141,8 @@ def device_limits_explained() -> Iterator[None]:
     except torch.OutOfMemoryError as error:
         first = str(error).partition(". ")[0]
         raise ResourceError(
-            f"the GPU ran out of memory ({first}): use fewer hosts per GPU (a larger resources.gpus_per_host), or a "
-            "smaller local.batch_size or evaluation.batch_size"
+            f"the GPU ran out of memory ({first}): use fewer workers per GPU (a larger resources.gpus_per_host), or "
+            "a smaller local.batch_size or evaluation.batch_size"
         ) from None
     except RuntimeError as error:
         if "does not have a deterministic implementation" not in str(error):
@@ -148,5 +150,5 @@ def device_limits_explained() -> Iterator[None]:
         operation = str(error).partition(" does not")[0]
         raise ScenarioError(
             f"{operation} is not deterministic on CUDA: use another layer or operation, train on the CPU "
-            "(resources.device=cpu), or accept other bits in every run with numerics.deterministic=false"
+            "(resources.device=cpu), or accept results that differ between runs with numerics.deterministic=false"
         ) from None

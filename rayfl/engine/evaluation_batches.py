@@ -1,4 +1,4 @@
-"""The batches of a slice of test samples, with the views that the task's evaluation reads."""
+"""Batches of test samples, with the views that the task's evaluation reads."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from rayfl.tasks.task import Task
 def evaluation_batches(
     source: BatchSource, module: nn.Module, task: Task, part: Slice, size: int, seed: int
 ) -> Iterator[EvaluationBatch]:
-    """The batches of a slice.
+    """Yields the batches of a slice.
 
     Args:
-        source: Has the samples.
-        module: The network that is scored.
-        task: Says how many views there are.
+        source: Source of the samples.
+        module: The evaluated network.
+        task: The task, which sets the number of views.
         part: The slice.
-        size: Samples of a batch.
-        seed: Of the data. The views of a sample depend on it, the sample's set and its batch alone, so they are the
-            same in every round and on any host.
+        size: Number of samples per batch.
+        seed: The data's seed. Together with a sample's set and batch it determines the sample's views, which are
+            therefore the same in every round and on any host.
     """
     for first in range(part.start, part.stop, size):
         rows = slice(first, min(first + size, part.stop))

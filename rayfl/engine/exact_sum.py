@@ -48,7 +48,9 @@ class NotFiniteError(SumRangeError, DivergenceError):
         self.name = name
 
     def __str__(self) -> str:
-        return f"its answer '{self.name}' holds NaN or infinity: training diverged; use a smaller lr, or set clip_norm"
+        return (
+            f"its answer '{self.name}' contains NaN or infinity: training diverged; use a smaller lr, or set clip_norm"
+        )
 
 
 @dataclass(frozen=True)
@@ -102,11 +104,13 @@ class ExactSum:
             self._total = values.new_zeros(values.shape).double()
             self._chunks = [_Bins(chunk, self._bits) for chunk in torch.split(self._total, step) if len(chunk)]
         if values.shape != self._total.shape:
-            raise SumRangeError(f"its '{self._name}' has {values.numel()} values, that of others {self._total.numel()}")
+            raise SumRangeError(
+                f"its '{self._name}' has {values.numel()} values, but those of other clients have {self._total.numel()}"
+            )
         if not self._chunks:
             return
-        low, high = torch.stack(values.aminmax()).tolist()  # at once: a GPU is waited for
-        # rounded as the terms are: their largest magnitude
+        low, high = torch.stack(values.aminmax()).tolist()  # together, since each read waits for the GPU
+        # the terms' largest magnitude, rounded as they are
         largest = max(-low, high) * abs(weight) + magic - magic
         for start, bins in zip(range(0, len(values), step), self._chunks, strict=True):
             chunk = values[start : start + step]
@@ -141,7 +145,7 @@ class ExactSum:
         largest = float(rest.abs().max())
         if not largest < LARGEST:
             raise SumRangeError(
-                f"its '{self._name}' with the weight {weight:.3g} leaves the range of sums, +-{LARGEST:.3g}"
+                f"its '{self._name}' times its weight {weight:.3g} is outside the range of sums, +-{LARGEST:.3g}"
             )
         exponent = math.frexp(largest)[1]
         bound = 2.0**exponent
@@ -154,7 +158,7 @@ class ExactSum:
 
 
 def in_units(number: float, fraction_bits: int) -> int:
-    """A number rounded as contributions are, in units of 2**-fraction_bits: an integer, whose sums are exact as well.
+    """Rounds a number as contributions are; returns it in units of 2**-fraction_bits, an integer with exact sums.
 
     Args:
         number: Below `LARGEST` in magnitude.
@@ -164,11 +168,11 @@ def in_units(number: float, fraction_bits: int) -> int:
 
 
 class _Bins:
-    """The running sums of one chunk of a vector.
+    """Running sums of one chunk of a vector.
 
     Attributes:
         sums: One float64 [chunk] tensor per bin.
-        bounds: Per bin, an upper bound on the absolute values of its sum and of every partial sum on the way.
+        bounds: Per bin, an upper bound on the absolute values of its sum and of all intermediate sums.
     """
 
     def __init__(self, first: Tensor, fraction_bits: int) -> None:

@@ -1,4 +1,4 @@
-"""The client updates of one exchange on one host: contexts opened, states kept, failures told with their place."""
+"""Runs the client updates of one exchange on one host: opens contexts, stages states, and locates failures."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ T = TypeVar("T")
 _NO_CLIENT: dict[Asked, str] = {
     "cohort": "central training",
     "server": "the server's samples",
-    "host": "the server's work on a host",
+    "host": "the server's work on a worker process",
 }
-"""What errors call an update that is no client's, by who answers."""
+"""Names in errors of updates that are not a client's, by who answers."""
 
 
 class ExchangeUpdates:
     """Runs client updates in isolation, for one exchange of a round or for hops of a relay.
 
     Args:
-        seed: The scenario's.
+        seed: The scenario's seed.
         plan: The phase.
         round_index: The round.
         exchange: Number of the exchange in its round, from 0.
         lr: The learning rate of the exchange's local training in this round.
-        resident: What the phase trains.
-        states: Of the host's clients.
-        host: The host's number, which errors name.
+        resident: The phase's workload on this host.
+        states: The states of the host's clients.
+        host: The host's number, for errors.
         num_values: Number of values that the phase trains.
-        first_model: The phase's first model, on the device, where the algorithm asked for it.
-        committed: By client, the last committed round that left it a state; clients without one are left out.
+        first_model: The phase's first model on the device, if the algorithm asked for it.
+        committed: By client, the last committed round that left it a state; clients without state are omitted.
     """
 
     def __init__(
@@ -78,14 +78,14 @@ class ExchangeUpdates:
         """Runs the updates of clients that may train at once, and stages the states that they leave.
 
         Args:
-            group: Their numbers; or that of a pool of samples, alone.
+            group: The clients' numbers, or only the number of a pool of samples.
             update: Begins a client's update.
 
         Returns:
-            What each of them returned.
+            The updates' results.
 
         Raises:
-            ClientError: One of them failed, or all of them together.
+            ClientError: An update failed, or all of them together.
         """
         pool = group[0] >= self._resident.workload.store.num_clients
         errors, clients = self._errors_of_pool if pool else self._errors, []

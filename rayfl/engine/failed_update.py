@@ -1,4 +1,4 @@
-"""What goes wrong in clients' updates, and how it is told."""
+"""Converts exceptions of client updates into errors that say where they occurred."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rayfl.user_code import their_traceback
 
 @dataclass(frozen=True)
 class UpdateErrors:
-    """Tells whatever client updates raise, with the place where they ran.
+    """Adds worker, phase and round to whatever client updates raise.
 
     Attributes:
-        host: Where they run.
-        phase: The phase's name, or what else the clients train for.
+        host: Number of the host that they run on.
+        phase: The phase's name, or another purpose of training, such as "personalisation".
         round: The round within the scenario.
-        who: Instead of a client's number, where it is that of a pool of samples.
+        who: Name in errors of a pool of samples that trains in place of a client.
     """
 
     host: int
@@ -30,21 +30,21 @@ class UpdateErrors:
 
     @contextmanager
     def of_client(self, client: int) -> Iterator[None]:
-        """Whatever is raised within becomes a ClientError, unless it is one.
+        """Converts exceptions raised within into a ClientError.
 
         Args:
-            client: Whose update it is.
+            client: The client whose update runs.
 
         Raises:
-            ClientError: Instead of what was raised.
-            ResourceError: The device has too little memory, which is not the client's fault.
+            ClientError: In place of the original exception.
+            ResourceError: The device ran out of memory, which is not the client's fault.
         """
         try:
             with device_limits_explained():
                 yield
         except (ResourceError, ClientError):
             raise
-        except (Exception, SystemExit) as error:  # a user's code may raise anything, and the run must say where
+        except (Exception, SystemExit) as error:  # user code may raise anything
             if isinstance(error, RayflError):
                 detail, diverged = str(error), isinstance(error, DivergenceError)
             else:
@@ -53,25 +53,25 @@ class UpdateErrors:
 
     @contextmanager
     def of_group(self, clients: Sequence[int]) -> Iterator[None]:
-        """Whatever is raised within is told as the failure of clients that train at once.
+        """Converts exceptions raised within into an error about clients that train at once.
 
         Args:
             clients: Their numbers, two or more.
 
         Raises:
-            ClientError: Instead of what was raised; names all of them, and the key.
-            ResourceError: The device has too little memory for them.
+            ClientError: In place of the original exception; names the clients and the key.
+            ResourceError: The device ran out of memory.
         """
         try:
             with device_limits_explained():
                 yield
         except ResourceError as error:
             raise ResourceError(
-                f"{client_names(clients)} trained at once on host {self.host}: {error}; or lower "
+                f"{client_names(clients)} trained at once on worker {self.host}: {error}; or lower "
                 "numerics.clients_at_once"
             ) from None
         except (Exception, SystemExit) as error:
-            why = str(error) if isinstance(error, RayflError) else "it raised\n" + their_traceback(error)
-            detail = f"they cannot train at once; set numerics.clients_at_once=1, which trains one by one: {why}"
+            why = str(error) if isinstance(error, RayflError) else "training raised\n" + their_traceback(error)
+            detail = f"they cannot train at once; set numerics.clients_at_once=1 to train one by one: {why}"
             where = self.host, self.phase, self.round
             raise ClientError(clients[0], *where, detail, who=client_names(clients)) from None

@@ -42,11 +42,11 @@ class Host:
     """Holds the node's copy of the data, the states of its clients, and one resident model.
 
     Args:
-        index: The host's number, which errors name.
-        scenario: What runs.
-        workloads: What each phase trains.
+        index: The host's number, for errors.
+        scenario: The scenario.
+        workloads: The workload of each phase.
         protection: How samples and clients are protected; None if they are not.
-        begins: Called with the clients that are about to train at once; what it raises ends the run.
+        begins: Called with the clients that are about to train at once; an exception that it raises ends the run.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Host:
         self._evaluation = HostEvaluation(index, scenario, self._plans, self._residents, self._states, self._device)
 
     def describe(self) -> dict[str, str]:
-        """Returns the host's number, node and device, and what can change its results' last bits."""
+        """Returns the host's number, node and device, and the properties that can change the last bits of results."""
         where = {
             "host": str(self._index),
             "node": platform.node(),
@@ -95,10 +95,10 @@ class Host:
             round_index: Position of the round within the scenario.
             groups: This host's part of the cohort, in groups of clients that train at once.
             exchange: What the server sends.
-            committed: By client, the last committed round that left it a state; clients without one are left out.
+            committed: By client, the last committed round that left it a state; clients without state are omitted.
 
         Returns:
-            The clients' answers, reduced, and a report on their updates.
+            The clients' reduced answers, and a report on their updates.
 
         Raises:
             ClientError: The first client update that failed.
@@ -135,18 +135,18 @@ class Host:
         return reduction.result(), report.result()
 
     def answer_for_server(self, round_index: RoundIndex, exchange: Exchange) -> tuple[HostAnswers, UpdateReport]:
-        """Runs an exchange that the cohort does not answer, as the update of one more client; it moves nothing.
+        """Runs an exchange that the cohort does not answer, as the update of one more client without traffic.
 
         Args:
             round_index: Position of the round within the scenario.
             exchange: What the server asks.
 
         Returns:
-            The answer, and a report on no client, but for what was spent of the privacy of the server's samples. An
-            exchange for a host has none.
+            The answer, and a report that covers only the privacy spent on the server's samples; an exchange for a host
+            spends none.
 
         Raises:
-            ClientError: It failed.
+            ClientError: The update failed.
         """
         send = [to_tensor(vector, slice(None), self._device) for vector in exchange.send]
         reduction, report = Reduction(self._scenario.numerics.fraction_bits, exchange.each), ReportBuilder()
@@ -155,7 +155,7 @@ class Host:
             client.sent = tuple(send)
             reduction.add(client.id, (yield from answer_of(exchange, client, send)))
             if client.scalars:
-                raise RayflError("it reports scalars of a client, and there is none; put them into its Answer")
+                raise RayflError("it reports scalars of a client, but no client takes part; put them into its Answer")
             report.charge(client)
 
         store = self._residents[round_index.phase].workload.store
@@ -175,7 +175,7 @@ class Host:
         Args:
             round_index: Position of the round within the scenario.
             clients: The segment, in order.
-            model: float32 [length of the model], what the first client starts from.
+            model: float32 [length of the model], the model that the first client starts from.
             committed: As for `answer`.
 
         Returns:
@@ -186,7 +186,7 @@ class Host:
         """
         plan, report = self._plans[round_index.phase], ReportBuilder()
         algorithm = plan.algorithm
-        messages: tuple[Part, ...] = () if plan.phase.pool else ("model",)  # pooled samples are no client's
+        messages: tuple[Part, ...] = () if plan.phase.pool else ("model",)  # training on pooled samples sends nothing
         traffic = self._sizes[round_index.phase].traffic(messages, messages)
         hiding = plan.hiding
 
@@ -194,7 +194,7 @@ class Host:
             client.sent = (vector,)
             left = yield from algorithm.relay(client, vector)
             if left.shape != vector.shape or not all_finite(left):
-                raise RayflError("its update left no model: another length, or values that are not finite")
+                raise RayflError("its update must return a model: a vector of the same length, with finite values only")
             report.add(client, traffic)
             return hidden_model(hiding, vector, left, client.streams) if hiding else left
 
@@ -206,22 +206,22 @@ class Host:
         return vector.cpu().numpy(), report.result()
 
     def commit(self, round_index: RoundIndex, clients: Sequence[int]) -> None:
-        """Keeps the states that these clients' updates left, now that the round is over."""
+        """Keeps the states that these clients' updates left, once the round is over."""
         self._states.commit(round_index, clients, self._plans[round_index.phase].client_state)
 
     def snapshot(self, round_index: RoundIndex, store: StateStore) -> None:
-        """Begins to write the states of this host's clients, after a committed round, to a store."""
+        """Starts writing the states of this host's clients after a committed round to a store."""
         self._writer.begin(round_index.round, self._states.snapshot(round_index.phase, store))
 
     def written(self, round_index: RoundIndex, wait: bool) -> list[StoredState] | None:
-        """Where the states of a snapshot are, None as long as they are being written.
+        """Returns the manifest of a snapshot's states; None while they are being written.
 
         Args:
-            round_index: The round that it is of.
+            round_index: The snapshot's round.
             wait: Whether to wait until they are written.
 
         Raises:
-            RayflError: They could not be written.
+            RayflError: The states could not be written.
         """
         return self._writer.written(round_index.round, wait)
 
@@ -236,12 +236,12 @@ class Host:
         slices: Sequence[Slice],
         committed: Mapping[int, int] | None = None,
     ) -> list[Score]:
-        """Scores a model vector on slices of what nobody trains on.
+        """Scores a model vector on slices of held-out samples.
 
         Args:
             round_index: The round that the model is from.
             model: float32 [length of the model].
-            slices: What to score.
+            slices: The slices.
             committed: As for `answer`.
 
         Returns:
@@ -253,11 +253,11 @@ class Host:
         return self._evaluation.scores(round_index, model, slices, committed)
 
     def summarize(self, round_index: RoundIndex, *scores: Sequence[Score]) -> Evaluated:
-        """Combines what hosts scored of a round's model.
+        """Combines the hosts' scores of a round's model.
 
         Args:
             round_index: The round that the model is from.
-            scores: What `evaluate` returned, of every host.
+            scores: The results of `evaluate`, one per host.
 
         Raises:
             RayflError: A metric raised, or returned no number.
@@ -272,7 +272,7 @@ class Host:
         first_model: torch.Tensor | None = None,
         committed: Mapping[int, int] | None = None,
     ) -> ExchangeUpdates:
-        """What runs the client updates of an exchange."""
+        """Returns the runner of an exchange's client updates."""
         resident, sizes = self._residents[round_index.phase], self._sizes[round_index.phase]
         return ExchangeUpdates(
             self._scenario.seed, self._plans[round_index.phase], round_index, exchange,

@@ -1,4 +1,4 @@
-"""A host's part of an evaluation: scores of the global model, of clients' own models, and after personalisation."""
+"""A host's part of an evaluation: scores of the global model, of personal models, and after personalisation."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from rayfl.user_code import their_traceback
 
 
 class HostEvaluation:
-    """Scores models with what a host holds.
+    """Scores models on a host.
 
     Args:
-        host: Its number, which errors name.
-        scenario: What runs.
+        host: The host's number, for errors.
+        scenario: The scenario.
         plans: One per phase.
         residents: One per phase.
-        states: Of the host's clients.
-        device: Where the resident models are.
+        states: The states of the host's clients.
+        device: Device of the resident models.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class HostEvaluation:
         except RayflError:
             raise
         except Exception as error:  # a user's network may raise anything
-            raise RayflError(f"the evaluation on host {self._host} raised\n{their_traceback(error)}") from None
+            raise RayflError(f"the evaluation on worker {self._host} raised\n{their_traceback(error)}") from None
 
     def _of_personal_models(
         self,
@@ -82,7 +82,7 @@ class HostEvaluation:
         slices: Sequence[Slice],
         committed: Mapping[int, int] | None,
     ) -> list[Score]:
-        """Scores every client's own model on its slices, from what it keeps after the round."""
+        """Scores every client's personal model on its slices, built from its state after the round."""
         plan, resident = self._plans[round_index.phase], self._residents[round_index.phase]
         expected = (committed or {}) if plan.keeps_client_state else None
         update = UpdatePlan(plan.phase.local, round_index.lr(self._scenario))
@@ -96,14 +96,16 @@ class HostEvaluation:
                 client = resident.context(client_id, update, streams, state)
                 personal = plan.algorithm.personal_model(client, vector)
                 if personal.shape != vector.shape or not all_finite(personal):
-                    raise RayflError("its personal_model is no model: another length, or values that are not finite")
+                    raise RayflError(
+                        "its personal_model must return a model: a vector of the same length, with finite values only"
+                    )
                 resident.model.load(personal)
                 scores += [resident.score(part) for part in parts]
                 client.close()
         return scores
 
     def _personalized(self, round_index: RoundIndex, vector: torch.Tensor, part: Slice) -> Score:
-        """Scores after local training on the client's own samples, with random streams that no phase uses."""
+        """Scores the model after local training on the client's samples, with random streams that no phase uses."""
         resident = self._residents[round_index.phase]
         local = resident.workload.evaluation.personalize
         assert local is not None

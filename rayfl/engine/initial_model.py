@@ -1,4 +1,4 @@
-"""The scenario's network, built and checked: the same initial parameters wherever it is built."""
+"""Builds and checks the scenario's network, with the same initial parameters in every process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from rayfl.tasks.task import Task
 from rayfl.user_code import report_as_theirs
 
 TORCH_GLOBALS = threading.RLock()
-"""Held while PyTorch's process-wide random generator or thread count is set: another thread may run a scenario too."""
+"""Held while PyTorch's process-wide random generator or thread count is set, as another thread may run a scenario."""
 
 
 def build_network(
@@ -39,17 +39,17 @@ def build_network(
 ) -> nn.Module:
     """Builds the network with its initial parameters.
 
-    Layers are replaced by faster ones of the same outputs unless `numerics.kernels` is `plain`.
+    Unless `numerics.kernels` is `plain`, layers are replaced by faster ones with the same outputs.
 
     Args:
-        scenario: What runs.
-        network: Its name and options.
+        scenario: The scenario.
+        network: The network's name and options.
         store: The data that it is for.
-        num_outputs: Width of its output, which it is given as `num_classes`.
-        seed: Of its initial parameters; by default they are drawn from the scenario's own stream.
+        num_outputs: Width of its output, passed to it as `num_classes`.
+        seed: Seed of the initial parameters; by default they are drawn from the scenario's own stream.
 
     Raises:
-        ScenarioError: The name or an option is unknown, or what it names makes no torch.nn.Module.
+        ScenarioError: The name or an option is unknown, or does not build a torch.nn.Module.
     """
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
         seed_torch(torch_seed(scenario.seed, "initial") if seed is None else seed, torch.device("cpu"))
@@ -64,7 +64,7 @@ def build_network(
 
 
 def flat_model(scenario: Scenario, workload: Workload) -> FlatModel:
-    """A workload's initial model on the CPU."""
+    """Returns a workload's initial model on the CPU."""
     network = build_network(scenario, workload.network, workload.store, workload.num_outputs)
     model = FlatModel(network, torch.device("cpu"))
     model.load(torch.from_numpy(np.array(workload.initial.vector)))
@@ -74,17 +74,17 @@ def flat_model(scenario: Scenario, workload: Workload) -> FlatModel:
 def _named_inputs_as_keywords(
     _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Whoever calls the network gives it a batch's inputs as one argument; those by name become keyword arguments."""
+    """Passes a batch's named inputs, which callers give as one dictionary, as keyword arguments."""
     return ((), args[0]) if len(args) == 1 and isinstance(args[0], dict) else None
 
 
 def build_checked(
     scenario: Scenario, network: Named, store: ShardStore, task: Task, num_outputs: int, key: str = "model"
 ) -> FlatModel:
-    """Builds the flat initial model on the CPU, and tries it on two test samples; `key` names the network.
+    """Builds the flat initial model on the CPU, and tries it on two test samples; `key` is the network's key.
 
     Raises:
-        ScenarioError: The network does not take the data's inputs, or does not return what the task needs.
+        ScenarioError: The network does not accept the data's inputs, or its output does not fit the task.
     """
     as_images = "" if store.collate else how_to_make_images(store.train.x)
     try:
@@ -108,7 +108,7 @@ def build_checked(
 
 
 def _resized_batches(source: BatchSource, store: ShardStore, shapes: str) -> Iterator[Batch]:
-    """Two training samples as each view augments them, where inputs then have other shapes than without."""
+    """Yields two training samples as each view augments them, if augmentation changes the inputs' shapes."""
     rows = np.arange(min(2, len(store.train)))
     for view in range(len(store.augmentations) if source.varies else 0):
         for x, y in source.training_batches(rows, 2, np.random.default_rng(0), view=view):
@@ -126,13 +126,13 @@ def _try(
     width: str = "",
     as_images: str = "",
 ) -> None:
-    """Tries a batch; `width` and `as_images` are remedies, of an output and of inputs that do not fit."""
+    """Tries a batch; `width` and `as_images` are remedies for outputs and inputs that do not fit."""
     try:
         with torch.no_grad():
             outputs = module(x)
     except RayflError:
         raise
-    except (Exception, SystemExit) as error:  # a user's network may raise anything on inputs it was not made for
+    except (Exception, SystemExit) as error:  # a user's network may raise anything on unexpected inputs
         line, *rest = report_as_theirs(error, f"{where}: a batch of inputs {_shapes(x)}").split("\n", 1)
         if isinstance(x, torch.Tensor) and x.ndim == 4 and x.shape[1] not in CHANNELS:
             line += as_images
@@ -156,7 +156,7 @@ def _shapes(x: Input) -> str:
 
 
 def _how_to_set_width(network: Named, num_outputs: int, key: str) -> str:
-    """A hint where the constructor takes the number of classes, and was not told it or was told another one."""
+    """Returns a hint if the constructor takes the number of classes and did not get it, or got a different one."""
     target = models.resolve(network.name)
     told = asks_for(target, "num_classes") and "num_classes" not in network.options
     return f"; set {key}.num_classes = {num_outputs}" if takes_option(target, "num_classes") and not told else ""

@@ -1,4 +1,4 @@
-"""Backend `inline`: one host and the server in this process, every call run at once; the reference for bit-equality."""
+"""Backend `inline`: one host and the server in this process, every call run immediately; the bitwise reference."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ class _InlineWorker:
 
 
 class InlineBackend:
-    """Hosts and server as plain objects in this process.
+    """Runs hosts and server as plain objects in this process.
 
     Args:
         hosts: The hosts.
         server: The server.
     """
 
-    rounds_ahead = 0  # a round runs while it is submitted
+    rounds_ahead = 0  # submitting a round runs it
 
     def __init__(self, hosts: Sequence[Host], server: Server) -> None:
         self.hosts = [_InlineWorker(host) for host in hosts]
         self.server = _InlineWorker(server)
 
     def wait(self, refs: Sequence[Ref], timeout_s: float) -> Sequence[Ref]:
-        """Returns all references: every call has already finished."""
+        """Returns all references, since every call has already finished."""
         return refs
 
     def detached(self, ref: Ref) -> Ref:
-        """Returns the reference itself: an inline reference has no history."""
+        """Returns the reference itself, since inline references have no lineage."""
         return ref
 
     def get(self, ref: Ref) -> Any:
@@ -69,7 +69,7 @@ class InlineSession:
     """A run in this process; see `Session`.
 
     Attributes:
-        hosts: What the only host says of itself.
+        hosts: Description of the only host.
     """
 
     dashboard = None
@@ -82,7 +82,7 @@ class InlineSession:
         self.hosts = [host.describe()]
 
     def events(self) -> Iterator[Event]:
-        """Runs the scenario to its end, event by event."""
+        """Runs the scenario to its end, and yields its events."""
         return self._scheduler.run()
 
     def committed(self) -> tuple[int, np.ndarray]:
@@ -90,11 +90,11 @@ class InlineSession:
         return self._server.committed()
 
     def stop(self) -> None:
-        """Makes the round that was just settled the last one."""
+        """Makes the round that was just settled the last one; see `Session.stop`."""
         self._scheduler.stop()
 
     def checkpoint_to(self, store: StateStore) -> None:
-        """Has snapshots taken, with their states in a store."""
+        """Enables snapshots, with their states in a store."""
         self._scheduler.checkpoint_to(store)
 
     def charge_to(self, charges: Charges) -> None:
@@ -102,11 +102,11 @@ class InlineSession:
         self._scheduler.charge_to(charges)
 
     def interrupt(self) -> None:
-        """Ends the events after the round under way, with a snapshot of it."""
+        """Ends the run after the current round, with a snapshot of it."""
         self._scheduler.interrupt()
 
     def restore(self, snapshot: RunSnapshot, store: StateStore) -> None:
-        """Goes on after the round of a snapshot."""
+        """Continues after the round of a snapshot."""
         self._scheduler.restore(snapshot, store)
 
 
@@ -118,7 +118,7 @@ def inline_session(job: Job) -> Iterator[Session]:
     time; others wait for it to close.
 
     Args:
-        job: What to run.
+        job: The run.
 
     Yields:
         The session.

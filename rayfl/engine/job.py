@@ -1,4 +1,4 @@
-"""A run's input, and the interface through which every backend runs it."""
+"""The input of a run, and the interface of an open run on any backend."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Job:
-    """Everything a run needs, already checked.
+    """Everything that a run needs, already checked.
 
     Attributes:
         scenario: The resolved scenario.
-        workloads: What each phase trains, in order; phases that train the same share the object. A phase takes over
-            the weights of the one before it, by name.
-        settles: Whether everything about a round is reported before anything of the next one is looked at, as
-            callbacks need, so that a round can be made the last one whatever is under way already.
-        origin: Where the initial weights came from, and which were taken, for the records; None for random weights.
-        sample_plan: The noise that hides samples (`local.dp`), and what it will cost; empty where no phase has it.
-        client_plan: How phases hide their clients (`phases.N.dp`); None where none does.
-        devices: What clients are simulated on; None without [participation].
-        messages: By phase, what its exchanges move for one client; empty without [participation].
-        code: Digests of the user's own code behind the scenario, by module.
+        workloads: The workload of each phase, in order; phases with the same workload share the object. A phase takes
+            over the previous phase's weights by name.
+        settles: Whether a round is reported completely before the next one is processed. Callbacks need this to make a
+            round the last one even if later ones are under way.
+        origin: Source of the initial weights and the names taken from it, for the records; None for random weights.
+        sample_plan: The noise of example-level DP (`local.dp`) and its cost; empty if no phase has it.
+        client_plan: The mechanisms of client-level DP (`phases.N.dp`); None if no phase has it.
+        devices: The clients' simulated devices; None without [participation].
+        messages: By phase, the sizes of the messages to and from one client; empty without [participation].
+        code: Digests of user code that the scenario names, by module.
 
     Raises:
-        ScenarioError: A phase cannot take over the weights of the one before it.
+        ScenarioError: A phase cannot take over the previous phase's weights.
     """
 
     scenario: Scenario
@@ -63,20 +63,22 @@ class Job:
         for phase, workload in zip(self.scenario.phases, self.workloads, strict=True):
             if phase.head == "fresh" and not workload.initial.head:
                 raise ScenarioError(
-                    f"phases.{phase.name}.head: 'fresh' needs a model that says what its head is; name that layer in "
-                    "`model` (feature_layer = '...'), derive it from rayfl.models.Network, or leave head out"
+                    f"phases.{phase.name}.head: 'fresh' needs a model that declares its head; name the head's first "
+                    "layer in `model` (feature_layer = '...'), derive the model from rayfl.models.Network, or leave "
+                    "head out"
                 )
         for name, handover in self.handovers.items():
             if not handover.taken:
                 raise ScenarioError(
-                    f"phases.{name}.model: takes over nothing of the phase before: it has {listed(handover.fresh)}, "
-                    f"and the other {listed(handover.not_used)}, none of them alike in name and shape; name modules "
-                    "alike that both have, or run the phases as scenarios of their own"
+                    f"phases.{name}.model: takes over no weights from the previous phase: its own are "
+                    f"{listed(handover.fresh)}, the previous ones {listed(handover.not_used)}, and none match in name "
+                    "and shape; give modules that both models share the same names, or run the phases as separate "
+                    "scenarios"
                 )
 
     @property
     def handovers(self) -> dict[str, Handover]:
-        """What becomes of weights, by the phases that do not simply go on with all those of the one before."""
+        """How weights are taken over, by name of the phases that do not simply continue with all of them."""
         found = {}
         for number, (before, after) in enumerate(pairwise(self.workloads), start=1):
             fresh_head = has_fresh_head(self.scenario, number)
@@ -88,17 +90,17 @@ class Job:
 
     @property
     def initial_models(self) -> list[InitialModel]:
-        """By phase."""
+        """The initial model of each phase."""
         return [workload.initial for workload in self.workloads]
 
     @property
     def num_clients(self) -> list[int]:
-        """By phase."""
+        """The number of clients of each phase."""
         return [workload.store.num_clients for workload in self.workloads]
 
     @property
     def populations(self) -> list[Population]:
-        """By phase."""
+        """The clients of each phase."""
         populations = [workload.population for workload in self.workloads]
         noise = self.sample_plan.noise or [None] * len(populations)
         messages = self.messages or [()] * len(populations)
@@ -114,7 +116,7 @@ class Job:
 
     @property
     def headlines(self) -> dict[str, Headline]:
-        """What ranks the rounds of each phase, on validation samples where there are some.
+        """The metric that ranks the rounds of each phase, on validation samples if there are any.
 
         Raises:
             ScenarioError: As `headline_of`.
@@ -131,7 +133,7 @@ class Job:
 
     @property
     def headline(self) -> Headline:
-        """What ranks the rounds of the run: the last phase's, of rounds that can be compared with those.
+        """The metric that ranks the rounds of the run: the last phase's, for all rounds comparable with that phase.
 
         Raises:
             ScenarioError: As `headline_of`.
@@ -140,7 +142,7 @@ class Job:
 
     @property
     def result(self) -> Workload:
-        """The workload that the run's result is of: that of the last phase."""
+        """The workload of the last phase, whose model is the run's result."""
         return self.workloads[-1]
 
 
@@ -149,41 +151,41 @@ class Session(Protocol):
 
     @property
     def hosts(self) -> Sequence[dict[str, str]]:
-        """What each host says of itself."""
+        """Description of each host."""
 
     @property
     def dashboard(self) -> str | None:
-        """The address of Ray's dashboard, where the session has started one."""
+        """The address of Ray's dashboard, if the session has started one."""
 
     def events(self) -> Iterator[Event]:
-        """Runs the scenario to its end, event by event."""
+        """Runs the scenario to its end, and yields its events."""
 
     def committed(self) -> tuple[int, np.ndarray]:
-        """The number of the last committed round, 0 before the first, and the vector of the model to evaluate.
+        """The number of the last committed round, 0 before the first, and its model to evaluate.
 
-        While the events of a round that settles are handled, that is this round.
+        If rounds settle (`Job.settles`), this is the round whose events are being handled.
         """
 
     def stop(self) -> None:
-        """Makes the last committed round the last one; to be called while its `RoundSettled` is handled."""
+        """Ends the run after the last committed round; call it while handling the round's `RoundSettled`."""
 
     def checkpoint_to(self, store: StateStore) -> None:
-        """Has a `SnapshotTaken` among the events whenever [checkpoint] asks for one; to be called before `events`.
+        """Adds a `SnapshotTaken` to the events whenever [checkpoint] asks for one; call it before `events`.
 
         Args:
             store: Where hosts and server write their states.
         """
 
     def charge_to(self, charges: Charges) -> None:
-        """Has every round charged before it begins; to be called after `restore` and before `events`."""
+        """Charges every round before it begins; call it after `restore` and before `events`."""
 
     def interrupt(self) -> None:
-        """Ends the events after the round under way, with a snapshot of it; may be called by a signal's handler."""
+        """Ends the run after the current round, with a snapshot of it; signal handlers may call it."""
 
     def restore(self, snapshot: RunSnapshot, store: StateStore) -> None:
-        """Goes on after the round of a snapshot, on any number of hosts; to be called before `events`.
+        """Continues after the round of a snapshot, on any number of hosts; call it before `events`.
 
         Args:
-            snapshot: Of a session of the same job, from a `SnapshotTaken`.
+            snapshot: From a `SnapshotTaken` of a session of the same job.
             store: As for `Scheduler.restore`.
         """

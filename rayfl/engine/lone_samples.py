@@ -1,4 +1,4 @@
-"""Whether batch norm would meet a batch of one sample, which it cannot normalise by itself."""
+"""Checks that batch norm gets no batch of a single sample, which it cannot normalise."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def check_lone_samples(
     where: str,
     pool: str = "",
 ) -> None:
-    """Tries the network on one sample, as it trains, if some client has a batch of one.
+    """Tries the network on one sample in training mode, if some client has a batch of one.
 
-    Batch norm of images may normalise one sample by its pixels; that of vectors may not.
+    Batch norm can normalise a single image by its pixels, but not a single vector.
 
     Args:
-        local: Its numbers have been drawn.
-        network: With its initial parameters, on the CPU; it is not changed.
+        local: Local training options, with numbers already drawn.
+        network: The network with its initial parameters, on the CPU; it is not changed.
         frozen: Names of the modules that compute in evaluation mode.
         store: The data.
-        sizes: [clients] int64, the samples that each trains on; [1] those of a pool.
+        sizes: int64 [clients], number of samples that each trains on; [1] for a pool.
         where: The key of local training.
-        pool: What trains on pooled samples, for the message; empty where clients train.
+        pool: Name of the training on pooled samples, for the message; empty if clients train.
 
     Raises:
-        ScenarioError: The network refuses; says who trains and what helps.
+        ScenarioError: The network raises; names the client or pool, and what to change.
     """
     if not any(isinstance(module, _BatchNorm) for module in network.modules()):
         return
@@ -58,6 +58,6 @@ def check_lone_samples(
     except ValueError as error:
         who = pool or f"client {int(np.flatnonzero(sizes == lone[0])[0])}"
         raise ScenarioError(
-            f"{where}: of its {lone[0]} samples {who} has one left for a batch of its own, which batch norm "
-            f"cannot normalise ({error}); set drop_last = true, or choose another batch_size"
+            f"{where}: {who} has {lone[0]} samples, which leave a batch of one that batch norm cannot normalise "
+            f"({error}); set drop_last = true, or choose another batch_size"
         ) from None

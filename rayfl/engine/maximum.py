@@ -1,4 +1,4 @@
-"""Elementwise maxima over many clients, which are exact, and hence free of order, as they are."""
+"""Elementwise maxima over many clients, which are exact and therefore do not depend on the order."""
 
 from __future__ import annotations
 
@@ -21,26 +21,28 @@ class Maximum:
         """Starts without a vector.
 
         Args:
-            name: Whose maximum it is, for error messages.
+            name: Name of the vectors, for error messages.
         """
         self._name = name
         self._largest: Tensor | None = None
 
     def add(self, values: Tensor) -> None:
-        """Takes one more vector into account.
+        """Includes one more vector.
 
         Args:
             values: [n] float32 or float64, finite.
 
         Raises:
             NotFiniteError: A value is NaN or infinite.
-            SumRangeError: The vector has another length than the others.
+            SumRangeError: The vector differs in length from the others.
         """
-        # of -0.0 and 0.0 either may be called the larger one; adding 0.0 leaves 0.0 alone
+        # the maximum of -0.0 and 0.0 may be either; adding 0.0 turns both into 0.0
         values = values.detach().double() + 0.0
         if self._largest is not None and values.shape != self._largest.shape:
-            lengths = f"{values.numel()} values, that of others {self._largest.numel()}"
-            raise SumRangeError(f"its '{self._name}' has {lengths}")
+            raise SumRangeError(
+                f"its '{self._name}' has {values.numel()} values, but those of other clients have "
+                f"{self._largest.numel()}"
+            )
         if not all_finite(values):
             raise NotFiniteError(self._name)
         self._largest = values if self._largest is None else self._largest.maximum(values)
@@ -56,8 +58,8 @@ def combine_maxima(name: str, parts: Sequence[np.ndarray]) -> np.ndarray:
     """Returns the elementwise maximum over the hosts' maxima, float64 [n].
 
     Args:
-        name: Whose maximum it is, for error messages.
-        parts: What `Maximum.partial` gave on each host, in any order.
+        name: Name of the vectors, for error messages.
+        parts: The result of `Maximum.partial` on each host, in any order.
 
     Raises:
         SumRangeError: The parts have different lengths.

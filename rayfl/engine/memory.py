@@ -16,9 +16,9 @@ LARGEST_KEPT_BYTES = 32 * 2**20
 def keep_freed_memory() -> None:
     """Lets this process keep up to 256 MiB of freed memory for later allocations.
 
-    A training step frees and allocates the same large tensors again and again. By default glibc returns their memory to
-    the kernel in between, which hands it out again page by page, zeroed; the benchmarks in the documentation
-    measure the cost. Does nothing if the C library is not glibc.
+    Every training step frees and allocates the same large tensors. By default glibc returns their memory to the kernel
+    in between, which hands it out again page by page, zeroed; the benchmarks in the documentation measure the cost.
+    Does nothing if the C library is not glibc.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:

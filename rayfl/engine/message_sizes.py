@@ -1,4 +1,4 @@
-"""What the protocol's messages hold: values and bytes of a model, without padding and what a phase never trains."""
+"""Sizes of the protocol's messages in values and bytes, without padding and parameters that a phase never trains."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class MessageSizes:
 
         Args:
             model: The resident model.
-            selection: What may change in the phase; None for everything.
+            selection: The parameters that may change in the phase; None for all.
             buffers_are_sent: Whether buffers travel with the parameters.
             stays_local: Names of the parameters and buffers that clients keep to themselves.
         """
@@ -43,21 +43,21 @@ class MessageSizes:
 
     @classmethod
     def of(cls, plan: PhasePlan, model: FlatModel) -> MessageSizes:
-        """The sizes of the messages of a phase that trains a model."""
+        """Returns the message sizes of a phase that trains a model."""
         selection, algorithm = select(plan.train, model.module), plan.algorithm
         return cls(model, selection, algorithm.buffers_are_sent(), algorithm.stays_local(model.module))
 
     def values(self, parts: Sequence[Part]) -> int:
-        """Values of a message of these parts."""
+        """Returns the number of values in a message of these parts."""
         sizes = {"model": self.num_params + self.num_buffers, "params": self.num_params}
         return sum(part if isinstance(part, int) else sizes[part] for part in parts)
 
     def traffic(self, down: Sequence[Part], up: Sequence[Part], saved_values: int = 0, saved_bits: int = 0) -> Traffic:
-        """What one client's part of an exchange moves.
+        """Returns one client's traffic in an exchange.
 
         Args:
-            down: What the server sends.
-            up: What the client answers with.
+            down: Parts that the server sends.
+            up: Parts that the client answers with.
             saved_values: Values that transforms left out of the answer.
             saved_bits: Bits that transforms saved.
         """

@@ -1,4 +1,4 @@
-"""What happens to a client's answer before it is summed."""
+"""Checks a client's answer, and adds diagnostics and applies transforms before it is summed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from rayfl.planning.phase_plan import PhasePlan
 
 
 def check_lengths(answer: Answer, sent_vectors: Sequence[str], model: FlatModel) -> None:
-    """Checks the vectors of all parameters in an answer; an algorithm of a user's own may answer with anything.
+    """Checks the vectors of all parameters in an answer, since a user's algorithm may answer with anything.
 
     Raises:
-        RayflError: One of them is no tensor, or has neither the length of a model vector nor of its parameters' part.
+        RayflError: A vector is not a tensor, or has neither the length of a model vector nor of its parameters' part.
     """
     params, whole = len(model.params), len(model.vector)
     for name in sent_vectors:
@@ -27,25 +27,25 @@ def check_lengths(answer: Answer, sent_vectors: Sequence[str], model: FlatModel)
             raise RayflError(f"it answered with '{name}' as a {type(vector).__name__}, not a torch.Tensor")
         if vector is not None and vector.numel() not in (params, whole):
             raise RayflError(
-                f"it answered with '{name}' of {vector.numel()} values; the parameters' part of a model vector has "
-                f"{params}, padding included, and the whole {whole}"
+                f"it answered with '{name}' of {vector.numel()} values; it must have {params} (the parameters' part of "
+                f"a model vector, including padding) or {whole} (the whole vector)"
             )
 
 
 def add_diagnostics(
     plan: PhasePlan, client: ClientContext, answer: Answer, send: Sequence[torch.Tensor], summed: bool
 ) -> None:
-    """Adds what the phase's evaluated model and reports need of the model that the client trained, in place.
+    """Adds the diagnostics of the trained model that the phase's `eval_model` and reports need, in place.
 
     Args:
         plan: The phase.
         client: The client.
-        answer: What it answered.
-        send: What it was sent, first the model that it trained from.
-        summed: Whether the answer's values are summed, not kept one by one.
+        answer: The client's answer.
+        send: The vectors sent to it, beginning with the model that it trained from.
+        summed: Whether the answer's values are summed rather than kept one by one.
 
     Raises:
-        RayflError: The exchange sent no model, or the client trained one of another length.
+        RayflError: The exchange sent no model, or the trained model has another length.
     """
     if not (plan.evaluated.reads_trained or plan.diagnostics.reads_trained):
         return
@@ -54,10 +54,10 @@ def add_diagnostics(
         return
     if not send:
         wanted = f"eval_model = '{plan.evaluated.rule}'" if plan.evaluated.reads_trained else "report = ['divergence']"
-        raise RayflError(f"{wanted} needs the model that clients train from; send it first")
+        raise RayflError(f"{wanted} needs the model that clients train from; make it the first vector that you send")
     if trained is not None and trained.shape != send[0].shape:
         raise RayflError(
-            f"it answered with a trained model of shape {list(trained.shape)}; the model that it was sent has "
+            f"it answered with a trained model of shape {list(trained.shape)}, but was sent one of shape "
             f"{list(send[0].shape)}"
         )
     change = delta if trained is None else trained - send[0]

@@ -1,4 +1,4 @@
-"""Evaluations under way: submitted to hosts that are free, reported in order."""
+"""Pending evaluations: submitted to free hosts, reported in order."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from rayfl.planning.workload import Population
 
 
 class PendingEvaluations:
-    """The evaluations of a run.
+    """Submits and reports the evaluations of a run.
 
     Args:
-        scenario: What runs.
-        plans: Of its phases.
+        scenario: The scenario.
+        plans: The plans of its phases.
         populations: The clients of each phase.
-        client_rounds: Which round has left the state of a client.
+        client_rounds: The round that left each client its state.
         backend: Hosts and server.
         watchdog: Waits for them.
     """
@@ -44,16 +44,16 @@ class PendingEvaluations:
         self._under_way: deque[tuple[RoundIndex, Ref, Call]] = deque()
 
     def wanted(self, index: RoundIndex) -> bool:
-        """Whether a round is evaluated: every so many, and the last of each phase."""
+        """Whether a round is evaluated: one in `evaluation.every`, and the last of each phase."""
         last = index.round_in_phase == index.config(self._scenario).rounds
         return last or index.round % self._scenario.evaluation.every == 0
 
     def at_home(self, index: RoundIndex) -> bool:
-        """Whether a round's model is scored where clients keep their states, since these are a part of it."""
+        """Whether a round is scored on the hosts that keep the clients' states, which are part of the models."""
         return scores_personal_models(self._scenario, self._plans[index.phase])
 
     def ahead(self, index: RoundIndex) -> int:
-        """How many may be under way after a round; what clients keep must be scored before the next one replaces it."""
+        """How many may be pending after a round; none if the next round would replace the states to be scored."""
         return 0 if self.at_home(index) else 2 * self._backend.rounds_ahead
 
     def submit(self, index: RoundIndex, model: Ref, hosts: Sequence[int] | None = None) -> None:
@@ -62,8 +62,8 @@ class PendingEvaluations:
         Args:
             index: The round.
             model: Its model.
-            hosts: The hosts; None for all. Where clients' states are a part of the model, every client's samples go to
-                the host that keeps its state.
+            hosts: The hosts; None for all. If clients' states are part of the models, every client's samples go to the
+                host that keeps its state.
         """
         at_home, evaluation = self.at_home(index), self._scenario.evaluation
         slices = slices_of_round(self._populations[index.phase].slices, evaluation, self._scenario.seed, index)
@@ -78,18 +78,18 @@ class PendingEvaluations:
                 part += [cut for cut in slices if cut.client >= 0 and home(cut.client, len(hosts)) == host]
             if part:
                 scores.append(self._backend.hosts[host].call("evaluate", index, model, part, committed))
-        # put together on a host too: the states of metrics may be large, and metrics may need PyTorch
+        # combined on a host too, since the states of metrics may be large and metrics may need PyTorch
         summary = self._backend.hosts[hosts[0]].call("summarize", index, *scores)
         named = ", ".join(map(str, hosts))
-        self._under_way.append((index, model, Call(summary, f"hosts {named}: evaluation")))
+        self._under_way.append((index, model, Call(summary, f"workers {named}: evaluation")))
         self._watchdog.evaluation_begins(index.config(self._scenario).name)
 
     def outstanding(self, committed: RoundIndex) -> list[tuple[RoundIndex, Ref]]:
-        """Rounds up to the last committed one whose evaluation was not reported yet, and references to their models."""
+        """Returns committed rounds whose evaluation was not reported yet, with references to their models."""
         return [(index, model) for index, model, _ in self._under_way if index.round <= committed.round]
 
     def collect(self, left: int) -> Generator[Event, None, None]:
-        """Reports evaluations, oldest first, until at most `left` are under way."""
+        """Reports evaluations, oldest first, until at most `left` are pending."""
         while len(self._under_way) > left:
             yield from self._collect_oldest()
 
@@ -99,7 +99,7 @@ class PendingEvaluations:
             yield from self._collect_oldest()
 
     def drop(self) -> None:
-        """Forgets what is under way."""
+        """Drops all pending evaluations."""
         self._under_way.clear()
 
     def _collect_oldest(self) -> Generator[Event, None, None]:

@@ -1,4 +1,4 @@
-"""Whether the parts of a scenario fit each other: what can be checked without data and network."""
+"""Checks that the parts of a scenario fit together, without data and network."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from rayfl.privacy.samples.checks import check_sample_dp
 from rayfl.registry import nearest
 
 ONLY_ON_CUDA = {"numerics": ("deterministic", "tf32"), "resources": ("device_cache_gb",)}
-"""Keys of the scenario that nothing on the CPU reads."""
+"""Keys of the scenario that have no effect on the CPU."""
 
 
 def check_scenario(scenario: Scenario) -> None:
-    """Checks what can be checked without data and network.
+    """Checks a scenario as far as possible without data and network.
 
     Raises:
-        ScenarioError: An algorithm or option has no meaning with the phase's schedule, or no effect; names its key.
+        ScenarioError: An algorithm or option does not fit the phase's schedule, or has no effect; names the key.
     """
     if not scenario.resources.uses_cuda:
         _check_cpu(scenario)
     check_views(scenario)
     if scenario.start and scenario.phases[0].head is not None:
         raise ScenarioError(
-            f"phases.{scenario.phases[0].name}.head: is about what the phase before hands over, and this is the first "
-            "one; for what [start] hands over use start.head"
+            f"phases.{scenario.phases[0].name}.head: is about the weights of the previous phase, and this is the first "
+            "phase; use start.head for those of [start]"
         )
     plans = plan_phases(scenario)
     if scenario.evaluation.client_model == "personal" and not any(
@@ -44,8 +44,8 @@ def check_scenario(scenario: Scenario) -> None:
     ):
         names = ", ".join(sorted({f"'{plan.phase.algorithm.name}'" for plan in plans}))
         raise ScenarioError(
-            "evaluation.client_model: 'personal' needs an algorithm whose clients keep models of their own (ditto, "
-            f"fedbn, fedper, or buffers = 'keep'), and {names} has none"
+            "evaluation.client_model: 'personal' needs an algorithm with personal models (ditto, fedbn, fedper, or "
+            f"buffers = 'keep'), and {names} has none"
         )
     _check_clients_at_once(scenario, plans)
     check_participation(scenario)
@@ -89,22 +89,22 @@ def _check_cpu(scenario: Scenario) -> None:
         chosen = getattr(scenario, section)
         for key in keys:
             if getattr(chosen, key) != type(chosen).model_fields[key].default:
-                raise ScenarioError(f"{section}.{key}: has no effect on the CPU, on which this runs; leave it out")
+                raise ScenarioError(f"{section}.{key}: has no effect on the CPU, where this would run; leave it out")
 
 
 def _check_clients_at_once(scenario: Scenario, plans: Sequence[PhasePlan]) -> None:
-    """Refuses groups of clients where no request of theirs can be stacked, whatever network and algorithm."""
+    """Rejects `clients_at_once` if no request can be stacked, whatever the network and algorithm."""
     at_once = scenario.numerics.clients_at_once
     if at_once > 1 and all(_trains_one_by_one(plan) for plan in plans):
         raise ScenarioError(
             f"numerics.clients_at_once: {at_once} has no effect, since relays, central training and local.dp train "
-            "one client after the other, and schedule = 'asynchronous' takes in one answer after the other; leave it "
+            "one client after the other, and schedule = 'asynchronous' receives one answer after the other; leave it "
             "out"
         )
     for plan in plans:
         if at_once > 1 and (dp := plan.phase.settings.dp) and dp.secure:
             raise ScenarioError(
-                f"numerics.clients_at_once: the last bits of clients that train at once depend on who else does, which "
+                "numerics.clients_at_once: the last bits of an update depend on the clients that train with it, which "
                 f"phases.{plan.phase.name}.dp.secure rules out; leave it out"
             )
 
@@ -118,8 +118,8 @@ def _check_hosts(scenario: Scenario, plan: PhasePlan, where: str) -> None:
     hosts = scenario.resources.hosts
     if isinstance(hosts, int) and hosts > BUCKETS and plan.keeps_client_state:
         raise ScenarioError(
-            f"resources.hosts: {hosts} are too many for {where}, whose clients keep state, which at most {BUCKETS} "
-            f"hosts divide among them; set resources.hosts={BUCKETS}"
+            f"resources.hosts: {hosts} is too many for {where}: clients that keep state can be divided among at most "
+            f"{BUCKETS} workers; set resources.hosts={BUCKETS}"
         )
 
 
@@ -127,23 +127,23 @@ def _check_local_objective(plan: PhasePlan, noun: str, where: str) -> None:
     name, algorithm = plan.phase.algorithm.name, plan.objective
     if algorithm.no_relay:
         raise ScenarioError(
-            f"{where}: there is no {noun} of '{name}': {algorithm.no_relay}; use it in a parallel phase"
+            f"{where}: '{name}' cannot run in a {noun}: {algorithm.no_relay}; use it in a parallel phase"
         )
     if not algorithm.trains:
-        raise ScenarioError(f"{where}: there is no {noun} of '{name}': its clients do not train")
+        raise ScenarioError(f"{where}: '{name}' cannot run in a {noun}: its clients do not train")
     if algorithm.reads_first_model():
         raise ScenarioError(
-            f"{where}: there is no {noun} of '{name}' with the phase's first model, which a server sends"
+            f"{where}: '{name}' cannot read the phase's first model in a {noun}, since only a server sends it"
         )
     for field in _server_side(type(algorithm)):
         if getattr(algorithm, field) != type(algorithm).model_fields[field].get_default():
             raise ScenarioError(
-                f"{where}.algorithm.{field}: has no effect in a {noun}, which has a local objective only; leave it out"
+                f"{where}.algorithm.{field}: has no effect in a {noun}, which has only a local objective; leave it out"
             )
 
 
 def _server_side(kind: type[Algorithm]) -> list[str]:
-    """The fields that a relay ignores; rayfl cannot know this of fields that a user's own class adds."""
+    """Returns the fields that a relay ignores; for fields that a user's class adds, rayfl cannot tell."""
     shipped = next(base for base in kind.__mro__ if base.__module__.startswith("rayfl."))
     assert issubclass(shipped, Algorithm)
     return [field for field in shipped.model_fields if field not in kind.local_options]
@@ -153,9 +153,9 @@ def _check_optimizer(plan: PhasePlan, where: str) -> None:
     name, chosen, reason = plan.phase.algorithm.name, plan.phase.local.optimizer.name, plan.algorithm.assumes_sgd()
     if reason and not plan.phase.local.is_plain_sgd:
         options = " with options" if chosen == "sgd" else ""
-        raise ScenarioError(f"{where}.local.optimizer: '{name}' does not go with '{chosen}'{options}: {reason}")
+        raise ScenarioError(f"{where}.local.optimizer: '{name}' does not work with '{chosen}'{options}: {reason}")
     if reason and plan.phase.local.module_lr:
-        raise ScenarioError(f"{where}.local.module_lr: '{name}' does not go with several rates: {reason}")
+        raise ScenarioError(f"{where}.local.module_lr: '{name}' does not work with several learning rates: {reason}")
 
 
 def _check_report(plan: PhasePlan, where: str) -> None:
@@ -163,17 +163,17 @@ def _check_report(plan: PhasePlan, where: str) -> None:
     for name in plan.phase.settings.report:
         if name not in known:
             raise ScenarioError(
-                f"{where}.report: '{plan.phase.algorithm.name}' reports no '{name}'; {nearest(name, known)}"
+                f"{where}.report: '{plan.phase.algorithm.name}' does not report '{name}'; {nearest(name, known)}"
             )
         if name == DIVERGENCE and not plan.algorithm.trains:
             algorithm = plan.phase.algorithm.name
             raise ScenarioError(
-                f"{where}.report: 'divergence' needs trained models; clients of '{algorithm}' do not train"
+                f"{where}.report: 'divergence' needs trained models, but clients of '{algorithm}' do not train"
             )
 
 
 def _check_local_keys(plan: PhasePlan, where: str) -> None:
-    """Checks that nothing is set that an algorithm which reads a part of `local` would ignore."""
+    """Checks that an algorithm which reads only some keys of `local` gets no others."""
     name, default, keys = plan.phase.algorithm.name, Local(), plan.algorithm.local_keys()
     if keys is None:
         return
@@ -181,7 +181,7 @@ def _check_local_keys(plan: PhasePlan, where: str) -> None:
         if field not in keys | {"dp"} and getattr(plan.phase.local, field) != getattr(default, field):
             never = not plan.algorithm.trains and field not in RATE_KEYS
             untrained = f"clients of '{name}' do not train"
-            reason = untrained if never else f"of local, '{name}' with these options reads {', '.join(sorted(keys))}"
+            reason = untrained if never else f"with these options, '{name}' reads only {', '.join(sorted(keys))}"
             raise ScenarioError(f"{where}.local.{field}: has no effect: {reason}; leave it out")
 
 
@@ -189,17 +189,17 @@ def _check_eval_model(plan: PhasePlan, where: str) -> None:
     name, rule, allowed = plan.phase.algorithm.name, plan.evaluated.rule, plan.algorithm.only_eval_models
     if allowed is not None and rule not in allowed:
         raise ScenarioError(
-            f"{where}.eval_model: '{rule}' leaves out what the server of '{name}' does after its clients have trained; "
-            f"use {' or '.join(map(repr, allowed))}"
+            f"{where}.eval_model: '{rule}' misses the steps that the server of '{name}' takes after the clients have "
+            f"trained; use {' or '.join(map(repr, allowed))}"
         )
     if plan.phase.settings.server_training and rule not in ("global", "ema"):
         default = "" if plan.phase.settings.eval_model else f", the default of '{name}',"
         raise ScenarioError(
-            f"{where}.server_training: trains the global model, and eval_model = '{rule}'{default} evaluates another; "
-            "use eval_model = 'global'"
+            f"{where}.server_training: trains the global model, but eval_model = '{rule}'{default} evaluates a "
+            "different one; use eval_model = 'global'"
         )
     if plan.evaluated.reads_trained and not plan.algorithm.trains:
         raise ScenarioError(
-            f"{where}.eval_model: '{plan.evaluated.rule}' needs trained models; clients of "
+            f"{where}.eval_model: '{plan.evaluated.rule}' needs trained models, but clients of "
             f"'{plan.phase.algorithm.name}' do not train"
         )

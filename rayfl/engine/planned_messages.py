@@ -1,4 +1,4 @@
-"""What a phase's exchanges move for one client, known before the run, for its virtual clock."""
+"""Sizes of a phase's messages to and from one client, known before the run, for the virtual clock."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from rayfl.planning.update_work import exchanges_of_cohort
 
 
 def planned_messages(plan: PhasePlan, model: FlatModel) -> list[Message]:
-    """The messages of a phase: of every exchange that the cohort answers, or of a relay's hop.
+    """Returns the messages of a phase: one per exchange that the cohort answers, or one for a relay's hop.
 
     Raises:
-        ScenarioError: The algorithm or a transform cannot say beforehand what they move; names the key.
+        ScenarioError: The algorithm or a transform cannot tell their sizes beforehand; names the key.
     """
     where, sizes = f"phases.{plan.phase.name}", MessageSizes.of(plan, model)
     messages: Messages = [] if plan.phase.pool else [(("model",), ("model",))]
@@ -38,16 +38,16 @@ def planned_messages(plan: PhasePlan, model: FlatModel) -> list[Message]:
 
 
 def _check_declared(plan: PhasePlan, messages: int, where: str) -> None:
-    """Checks what an algorithm of the user's own says of its exchanges."""
+    """Checks what a user's algorithm declares about its exchanges."""
     answered, name = exchanges_of_cohort(plan), plan.phase.algorithm.name
     if messages != len(answered):
         raise ScenarioError(
-            f"{where}.algorithm: messages() of '{name}' names {messages} exchanges, and clients answer {len(answered)}"
+            f"{where}.algorithm: messages() of '{name}' names {messages} exchanges, but clients answer {len(answered)}"
         )
     strange = [request.exchange for request in plan.algorithm.sample_requests() if request.exchange not in answered]
     if len(answered) > 1 and strange:
         raise ScenarioError(
-            f"{where}.algorithm: sample_requests() of '{name}' names exchange {strange[0]}, and clients answer "
+            f"{where}.algorithm: sample_requests() of '{name}' names exchange {strange[0]}, but clients answer "
             f"{' and '.join(map(str, answered))}; give each request its `exchange`"
         )
 

@@ -9,7 +9,7 @@ import torch
 
 
 def platform_facts(device: torch.device) -> dict[str, str]:
-    """Describes this process for the records: PyTorch's version, CPU capability and threads, and CUDA's if used.
+    """Describes this process for the records: PyTorch's version, CPU capability, threads, and CUDA settings if used.
 
     A precision is `tf32` if float32 is first rounded to TensorFloat-32, `ieee` if not, and `none` if PyTorch's global
     setting decides.
@@ -36,28 +36,28 @@ def platform_facts(device: torch.device) -> dict[str, str]:
 
 
 def processor_name(device: torch.device) -> str:
-    """Names the kind of a device, on which the last bits depend: the GPU's model, or the CPU's instruction set."""
+    """Names the kind of a device, which affects the last bits: the GPU's model or the CPU's instruction set."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
 
 
 def differing_hosts(hosts: Sequence[Mapping[str, str]]) -> str | None:
-    """Names the hosts that run on a different kind of device than the others.
+    """Names the hosts that run on different kinds of devices.
 
     Args:
         hosts: The result of `Host.describe` for each.
 
     Returns:
-        One sentence, or None if all hosts are of one kind.
+        One sentence, or None if all are of one kind.
     """
     kinds: dict[str, list[str]] = {}
     for host in hosts:
         kinds.setdefault(host["processor"], []).append(host["host"])
     if len(kinds) <= 1:
         return None
-    named = "; ".join(f"host{'s' * (len(of) > 1)} {', '.join(of)}: {kind}" for kind, of in kinds.items())
+    named = "; ".join(f"worker{'s' * (len(of) > 1)} {', '.join(of)}: {kind}" for kind, of in kinds.items())
     return (
-        f"the hosts' processors differ ({named}), so another placement can change the last bits of the result; for the "
-        "same bits in every run, use nodes of one kind"
+        f"the workers' processors differ ({named}), so another placement can change the last bits of the result; for "
+        "identical bits in every run, use nodes of one kind"
     )

@@ -1,4 +1,4 @@
-"""What the rounds of a run spend of clients' privacy (`local.dp`), and who may still take part."""
+"""The privacy that rounds spend under `local.dp`, and the clients that may still take part."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ AGAIN = "{}, since rounds were repeated after a stop"
 
 @dataclass(frozen=True)
 class Admission:
-    """Who of a round's cohort takes part.
+    """The part of a cohort that takes part in a round.
 
     Attributes:
-        cohort: Those whose budget allows it, in the order drawn.
-        left_out: The others.
-        ends: Why the phase ends before this round, empty if it does not.
-        ends_run: Whether the run ends with it.
+        cohort: Clients whose budget allows it, in the order drawn.
+        left_out: The other clients.
+        ends: Why the phase ends before this round; empty if it does not.
+        ends_run: Whether the run ends as well.
         limit: The key of the limit that ends it.
     """
 
@@ -46,11 +46,11 @@ class Admission:
 
 @dataclass(frozen=True)
 class BudgetSnapshot:
-    """What later admissions depend on, after a committed round, as plain data.
+    """The state after a committed round that later admissions depend on, as plain data.
 
     Attributes:
-        spent: What was spent of clients' privacy, by client.
-        left_out: The clients that were left out of a round so far.
+        spent: Privacy spent, by client.
+        left_out: The clients that were left out of any round so far.
     """
 
     spent: SpendingByClient = field(default_factory=dict)
@@ -58,14 +58,13 @@ class BudgetSnapshot:
 
 
 class PrivacyBudget:
-    """Books what committed rounds spent, and keeps clients within `local.dp.max_epsilon`.
+    """Books the privacy that committed rounds spent, and keeps clients within `local.dp.max_epsilon`.
 
-    Rounds are submitted before earlier ones are committed, so that what those will spend counts as spent. Of a run with
-    `secure` noise that goes on after a stop it keeps targets too, which the rounds that were in vain were not planned
-    for.
+    Rounds are submitted before earlier ones are committed, so the planned spending of those counts as spent. When a run
+    with `secure` noise resumes, it also enforces targets, whose plans do not include rounds that were repeated.
 
     Args:
-        seed: The scenario's.
+        seed: The scenario's seed.
         plans: The run's phases.
         populations: The clients of each phase.
     """
@@ -75,14 +74,14 @@ class PrivacyBudget:
         self._plans = [replace(plan, noise=of.noise) for plan, of in zip(plans, populations, strict=True)]
         self._phases = [plan.phase for plan in plans]
         self._planned = [PlannedUpdates(*parts) for parts in zip(plans, populations, strict=True)]
-        self._accounts, self._in_vain = PrivacyAccounts(), PrivacyAccounts()
+        self._accounts, self._repeated = PrivacyAccounts(), PrivacyAccounts()
         self._charges: Charges | None = None
         self._left_out: set[int] = set()
         self._under_way: dict[int, dict[int, Spending]] = {}
         self._left_out_of: dict[int, tuple[int, ...]] = {}
 
     def snapshot(self) -> BudgetSnapshot:
-        """The state after the last committed round."""
+        """Returns the state after the last committed round."""
         return BudgetSnapshot(self._accounts.spent(), tuple(sorted(self._left_out)))
 
     def restore(self, snapshot: BudgetSnapshot) -> None:
@@ -91,12 +90,12 @@ class PrivacyBudget:
         self._left_out, self._under_way, self._left_out_of = set(snapshot.left_out), {}, {}
 
     def charge_to(self, charges: Charges) -> None:
-        """Charges every later round in a ledger, and counts those that were charged in vain."""
+        """Charges every later round in a ledger, and counts rounds that were charged but have to be repeated."""
         self._charges = charges
-        self._in_vain.book(charged.spent for charged in charges.in_vain)
+        self._repeated.book(charged.spent for charged in charges.in_vain)
 
     def admit(self, index: RoundIndex, cohort: Sequence[int]) -> Admission:
-        """Says who takes part in a round, and counts what they will spend; where there is a ledger, in that first."""
+        """Decides who takes part in a round, and counts what they will spend, first in the ledger if there is one."""
         admission = self._within_targets(index, cohort) or self._within_budget(index, cohort)
         if self._charges is not None and not admission.ends:
             spent = self._updates(index, admission.cohort)
@@ -104,7 +103,7 @@ class PrivacyBudget:
         return admission
 
     def _within_targets(self, index: RoundIndex, cohort: Sequence[int]) -> Admission | None:
-        """Ends a run before a round that would exceed a target, since rounds were charged that no plan foresaw."""
+        """Ends a run before a round that would exceed a target, as unplanned rounds were charged after a stop."""
         if self._charges is None or not self._charges.in_vain:
             return None
         last, dp = self._charges.last_round, self._phases[index.phase].local.dp
@@ -131,39 +130,39 @@ class PrivacyBudget:
         limit = f"{BUDGET} = {dp.max_epsilon:g}"
         if left_out and dp.when_spent == "stop":
             return Admission((), left_out, f"an update of {_named(left_out)} would exceed {limit}", True, BUDGET)
-        if left_out and not admitted and not self._anybody_fits(filter, index, dp.noise_multiplier):
+        if left_out and not admitted and not self._any_client_fits(filter, index, dp.noise_multiplier):
             return Admission((), left_out, f"an update of any client would exceed {limit}", limit=BUDGET)
         self._under_way[index.round] = {client: updates[client] for client in admitted}
         self._left_out_of[index.round] = left_out
         return Admission(admitted, left_out)
 
     def _updates(self, index: RoundIndex, cohort: Sequence[int]) -> dict[int, Spending]:
-        """What the updates of a round will spend, by client or pool of their samples; nothing without `local.dp`."""
+        """Returns what a round's updates will spend, by client or pool of samples; nothing without `local.dp`."""
         plan, planned = self._plans[index.phase], self._planned[index.phase]
         given = plan.phase.local.dp.noise_multiplier if plan.phase.local.dp else None
         pool, found = pool_number("clients", len(self._populations[index.phase].sizes)), dict[int, Spending]()
         for client in cohort:
             noise = plan.noise_multiplier(client) if given is None else given
-            if noise is not None and client <= pool:  # the samples of the server are in no client's account
+            if noise is not None and client <= pool:  # the server's samples are not in any client's account
                 found[client] = with_noise(planned.in_round(client, index, self._seed), noise)
         return found
 
     def commit(
         self, index: RoundIndex, reports: Iterable[UpdateReport], unanswered: Iterable[int] = ()
     ) -> SpendingByClient:
-        """Books what a round spent, now that it is over.
+        """Books the privacy that a finished round spent.
 
         Args:
             index: The round.
-            reports: Of its client updates.
-            unanswered: Clients whose updates do not count ([participation]). They are charged as if they did: the
-                update may have reached the server, only too late.
+            reports: Reports on its client updates.
+            unanswered: Clients whose updates do not count ([participation]). They are charged all the same, since the
+                update may have reached the server too late.
 
         Returns:
-            What it spent, by client.
+            Privacy spent, by client.
 
         Raises:
-            RayflError: A client spent more than its algorithm had declared, so that no plan and no budget hold.
+            RayflError: A client spent more than its algorithm had declared, so plans and budgets do not hold.
         """
         spent = by_client_in_total([*(report.spent for report in reports), self._updates(index, tuple(unanswered))])
         self._check(index, spent)
@@ -173,15 +172,15 @@ class PrivacyBudget:
         return spent
 
     def left_out_of(self, index: RoundIndex) -> tuple[int, ...] | None:
-        """Who was left out of a committed round; None in phases that leave nobody out. Can be asked once a round."""
+        """Returns, once per round, who was left out of a committed round; None in phases that leave nobody out."""
         return self._left_out_of.pop(index.round, None)
 
     def leave_out(self, clients: tuple[int, ...]) -> tuple[int, ...]:
-        """Remembers who was left out of a round that is not run, and returns them."""
+        """Records the clients left out of a round that is not run, and returns them."""
         self._left_out.update(clients)
         return clients
 
-    def _anybody_fits(self, filter: RenyiFilter, index: RoundIndex, noise_multiplier: float) -> bool:
+    def _any_client_fits(self, filter: RenyiFilter, index: RoundIndex, noise_multiplier: float) -> bool:
         """Whether any client that later rounds may draw can afford an update."""
         planned, number = self._planned[index.phase], len(self._populations[index.phase].sizes)
         return any(
@@ -194,18 +193,18 @@ class PrivacyBudget:
         pool = pool_number("clients", len(population.sizes))
         if not is_pool(client, population):
             return filter.admits(self._total(client, pool) + Counter(update))
-        # what the pool spends, every client does
-        holders = {client for client in (*self._accounts.spent(), *self._in_vain.spent()) if client < pool}
+        # spending of the pool counts for every client
+        holders = {client for client in (*self._accounts.spent(), *self._repeated.spent()) if client < pool}
         kinds = {tuple(sorted(self._total(holder, pool).items())) for holder in holders}
         kinds.add(tuple(sorted(self._total(pool).items())))
         return all(filter.admits(Counter(dict(kind)) + Counter(update)) for kind in kinds)
 
     def _total(self, *accounts: int) -> Counter[Mechanism]:
-        """What these accounts have spent together, with what is under way and what was spent in vain."""
+        """Returns the total spending of some accounts, including rounds under way and repeated ones."""
         total: Counter[Mechanism] = Counter()
         for account in accounts:
             total.update(self._accounts.of(account))
-            total.update(self._in_vain.of(account))
+            total.update(self._repeated.of(account))
             for by_client in self._under_way.values():
                 total.update(by_client.get(account, {}))
         return total
@@ -219,16 +218,17 @@ class PrivacyBudget:
             if not _within(spending, planned):
                 raise RayflError(
                     f"phases.{phase.name}.local.dp: in round {index.round} client {client} spent more than "
-                    f"'{phase.algorithm.name}' plans for; let its `sample_requests` name every request that touches "
+                    f"'{phase.algorithm.name}' plans for; its `sample_requests` must list every request that reads "
                     "samples"
                 )
         budgeted = phase.local.dp is not None and phase.local.dp.max_epsilon is not None
         for client, update in self._under_way.get(index.round, {}).items() if budgeted else ():
             if dict(spent.get(client, {})) != dict(update):
-                # else who is left out of a round would depend on whether those before it are over
+                # otherwise admission to a round would depend on whether earlier rounds are over
                 raise RayflError(
                     f"phases.{phase.name}.local.dp.max_epsilon: in round {index.round} client {client} spent less than "
-                    f"'{phase.algorithm.name}' plans for; let its `sample_requests` name exactly what touches samples"
+                    f"'{phase.algorithm.name}' plans for; its `sample_requests` must list exactly the requests that "
+                    "read samples"
                 )
 
 

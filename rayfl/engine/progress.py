@@ -1,4 +1,4 @@
-"""Where a run is: all that its committed rounds left with the scheduler, which a snapshot holds and restores."""
+"""A run's progress: the state that committed rounds leave with the scheduler, saved in and restored from snapshots."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from rayfl.planning.workload import Population
 
 
 class Progress:
-    """The progress of a run: it draws cohorts, takes committed rounds in, and goes on from a snapshot.
+    """The progress of a run: draws cohorts, records committed rounds, and resumes from a snapshot.
 
     Args:
-        scenario: What runs.
-        plans: Of its phases.
+        scenario: The scenario.
+        plans: The plans of its phases.
         populations: The clients of each phase.
 
     Attributes:
         index: The last committed round.
         in_flight: What its schedule has submitted and not committed.
-        client_rounds: Which round has left the state of a client.
-        budget: What clients may still spend of their privacy.
+        client_rounds: The round that left each client its state.
+        budget: The clients' privacy budgets.
     """
 
     def __init__(self, scenario: Scenario, plans: Sequence[PhasePlan], populations: Sequence[Population]) -> None:
@@ -54,15 +54,15 @@ class Progress:
         self._traffic = Traffic()
 
     def done_of(self, phase: int) -> int:
-        """How many rounds of a phase are committed, if it is the last one that has any."""
+        """Returns the number of committed rounds of a phase; 0 unless it is the current one."""
         return self.index.round_in_phase if self.index.phase == phase else 0
 
     def clock_of(self, plan: PhasePlan) -> VirtualClock | None:
-        """What tells the virtual time of a phase; None where it has none."""
+        """Returns the virtual clock of a phase; None if it has none."""
         return None if plan.phase.pool else self._clock
 
     def draw(self, index: RoundIndex) -> Sequence[int]:
-        """Draws the clients of a round: those of its cohort who are there, and may still spend privacy.
+        """Draws the clients of a round: those of its cohort that are present and may still spend privacy.
 
         Raises:
             NobodyLeftError: The budget ends the phase before this round.
@@ -74,10 +74,10 @@ class Progress:
         return admission.cohort
 
     def check(self, done: SubmittedRound, reports: Sequence[UpdateReport]) -> None:
-        """Checks a round that is about to be committed against what the clock foresaw.
+        """Checks a round that is about to be committed against the virtual clock's plan.
 
         Raises:
-            RayflError: It moved something else.
+            RayflError: The traffic differs from the plan.
         """
         if self._clock and done.simulated:
             moved = sum((report.traffic for report in reports), Traffic())
@@ -91,14 +91,14 @@ class Progress:
         in_flight: dict[str, Any],
         seconds: float,
     ) -> RoundDone:
-        """Takes in a round that hosts and server have committed.
+        """Records a round that hosts and server have committed.
 
         Args:
             done: The round.
-            reports: What the hosts said of its client updates.
+            reports: The hosts' reports on its client updates.
             server: The scalars that the server's calls returned.
-            in_flight: What the schedule had submitted and not committed once it had submitted this round.
-            seconds: Since the start of the run.
+            in_flight: What the schedule had in flight right after it submitted this round.
+            seconds: Time since the start of the run.
         """
         index, plan = done.index, self._plans[done.index.phase]
         if plan.keeps_client_state:
@@ -118,19 +118,19 @@ class Progress:
         """Captures the progress.
 
         Args:
-            evaluations: Rounds whose evaluation has yet to be reported.
+            evaluations: Rounds whose evaluation has not been reported yet.
 
         Returns:
-            Adds what the server and the clients keep, and raises `LostError` if the state of a client is missing.
+            Function that adds the states of server and clients; it raises `LostError` if a client's state is missing.
 
         Raises:
-            RayflError: What the schedule has in flight is no plain data.
+            RayflError: What the schedule has in flight is not plain data.
         """
         try:
             check_plain(self.in_flight)
         except ValueError as error:
             name = self.index.config(self._scenario).schedule
-            raise RayflError(f"schedule '{name}': what it has in flight is no plain data: {error}") from None
+            raise RayflError(f"schedule '{name}': snapshot() must return plain data: {error}") from None
         kept = set(self.client_rounds.items(self.index.phase))
         index, traffic, simulated = self.index, self._traffic, self._simulated
         sampling, privacy, in_flight = self._sampling.snapshot(), self.budget.snapshot(), deepcopy(self.in_flight)
@@ -144,7 +144,7 @@ class Progress:
         return complete
 
     def restore(self, snapshot: RunSnapshot) -> None:
-        """Goes on after the round of a snapshot."""
+        """Continues after the round of a snapshot."""
         self.index, self.in_flight = snapshot.index, deepcopy(dict(snapshot.in_flight))
         self.client_rounds.restore(snapshot.index.phase, map(_kept, snapshot.clients))
         self.budget.restore(snapshot.privacy)
@@ -160,10 +160,10 @@ def _kept(state: StoredState) -> KeptState:
 
 
 def _check_whole(clients: Sequence[StoredState], kept: set[KeptState], index: RoundIndex) -> None:
-    """A host that came back empty lists what it has, and rounds without its other clients hide that it lost theirs."""
+    """Checks that no state is missing; a restarted host lists only the states that it has."""
     if lost := kept.difference(map(_kept, clients)):
         client, _, round = min(lost)
         raise LostError(
-            f"the state of client {client} is lost: round {round} left one, and its host, which was restarted, has "
-            f"none for the snapshot of round {index.round}"
+            f"the state of client {client} after round {round} is lost: its worker was restarted and no longer has it "
+            f"for the snapshot of round {index.round}"
         )

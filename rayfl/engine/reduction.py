@@ -1,4 +1,4 @@
-"""Answers of many clients to one exchange, reduced: on a host as they come, then over hosts; or kept one by one."""
+"""Reduces the answers of many clients to one exchange, on each host and then over hosts, or keeps them one by one."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OneAnswer:
-    """What one client answered, where answers are wanted one by one.
+    """One client's answer, for exchanges that want answers one by one.
 
     Attributes:
         client: The client's number.
-        weight: Of its answer.
+        weight: The answer's weight.
         vectors: Its `values`, float32 [n] each; on Ray read from shared memory, not copied.
     """
 
@@ -36,17 +36,17 @@ class OneAnswer:
 
 @dataclass(frozen=True)
 class HostAnswers:
-    """What one host sends to the server for its part of the cohort.
+    """One host's message to the server for its part of the cohort.
 
-    A vector per name, however many clients it had; where answers are wanted one by one, also a vector per client.
+    It holds one vector per name, whatever the number of clients; with `each=True`, also one vector per client.
 
     Attributes:
-        count: How many clients answered here.
-        weight: The sum of their weights, in units of 2**-fraction_bits.
+        count: Number of clients that answered here.
+        weight: Sum of their weights, in units of 2**-fraction_bits.
         totals: Weighted sums.
-        sums: Plain sums, those of diagnostics among them.
-        maxima: Largest values, float64.
-        each: The answers one by one, in the order in which they came.
+        sums: Plain sums, including diagnostics.
+        maxima: Elementwise maxima, float64.
+        each: The answers one by one, in order of arrival.
     """
 
     count: int
@@ -58,11 +58,11 @@ class HostAnswers:
 
 
 class Reduction:
-    """Adds up the answers of one host's clients.
+    """Reduces the answers of one host's clients.
 
     Args:
         fraction_bits: See `ExactSum`.
-        each: Whether to keep the answers' values one by one instead.
+        each: Whether to keep the answers' values one by one instead of summing them.
     """
 
     def __init__(self, fraction_bits: int, each: bool = False) -> None:
@@ -73,20 +73,20 @@ class Reduction:
         self._each: list[OneAnswer] | None = [] if each else None
 
     def add(self, client: int, answer: Answer) -> None:
-        """Takes one client's answer in.
+        """Adds one client's answer.
 
         Raises:
-            RayflError: It holds nothing, or is of other names or lengths than those before it.
+            RayflError: It is empty, or differs in names or lengths from earlier answers.
             SumRangeError: A value cannot be summed.
         """
         if both := answer.sums.keys() & answer.diagnostics.keys():
-            raise RayflError(f"it answered with {sorted(both)} both in sums and in diagnostics")
+            raise RayflError(f"its Answer has {sorted(both)} both in sums and in diagnostics")
         plain = answer.sums | answer.diagnostics
         vectors = {**answer.values, **plain, **answer.maxima}
         if not vectors:
-            raise RayflError("its Answer must hold at least one named vector")
+            raise RayflError("its Answer must contain at least one named vector")
         if self._each is not None and not answer.values:
-            raise RayflError("answers are wanted one by one (each=True), and its Answer holds no values")
+            raise RayflError("its Answer contains no values, which an exchange with each=True needs")
         if not self._count:
             self._totals = {name: ExactSum(name, self._bits) for name in answer.values}
             self._sums = {name: ExactSum(name, self._bits) for name in plain}
@@ -94,10 +94,12 @@ class Reduction:
         for mine, others in ((answer.values, self._totals), (plain, self._sums), (answer.maxima, self._maxima)):
             if mine.keys() != others.keys():
                 known = [*self._totals, *self._sums, *self._maxima]
-                raise RayflError(f"it answered with {sorted(vectors)}, others with {sorted(known)}")
-        if not 0 <= answer.weight < LARGEST:  # also when it is not a number
-            limits = f"weights are finite and not negative, and below {LARGEST:.3g}"
-            raise RayflError(f"its answer has the weight {answer.weight}; {limits}")
+                raise RayflError(f"its Answer has {sorted(vectors)}, but those of other clients have {sorted(known)}")
+        if not 0 <= answer.weight < LARGEST:  # also true for NaN
+            raise RayflError(
+                f"its answer has the weight {answer.weight}; weights must be finite, not negative and below "
+                f"{LARGEST:.3g}"
+            )
         self._weight += in_units(answer.weight, self._bits)
         if self._each is not None:
             kept = {name: _kept(name, tensor) for name, tensor in answer.values.items()}
@@ -112,7 +114,7 @@ class Reduction:
         self._count += 1
 
     def result(self) -> HostAnswers:
-        """What goes to the server."""
+        """Returns the message to the server."""
         return HostAnswers(
             self._count,
             self._weight,
@@ -124,7 +126,7 @@ class Reduction:
 
 
 def _kept(name: str, values: torch.Tensor) -> np.ndarray:
-    """A copy in main memory, since an answer may be a view of the resident model."""
+    """Copies a tensor to main memory, since an answer may be a view of the resident model."""
     import torch  # imported here because the server combines answers without PyTorch
 
     if not all_finite(values):
@@ -134,19 +136,19 @@ def _kept(name: str, values: torch.Tensor) -> np.ndarray:
 
 
 def reduce_hosts(parts: Sequence[HostAnswers], fraction_bits: int) -> Answers:
-    """The cohort's answers from those of the hosts, in any order.
+    """Combines the hosts' messages, in any order, into the cohort's answers.
 
     Raises:
-        RayflError: Clients answered with different names, or their weights do not add up to a positive number.
+        RayflError: Clients answered with different names, or the sum of their weights is not positive.
     """
     singles = sorted((one for part in parts for one in part.each), key=lambda one: one.client)
     names = {(frozenset(part.totals), frozenset(part.sums), frozenset(part.maxima)) for part in parts}
     if len(names) != 1:
         listed = sorted(sorted(name for group in groups for name in group) for groups in names)
-        raise RayflError(f"clients answered one exchange with different names: {listed}")
+        raise RayflError(f"clients answered the same exchange with different names: {listed}")
     weight = sum(part.weight for part in parts) / 2**fraction_bits
     if weight <= 0:
-        raise RayflError(f"the weights of a cohort's answers add up to {weight}, not to something above 0")
+        raise RayflError(f"the weights of a cohort's answers must add up to more than 0, but their sum is {weight}")
 
     def combined(sums: Sequence[Mapping[str, PartialSum]]) -> dict[str, np.ndarray]:
         return {name: combine(name, [part[name] for part in sums], fraction_bits) for name in sums[0]}
@@ -162,20 +164,21 @@ def reduce_hosts(parts: Sequence[HostAnswers], fraction_bits: int) -> Answers:
 
 
 def reduce_discounted(parts: Sequence[HostAnswers], discounts: Sequence[float], fraction_bits: int) -> Answers:
-    """The same where the values of some parts count less; their weights, plain sums and maxima count as they are.
+    """Like `reduce_hosts`, but multiplies the parts' values by discounts; weights, plain sums and maxima stay as is.
 
-    Parts of equal discount are summed exactly before it is applied, so that results depend on no number of hosts.
+    Parts with equal discounts are summed exactly before the discount is applied, so the result does not depend on the
+    number of hosts.
 
     Args:
-        parts: Of the hosts, in any order.
+        parts: The hosts' messages, in any order.
         discounts: One per part.
         fraction_bits: See `ExactSum`.
 
     Raises:
-        RayflError: As `reduce_hosts`, or answers are wanted one by one.
+        RayflError: As `reduce_hosts`, or answers are kept one by one.
     """
     if any(part.each for part in parts):
-        raise RayflError("answers that are wanted one by one (each=True) cannot be discounted")
+        raise RayflError("answers of an exchange with each=True cannot be discounted")
     whole = reduce_hosts(parts, fraction_bits)
     totals: dict[str, np.ndarray] = {name: np.zeros_like(total) for name, total in whole.totals.items()}
     for discount in sorted(set(discounts), reverse=True):
@@ -186,37 +189,38 @@ def reduce_discounted(parts: Sequence[HostAnswers], discounts: Sequence[float], 
 
 
 def counted_from(model: np.ndarray, base: np.ndarray, discount: float, answers: Answers) -> Answers:
-    """The answers of clients that began from one model, with `delta` counted from another one instead.
+    """Shifts the `delta` of answers of clients that began from one model so that it starts at another one.
 
-    What changed the base b by delta changes w by delta + (b - w).
+    A change of the base b by delta is a change of w by delta + (b - w).
 
     Args:
         model: w, float32 [n].
         base: b, float32 [n].
-        discount: What the answers' values were multiplied by.
-        answers: What `reduce_discounted` returned.
+        discount: The factor that the answers' values were multiplied by.
+        answers: The result of `reduce_discounted`.
 
     Raises:
         RayflError: No client answered with a `delta`.
     """
     if "delta" not in answers.totals:
-        raise RayflError(f"models are mixed by their 'delta', and the answers hold {', '.join(answers.totals)}")
+        raise RayflError(f"mixing models needs 'delta' in the answers, but they hold {', '.join(answers.totals)}")
     shift = base.astype(np.float64) - model
     delta = answers.totals["delta"] + discount * answers.weight * shift
     return replace(answers, totals={**answers.totals, "delta": delta})
 
 
 def _one_by_one(singles: Sequence[OneAnswer]) -> dict[str, Updates]:
-    """All answers by name, in the given order.
+    """Returns all answers by name, in the given order.
 
     Raises:
-        RayflError: They differ in their names, or in the lengths of their vectors.
+        RayflError: The answers differ in names or in lengths of vectors.
     """
     first = singles[0]
     for one in singles:
         if one.vectors.keys() != first.vectors.keys():
             raise RayflError(
-                f"clients answered one exchange with different names: {sorted(first.vectors)} and {sorted(one.vectors)}"
+                f"clients answered the same exchange with different names: {sorted(first.vectors)} and "
+                f"{sorted(one.vectors)}"
             )
         for name, vector in one.vectors.items():
             if len(vector) != len(first.vectors[name]):

@@ -1,4 +1,4 @@
-"""The states of a snapshot at a URI, for hosts that share no file system."""
+"""Stores the states of a snapshot at a URI, for hosts that share no file system."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from rayfl.remote_folder import RemoteFolder
 
 
 class RemoteStore(StateStore):
-    """Keeps arrays as files of safetensors in a remote folder; hosts and server write there themselves.
+    """Keeps arrays as safetensors files in a remote folder, where hosts and server write directly.
 
-    An upload that is cut leaves nothing that passes for a state: its digest is checked when it is read.
+    An interrupted upload is never taken for a state, since reading checks the digest.
 
     Args:
-        folder: Where.
+        folder: The remote folder.
     """
 
     def __init__(self, folder: RemoteFolder) -> None:
@@ -22,7 +22,7 @@ class RemoteStore(StateStore):
 
     def held(self, stored: Collection[Stored]) -> set[str]:
         """See `StateStore.held`."""
-        # an object store lists a thousand files in one answer
+        # one listing of an object store returns a thousand files
         return {one.place for one in stored}.intersection(self.places()) if stored else set()
 
     def name(self, place: str) -> str:

@@ -1,4 +1,4 @@
-"""Whether algorithms, network and data fit each other, before anything starts."""
+"""Checks before the run that algorithms, networks and data fit together."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ from rayfl.user_code import report_as_theirs
 
 
 def check_requirements(scenario: Scenario, networks: Sequence[nn.Module], workloads: Sequence[Workload]) -> None:
-    """Checks what needs data and network.
+    """Checks a scenario against its data and networks.
 
     Args:
-        scenario: What runs.
-        networks: Of each phase.
-        workloads: Of each phase.
+        scenario: The scenario.
+        networks: The network of each phase.
+        workloads: The workload of each phase.
 
     Raises:
-        ScenarioError: A network declares no features or no modules, lacks a module that is to train, has no buffers
-            where an option is about them, or has some that the algorithm would never update; or a client update is too
-            short to unfreeze in. Names the phase.
+        ScenarioError: A network declares no features or no modules, lacks a module that should train, has no buffers
+            although an option concerns them, or has buffers that the algorithm would never update; or a client update
+            is too short for its unfreezing. Names the phase.
     """
     for plan, network, workload in zip(plan_phases(scenario), networks, workloads, strict=True):
         _check_phase(plan, scenario, network, workload)
@@ -69,21 +69,21 @@ def _check_phase(plan: PhasePlan, scenario: Scenario, network: nn.Module, worklo
         _check_features(network, store, where)
     if "no_running_statistics" in requirements and (name := _running_statistics(network)):
         raise ScenarioError(
-            f"{where} takes gradients in evaluation mode, in which the running statistics of '{name}' of model "
-            f"{type(network).__name__} are never updated; use group norm (model.norm = 'group' of the ResNets)"
+            f"{where} computes gradients in evaluation mode, which never updates the running statistics of '{name}' of "
+            f"model {type(network).__name__}; use group norm (model.norm = 'group' for the ResNets)"
         )
     if "plain_objective" in requirements and type(task).objective is not Task.objective:
         raise ScenarioError(
-            f"{where} asks for losses and gradients, and task '{task.name}' trains with an objective of "
-            "its own, which these leave out; use an algorithm that only trains, such as 'fedavg'"
+            f"{where} requests losses and gradients, which leave out the training objective that task '{task.name}' "
+            "defines; use an algorithm that only trains, such as 'fedavg'"
         )
     if "buffers" in requirements and not any(buffer.is_floating_point() for buffer in network.buffers()):
         raise ScenarioError(
-            f"{where}: 'buffers' has no effect, for model {type(network).__name__} has none; leave it out"
+            f"{where}: 'buffers' has no effect, since model {type(network).__name__} has none; leave it out"
         )
     if "batch_norm" in requirements and not any(isinstance(module, _BatchNorm) for module in network.modules()):
         name = type(network).__name__
-        raise ScenarioError(f"{where} is about batch norm, and model {name} has none; use 'fedavg'")
+        raise ScenarioError(f"{where} needs batch norm, and model {name} has none; use 'fedavg'")
     try:
         plan.algorithm.stays_local(network)
     except ScenarioError as error:
@@ -113,17 +113,17 @@ def _check_phase(plan: PhasePlan, scenario: Scenario, network: nn.Module, worklo
 
 
 def check_metrics(workload: Workload, network: nn.Module, where: str, seed: int) -> None:
-    """Tries the metrics on two test samples, which are also their own bank.
+    """Tries the metrics on two test samples, which also serve as the bank.
 
     Args:
-        workload: What is trained and evaluated.
-        network: With its initial parameters, on the CPU.
+        workload: The workload.
+        network: The network with its initial parameters, on the CPU.
         where: The key that names the metrics.
-        seed: Of the data.
+        seed: The data's seed.
 
     Raises:
         ScenarioError: A metric does not fit the task, or needs features that the network does not declare or a bank
-            that there is not; or it or the task raised something.
+            that does not exist; or the metric or the task raised.
     """
     task, source, part = workload.task, BatchSource(workload.store, torch.device("cpu")), Slice(0, 2)
     metrics = build_metrics(workload.evaluation.metrics, task, workload.num_outputs, where)
@@ -146,55 +146,57 @@ def check_bank_is_read(workloads: Sequence[Workload]) -> None:
     """Checks that some metric reads the bank, if there is one.
 
     Raises:
-        ScenarioError: None does.
+        ScenarioError: No metric reads it.
     """
     built = (build_metrics(of.evaluation.metrics, of.task, of.num_outputs) for of in workloads)
     read = any(isinstance(metric, BankMetric) for metrics in built for metric in metrics.values())
     if workloads[0].store.bank is not None and not read:
-        raise ScenarioError("evaluation.bank: no metric compares samples with it; name 'knn' or 'linear_probe'")
+        raise ScenarioError(
+            "evaluation.bank: has no effect, since no metric reads it; add 'knn' or 'linear_probe', or leave it out"
+        )
 
 
 def _check_bank(workload: Workload, what: str) -> None:
     evaluation = workload.evaluation
     if workload.store.bank is None:
         raise ScenarioError(
-            f"{what} compares test samples with training samples; say with how many, for instance evaluation.bank = "
-            "5000"
+            f"{what} compares test samples with training samples; set their number, for instance evaluation.bank = 5000"
         )
     others = {"personalize": evaluation.personalize, "client_model = 'personal'": evaluation.client_model == "personal"}
     for key in (key for key, chosen in others.items() if chosen):
         raise ScenarioError(
-            f"{what} compares features of one model with the bank's, and evaluation.{key} scores others; leave one of "
-            "them out"
+            f"{what} compares features of a single model with the bank's, but evaluation.{key} scores several models; "
+            "leave one of them out"
         )
 
 
 def _check_features(network: nn.Module, store: ShardStore, where: str) -> None:
     if head_of(network) is None:
-        raise ScenarioError(f"{where} reads the network's features, which enter its head: {undeclared(network)}")
+        raise ScenarioError(f"{where} reads the network's features, the input of its head: {undeclared(network)}")
     x, y = BatchSource(store, torch.device("cpu")).test_batch(slice(0, 2))
     network.eval()
     with torch.no_grad():
         features, _ = features_and_outputs(network, x)
     if len(features) != len(y):
         raise ScenarioError(
-            f"{where}: what enters feature_layer '{network.feature_layer}' of model {type(network).__name__} is "
-            f"{list(features.shape)} for {len(y)} samples, not a vector for each"
+            f"{where}: the input of feature_layer '{network.feature_layer}' of model {type(network).__name__} must be "
+            f"one vector per sample, but has the shape {list(features.shape)} for {len(y)} samples"
         )
 
 
 def _check_cohorts(plan: PhasePlan, store: ShardStore, quorum: int | None) -> None:
-    """Checks the sizes that cohorts can have; where clients may not answer, down to the quorum."""
+    """Checks the sizes that cohorts can have, down to the quorum if clients may fail to answer."""
     fewest, most = cohort_sizes(plan.phase, store.num_clients)
     if quorum is not None and quorum > most:
         raise ScenarioError(
-            f"phases.{plan.phase.name}.quorum: {quorum} answers, and at most {most} count in a round; use a smaller one"
+            f"phases.{plan.phase.name}.quorum: at most {most} answers count in a round, fewer than the quorum of "
+            f"{quorum}; use a smaller one"
         )
     sizes = fewest if quorum is None else min(fewest, quorum), most
     try:
         plan.algorithm.check_cohort(*sizes)
     except ScenarioError as error:
-        fewer = "; with [participation] rounds may have as few answers as phases.N.quorum" if sizes[0] < fewest else ""
+        fewer = "; with [participation], a round may have only phases.N.quorum answers" if sizes[0] < fewest else ""
         raise ScenarioError(f"phases.{plan.phase.name}.algorithm.{error}{fewer}") from None
     try:
         schedule_of(plan.phase).check_cohort(plan, *sizes)
@@ -203,13 +205,13 @@ def _check_cohorts(plan: PhasePlan, store: ShardStore, quorum: int | None) -> No
 
 
 def _running_statistics(network: nn.Module) -> str:
-    """The name of a module that keeps running statistics of what passes through it; empty if there is none."""
+    """Returns the name of a module with running statistics; empty if there is none."""
     found = (name for name, module in network.named_modules() if getattr(module, "running_mean", None) is not None)
     return next(found, "")
 
 
 def _check_server(plan: PhasePlan, scenario: Scenario, network: nn.Module, workload: Workload) -> None:
-    """Checks what a phase does with the samples that only the server holds."""
+    """Checks a phase's use of the samples that only the server holds."""
     where, store = f"phases.{plan.phase.name}", workload.store
     if store.server is None:
         wanted = ""
@@ -220,7 +222,7 @@ def _check_server(plan: PhasePlan, scenario: Scenario, network: nn.Module, workl
         elif plan.phase.settings.server_training:
             wanted = f"{where}.server_training"
         if wanted:
-            raise ScenarioError(f"{wanted}: the server holds no samples; give it some with data.server_share")
+            raise ScenarioError(f"{wanted}: the server has no samples; give it some with data.server_share")
         return
     try:
         plan.algorithm.check_server(len(store.server), cohort_sizes(plan.phase, store.num_clients)[1])
@@ -237,7 +239,7 @@ def _check_server(plan: PhasePlan, scenario: Scenario, network: nn.Module, workl
 
 
 def _update_sizes(plan: PhasePlan, store: ShardStore) -> np.ndarray:
-    """The numbers of samples of the phase's client updates."""
+    """Returns the numbers of samples of the phase's client updates."""
     pool = plan.phase.pool
     if pool is None:
         return plan.algorithm.training_sizes(store.train_shards.sizes)
@@ -248,7 +250,7 @@ def _update_sizes(plan: PhasePlan, store: ShardStore) -> np.ndarray:
 def _check_plan(
     local: Local, train: tuple[Train, ...], network: nn.Module, sizes: np.ndarray, where: str
 ) -> tuple[str, ...]:
-    """The modules that train nothing."""
+    """Checks the training plans; returns the names of the frozen modules."""
     try:
         selection = select(train, network)
         for size in {int(sizes.min()), int(sizes.max())}:
@@ -259,12 +261,12 @@ def _check_plan(
 
 
 def _check_weights(local: Local, workload: Workload, where: str, client: int | None = None) -> None:
-    """Tries the weighting on the labels of a client or pool, by default of the smallest client."""
+    """Tries the weighting on the labels of a client or pool, by default those of the smallest client."""
     if local.sample_weights is None:
         return
     task, store = workload.task, workload.store
     if not task.per_sample or type(task).objective is not Task.objective:
-        raise ScenarioError(f"{where}: task '{task.name}' has no losses of single samples; leave it out")
+        raise ScenarioError(f"{where}: task '{task.name}' has no loss per sample; leave it out")
     source = BatchSource(store, torch.device("cpu"))
     client = int(store.train_shards.sizes.argmin()) if client is None else client
     sample_weights(local.sample_weights, source.labels(source.shard(client), source.set_of(client)), where)
@@ -274,6 +276,6 @@ def _check_sampling(local: Local, scenario: Scenario, store: ShardStore, where: 
     labels = store.train.y
     if local.sampling == "balanced" and not are_class_labels(labels, store.num_classes):
         raise ScenarioError(
-            f"{where}: 'balanced' needs one class per sample, and labels of data '{scenario.data.name}' are "
+            f"{where}: 'balanced' needs one class per sample, but labels of data '{scenario.data.name}' are "
             f"{labels.dtype}{list(labels.shape[1:]) or ''}; leave it out"
         )

@@ -1,4 +1,4 @@
-"""A workload on a host: its network in memory, its data on the device, and what trains and scores there."""
+"""A workload on a host: its network, its data on the device, and the code that trains and scores there."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ class Resident:
     """A workload as one host holds it.
 
     Attributes:
-        model: The one model on which all of the host's clients train, one after the other.
-        workload: What it was made from.
+        model: The model on which all of the host's clients train, one after the other.
+        workload: The workload.
         scorer: Scores models, and combines scores.
 
     Args:
-        scenario: What runs.
-        workload: What to hold.
-        device: Where.
-        number: How many workloads share what of the device's memory may hold samples.
+        scenario: The scenario.
+        workload: The workload.
+        device: The device to train on.
+        number: Number of workloads that share the device's memory for samples.
     """
 
     def __init__(self, scenario: Scenario, workload: Workload, device: torch.device, number: int = 1) -> None:
@@ -75,7 +75,7 @@ class Resident:
         state: ClientState | None = None,
         noise_multiplier: float | None = None,
     ) -> ClientContext:
-        """A client's view of its update; see `ClientFacts`. Without a state it keeps nothing."""
+        """Returns a client's view of its update; see `ClientFacts`. Without `state` it keeps nothing."""
         num_samples = self._source.num_samples(client)
         facts = ClientFacts(
             client,
@@ -93,7 +93,7 @@ class Resident:
         update: Callable[[ClientContext], ClientUpdate[T]],
         errors: UpdateErrors,
     ) -> list[T]:
-        """Runs the updates of clients of one exchange, privately with `local.dp`; see `ClientUpdates.run`."""
+        """Runs client updates of one exchange, with DP if `local.dp` is set; see `ClientUpdates.run`."""
         return (self._plain if group[0].local.dp is None else self._private).run(group, update, errors)
 
     def score(self, part: Slice) -> Score:
@@ -104,7 +104,7 @@ class Resident:
         return self.scorer.score(evaluation_batches(self._source, module, workload.task, part, size, seed), part)
 
     def message_sizes(self, plan: PhasePlan) -> MessageSizes:
-        """The sizes of the messages of a phase that trains this workload."""
+        """Returns the message sizes of a phase that trains this workload."""
         return MessageSizes.of(plan, self.model)
 
     def _random_model(self, seed: int) -> torch.Tensor:

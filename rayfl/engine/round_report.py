@@ -1,4 +1,4 @@
-"""What a committed round is reported with: sums and means over its client updates."""
+"""Reports a committed round: sums and means over its client updates."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def round_done(
     left_out: tuple[int, ...] | None,
     simulated: Simulated | None,
 ) -> RoundDone:
-    """Summarizes a round.
+    """Summarises a round.
 
     Args:
-        phase: Its name.
+        phase: The phase's name.
         done: The round.
-        reports: What the hosts said of the client updates.
+        reports: The hosts' reports on its client updates.
         server: The scalars that the server's calls returned.
-        traffic: Since the start of the run.
-        seconds: Since the start of the run.
-        spent: What the round spent of clients' privacy.
-        left_out: Clients whose budget was spent; None in phases that leave nobody out.
-        simulated: Since the start of the run; None without [participation].
+        traffic: Total since the start of the run.
+        seconds: Time since the start of the run.
+        spent: Privacy that the round spent, by client.
+        left_out: Clients whose budget was exhausted; None in phases that leave nobody out.
+        simulated: Total since the start of the run; None without [participation].
     """
     losses = [loss for report in reports for loss in report.losses.values()]
     steps = sum(number for _, number in losses)

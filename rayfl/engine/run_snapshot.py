@@ -1,4 +1,4 @@
-"""A run between two rounds: plain data, beside the states that it names by digest."""
+"""The snapshot of a run between two rounds: plain data that names stored states by digest."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from rayfl.planning.totals import Simulated, Traffic
 
 @dataclass(frozen=True)
 class RunSnapshot:
-    """With its states, the whole truth between two rounds: a run goes on from it, on any number of hosts.
+    """Together with its states, everything that a run needs to continue, on any number of hosts.
 
     Attributes:
         index: The last committed round.
-        sampling: What later cohorts depend on.
-        traffic: Since the start of the run.
-        evaluations: Rounds whose evaluation has yet to be reported; the server has their models.
-        privacy: What was spent of clients' privacy.
+        sampling: The state that later cohorts depend on.
+        traffic: Total since the start of the run.
+        evaluations: Rounds whose evaluation has not been reported yet; the server has their models.
+        privacy: Privacy spent so far.
         in_flight: What the phase's schedule has submitted and not committed.
         server: The server's part.
-        clients: The manifest of what clients keep.
-        simulated: What the run has simulated; None without [participation].
+        clients: The manifest of the clients' states.
+        simulated: Simulated totals so far; None without [participation].
     """
 
     index: RoundIndex
@@ -45,7 +45,7 @@ class RunSnapshot:
     simulated: Simulated | None = None
 
     def to_json(self) -> str:
-        """The snapshot as JSON."""
+        """Returns the snapshot as JSON."""
         plain = _SCHEMA.dump_python(replace(self, privacy=BudgetSnapshot()), mode="json")
         spent = [
             [client, [[step.noise_multiplier, step.rate, step.part, times] for step, times in spending.items()]]
@@ -55,10 +55,10 @@ class RunSnapshot:
 
     @classmethod
     def from_json(cls, text: str) -> RunSnapshot:
-        """What `to_json` wrote.
+        """Reads the result of `to_json`.
 
         Raises:
-            ValueError: The text is no snapshot.
+            ValueError: The text is not a snapshot.
         """
         plain = json.loads(text)
         privacy = plain.pop("privacy")

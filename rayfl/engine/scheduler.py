@@ -1,4 +1,4 @@
-"""The scheduler: walks the phases, samples cohorts, submits rounds and commits them. It only holds references."""
+"""The scheduler: walks through the phases, samples cohorts, submits and commits rounds. It only holds references."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from rayfl.privacy.charges import Charges
 
 @dataclass(frozen=True)
 class _UnderWay:
-    """A round that was submitted, and what its schedule had in flight then."""
+    """A submitted round, and what its schedule had in flight at that time."""
 
     round: SubmittedRound
     in_flight: dict[str, Any]
@@ -43,13 +43,13 @@ class Scheduler:
     """Runs a scenario on a backend.
 
     Args:
-        scenario: What runs.
+        scenario: The scenario.
         backend: Hosts and server.
         populations: The clients of each phase.
         settles: See `Job.settles`.
 
     Raises:
-        ResourceError: There are more hosts than clients that keep state can be divided among.
+        ResourceError: Clients keep state, and there are too many hosts to divide them among.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class Scheduler:
         self._plans = plan_phases(scenario)
         if len(backend.hosts) > BUCKETS and any(plan.keeps_client_state for plan in self._plans):
             raise ResourceError(
-                f"{len(backend.hosts)} hosts are too many where clients keep state, which at most {BUCKETS} divide "
-                f"among them; give {BUCKETS}"
+                f"{len(backend.hosts)} workers are too many: clients that keep state can be divided among at most "
+                f"{BUCKETS}; set resources.hosts={BUCKETS}"
             )
         self._watchdog = Watchdog(scenario, backend)
         self._progress = Progress(scenario, self._plans, populations)
@@ -75,7 +75,7 @@ class Scheduler:
         """Runs the scenario from its last committed round to its end.
 
         Yields:
-            Events, in order.
+            The events, in order.
 
         Raises:
             ClientError: The first client update that failed.
@@ -91,36 +91,33 @@ class Scheduler:
             yield from self._snapshots.finish()
 
     def stop(self) -> None:
-        """Makes the round whose `RoundSettled` was the latest event the last one; later ones are discarded.
+        """Makes the round whose `RoundSettled` was the latest event the last one, and discards later ones.
 
-        It is evaluated, as the last round of a scenario is.
+        It is evaluated like the last round of any scenario.
         """
         self._stopped = True
 
     def checkpoint_to(self, store: StateStore) -> None:
-        """Has snapshots taken whenever the scenario's [checkpoint] asks for one, with their states in a store."""
+        """Takes a snapshot whenever the scenario's [checkpoint] asks for one, with its states in a store."""
         self._snapshots = Snapshotting(self._scenario, self._backend, self._watchdog, store, self._progress.index.round)
 
     def charge_to(self, charges: Charges) -> None:
-        """Charges every round in a ledger before any host or the server hears of it."""
+        """Charges every round in a ledger before it is submitted to any host or the server."""
         self._progress.budget.charge_to(charges)
 
     def interrupt(self) -> None:
-        """Makes the round under way the last one for now: a snapshot of it is taken, and the run ends unfinished.
-
-        May be called in another thread.
-        """
+        """Ends the run, unfinished, after the current round, with a snapshot of it; other threads may call this."""
         self._interrupted = True
 
     def _snapshot(self, snapshots: Snapshotting) -> None:
-        """Begins a snapshot of the state after the last round that was reported as done."""
+        """Starts a snapshot of the state after the last round that was reported as done."""
         index = self._progress.index
         outstanding = self._evaluations.outstanding(index)
         complete = self._progress.snapshot([evaluated for evaluated, _ in outstanding])
         snapshots.begin(index, complete, [model for _, model in outstanding])
 
     def _checkpoint(self) -> Generator[Event, None, None]:
-        """Takes a snapshot where one is due, and reports one that was written meanwhile."""
+        """Takes a snapshot if one is due, and reports one that has been written meanwhile."""
         snapshots = self._snapshots
         if snapshots is None:
             return
@@ -128,18 +125,18 @@ class Scheduler:
         if self._interrupted or snapshots.due(self._progress.index):
             yield from snapshots.finish()
             self._snapshot(snapshots)
-            if not self._scenario.repeatable:  # what is reported of later rounds would not come again
+            if not self._scenario.repeatable:  # later rounds, once reported, could not be repeated with the same result
                 yield from snapshots.finish()
         if self._interrupted:
             self._stopped = True
             yield from snapshots.finish()
 
     def restore(self, snapshot: RunSnapshot, store: StateStore) -> None:
-        """Makes new hosts and a new server go on after the round of a snapshot.
+        """Lets new hosts and a new server continue after the round of a snapshot.
 
         Args:
-            snapshot: What `snapshot` returned.
-            store: Where the states are.
+            snapshot: The snapshot.
+            store: Where its states are.
 
         Raises:
             RayflError: A state is missing or damaged.
@@ -158,7 +155,7 @@ class Scheduler:
     def _phase(self, number: int) -> Generator[Event, None, None]:
         plan = self._plans[number]
         done_before = self._progress.done_of(number)
-        # clients' states, and scalars that a sampler reads, must be committed before the next round begins
+        # client states and the scalars that a sampler reads must be committed before the next round begins
         one_by_one = plan.keeps_client_state or (plan.sampler is not None and plan.sampler.reads_scalars)
         under_way = deque[_UnderWay]()
         schedule = self._schedule(plan, under_way)
@@ -189,7 +186,7 @@ class Scheduler:
 
         def settled() -> Generator[Event, None, None]:
             if self._settles:
-                yield from self._finish(under_way, left=0)  # a stop must come before anything that goes wrong later
+                yield from self._finish(under_way, left=0)  # a stop takes precedence over errors of later rounds
             if self._stopped:
                 raise StoppedError
 
@@ -219,7 +216,7 @@ class Scheduler:
             yield from self._checkpoint()
 
     def _settle(self, done: SubmittedRound) -> Generator[Event, None, None]:
-        """Reports all that is left of a committed round, before anything of a later one is looked at."""
+        """Reports the rest of a committed round before a later one is processed."""
         yield from self._evaluations.collect_through(done.index.round)
         yield RoundSettled(done.index.config(self._scenario).name, done.index.round)
         if self._stopped:
@@ -229,11 +226,11 @@ class Scheduler:
                 self._evaluations.submit(done.index, self._model_of(done), hosts)
 
     def _model_of(self, done: SubmittedRound) -> Ref:
-        """The model to evaluate; asked for before the server is told of a commit beyond the round's."""
+        """Returns the model to evaluate; requested before the server commits a later round."""
         return self._backend.server.call("model_after", done.index) if done.model is None else done.model
 
     def _cut_short(self, index: RoundIndex, admission: Admission) -> Generator[Event, None, None]:
-        """Ends a phase before a round in which nobody can take part, or the run before one that exceeds a budget."""
+        """Ends a phase before a round without admissible clients, or the run before a round that exceeds a budget."""
         plan, reached = self._plans[index.phase], self._progress.index
         if reached.phase == index.phase and reached.round and not self._evaluations.wanted(reached):
             model = self._backend.server.call("model_after", reached)
@@ -244,9 +241,9 @@ class Scheduler:
         yield BudgetSpent(plan.phase.name, index.round, admission.ends, self._stopped, left_out, admission.limit)
 
     def _commit(self, done: SubmittedRound) -> Generator[Event, None, None]:
-        """Has server and hosts commit a round."""
+        """Commits a round on server and hosts."""
         plan = self._plans[done.index.phase]
-        # nobody goes on with the rounds of a phase that is over, unless the run is given more of them later
+        # a finished phase needs no open rounds, except the last one, which may get more rounds later
         over = done.index.round_in_phase == plan.phase.rounds and plan is not self._plans[-1]
         open_rounds = [] if over else list(done.open_rounds)
         calls = [Call(self._backend.server.call("commit", done.index, open_rounds), "server: commit")]
@@ -256,9 +253,9 @@ class Scheduler:
                 by_host.setdefault(number, []).extend(updated)
             for number, clients in by_host.items():
                 host = self._backend.hosts[number]
-                calls.append(Call(host.call("commit", done.index, clients), f"host {number}: commit", number))
+                calls.append(Call(host.call("commit", done.index, clients), f"worker {number}: commit", number))
             yield from self._wait(calls, done.index)
-        # elsewhere there is nothing to wait for: the server, which has the round's model, only drops the one before
+        # otherwise there is nothing to wait for: the server already has the round's model and only drops the old one
 
     def _wait(self, calls: Sequence[Call], index: RoundIndex) -> Generator[Event, None, list[Any]]:
         return (yield from self._watchdog.wait(calls, index.config(self._scenario).name, index.round))

@@ -1,4 +1,4 @@
-"""Scores of a model on slices of samples, and what becomes of them together."""
+"""Scores models on slices of samples, and combines the scores."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from rayfl.user_code import their_traceback
 
 @dataclass(frozen=True)
 class Score:
-    """The model's score on a slice.
+    """A model's score on a slice.
 
     Attributes:
         part: The slice.
-        loss: The task's loss, summed over its samples.
-        divisor: What the mean loss of these samples is divided by; 0 where they have none.
+        loss: The task's loss, summed over the slice's samples.
+        divisor: Divisor that turns the sum into the mean loss; 0 if the samples have no loss.
         states: The state of every metric, by label.
-        hits: Of test samples, [2, classes] as `hits_by_class` returns, where a statistic over clients needs them.
+        hits: int64 [2, classes], hits on test samples as from `hits_by_class`, if a statistic over clients needs them.
     """
 
     part: Slice
@@ -47,9 +47,9 @@ class Scorer:
     """Scores models as a scenario's evaluation asks.
 
     Args:
-        task: What is learned.
-        metrics: What is reported beside the loss, by label.
-        statistics: What is reported over clients, if anything is.
+        task: The task.
+        metrics: The metrics, by label.
+        statistics: Statistics over clients, if any are reported.
     """
 
     def __init__(self, task: Task, metrics: Mapping[str, Metric], statistics: ClientStatistics | None = None) -> None:
@@ -78,20 +78,20 @@ class Scorer:
     def _add_states(
         self, states: Mapping[str, list[State]], batch: EvaluationBatch, outputs: torch.Tensor | None
     ) -> None:
-        """Adds the state of a batch to those of every metric; of the bank's, which has no outputs, for few of them."""
+        """Adds a batch's state to every metric; without outputs (the bank), only to metrics that read the bank."""
         for label, metric in self._metrics.items():
             if outputs is None and not isinstance(metric, BankMetric):
                 continue
             shown = batch.features if metric.reads_features or outputs is None else outputs
-            with _told_as(label):
+            with _naming_metric(label):
                 states[label].append(metric.state(shown, batch.y))
 
     def summarize(self, round_index: RoundIndex, phase: str, scores: Iterable[Score]) -> Evaluated:
-        """Combines the scores of all slices, in the order of the slices, wherever they were computed.
+        """Combines the scores of all slices, in the order of the slices.
 
         Args:
             round_index: The round whose model was scored.
-            phase: The name of its phase.
+            phase: The name of the round's phase.
             scores: One score per slice, in any order.
         """
         ordered = sorted(scores, key=lambda score: (score.part.set != "test", score.part.set, score.part.start))
@@ -132,18 +132,18 @@ class Scorer:
         return Evaluated(phase, round_index.round, found, _samples(sets["test"]), tuple(clients), remarks)
 
     def _bank(self, scores: Sequence[Score]) -> dict[str, State]:
-        """What each metric that compares samples with the bank's keeps of these."""
+        """Returns the bank's state for each metric that compares samples with it."""
         labels = scores[0].states if scores else ()
         return {label: self._merged(label, [score.states[label] for score in scores]) for label in labels}
 
     def _values(self, scores: Sequence[Score], bank: Mapping[str, State]) -> dict[str, float]:
-        """The loss and every metric of some scores together."""
+        """Returns the loss and every metric over some scores."""
         divisor = math.fsum(score.divisor for score in scores)
         loss = math.fsum(score.loss for score in scores) / divisor if divisor else math.nan
         values = {"loss": loss}
         for label, metric in self._metrics.items():
             state = self._merged(label, [score.states[label] for score in scores])
-            with _told_as(label):
+            with _naming_metric(label):
                 if isinstance(metric, BankMetric):
                     values[label] = float(metric.value_beside(state, bank[label]))
                 else:
@@ -151,13 +151,13 @@ class Scorer:
         return values
 
     def _merged(self, label: str, states: Sequence[State]) -> State:
-        with _told_as(label):
+        with _naming_metric(label):
             return states[0] if len(states) == 1 else self._metrics[label].merged(states)
 
 
 @contextmanager
-def _told_as(label: str) -> Iterator[None]:
-    """Names the metric in what it raises."""
+def _naming_metric(label: str) -> Iterator[None]:
+    """Names the metric in its exceptions."""
     try:
         yield
     except RayflError as error:

@@ -1,4 +1,4 @@
-"""Room on the node's disk for what does not fit into memory; it is gone with its process, however that ends."""
+"""A temporary file for data that does not fit into memory; it vanishes with its process, however that ends."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from bisect import bisect
 
 
 class ScratchFile:
-    """Pieces of bytes in a file that no folder lists, so that the system frees it even after SIGKILL.
+    """Pieces of bytes in a file without a directory entry, which the system frees even after SIGKILL.
 
-    It lies where `tempfile` puts files (TMPDIR) and is opened with the first piece. It is read and written, not mapped:
-    the system keeps its pages in memory all the same, and a full disk is an error instead of the process's death.
-    Pieces may be read in several threads, while one of them writes and releases others.
+    The file is opened with the first piece, in the folder of `tempfile` (TMPDIR). It is read and written, not mapped:
+    the system caches its pages all the same, and a full disk raises an error instead of killing the process. Several
+    threads may read pieces while one of them writes and releases others.
     """
 
     def __init__(self) -> None:
@@ -23,20 +23,20 @@ class ScratchFile:
 
     @property
     def size(self) -> int:
-        """Bytes from the first piece to the last one's end."""
+        """Length of the file in bytes."""
         return self._end
 
     def write(self, content: memoryview) -> int:
         """Writes a piece.
 
         Args:
-            content: Bytes.
+            content: The bytes.
 
         Returns:
-            Where it begins.
+            Offset of the piece.
 
         Raises:
-            OSError: There is no room on the disk.
+            OSError: The disk is full.
         """
         start, written = self._take(len(content)), 0
         try:
@@ -53,8 +53,8 @@ class ScratchFile:
         """Reads a piece, or its beginning.
 
         Args:
-            start: What `write` returned.
-            target: As many bytes as are to be read.
+            start: The offset that `write` returned.
+            target: Buffer to fill.
         """
         done = 0
         while done < len(target):
@@ -63,7 +63,7 @@ class ScratchFile:
             done += read
 
     def release(self, start: int, size: int) -> None:
-        """Frees the room of a piece."""
+        """Frees the space of a piece."""
         end, place = start + size, bisect(self._gaps, (start, size))
         if place < len(self._gaps) and self._gaps[place][0] == end:
             end += self._gaps.pop(place)[1]
@@ -78,7 +78,7 @@ class ScratchFile:
             os.ftruncate(self._descriptor, start)
 
     def _take(self, size: int) -> int:
-        """The beginning of the first gap that is large enough, or the end."""
+        """Returns the offset of the first gap that is large enough, or the end of the file."""
         for place, (start, free) in enumerate(self._gaps):
             if free >= size:
                 self._gaps[place : place + 1] = [(start + size, free - size)] if free > size else []

@@ -1,4 +1,4 @@
-"""The server: holds the global model and the algorithm's state, and aggregates. Works on vectors alone."""
+"""The server: holds the global model and the algorithm's state, and aggregates. It works on vectors only."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ BEFORE = RoundIndex(0, 0, 0)
 
 @dataclass(frozen=True)
 class StoredServerState:
-    """The server's state after a round, as a snapshot has it.
+    """The server's state after a round in a snapshot.
 
     Attributes:
         index: The round.
-        stored: In the store: `model`; `eval_model`, if not the global one; and what the algorithm keeps, `state/name`.
+        stored: Arrays in the store: `model`; `eval_model`, unless it is the global model; and algorithm state as
+            `state/name`.
     """
 
     index: RoundIndex
@@ -40,9 +41,9 @@ class ServerSnapshot:
     """The server after a committed round, as plain data.
 
     Attributes:
-        latest: What the round left.
-        open: From what rounds began whose exchange clients still answer, by the round's number.
-        models: Those that have yet to be evaluated, in order.
+        latest: The state after the round.
+        open: Initial states of rounds whose exchange clients still answer, by round.
+        models: Models that have not been evaluated yet, in order.
     """
 
     latest: StoredServerState
@@ -58,8 +59,8 @@ class Server:
 
     Args:
         scenario: The scenario.
-        models: The initial model of each phase; all but the first take over what they can of the previous phase's
-            result (`InitialModel.take`).
+        models: The initial model of each phase; all but the first take over weights from the previous phase's result
+            where they match (`InitialModel.take`).
         num_clients: Number of all clients, for each phase.
         protection: How samples and clients are protected; None if they are not.
     """
@@ -82,7 +83,7 @@ class Server:
         self._writer: SnapshotWriter[ServerSnapshot] = SnapshotWriter()
 
     def begin(self, round_index: RoundIndex, cohort: Sequence[int]) -> Exchange:
-        """Starts a round of exchanges, or one that is still open again, from the same state.
+        """Starts a round of exchanges; starting an open round again begins from the same state.
 
         Args:
             round_index: Position of the round within the scenario.
@@ -107,7 +108,7 @@ class Server:
 
         Args:
             round_index: The round, which is open.
-            discounts: What the values of each part's answers are multiplied by, their weights aside; None for 1.
+            discounts: Factors for the values, but not the weights, of each part's answers; None for 1.
             parts: The answers to the round's latest exchange, one part per host; or, in an asynchronous schedule, the
                 answers to exchanges of several rounds.
 
@@ -126,8 +127,8 @@ class Server:
         Args:
             round_index: The round, which is open, and whose algorithm has a single exchange.
             began: Number of the round in which the client began.
-            share: a of w <- (1 - a) w + a w_i, which this is where the server steps by the whole change.
-            part: The client's answer, whose `delta` is its change of the model that it began from.
+            share: a in w <- (1 - a) w + a w_i, to which this reduces if the server applies the change as it is.
+            part: The client's answer, whose `delta` is the change from the model that it began from.
 
         Returns:
             The scalars that the round has reported.
@@ -155,23 +156,23 @@ class Server:
         return dict(opened.state.scalars), following
 
     def adopt(self, round_index: RoundIndex, weights: Sequence[float], *models: np.ndarray) -> None:
-        """Makes the weighted mean of models that relays left the global model, once the round is committed.
+        """Makes the weighted mean of the models at the ends of relays the global model, once the round is committed.
 
         Args:
             round_index: The round.
-            weights: Of the models; they add up to more than 0.
-            models: float32 [length of the model] each; the only one, in most relays.
+            weights: The models' weights, with a sum above 0.
+            models: float32 [length of the model] each; most relays end with a single one.
         """
         state = self._staged(round_index, *self._latest())
         state.model, state.eval_model = weighted_mean(weights, models), None
         self._waiting[round_index.round] = (round_index, state)
 
     def keep(self, round_index: RoundIndex) -> None:
-        """Lets a round in which nobody takes part leave everything as it is."""
+        """Ends a round without participants, which changes nothing."""
         self._waiting[round_index.round] = (round_index, self._staged(round_index, *self._latest()))
 
     def commit(self, round_index: RoundIndex, open_rounds: Collection[int] = ()) -> None:
-        """Keeps the state that the round left, now that it is over.
+        """Keeps the state that the round left, once it is over.
 
         Args:
             round_index: The round.
@@ -185,11 +186,11 @@ class Server:
     def committed(self, last: int | None = None) -> tuple[int, np.ndarray]:
         """Returns the number of the last committed round and its model to evaluate, float32 [length of the model].
 
-        Where clients keep nothing, a round is over as soon as the server has its model.
+        If clients keep no state, a round is over as soon as the server has its model.
 
         Args:
-            last: Where rounds are settled (`Job.settles`), the last one that was reported as done: the server may have
-                the model of a later one already, and may have yet to receive the commit of this one.
+            last: If rounds settle (`Job.settles`), the last one that was reported as done. The server may already have
+                the model of a later one, or may not have received the commit of this one yet.
         """
         if last is not None:
             kept = last <= self._kept[0].round or last not in self._waiting
@@ -200,23 +201,23 @@ class Server:
         return index.round, np.array(state.evaluated())
 
     def model_after(self, round_index: RoundIndex) -> np.ndarray:
-        """float32 [length of the model]: the model to evaluate after a round, committed or not."""
+        """Returns the model to evaluate after a round, committed or not: float32 [length of the model]."""
         return np.array(self._state_after(round_index.round).evaluated())
 
     def model_for(self, phase: int) -> np.ndarray:
-        """float32 [length of the phase's model]: what a phase goes on from, after the last round that was run."""
+        """Returns the model that a phase starts from after the latest round: float32 [length of the phase's model]."""
         before, latest = self._latest()
         return self._taken_over(latest.evaluated(), before.phase, phase)
 
     def snapshot(self, round_index: RoundIndex, store: StateStore, *models: np.ndarray) -> None:
-        """Begins to write the state after the last committed round to a store.
+        """Starts writing the state after the last committed round to a store.
 
         Args:
-            round_index: That round.
-            store: Where to.
-            models: float32 [length of the model] each: those that have yet to be evaluated.
+            round_index: The last committed round.
+            store: The store.
+            models: float32 [length of the model] each: models that have not been evaluated yet.
         """
-        kept = self._kept  # later rounds replace states, and never change them
+        kept = self._kept  # later rounds replace states and never modify them
         began = {number: origin for number, origin in self._began_from.items() if number <= kept[0].round}
         assert kept[0] == round_index
 
@@ -227,7 +228,7 @@ class Server:
         self._writer.begin(round_index.round, write)
 
     def written(self, round_index: RoundIndex, wait: bool) -> ServerSnapshot | None:
-        """Where the states of a snapshot are; as `Host.written`."""
+        """Returns the manifest of a snapshot's states; see `Host.written`."""
         return self._writer.written(round_index.round, wait)
 
     def restore(self, snapshot: ServerSnapshot, store: StateStore) -> None:
@@ -236,7 +237,7 @@ class Server:
         self._began_from = {number: self._read(origin, store) for number, origin in snapshot.open.items()}
 
     def stored_model(self, store: StateStore, stored: Stored) -> np.ndarray:
-        """Reads a model that has yet to be evaluated."""
+        """Reads a model that has not been evaluated yet."""
         return store.read(stored)["model"]
 
     def _read(self, entry: StoredServerState, store: StateStore) -> tuple[RoundIndex, ServerState]:
@@ -248,7 +249,7 @@ class Server:
         return entry.index, ServerState(model, of.num_params, clients, kept, declared, of.layout, eval_model)
 
     def _taken_over(self, vector: np.ndarray, before: int, phase: int) -> np.ndarray:
-        """A copy of a model vector that a phase left, as a later one takes it over."""
+        """Returns a copy of a phase's model vector as a later phase takes it over."""
         for number in range(before + 1, phase + 1):
             own, others = self._models[number], self._models[number - 1]
             fresh_head = has_fresh_head(self._scenario, number)
@@ -263,21 +264,21 @@ class Server:
         return self._waiting[round][1] if round in self._waiting else self._kept[1]
 
     def _staged(self, round_index: RoundIndex, before: RoundIndex, latest: ServerState) -> ServerState:
-        """A working copy of the state after a round; a phase begins with the previous phase's evaluated model."""
+        """Returns a working copy of the state after a round; a phase starts from the previous one's evaluated model."""
         state, plan = latest.staged(), self._plans[round_index.phase]
         if before.phase != round_index.phase:
             state.model = self._taken_over(latest.evaluated(), before.phase, round_index.phase)
             of = self._models[round_index.phase]
             state.eval_model, state.num_params, state.layout = None, of.num_params, of.layout
             state.num_clients = self._num_clients[round_index.phase]
-            declared = self._plans[before.phase].server_state  # lacks what an earlier phase keeps through the run
+            declared = self._plans[before.phase].server_state  # without state of scope `run` from earlier phases
             state.state = {name: value for name, value in state.state.items() if declared.get(name, "run") == "run"}
         state.declared = dict(plan.server_state)
         return state
 
 
 def weighted_mean(weights: Sequence[float], vectors: Sequence[np.ndarray]) -> np.ndarray:
-    """The mean of some vectors in the given order, float64 rounded once to float32; a copy of the only one."""
+    """Averages vectors in the given order, in float64 rounded once to float32; copies a single one."""
     if len(vectors) == 1:
         return np.array(vectors[0])
     total = np.zeros(len(vectors[0]))

@@ -1,4 +1,4 @@
-"""A parallel round on the server: drives the algorithm's generator, and checks what it yields and leaves."""
+"""A parallel round on the server: drives the algorithm's generator, and checks its exchanges and the new model."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class ServerRound:
             steps = plan.algorithm.round(state, context)
             if plan.phase.settings.server_training and isinstance(steps, Generator):
                 steps = followed_by_training(steps, state)
-        if not isinstance(steps, Generator):  # an algorithm of a user's own may return anything
+        if not isinstance(steps, Generator):  # a user's algorithm may return anything
             raise RayflError(
                 f"algorithm {_name(plan)}: its round must be a generator that yields an Exchange, not return a "
                 f"{type(steps).__name__}"
@@ -102,9 +102,9 @@ class ServerRound:
 
         Args:
             parts: The answers to the latest exchange, one part per host.
-            discounts: What the values of each part's answers are multiplied by; None for 1.
-            base: float32 [length of the model], what clients began from whose models are to be mixed with the server's;
-                None where their changes are added, whatever they began from.
+            discounts: Factors for the values of each part's answers; None for 1.
+            base: float32 [length of the model], the model that a client began from, if the client's model is mixed with
+                the server's; None if changes are added.
 
         Returns:
             The next exchange; None at the round's end.
@@ -114,9 +114,9 @@ class ServerRound:
             DivergenceError: The server's step left values that are not finite.
         """
         plan, asked = self._plan, self._plan.asked[self._received]
-        nobody = plan.phase.hides_cohort and not parts
+        empty = plan.phase.hides_cohort and not parts
         exact, bits = None, self._scenario.numerics.fraction_bits
-        if not nobody:
+        if not empty:
             exact = reduce_hosts(parts, bits) if discounts is None else reduce_discounted(parts, discounts, bits)
         if base is not None:
             assert exact is not None
@@ -145,7 +145,7 @@ class ServerRound:
         return following
 
     def _step(self, run: Callable[[], Exchange]) -> Exchange | None:
-        """The next exchange, None at the round's end."""
+        """Returns the next exchange; None at the round's end."""
         plan = self._plan
         try:
             with _errors_of(plan):
@@ -156,30 +156,32 @@ class ServerRound:
             raise RayflError(
                 f"algorithm {_name(plan)}: its round must yield an Exchange, not a {type(following).__name__}"
             )
-        # copies, since the algorithm steps the model in place when the answers are in, which may be before all are
+        # copies, since the algorithm updates the model in place once it has answers, while clients may still read it
         following.send = tuple(np.array(vector) for vector in following.send)
         self._sent = following.send[0] if plan.evaluated.reads_trained and following.send else None
         if following.with_first_model:
             following.first_model = self.state.state.get("first_model")
         if self._hiding:
             if following.each:
-                raise RayflError(f"algorithm {_name(plan)}: asks for answers one by one, and dp hides them in sums")
+                raise RayflError(
+                    f"algorithm {_name(plan)}: requests answers one by one (each=True), but dp only releases sums"
+                )
             following.clip_norm = bound_of(self._hiding, self.state)
         return following
 
     def _check(self, following: Exchange | None) -> None:
-        """The scheduler submits as many exchanges as the algorithm declares, before it sees any."""
+        """Checks an exchange against the declared ones, all of which the scheduler submits before it sees any."""
         plan, received = self._plan, self._received
         if (following is not None) != (received < len(plan.asked)):
             declared = len(plan.algorithm.asks())
             raise RayflError(
-                f"algorithm {_name(plan)}: a round must yield {declared} exchanges (its `exchanges`), "
-                f"this one yields {'more' if following else f'only {received}'}"
+                f"algorithm {_name(plan)}: a round must yield {declared} exchanges (its `exchanges`), but this one "
+                f"yields {'more' if following else f'only {received}'}"
             )
         if following is not None and following.at != plan.asked[received]:
             raise RayflError(
-                f"algorithm {_name(plan)}: exchange {received} is for the {following.at}, and its `asks()` says "
-                "otherwise"
+                f"algorithm {_name(plan)}: exchange {received} has at='{following.at}', but `asks()` returns "
+                f"'{plan.asked[received]}' for it"
             )
 
     def _finish(self) -> None:
@@ -196,7 +198,7 @@ class ServerRound:
 
 @contextmanager
 def _errors_of(plan: PhasePlan) -> Iterator[None]:
-    """Names the algorithm in what it raises."""
+    """Names the algorithm in its exceptions."""
     try:
         yield
     except (RayflError, StopIteration):

@@ -1,4 +1,4 @@
-"""Writes a worker's part of a snapshot in a thread of its own, beside the updates and rounds that go on."""
+"""Writes a worker's part of a snapshot in a background thread while updates and rounds continue."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ T = TypeVar("T")
 
 
 class SnapshotWriter(Generic[T]):
-    """One snapshot at a time, known by the round that it is of."""
+    """Writes one snapshot at a time, identified by its round."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="rayfl-snapshot")
         self._under_way: tuple[int, Future[T]] | None = None
 
     def begin(self, round: int, write: Callable[[], T]) -> None:
-        """Starts to write.
+        """Starts writing.
 
         Args:
-            round: The committed round that the snapshot is of.
-            write: Writes what was captured, which nothing may change any more, and returns where it is.
+            round: The snapshot's committed round.
+            write: Writes the captured state, which nothing may modify any more, and returns its manifest.
         """
         self._under_way = round, self._thread.submit(write)
 
     def written(self, round: int, wait: bool) -> T | None:
-        """What was written, None as long as that goes on.
+        """Returns the manifest; None while it is being written.
 
         Args:
-            round: Of `begin`.
+            round: The round given to `begin`.
             wait: Whether to wait for it.
 
         Raises:
-            RayflError: It could not be written, or this worker was restarted since.
+            RayflError: Writing failed, or this worker was restarted since.
         """
         if self._under_way is None or self._under_way[0] != round:
-            raise RayflError(f"the snapshot of round {round} is lost: a worker that was to write it was restarted")
+            raise RayflError(f"the snapshot of round {round} is lost: a worker that was writing it was restarted")
         future = self._under_way[1]
         return future.result() if wait or future.done() else None

@@ -1,4 +1,4 @@
-"""Snapshots of a run while it goes on: captured after a committed round, written beside those that follow."""
+"""Takes snapshots of a run: captured after a committed round, and written while later rounds continue."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from rayfl.planning.round_index import RoundIndex
 Complete = Callable[[ServerSnapshot, Sequence[StoredState]], RunSnapshot]
 
 LASTS_S = 60.0
-"""A run that has not lasted so long is quickly run again: the ends of its phases are no reason for a snapshot.
+"""Age in seconds below which the end of a phase needs no snapshot, since the run is quickly repeated.
 
-Unless its noise is `secure`: then all that is run again is released again.
+Runs with `secure` noise take one anyway, since every repeated round releases its results again.
 """
 
 
 class Snapshotting:
-    """Decides when a snapshot is due, and has hosts and server write it; one at a time.
+    """Decides when a snapshot is due, and lets hosts and server write it; one at a time.
 
     Args:
-        scenario: What runs.
+        scenario: The scenario.
         backend: Hosts and server.
         watchdog: Waits for them.
         store: Where they write.
         after: The last round that was committed before.
-        clock: Returns seconds that only grow.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Snapshotting:
         self._asked: list[Ref] = []
 
     def due(self, index: RoundIndex) -> bool:
-        """Whether one is to be begun after a committed round; in the middle of a phase not while one is written."""
+        """Whether to start one after a committed round; within a phase, not while another is being written."""
         settings, now = self._settings, self._clock()
         ends = settings.ends and index.round_in_phase == index.config(self._scenario).rounds
         if ends and (now - self._started >= LASTS_S or not self._scenario.repeatable):
@@ -67,12 +67,12 @@ class Snapshotting:
         return bool(late or (settings.rounds and index.round - self._latest_round >= settings.rounds))
 
     def begin(self, index: RoundIndex, complete: Complete, models: Sequence[Ref]) -> None:
-        """Begins to write one; `finish` the one before first.
+        """Starts writing a snapshot; call `finish` for the previous one first.
 
         Args:
             index: The last committed round.
-            complete: Makes the snapshot of what the server and the clients keep; see `Progress.snapshot`.
-            models: Those that have yet to be evaluated.
+            complete: Makes the snapshot from the states of server and clients; see `Progress.snapshot`.
+            models: Models that have not been evaluated yet.
         """
         self._under_way, self._latest, self._latest_round = (index, complete), self._clock(), index.round
         self._asked = []
@@ -81,7 +81,7 @@ class Snapshotting:
             host.call("snapshot", index, self._store)
 
     def collect(self) -> Generator[Event, None, None]:
-        """Reports the snapshot that is being written, if it is written by now.
+        """Reports the current snapshot if it has been written by now.
 
         Raises:
             LostError: A host that was restarted since has lost states.
@@ -101,12 +101,12 @@ class Snapshotting:
             yield self._done(parts)
 
     def finish(self) -> Generator[Event, None, None]:
-        """Waits for the snapshot that is being written, and reports it; raises as `collect`."""
+        """Waits for the current snapshot and reports it; raises as `collect`."""
         if self._under_way is None:
             return
         index, _ = self._under_way
         try:
-            calls = [Call(ref, "a snapshot to be written") for ref in self._ask(wait=True)]
+            calls = [Call(ref, "writing a snapshot") for ref in self._ask(wait=True)]
             parts = yield from self._watchdog.wait(calls, index.config(self._scenario).name, index.round)
         except RayflError as error:
             yield self._failed(error)

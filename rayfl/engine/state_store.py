@@ -1,4 +1,4 @@
-"""Where the states of a snapshot are kept: arrays under their digest, written by whoever holds them."""
+"""Stores for the states of snapshots: arrays under their digest, written by the process that holds them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rayfl.reading import reading
 
 
 class DamagedStateError(RayflError):
-    """A state is missing, or not what was written."""
+    """A state is missing or was changed."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Stored:
     """Arrays in a store.
 
     Attributes:
-        digest: SHA-256 of what was written, in hexadecimal digits.
-        place: Where in the store it is.
+        digest: SHA-256 of the written bytes, in hexadecimal digits.
+        place: Path within the store.
     """
 
     digest: str
@@ -37,12 +37,12 @@ class Stored:
 
 @dataclass(frozen=True)
 class StoredState:
-    """An entry of a snapshot's manifest: what one client keeps in one scope.
+    """An entry of a snapshot's manifest: one client's state of one scope.
 
     Attributes:
         client: The client's number.
         round: The round that left it.
-        scope: How long it lives.
+        scope: The scope.
         stored: Its digest and its place in the store.
     """
 
@@ -53,16 +53,16 @@ class StoredState:
 
 
 class StateStore(ABC):
-    """Keeps named arrays. What is equal is kept once, and nothing that is kept is ever changed."""
+    """Keeps named arrays: equal contents only once, and never modified."""
 
     def write(self, arrays: Mapping[str, np.ndarray]) -> Stored:
         """Keeps a copy of some arrays.
 
         Args:
-            arrays: By name.
+            arrays: The arrays by name.
 
         Returns:
-            By what they are found again.
+            Reference for `read`.
         """
         content = safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
         digest = hashlib.sha256(content).hexdigest()
@@ -71,37 +71,35 @@ class StateStore(ABC):
         return stored
 
     def read(self, stored: Stored) -> dict[str, np.ndarray]:
-        """Returns arrays that were kept, by name; they are the caller's own.
+        """Returns stored arrays by name, as copies.
 
         Raises:
-            DamagedStateError: They are missing, or not what was written.
+            DamagedStateError: They are missing or were changed.
         """
         content = self._take(stored.place)
         if hashlib.sha256(content).hexdigest() != stored.digest:
-            raise DamagedStateError(
-                f"{self.name(stored.place)} is damaged: its digest is not that of the state that was kept"
-            )
+            raise DamagedStateError(f"{self.name(stored.place)} is damaged: its digest differs from that of the state")
         with reading(self.name(stored.place), "as safetensors", DamagedStateError):
             return {name: np.array(array) for name, array in safetensors.numpy.load(content).items()}
 
     @abstractmethod
     def held(self, stored: Collection[Stored]) -> set[str]:
-        """The places among some at which something is kept; it may have been damaged."""
+        """Returns the places of those that exist in the store, whether damaged or not."""
 
     @abstractmethod
     def name(self, place: str) -> str:
-        """What a person would call a place."""
+        """Returns the name of a place for messages."""
 
     @abstractmethod
     def places(self) -> Iterator[str]:
-        """All that is kept."""
+        """Yields the places of everything stored."""
 
     @abstractmethod
     def remove(self, places: Collection[str]) -> None:
-        """Keeps some of it no longer; what is not there is no matter.
+        """Removes contents by place, ignoring places that do not exist.
 
         Raises:
-            ResourceError: It cannot be removed.
+            ResourceError: One cannot be removed.
         """
 
     @abstractmethod
@@ -112,7 +110,7 @@ class StateStore(ABC):
 
 
 class MemoryStore(StateStore):
-    """Keeps arrays in this process: for runs whose hosts are in it too."""
+    """Keeps arrays in this process, for runs whose hosts are in the same process."""
 
     def __init__(self) -> None:
         self._contents: dict[str, bytes] = {}
@@ -143,14 +141,14 @@ class MemoryStore(StateStore):
         return self._contents[place]
 
     def __reduce__(self) -> Any:
-        raise RayflError("a MemoryStore is of one process; give hosts in other processes a FolderStore")
+        raise RayflError("a MemoryStore cannot leave its process; use a FolderStore with hosts in other processes")
 
 
 class FolderStore(StateStore):
-    """Keeps arrays as files of safetensors in a folder, which every host must reach under the same path.
+    """Keeps arrays as safetensors files in a folder, which every host must reach under the same path.
 
     Args:
-        folder: It is created where it does not exist.
+        folder: The folder; created if it does not exist.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Submitting a round through its schedule, and what may end a run or a phase there."""
+"""Submits a round through its schedule, and defines the exceptions that end a phase or run there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rayfl.user_code import report_as_theirs
 
 
 class NobodyLeftError(Exception):
-    """A round's cohort was drawn, and its privacy budget admits nobody."""
+    """A round's cohort was drawn, but the privacy budget admits none of its clients."""
 
     def __init__(self, admission: Admission) -> None:
         super().__init__(admission)
@@ -28,7 +28,7 @@ def submitted(schedule: Schedule, index: RoundIndex) -> Generator[Event, None, S
     """Submits a round.
 
     Raises:
-        RayflError: The schedule is the user's own and raised.
+        RayflError: The user's own schedule raised.
         NobodyLeftError: As the schedule's `draw`.
         StoppedError: As the schedule's `settled`.
     """

@@ -1,4 +1,4 @@
-"""Tensors that are kept in main memory up to a budget, and beyond it on the node's disk."""
+"""Keeps tensors in main memory up to a budget, and beyond it on the node's disk."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from rayfl.errors import ResourceError
 
 
 class TensorMemory:
-    """Keeps copies of tensors until nobody refers to them any more.
+    """Keeps copies of tensors for as long as they are referenced.
 
-    A tensor goes to memory as long as the budget has room, and otherwise to a `ScratchFile`; it stays where it is.
-    Moving the least recently used ones out instead would cost more writes and save no reads: cohorts are mostly drawn
-    at random, or take all clients in turn, which such a cache answers worst. What is on the disk and used often is in
-    the system's own cache.
+    A tensor goes to memory if it fits into the budget, otherwise to a `ScratchFile`, and stays there. Evicting the
+    least recently used ones instead would cost more writes and save no reads: most cohorts are drawn at random or take
+    all clients in turn, the worst case for such a cache. The system caches tensors on disk that are used often.
 
     Args:
-        budget_bytes: What the tensors in memory may take together.
+        budget_bytes: Limit on the total size of tensors in memory.
     """
 
     def __init__(self, budget_bytes: int) -> None:
@@ -31,21 +30,21 @@ class TensorMemory:
 
     @property
     def bytes_in_memory(self) -> int:
-        """What the tensors in memory take."""
+        """Total size of the tensors in memory."""
         self._free_dropped()
         return self._held
 
     @property
     def bytes_on_disk(self) -> int:
-        """What the file takes."""
+        """Size of the file."""
         self._free_dropped()
         return self._file.size
 
     def keep(self, tensor: torch.Tensor) -> KeptTensor:
-        """Keeps a copy, laid out row by row, as files have it.
+        """Keeps a contiguous copy.
 
         Raises:
-            ResourceError: Neither the budget nor the disk has room for it.
+            ResourceError: It fits neither into the budget nor on the disk.
         """
         self._free_dropped()
         tensor, size = tensor.detach(), tensor.nbytes
@@ -57,8 +56,8 @@ class TensorMemory:
             start = self._file.write(_bytes_of(tensor.to("cpu", memory_format=torch.contiguous_format)))
         except OSError as error:
             raise ResourceError(
-                f"what clients keep does not fit into resources.client_state_gb, and the disk of "
-                f"'{tempfile.gettempdir()}', which has {self._file.size / 2**30:.3g} GiB of it, takes no more "
+                "the clients' states do not fit into resources.client_state_gb, and the disk of "
+                f"'{tempfile.gettempdir()}', which holds {self._file.size / 2**30:.3g} GiB of them, takes no more "
                 f"({error.strerror}): set TMPDIR, where Ray or the run is started on this machine, to a folder on a "
                 "larger disk, or raise resources.client_state_gb"
             ) from None
@@ -74,17 +73,17 @@ class TensorMemory:
 
 
 class KeptTensor:
-    """A tensor in a `TensorMemory`; never changed, and may be read in any thread.
+    """A tensor in a `TensorMemory`; it is never modified, and any thread may read it.
 
-    One that is on disk consists of small Python objects alone, which have memory of their own. Whatever of PyTorch's
-    stays, however small, lies between the tensors of the training and cuts up the room that they leave to the next.
+    A tensor on disk is represented by small Python objects only, which are allocated separately. Even a small PyTorch
+    object that stays alive would fragment the memory that training allocates and frees.
 
     Args:
-        tensor: Whose shape, type and size it has.
-        start: Its beginning in the file; None if it is in memory.
+        tensor: Gives shape, type and size.
+        start: Its offset in the file; None if it is in memory.
         held: The copy in memory, if there is one.
-        file: Where it is otherwise.
-        dropped: Gets the beginning and the size once nobody refers to it.
+        file: The file that holds it otherwise.
+        dropped: Receives offset and size once it is no longer referenced.
     """
 
     __slots__ = ("_dropped", "_dtype", "_file", "_held", "_shape", "_size", "_start")
@@ -101,11 +100,11 @@ class KeptTensor:
         self._start, self._held, self._file, self._dropped = start, held, file, dropped
 
     def copy(self, device: torch.device) -> torch.Tensor:
-        """A copy on a device."""
+        """Returns a copy on a device."""
         return self._read().to(device) if self._held is None else self._held.to(device, copy=True)
 
     def array(self) -> np.ndarray:
-        """The values, to be read only."""
+        """Returns the values, read only by convention."""
         return (self._read() if self._held is None else self._held).numpy()
 
     def _read(self) -> torch.Tensor:
@@ -115,10 +114,10 @@ class KeptTensor:
         return tensor
 
     def __del__(self) -> None:
-        # in whichever thread comes last, so that the room is freed by the one that keeps tensors
+        # runs in any thread, so the space is freed later, by the thread that keeps tensors
         self._dropped.append((self._start, self._size))
 
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:
-    """The memory of a contiguous tensor in main memory."""
+    """Returns the memory of a contiguous CPU tensor."""
     return tensor.reshape(-1).view(torch.uint8).numpy().data

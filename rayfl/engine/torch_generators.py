@@ -1,4 +1,4 @@
-"""PyTorch's generators, shared by client updates that are under way at once as if each had its own."""
+"""Shares PyTorch's generators between concurrent client updates as if each had its own."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rayfl.local.context import ClientContext
 class TorchGenerators:
     """Gives every open client update its own state of PyTorch's global generators.
 
-    Whoever runs code for a client (the algorithm's, the network's, an augmentation's) enters the client first. So what
-    it draws does not depend on which updates are under way beside it, or on whether any are.
+    Enter a client before running code on its behalf (algorithm, network or augmentation). Its draws then do not depend
+    on other updates under way.
 
     Args:
-        device: Where clients train; on CUDA its generator is kept as well as the CPU's.
+        device: Device that clients train on; on CUDA its generator is kept as well as the CPU's.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -24,7 +24,7 @@ class TorchGenerators:
         self._left: dict[int, tuple[torch.Tensor, ...]] = {}
 
     def enter(self, client: ClientContext) -> None:
-        """Continues a client's sequence of random numbers; seeds it when the client, told by its id, is new."""
+        """Continues a client's sequence of random numbers, or seeds it if the client's id is new."""
         if client.id == self._current:
             return
         if self._current is not None:
@@ -33,11 +33,11 @@ class TorchGenerators:
         if client.id in self._left:
             self._set(self._left.pop(client.id))
         else:
-            # whatever an algorithm draws from PyTorch's own generator is the client's too
+            # draws of an algorithm from PyTorch's global generator belong to the client, too
             seed_torch(client.streams.torch_seed("algorithm"), self._device)
 
     def forget(self) -> None:
-        """Drops all states: the updates are over."""
+        """Drops all states when the updates are over."""
         self._current, self._left = None, {}
 
     def _states(self) -> tuple[torch.Tensor, ...]:

@@ -1,4 +1,4 @@
-"""Which host runs which of the updates in flight, and when: before the server needs their answers."""
+"""Distributes the updates of an asynchronous phase over hosts, ahead of the server's need for their answers."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from rayfl.engine.calls import Call
 from rayfl.planning.arrivals import Update
 
 PER_HOST = 2
-"""Updates that run or wait on a host at a time, so that it has the next one when it is done."""
+"""Updates that run or wait on a host at a time, so it can start the next one immediately."""
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """Updates that began in the same round, on a host.
+    """Updates that began in the same round and run on one worker.
 
     Attributes:
         round: Number of the round in which they began.
-        host: Where they are.
-        clients: Whose they are.
+        host: Number of the worker process.
+        clients: The clients.
         part: Reference to their answers.
-        report: The call that reports on them.
+        report: The call that returns the report on them.
     """
 
     round: int
@@ -35,13 +35,13 @@ class Submitted:
 
 
 class UpdatesOnHosts:
-    """Submits the updates of an asynchronous phase; where and when they run changes no result.
+    """Submits the updates of an asynchronous phase; where and when they run does not change the result.
 
     Args:
-        hosts: How many hosts there are.
-        at_once: How many clients train at once.
-        steps: Of a client's update.
-        submit: Submits groups of clients that began in a round of this number to a host.
+        hosts: Number of hosts.
+        at_once: Number of clients that train at once.
+        steps: Function from a client to the number of steps of its update.
+        submit: Submits groups of clients that began in the given round to the given host.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class UpdatesOnHosts:
     ) -> None:
         self._hosts, self._at_once, self._steps, self._submit = hosts, at_once, steps, submit
         self._ahead: dict[int, Submitted] = {}
-        self._given = [0.0] * hosts
+        self._load = [0.0] * hosts
 
     def answers_of(self, updates: Sequence[Update]) -> list[Submitted]:
-        """The answers of updates that are needed now: those that were submitted before, and the rest."""
+        """Returns the answers of updates that are needed now, and submits those not submitted before."""
         found = [self._ahead.pop(update.client) for update in updates if update.client in self._ahead]
         known = {(each.round, client) for each in found for client in each.clients}
         rest = sorted((update.round, update.client) for update in updates)
@@ -70,18 +70,18 @@ class UpdatesOnHosts:
         return found
 
     def run_ahead(self, in_flight: Iterable[Update], needed: int, ahead: int) -> None:
-        """Submits the updates that the server will need first, where its next steps leave hosts without work.
+        """Submits the updates that the server will need first, if its next step would leave hosts idle.
 
         Args:
             in_flight: Updates that have not ended.
-            needed: How many answers its next step takes in, of which no host need be told yet.
-            ahead: How many at most, at any time.
+            needed: Number of answers that the server's next step uses, which are not submitted here.
+            ahead: Limit on the number of updates submitted ahead at any time.
         """
         if self._at_once > 1:
-            return  # who trains with whom would depend on what was submitted before
+            return  # the groups that train together would depend on earlier submissions
         most = min(ahead, max(0, PER_HOST * self._hosts - needed))
         for update in heapq.nsmallest(most, (update for update in in_flight if update.answers)):
             if update.client not in self._ahead and len(self._ahead) < most:
-                host = min(range(self._hosts), key=self._given.__getitem__)
-                self._given[host] += self._steps(update.client) + BASE_STEPS
+                host = min(range(self._hosts), key=self._load.__getitem__)
+                self._load[host] += self._steps(update.client) + BASE_STEPS
                 self._ahead[update.client] = self._submit(update.round, host, [[update.client]])

@@ -1,4 +1,4 @@
-"""Whether tasks, which may compare several views of a batch, fit `data.views` and `data.augment`."""
+"""Checks `data.views` and `data.augment` against tasks, which may compare several views of a batch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rayfl.tasks.task import Task
 
 
 def check_views(scenario: Scenario) -> None:
-    """Checks what tasks need of augmentations: several views come from `data.views`, or else from `data.augment`.
+    """Checks that the data provides the augmented views that tasks compare, from `data.views` or `data.augment`.
 
     Raises:
-        ScenarioError: There are more or fewer views than a task compares, views that no task compares, augmentations
-            that no batch has, or views without augmentations.
+        ScenarioError: The number of views differs from a task's, no task uses the views or augmentations, or a task's
+            views have no augmentations.
     """
     data, given = scenario.data, len(scenario.data.views)
     tasks = [build_task(scenario, phase) for phase in scenario.phases]
@@ -24,22 +24,22 @@ def check_views(scenario: Scenario) -> None:
         _check_augmented(task, data, task_key(phase))
     if given and all(task.views == 1 for task in tasks):
         raise ScenarioError(
-            f"data.views: there are {given}, and task '{tasks[0].name}' compares none; use data.augment"
+            f"data.views: there are {given}, but task '{tasks[0].name}' compares no views; use data.augment"
         )
     if given and data.augment and all(task.views > 1 for task in tasks):
         raise ScenarioError(
-            "data.views: gives each view its own augmentations, and data.augment all the same; leave one of them"
+            "data.views: gives each view its own augmentations, but data.augment gives all the same; remove one of them"
         )
 
 
 def _check_number(task: Task, given: int) -> None:
     if given != task.views:
         raise ScenarioError(
-            f"data.views: there are {given}, and task '{task.name}' compares {task.views}; give as many"
+            f"data.views: there are {given}, but task '{task.name}' compares {task.views}; define {task.views}"
         )
     if task.evaluation_views > given:
         raise ScenarioError(
-            f"data.views: there are {given}, and the evaluation of task '{task.name}' reads {task.evaluation_views}; "
+            f"data.views: there are {given}, but the evaluation of task '{task.name}' reads {task.evaluation_views}; "
             "use data.augment for all of them"
         )
 
@@ -50,11 +50,11 @@ def _check_augmented(task: Task, data: Data, where: str) -> None:
         return
     if task.views > 1:
         raise ScenarioError(
-            f"{where}: '{task.name}' compares {task.views} augmented views of every batch, and without data.augment "
-            "they are the same; name augmentations"
+            f"{where}: '{task.name}' compares {task.views} augmented views of every batch, which are identical without "
+            "data.augment; set augmentations"
         )
     if task.evaluation_views:
         raise ScenarioError(
-            f"{where}: '{task.name}' is evaluated on augmented views of test samples, and without data.augment they "
-            "are the samples themselves; name augmentations"
+            f"{where}: '{task.name}' is evaluated on augmented views of test samples, which are the unchanged samples "
+            "without data.augment; set augmentations"
         )

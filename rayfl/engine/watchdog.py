@@ -1,4 +1,4 @@
-"""Waits for calls: says what is outstanding when nothing comes back, and at last that it will not come any more."""
+"""Waits for calls, reports outstanding ones when none returns for a while, and finally gives up."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from rayfl.engine.calls import Call
 from rayfl.errors import LostError, ResourceError
 from rayfl.planning.events import Event, Waiting
 
-PATIENCE = 10.0
-"""A silence so many times longer than the longest one of the phase that an answer ended is taken for the last one."""
+SILENCE_FACTOR = 10.0
+"""The watchdog gives up after this many times the phase's longest silence before an answer."""
 
 WARNINGS = 5.0
-"""The watchdog speaks so often first, at least."""
+"""The minimum number of warnings before it gives up."""
 
 WARNINGS_AT_FIRST = 30.0
-"""The same while nothing says how long answers take."""
+"""The minimum number of warnings as long as it has not measured how long answers take."""
 
 
 class Watchdog:
-    """Keeps watch over the calls of a run.
+    """Watches over the calls of a run.
 
-    How long answers take is measured, except the first of each host, for which it loads PyTorch and its data. An
-    evaluation may take far longer than the updates before it, so nothing is known either until a phase's first is over.
+    It measures how long answers take, except for each host's first, for which the host loads PyTorch and its data. The
+    limit is higher until all hosts have answered and, since an evaluation may take far longer than the updates before
+    it, until a phase's first evaluation is over.
 
     Args:
-        scenario: What runs.
+        scenario: The scenario.
         backend: Hosts and server.
-        clock: Returns seconds that only grow.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(self, scenario: Scenario, backend: Backend, clock: Callable[[], float] = time.monotonic) -> None:
@@ -43,27 +44,27 @@ class Watchdog:
         self._evaluated: dict[str, bool] = {}
 
     def evaluation_begins(self, phase: str) -> None:
-        """Takes in that an evaluation of a phase is under way."""
+        """Notes that an evaluation of a phase is under way."""
         self._evaluated.setdefault(phase, False)
 
     def evaluation_ended(self, phase: str) -> None:
-        """Takes in that one has come back."""
+        """Notes that an evaluation of a phase is over."""
         self._evaluated[phase] = True
 
     def wait(self, calls: Sequence[Call], phase: str, round: int) -> Generator[Event, None, list[Any]]:
-        """Waits for some calls; yields a `Waiting` event whenever nothing came back for `resources.watchdog_s`.
+        """Waits for some calls; yields a `Waiting` event whenever none has returned for `resources.watchdog_s`.
 
         Args:
-            calls: They return one value each.
+            calls: Calls that return one value each.
             phase: Name of the phase.
-            round: The round, counted through the whole scenario.
+            round: The round within the scenario.
 
         Returns:
             Their values, in order.
 
         Raises:
-            RayflError: What the first call that failed raised, whatever else is under way.
-            LostError: Nothing came back for so long that nothing will.
+            RayflError: The error of the first call that fails, even if others are under way.
+            LostError: No call returned for longer than the limit.
         """
         values: dict[Ref, Any] = {}
         pending = {call.ref: call for call in calls}
@@ -90,22 +91,22 @@ class Watchdog:
             limit, why = self._limit(phase, firsts)
             if self._gives_up and silence >= limit:
                 raise LostError(
-                    f"no answer for {silence:.0f} s, where the limit is {limit:.0f} s ({why}), phase "
+                    f"no answer for {silence:.0f} s, and the limit is {limit:.0f} s ({why}), phase "
                     f"'{phase}', round {round}: {', '.join(outstanding)}"
                 )
         return [values[call.ref] for call in calls]
 
     def _firsts(self, calls: Iterable[Call]) -> bool:
-        """Whether a host is awaited that has not answered yet."""
+        """Whether a call is pending on a host that has never answered."""
         return any(call.host is not None and call.host not in self._answered for call in calls)
 
     def _limit(self, phase: str, firsts: bool) -> tuple[float, str]:
-        """After how many seconds without an answer there will be none, and what that rests on."""
+        """Returns the limit in seconds on waiting for an answer, and its reason."""
         longest = self._longest_s.get(phase)
         if longest is None:
-            return WARNINGS_AT_FIRST * self._every_s, "nothing was measured before"
+            return WARNINGS_AT_FIRST * self._every_s, "no answer was measured yet"
         said = f"the longest wait so far was {longest:.1f} s"
         if firsts or not self._evaluated.get(phase, True):
-            said += f", but {'a host' if firsts else 'an evaluation'} is awaited for the first time"
-            return max(WARNINGS_AT_FIRST * self._every_s, PATIENCE * longest), said
-        return max(WARNINGS * self._every_s, PATIENCE * longest), said
+            said += f", but this is the first {'answer of a worker' if firsts else 'evaluation'}"
+            return max(WARNINGS_AT_FIRST * self._every_s, SILENCE_FACTOR * longest), said
+        return max(WARNINGS * self._every_s, SILENCE_FACTOR * longest), said

@@ -126,7 +126,7 @@ NO_HEAD = (
 @pytest.mark.parametrize("name", ["moon", "feddecorr"])
 def test_features_must_be_declared(name: str) -> None:
     assert failure(name, model=FOREIGN) == (
-        f"phase 'federated' ({name}) reads the network's features, which enter its head: {NO_HEAD}"
+        f"phase 'federated' ({name}) reads the network's features, the input of its head: {NO_HEAD}"
     )
 
 
@@ -183,12 +183,12 @@ META_SGD = {"name": "fedmeta", "variant": "meta_sgd"}
     [
         ("fedmeta", {"momentum": 0.9}, "clients of 'fedmeta' do not train"),
         (META_SGD, {"epochs": 2}, "clients of 'fedmeta' do not train"),
-        (META_SGD, {"lr_decay": 0.9}, "of local, 'fedmeta' with these options reads lr"),
+        (META_SGD, {"lr_decay": 0.9}, "with these options, 'fedmeta' reads only lr"),
         *(
             (
                 "perfedavg",
                 local,
-                f"of local, 'perfedavg' with these options reads batch_size, epochs, {RATE_READ}, steps",
+                f"with these options, 'perfedavg' reads only batch_size, epochs, {RATE_READ}, steps",
             )
             for local in (
                 {"momentum": 0.9},
@@ -223,8 +223,8 @@ def test_a_difference_that_nobody_takes_has_no_step() -> None:
 @pytest.mark.parametrize(("name", "setting"), [("fedmeta", RATE), ("perfedavg", PLAIN)])
 def test_batch_norm_is_refused_where_its_statistics_would_never_be_updated(name: str, setting: Setting) -> None:
     assert failure(name, setting, model=f"{__name__}:HeadOnly") == (
-        f"phase 'federated' ({name}) takes gradients in evaluation mode, in which the running statistics of 'norm' of "
-        "model HeadOnly are never updated; use group norm (model.norm = 'group' of the ResNets)"
+        f"phase 'federated' ({name}) computes gradients in evaluation mode, which never updates the running statistics "
+        "of 'norm' of model HeadOnly; use group norm (model.norm = 'group' for the ResNets)"
     )
 
 
@@ -274,7 +274,7 @@ class Regularised(Classification):
 def test_algorithms_that_ask_for_losses_refuse_a_task_that_trains_on_something_else(name: str) -> None:
     setting = RATE if name in ("fedmeta", "qfedsgd") else PLAIN
     said = failure(name, setting, task=f"{__name__}:Regularised")
-    assert said.startswith(f"phase 'federated' ({name}) asks for losses and gradients, and task '")
+    assert said.startswith(f"phase 'federated' ({name}) requests losses and gradients, which leave out the training")
     prepared("fedavg", PLAIN, task=f"{__name__}:Regularised")
 
 
@@ -305,7 +305,7 @@ class HeadOnly(nn.Module):
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "feddyn", "fedexp", "fedadam"])
 def test_an_option_for_buffers_is_refused_where_the_network_has_none(name: str, buffers: str) -> None:
     message = failure({"name": name, "buffers": buffers})
-    assert message == (f"phase 'federated' ({name}): 'buffers' has no effect, for model TanhNet has none; leave it out")
+    assert message == f"phase 'federated' ({name}): 'buffers' has no effect, since model TanhNet has none; leave it out"
     prepared({"name": name, "buffers": buffers}, PLAIN.with_local(drop_last=True), model=f"{__name__}:HeadOnly")
 
 

@@ -153,8 +153,8 @@ def refusal(schedule: str = "relay", **phase: Any) -> str:
     return str(caught.value)
 
 
-NO_RELAY = "phases.p: there is no relay"
-LOCAL_ONLY = "has no effect in a relay, which has a local objective only; leave it out"
+NO_RELAY = "cannot run in a relay"
+LOCAL_ONLY = "has no effect in a relay, which has only a local objective; leave it out"
 
 
 @pytest.mark.parametrize(
@@ -162,27 +162,27 @@ LOCAL_ONLY = "has no effect in a relay, which has a local objective only; leave 
     [
         (
             "scaffold",
-            "phases.p: there is no relay of 'scaffold': its control variates need a server; use it in a parallel phase",
+            f"phases.p: 'scaffold' {NO_RELAY}: its control variates need a server; use it in a parallel phase",
         ),
         (
             "feddyn",
-            "phases.p: there is no relay of 'feddyn': its dual vectors need a server; use it in a parallel phase",
+            f"phases.p: 'feddyn' {NO_RELAY}: its dual vectors need a server; use it in a parallel phase",
         ),
         (
             "qfedavg",
-            f"{NO_RELAY} of 'qfedavg': its weights need the losses of a cohort; use it in a parallel phase",
+            f"phases.p: 'qfedavg' {NO_RELAY}: its weights need the losses of a cohort; use it in a parallel phase",
         ),
         (
             "qfedsgd",
-            f"{NO_RELAY} of 'qfedsgd': its weights need the losses of a cohort; use it in a parallel phase",
+            f"phases.p: 'qfedsgd' {NO_RELAY}: its weights need the losses of a cohort; use it in a parallel phase",
         ),
         (
             "fedmeta",
-            f"{NO_RELAY} of 'fedmeta': its meta-gradients are averaged by a server; use it in a parallel phase",
+            f"phases.p: 'fedmeta' {NO_RELAY}: its meta-gradients are averaged by a server; use it in a parallel phase",
         ),
         (
             {"name": "moon", "first": "initial"},
-            "phases.p: there is no relay of 'moon' with the phase's first model, which a server sends",
+            "phases.p: 'moon' cannot read the phase's first model in a relay, since only a server sends it",
         ),
         ("fedadam", f"phases.p.algorithm.server_optimizer: {LOCAL_ONLY}"),
         (
@@ -223,7 +223,7 @@ def test_qfedsgd_refuses_options_of_a_training_that_it_does_not_do(local: dict[s
 @pytest.mark.parametrize("rule", ["participants", "all"])
 def test_qfedsgd_has_no_trained_models_to_evaluate(rule: str) -> None:
     assert refusal("parallel", algorithm="qfedsgd", eval_model=rule) == (
-        f"phases.p.eval_model: '{rule}' needs trained models; clients of 'qfedsgd' do not train"
+        f"phases.p.eval_model: '{rule}' needs trained models, but clients of 'qfedsgd' do not train"
     )
     for other in ("global", "average"):
         prepared("qfedsgd", RATE, phase={"eval_model": other})

@@ -250,10 +250,10 @@ def refusal(options: str | Mapping[str, Any], setting: Setting = PLAIN, phase: A
 
 def test_what_cannot_be_is_said_before_anything_starts() -> None:
     assert "gamma" in refusal(coprefl(gamma=1.5))
-    assert "phases.federated.algorithm: the server holds no samples; give it some with data.server_share" in refusal(
+    assert "phases.federated.algorithm: the server has no samples; give it some with data.server_share" in refusal(
         coprefl(queries="server")
     )
-    assert "phases.federated.server_training: the server holds no samples" in refusal(
+    assert "phases.federated.server_training: the server has no samples" in refusal(
         "fedavg", phase={"server_training": TRAINING}
     )
     assert "query_share has no effect with queries = 'server'" in refusal(coprefl(queries="server", query_share=0.1))
@@ -273,8 +273,8 @@ def test_what_cannot_be_is_said_before_anything_starts() -> None:
     )
     for rule in ("participants", "all", "average"):
         assert refusal(coprefl(), phase={"eval_model": rule}) == (
-            f"phases.federated.eval_model: '{rule}' leaves out what the server of 'coprefl' does after its clients "
-            "have trained; use 'global' or 'ema'"
+            f"phases.federated.eval_model: '{rule}' misses the steps that the server of 'coprefl' takes after the "
+            "clients have trained; use 'global' or 'ema'"
         )
     assert "buffers = 'keep' needs queries of clients" in refusal(coprefl(queries="server", buffers="keep"))
     short = PLAIN.with_local(batch_size=1, epochs=1, unfreeze={"share": 1.0, "schedule": "code"})
@@ -286,8 +286,8 @@ def test_what_cannot_be_is_said_before_anything_starts() -> None:
 def test_training_at_the_server_is_refused_where_another_model_is_evaluated(algorithm: str) -> None:
     training = {"server_training": TRAINING}
     said = refusal({"name": algorithm}, phase=training, **SERVER)
-    assert said.startswith("phases.federated.server_training: trains the global model, and eval_model = '")
-    assert said.endswith("evaluates another; use eval_model = 'global'")
+    assert said.startswith("phases.federated.server_training: trains the global model, but eval_model = '")
+    assert said.endswith("evaluates a different one; use eval_model = 'global'")
     prepared(algorithm, PLAIN, training | {"eval_model": "global"}, **SERVER)
 
 

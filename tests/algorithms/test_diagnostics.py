@@ -110,10 +110,10 @@ def test_dittos_divergence_is_that_of_the_global_model() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "report", "complaint"),
     [
-        ("fedavg", ["norms"], "phases.federated.report: 'fedavg' reports no 'norms'; known: divergence, step"),
-        ("scaffold", ["norm"], "phases.federated.report: 'scaffold' reports no 'norm'; did you mean 'norms'?"),
+        ("fedavg", ["norms"], "phases.federated.report: 'fedavg' does not report 'norms'; known: divergence, step"),
+        ("scaffold", ["norm"], "phases.federated.report: 'scaffold' does not report 'norm'; did you mean 'norms'?"),
         ("fedavg", ["step", "step"], "phases.federated.report: lists 'step' twice"),
-        ("qfedsgd", ["divergence"], "phases.federated.report: 'divergence' needs trained models; clients of 'qfedsgd'"),
+        ("qfedsgd", ["divergence"], "phases.federated.report: 'divergence' needs trained models, but clients of"),
     ],
 )
 def test_what_is_not_reported_is_named(algorithm: str, report: list[str], complaint: str) -> None:

@@ -91,7 +91,7 @@ def test_personal_models_depend_neither_on_hosts_nor_cost_traffic() -> None:
     ("options", "phase", "complaint"),
     [
         ({"mu": -1}, {}, r"phases.federated.algorithm.mu: must be greater than or equal to 0 \(got -1\)"),
-        ({}, {"schedule": "relay"}, r"there is no relay of 'ditto': its personal models are trained beside the"),
+        ({}, {"schedule": "relay"}, r"'ditto' cannot run in a relay: its personal models are trained beside the"),
     ],
 )
 def test_bad_input_is_named(options: dict[str, Any], phase: dict[str, Any], complaint: str) -> None:

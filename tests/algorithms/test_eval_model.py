@@ -222,6 +222,6 @@ class TrainsUnasked(LocalTrainingAlgorithm):
 def test_trained_models_are_asked_for_where_there_are_none() -> None:
     with pytest.raises(RayflError, match="eval_model = 'all' needs trained models, but no client trained"):
         run_on_hosts(prepared(f"{__name__}:Idle", PLAIN, {"eval_model": "all"})[0], 1)
-    with pytest.raises(ClientError, match="eval_model = 'all' needs the model that clients train from; send it first"):
+    with pytest.raises(ClientError, match="eval_model = 'all' needs the model that clients train from; make it the"):
         run_on_hosts(prepared(f"{__name__}:TrainsUnasked", PLAIN, {"eval_model": "all"})[0], 1)
     run_on_hosts(prepared(f"{__name__}:TrainsUnasked", PLAIN)[0], 1)

@@ -105,13 +105,13 @@ def test_fednova_and_fedavg_still_send_batch_norm() -> None:
             {},
             {"schedule": "relay"},
             {},
-            "there is no relay of 'fedbn': its clients keep a part of the model",
+            "'fedbn' cannot run in a relay: its clients keep a part of the model",
         ),
         (
             {},
             {},
             {"model": "tests.algorithms.scene:TanhNet"},
-            r"phase 'federated' \(fedbn\) is about batch norm, and model TanhNet has none; use 'fedavg'",
+            r"phase 'federated' \(fedbn\) needs batch norm, and model TanhNet has none; use 'fedavg'",
         ),
     ],
 )

@@ -205,7 +205,7 @@ class ByRequest(Algorithm):
 def test_with_privacy_of_samples_a_request_of_ones_own_gradient_is_refused() -> None:
     assert torch.equal(trained(f"{__name__}:ByRequest", PLAIN), trained("fedavg", PLAIN))
     dp = {"noise_multiplier": 1.0, "max_grad_norm": 1.0}
-    with pytest.raises(RayflError, match=r"client 4 .*local.dp: its client update computes gradients of its own"):
+    with pytest.raises(RayflError, match=r"client 4 .*local.dp: its client update computes its own gradients"):
         trained(f"{__name__}:ByRequest", PLAIN.with_local(dp=dp))
 
 

@@ -214,8 +214,8 @@ def test_a_host_that_answers_no_more_is_replaced(tmp_path: Path) -> None:
         result = rayfl.run(scene, folder=tmp_path / "run", callbacks=[stops], console=Console(file=output, width=1000))
     assert all(torch.equal(result.state_dict[name], value) for name, value in undisturbed.state_dict.items())
     said = (tmp_path / "output").read_text()
-    assert re.search(r"warning: no answer for \d+ s in stateful \d/4; still waiting for host", said)
-    assert re.search(r"no answer for \d+ s, where the limit is \d+ s .*host \d.*the run goes on", said)
+    assert re.search(r"warning: no answer for \d+ s in stateful \d/4; still waiting for worker", said)
+    assert re.search(r"no answer for \d+ s, and the limit is \d+ s .*worker \d.*the run goes on", said)
     assert json.loads((result.directory / "status.json").read_text())["recoveries"] == 1
 
 

@@ -336,12 +336,12 @@ def test_a_users_own_schedule_says_how_the_server_steps(traced: dict[str, Any]) 
 
 
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
-    ("qfedavg", BUFFERED, r"phases.federated.algorithm: 'qfedavg' has 2 exchanges a round, and clients that answer at"),
-    ("scaffold", BUFFERED, r"phases.federated.algorithm: clients of 'scaffold' keep a state \(control\), and updates"),
+    ("qfedavg", BUFFERED, r"phases.federated.algorithm: 'qfedavg' has 2 exchanges per round, but asynchronous clients"),
+    ("scaffold", BUFFERED, r"phases.federated.algorithm: clients of 'scaffold' keep state \(control\), which"),
     ("fedexp", BUFFERED, r"phases.federated.algorithm: 'fedexp' cannot be asynchronous: it compares the norms of"),
     ("fednova", BUFFERED, r"phases.federated.algorithm: 'fednova' cannot be asynchronous: it averages changes apart"),
-    ("fedmeta", MIXED, r"phases.federated.algorithm: clients of 'fedmeta' answer with no model that the server"),
-    (UNIFORM | {"aggregation": "median"}, BUFFERED, r"algorithm.aggregation: 'median' compares updates, and these"),
+    ("fedmeta", MIXED, r"phases.federated.algorithm: clients of 'fedmeta' do not answer with a model that"),
+    (UNIFORM | {"aggregation": "median"}, BUFFERED, r"algorithm.aggregation: 'median' compares updates, but these"),
     (UNIFORM, BUFFERED | {"cohort": 4}, r"phases.federated.concurrency: 5 is more than the candidates of a round"),
     (UNIFORM, BUFFERED | {"buffer": 13}, r"phases.federated.buffer: 13 is more than the candidates of a round"),
     (UNIFORM, BUFFERED | {"buffer": 0}, r"phases.federated.buffer: must be greater than 0 \(got 0\)"),
@@ -366,11 +366,11 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (UNIFORM, MIXED | {"mixing": 1.5}, r"phases.federated.mixing: must be less than or equal to 1 \(got 1.5\)"),
     (UNIFORM, BUFFERED | {"staleness": "linear"}, r"phases.federated.staleness"),
     (UNIFORM, BUFFERED | {"staleness": {"name": "constant", "delay": 2}}, r"delay has no effect with 'constant'"),
-    (UNIFORM, BUFFERED | {"eval_model": "participants"}, r"eval_model: 'participants' is a mean of what clients"),
+    (UNIFORM, BUFFERED | {"eval_model": "participants"}, r"eval_model: 'participants' averages the clients' models"),
     (
         UNIFORM,
         BUFFERED | {"local": {"dp": {"noise_multiplier": 1.0, "max_grad_norm": 1.0}}},
-        r"phases.federated.local.dp: accounts count an update in the round in which it begins, and here it ends",
+        r"phases.federated.local.dp: privacy is accounted in the round in which an update begins, but here",
     ),
 ]
 
@@ -383,7 +383,7 @@ def test_what_asynchrony_cannot_carry_is_refused_by_name(algorithm: Any, phase: 
 
 @pytest.mark.parametrize("devices", [{}, {"participation": {"dropout": 0.1}}], ids=["none", "no speeds"])
 def test_a_schedule_by_the_clock_needs_one(devices: dict[str, Any]) -> None:
-    with pytest.raises(ScenarioError, match=r"phases.federated.schedule: 'buffered' needs a virtual clock, which says"):
+    with pytest.raises(ScenarioError, match=r"phases.federated.schedule: 'buffered' needs a virtual clock to order"):
         prepared(UNIFORM, PLAIN, BUFFERED, **devices)
 
 

@@ -126,10 +126,10 @@ def test_a_scenario_runs_centralised_and_its_records_can_be_run_again(tmp_path: 
 @pytest.mark.parametrize(
     ("phase", "complaint"),
     [
-        ({"data": "server"}, "phases.central.data: the server holds no samples; give it some with data.server_share"),
+        ({"data": "server"}, "phases.central.data: the server has no samples; give it some with data.server_share"),
         ({"cohort": 3}, "cohort: has no effect with this schedule"),
-        ({"algorithm": "scaffold"}, "there is no central training of 'scaffold'"),
-        ({"algorithm": {"name": "fedavg", "weighting": "uniform"}}, "weighting: has no effect in a central training"),
+        ({"algorithm": "scaffold"}, "'scaffold' cannot run in a central phase"),
+        ({"algorithm": {"name": "fedavg", "weighting": "uniform"}}, "weighting: has no effect in a central phase"),
         ({"data": "all"}, "data: must be 'clients' or 'server'|data: .*'clients'"),
     ],
 )
@@ -140,7 +140,7 @@ def test_wrong_central_phases_are_named(phase: dict[str, Any], complaint: str) -
 
 def test_divergence_is_told_of_the_pool_and_not_of_a_client() -> None:
     job, _ = made([CENTRAL | {"local": LOCAL | {"lr": 1e30}}])
-    with pytest.raises(ClientError, match=r"^central training on host 0, phase 'central', round 1: training diverged"):
+    with pytest.raises(ClientError, match=r"^central training on worker 0, phase 'central', round 1: training div"):
         run_on_hosts(job, 1)
 
 

@@ -60,14 +60,18 @@ def test_a_repeated_client_update_starts_from_the_committed_state(new: New) -> N
 @pytest.mark.parametrize(
     ("held", "committed", "complaint"),
     [
-        ((), {3: 2}, "is lost: round 2 left one, and its host, which was restarted, has none; run the scenario again"),
-        ((FIRST,), {3: 2}, "is lost: its host has that of round 1, and round 2 left another; run the scenario again"),
+        ((), {3: 2}, "after round 2 is lost: its worker was restarted and no longer has it; run the scenario again"),
+        ((FIRST,), {3: 2}, "after round 2 is lost: its worker only has the state after round 1; run"),
         (
             (FIRST, SECOND),
             {3: 1},
-            "is out of order: its host has that of round 2 already, and this call follows round 1",
+            "is out of order: its worker already has the state after round 2, but this call expects the state after",
         ),
-        ((FIRST,), {}, "is out of order: its host has that of round 1 already, and this call finds none"),
+        (
+            (FIRST,),
+            {},
+            "is out of order: its worker already has the state after round 1, but this call expects no state yet",
+        ),
     ],
     ids=["missing", "older", "newer", "one too many"],
 )
@@ -164,5 +168,5 @@ def test_states_that_were_restored_are_of_their_rounds(new: New) -> None:
     states = new()
     states.restore(manifest, 0, store)
     assert torch.equal(states.open(3, THIRD, 0, {3: 2}, CPU)["drift"], torch.full((2,), 2.0))
-    with pytest.raises(RayflError, match="is lost: its host has that of round 2, and round 3 left another"):
+    with pytest.raises(RayflError, match="after round 3 is lost: its worker only has the state after round 2"):
         states.open(3, RoundIndex(0, 4, 4), 0, {3: 3}, CPU)

@@ -105,14 +105,14 @@ class Counting(nn.Module):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("OtherNames", r"it answered with \['other'\], others with \['delta'\]"),
-        ("Meddling", "changed a vector that was sent to all clients"),
-        ("Empty", "its Answer must hold at least one named vector"),
+        ("OtherNames", r"its Answer has \['other'\], but those of other clients have \['delta'\]"),
+        ("Meddling", "modified a vector that was sent to all clients"),
+        ("Empty", "its Answer must contain at least one named vector"),
         (
             "Short",
-            "it answered with 'delta' of 12272 values; the parameters' part of a model vector has 24544, pad",
+            r"it answered with 'delta' of 12272 values; it must have 24544 \(the parameters' part of a model vector, ",
         ),
-        ("Negative", "its answer has the weight -1.0; weights are finite and not negative"),
+        ("Negative", "its answer has the weight -1.0; weights must be finite, not negative"),
         ("Leaving", "SystemExit: 7"),
     ],
 )
@@ -125,7 +125,7 @@ def test_an_answer_that_cannot_be_summed_names_its_client(name: str, message: st
 
 def test_a_relay_blames_the_client_that_left_a_broken_model_not_the_next_one() -> None:
     phase = PRETRAIN | {"algorithm": f"{__name__}:Poisoning", "cohort": {"explicit": [[1, 3, 2]]}}
-    with pytest.raises(ClientError, match="left no model: another length, or values that are not finite") as caught:
+    with pytest.raises(ClientError, match="must return a model: a vector of the same length, with finite") as caught:
         run_on_hosts(prepared(phases=[phase]), 2)
     assert caught.value.client == 3
 

@@ -118,7 +118,7 @@ class Bending(FedAvg):
 def test_an_unknown_request_is_never_carried_out_unnoised() -> None:
     local = {"steps": 2, "batch_size": 8, "dp": {"noise_multiplier": 1.1, "max_grad_norm": 0.7}}
     made = prepared(phases=[FEDERATED | {"algorithm": f"{__name__}:Bending", "local": local}])
-    said = r"local\.dp: its client update yielded a Curvature, which nothing clips, noises and charges"
+    said = r"local\.dp: its client update yielded a Curvature, which rayfl cannot clip, noise and account for"
     with pytest.raises(ClientError, match=said):
         run_on_hosts(made, 1)
 
@@ -147,7 +147,7 @@ def test_of_the_requests_that_fail_at_once_the_first_of_the_group_is_told() -> N
         yield Loss(bench.initial, OUTSIDE if client.id in (5, 6) else None)
 
     group = [bench.client(number, LOCAL) for number in (2, 6, 5, 7)]
-    with pytest.raises(ClientError, match=r"^client 6 on host 0") as caught:
+    with pytest.raises(ClientError, match=r"^client 6 on worker 0") as caught:
         bench.run_together(group, update)
     assert "out of bounds" in caught.value.detail
 
@@ -160,7 +160,7 @@ def test_a_client_whose_training_diverges_is_told_from_those_beside_it() -> None
         trained: torch.Tensor = yield LocalTraining(bench.initial, gradient=terms)
         return trained
 
-    with pytest.raises(ClientError, match=r"^client 6 on host 0.*training diverged") as caught:
+    with pytest.raises(ClientError, match=r"^client 6 on worker 0.*training diverged") as caught:
         bench.run_together([bench.client(number, LOCAL) for number in (2, 6)], update)
     assert caught.value.diverged
 
@@ -175,7 +175,7 @@ class Meddling(FedAvg):
 
 
 def test_who_changes_what_all_clients_were_sent_is_told_from_those_beside_it() -> None:
-    with pytest.raises(ClientError, match=f"^client {COHORT[-1]} .*changed a vector that was sent to all"):
+    with pytest.raises(ClientError, match=f"^client {COHORT[-1]} .*modified a vector that was sent to all"):
         run_on_hosts(images(8, MLP, algorithm=f"{__name__}:Meddling"), 1)
 
 
@@ -195,7 +195,7 @@ def test_a_network_that_cannot_be_stacked_names_the_clients_and_the_key() -> Non
     model = {"name": f"{__name__}:Undecided"}
     run_on_hosts(images(1, model), 1)
     with pytest.raises(
-        ClientError, match=r"^clients \d+, \d+, \d+ on host 0, .*set numerics\.clients_at_once=1"
+        ClientError, match=r"^clients \d+, \d+, \d+ on worker 0, .*set numerics\.clients_at_once=1"
     ) as caught:
         run_on_hosts(images(3, model), 1)
     assert "data-dependent control flow" in caught.value.detail
@@ -206,7 +206,7 @@ def test_too_little_memory_for_a_group_names_the_clients_and_the_key(monkeypatch
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 
     monkeypatch.setattr("rayfl.engine.executors.stacked.functional_call", exhausted)
-    said = r"^clients \d+, \d+, \d+ trained at once on host 0: the GPU ran out .*; or lower numerics\.clients_at_once$"
+    said = r"^clients \d+, \d+, \d+ trained at once on worker 0: the GPU ran .*; or lower numerics\.clients_at_once$"
     with pytest.raises(ResourceError, match=said):
         run_on_hosts(images(3, MLP), 1)
 
@@ -229,11 +229,11 @@ def test_more_hosts_than_there_are_buckets_for_client_state_are_refused() -> Non
 
     check_scenario(scenario(BUCKETS, "scaffold"))
     check_scenario(scenario(BUCKETS + 1, "fedavg"))
-    with pytest.raises(ScenarioError, match=r"^resources\.hosts: 65 are too many .*; set resources\.hosts=64$"):
+    with pytest.raises(ScenarioError, match=r"^resources\.hosts: 65 is too many .*; set resources\.hosts=64$"):
         check_scenario(scenario(BUCKETS + 1, "scaffold"))
     hosts: Any = [None] * (BUCKETS + 1)
     server: Any = None
-    with pytest.raises(ResourceError, match=r"^65 hosts are too many where clients keep state, .*; give 64$"):
+    with pytest.raises(ResourceError, match=r"^65 workers are too many: .* at most 64; set resources\.hosts=64$"):
         Scheduler(scenario(1, "scaffold"), InlineBackend(hosts, server), ())
     assert most_hosts(plan_phases(scenario(1, "scaffold")), 1000) == BUCKETS
     assert most_hosts(plan_phases(scenario(1, "fedavg")), 1000) == 1000

@@ -94,7 +94,7 @@ with settings_restored(Resources()):
 
 def test_cuda_out_of_memory_is_told_as_a_matter_of_resources() -> None:
     with (
-        pytest.raises(ResourceError, match=r"GPU ran out of memory \(CUDA out of memory\): use fewer hosts per GPU"),
+        pytest.raises(ResourceError, match=r"GPU ran out of memory \(CUDA out of memory\): use fewer workers per GPU"),
         device_limits_explained(),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
@@ -132,5 +132,5 @@ def test_hosts_on_different_processors_are_named() -> None:
     hosts = [{"host": str(number), "processor": kind} for number, kind in enumerate(["AVX512", "AVX2", "AVX512"])]
     said = differing_hosts(hosts)
     assert said is not None
-    assert "hosts 0, 2: AVX512; host 1: AVX2" in said
+    assert "workers 0, 2: AVX512; worker 1: AVX2" in said
     assert differing_hosts([hosts[0], hosts[2]]) is None

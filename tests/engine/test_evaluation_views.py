@@ -204,18 +204,18 @@ def test_views_are_for_tasks_that_compare_them_and_augment_for_the_others(augmen
 @pytest.mark.parametrize(
     ("task", "data", "complaint"),
     [
-        ("Eager", {"views": VIEWS}, "data.views: there are 2, and the evaluation of task '.*Eager' reads 3; use"),
-        ("Consistent", {}, "task: '.*Consistent' compares 2 augmented views of every batch, and without data.augment"),
+        ("Eager", {"views": VIEWS}, "data.views: there are 2, but the evaluation of task '.*Eager' reads 3; use"),
+        ("Consistent", {}, "task: '.*Consistent' compares 2 augmented views of every batch, which are identical"),
         ("Consistent", {"views": VIEWS, "augment": ["flip"]}, "data.views: gives each view its own augmentations"),
         (
             "Watching",
             {"views": VIEWS},
-            "data.views: there are 2, and task '.*Watching' compares none; use data.augment",
+            "data.views: there are 2, but task '.*Watching' compares no views; use data.augment",
         ),
         (
             "Averaged",
             {},
-            "task: '.*Averaged' is evaluated on augmented views of test samples, and without data.augment",
+            "task: '.*Averaged' is evaluated on augmented views of test samples, which are the unchanged samples",
         ),
         ("Raising", {}, r"task '.*Raising' on two test samples raised KeyError: 'no bank'"),
     ],

@@ -140,7 +140,7 @@ def test_a_contribution_that_is_not_finite_says_that_training_diverged(value: fl
     with pytest.raises(NotFiniteError) as caught:
         ExactSum("delta", BITS).add(torch.tensor([other, value]), 1.0)
     assert str(caught.value) == (
-        "its answer 'delta' holds NaN or infinity: training diverged; use a smaller lr, or set clip_norm"
+        "its answer 'delta' contains NaN or infinity: training diverged; use a smaller lr, or set clip_norm"
     )
     assert isinstance(caught.value, DivergenceError), "the client's error says so too"
 
@@ -149,7 +149,7 @@ def test_a_contribution_that_is_not_finite_says_that_training_diverged(value: fl
 def test_a_weight_beyond_all_measure_is_refused(weight: float) -> None:
     with pytest.raises(
         SumRangeError,
-        match=rf"'delta' with the weight {re.escape(f'{weight:.3g}')} leaves the range of sums, \+-9.75e\+288",
+        match=rf"'delta' times its weight {re.escape(f'{weight:.3g}')} is outside the range of sums, \+-9.75e\+288",
     ) as caught:
         ExactSum("delta", BITS).add(torch.tensor([1.0]), weight)
     assert not isinstance(caught.value, NotFiniteError)
@@ -158,7 +158,7 @@ def test_a_weight_beyond_all_measure_is_refused(weight: float) -> None:
 def test_vectors_of_different_lengths_are_refused_on_a_host_and_between_hosts() -> None:
     total = ExactSum("delta", BITS)
     total.add(torch.ones(2), 1.0)
-    with pytest.raises(SumRangeError, match="its 'delta' has 3 values, that of others 2"):
+    with pytest.raises(SumRangeError, match="its 'delta' has 3 values, but those of other clients have 2"):
         total.add(torch.ones(3), 1.0)
     with pytest.raises(SumRangeError, match=r"different numbers of values in 'delta': \[1, 2\]"):
         combine("delta", [summed([((1.0,), 1.0)]), total.partial()], BITS)

@@ -191,7 +191,7 @@ def test_an_algorithm_that_assumes_sgd_says_why(algorithm: Any, reason: str, opt
     chosen = optimizer if isinstance(optimizer, str) else "sgd"
     options = "" if isinstance(optimizer, str) else " with options"
     assert refusal({"optimizer": optimizer}, algorithm=algorithm) == (
-        f"phases.p.local.optimizer: '{name}' does not go with '{chosen}'{options}: {reason}"
+        f"phases.p.local.optimizer: '{name}' does not work with '{chosen}'{options}: {reason}"
     )
 
 

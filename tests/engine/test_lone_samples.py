@@ -13,14 +13,14 @@ NETWORK = "tests.algorithms.test_buffers:NormNet"
 PLAIN = Setting(local={"lr": 0.1, "batch_size": 4})
 """Client 1 has nine samples, which leave one."""
 WHOLE = {"lr": 0.1, "batch_size": "full"}
-LEFT = r"has one left for a batch of its own, which batch norm cannot normalise \(.*\); set drop_last = true, or choose"
+LEFT = r"samples, which leave a batch of one that batch norm cannot normalise \(.*\); set drop_last = true, or choose"
 POOL = sum(SIZES)
 ODD = next(size for size in range(2, 20) if POOL % size == 1)
 
 
 @pytest.mark.parametrize("schedule", ["parallel", "relay", "local"])
 def test_in_a_phase_of_clients(schedule: str) -> None:
-    with pytest.raises(ScenarioError, match=rf"phases.federated.local: of its 5 samples client 0 {LEFT}"):
+    with pytest.raises(ScenarioError, match=rf"phases.federated.local: client 0 has 5 {LEFT}"):
         prepared("fedavg", PLAIN, {"schedule": schedule}, model=NETWORK)
     prepared("fedavg", PLAIN.with_local(drop_last=True), {"schedule": schedule}, model=NETWORK)
 
@@ -28,19 +28,19 @@ def test_in_a_phase_of_clients(schedule: str) -> None:
 def test_in_central_training() -> None:
     central: dict[str, Any] = {"name": "pool", "schedule": "central", "rounds": 1}
     local = {"lr": 0.1, "batch_size": ODD}
-    with pytest.raises(ScenarioError, match=rf"phases.pool.local: of its {POOL} samples central training {LEFT}"):
+    with pytest.raises(ScenarioError, match=rf"phases.pool.local: central training has {POOL} {LEFT}"):
         prepared("fedavg", PLAIN, model=NETWORK, phases=[{**central, "local": local}])
     prepared("fedavg", PLAIN, model=NETWORK, phases=[{**central, "local": local | {"drop_last": True}}])
 
 
 def test_where_a_client_is_personalised() -> None:
     evaluation = {"every": 1, "personalize": {"epochs": 1, "lr": 0.1, "batch_size": 4}}
-    with pytest.raises(ScenarioError, match=rf"evaluation.personalize: of its 5 samples client 0 {LEFT}"):
+    with pytest.raises(ScenarioError, match=rf"evaluation.personalize: client 0 has 5 {LEFT}"):
         prepared("fedavg", Setting(local=WHOLE), model=NETWORK, evaluation=evaluation)
 
 
 def test_on_the_servers_samples() -> None:
     data = {"name": "tests.algorithms.scene:people", "server_share": 0.1}
     training = {"steps": 20, "lr": 0.1, "batch_size": 11}
-    with pytest.raises(ScenarioError, match=rf"phases.federated.server_training: of its 12 samples the server {LEFT}"):
+    with pytest.raises(ScenarioError, match=rf"phases.federated.server_training: the server has 12 {LEFT}"):
         prepared("fedavg", Setting(local=WHOLE), {"server_training": training}, model=NETWORK, data=data)

@@ -33,12 +33,12 @@ def test_any_order_and_any_spread_over_hosts_gives_the_same_bits(vectors, random
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_value_that_is_not_finite_says_that_training_diverged(value: float) -> None:
-    with pytest.raises(NotFiniteError, match="'loss' holds NaN or infinity: training diverged; use a smaller lr"):
+    with pytest.raises(NotFiniteError, match="'loss' contains NaN or infinity: training diverged; use a smaller lr"):
         largest([(1.0, value)])
 
 
 def test_vectors_of_different_lengths_are_refused_on_a_host_and_between_hosts() -> None:
-    with pytest.raises(SumRangeError, match="its 'loss' has 1 values, that of others 2"):
+    with pytest.raises(SumRangeError, match="its 'loss' has 1 values, but those of other clients have 2"):
         largest([(1.0, 2.0), (1.0,)])
     with pytest.raises(SumRangeError, match=r"different numbers of values in 'loss': \[1, 2\]"):
         combine_maxima("loss", [largest([(1.0, 2.0)]), largest([(1.0,)])])

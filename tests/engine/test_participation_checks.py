@@ -44,7 +44,7 @@ def refused(complaint: str, phase: dict[str, Any], participation: Any, algorithm
 
 @pytest.mark.parametrize("key", ["deadline_s", "over_selection", "quorum"])
 def test_what_counts_answers_needs_devices(key: str) -> None:
-    refused(rf"^phases.federated.{key}: has no effect without simulated devices, all of which answer", {key: 3}, None)
+    refused(rf"^phases.federated.{key}: has no effect without simulated devices, since all clients", {key: 3}, None)
 
 
 @pytest.mark.parametrize(
@@ -53,20 +53,20 @@ def test_what_counts_answers_needs_devices(key: str) -> None:
         (
             {"deadline_s": 3},
             LOSSY,
-            r"phases.federated.deadline_s: has no effect where nothing takes virtual time",
+            r"phases.federated.deadline_s: has no effect, since nothing takes virtual time",
         ),
-        ({"over_selection": 1.5}, FAST, r"over_selection: draws more clients than cohort says, and \{ explicit = ..."),
+        ({"over_selection": 1.5}, FAST, r"over_selection: draws more clients than cohort asks for, but \{ explicit ="),
         (
             {"over_selection": 2, "cohort": {"bernoulli": 0.5}},
             FAST,
-            r"and \{ bernoulli = ... \} says no number",
+            r"but \{ bernoulli = ... \} asks for no number",
         ),
         (
             {"over_selection": 0.5, "cohort": 3},
             FAST,
             r"phases.federated.over_selection: must be greater than or equal to 1",
         ),
-        ({"quorum": 12, "cohort": 4}, FAST, r"phases.federated.quorum: 12 answers, and at most 4 count in a round"),
+        ({"quorum": 12, "cohort": 4}, FAST, r"phases.federated.quorum: at most 4 answers count in a round, fewer"),
         (
             {"schedule": "relay", "deadline_s": 3},
             FAST,
@@ -113,15 +113,15 @@ def test_what_has_no_effect_or_meaning(phase: dict[str, Any], participation: dic
 
 def test_robust_aggregation_needs_a_quorum() -> None:
     krum = {"name": "fedavg", "weighting": "uniform", "aggregation": {"name": "krum", "byzantine": 1}}
-    refused(r"needs cohorts of at least 5 .*; with \[participation\] rounds may have", {"cohort": 6}, LOSSY, krum)
+    refused(r"needs cohorts of at least 5 .*; with \[participation\], a round may have", {"cohort": 6}, LOSSY, krum)
     prepared(krum, PLAIN, {"cohort": 6, "quorum": 5}, participation=LOSSY)
 
 
 def test_schedules_that_keep_no_time_and_messages_that_are_not_known() -> None:
     timeless = {"schedule": "tests.engine.test_participation_checks:Timeless", "cohort": 4}
-    refused(r"phases.federated.schedule: '.*' does not heed the virtual clock \(its class says keeps", timeless, FAST)
+    refused(r"phases.federated.schedule: '.*' does not support the virtual clock of .*keeps_time", timeless, FAST)
     even = {"schedule": "tests.engine.test_schedules:EvenParallel", "cohort": 4}
-    refused(r"phases.federated.schedule: '.*' has a participation of its own, which", even, FAST)
+    refused(r"phases.federated.schedule: '.*' defines its own participation, which", even, FAST)
     sparse = {"transforms": ["tests.engine.test_participation_checks:Sparse"]}
     refused(r"phases.federated.transforms: '.*:Sparse' does not say beforehand how much it sends", sparse, FAST)
 
@@ -131,7 +131,7 @@ def test_schedules_that_keep_no_time_and_messages_that_are_not_known() -> None:
 def test_clients_are_not_hidden_where_virtual_time_decides_who_counts(key: str, dp: dict[str, Any]) -> None:
     phase = {"cohort": 4, "dp": dp, key: 2}
     uniform = {"name": "fedavg", "weighting": "uniform"}
-    refused(rf"phases.federated.{key}: whose answers count then depends on clients' numbers of", phase, FAST, uniform)
+    refused(rf"phases.federated.{key}: is not allowed with dp, which hides clients' numbers of", phase, FAST, uniform)
 
 
 def test_clients_are_not_hidden_by_sessions_or_by_lists_of_several_lengths(tmp_path: Path) -> None:
@@ -140,5 +140,5 @@ def test_clients_are_not_hidden_by_sessions_or_by_lists_of_several_lengths(tmp_p
     pq.write_table(pa.table({"client": clients, "begins": np.zeros(12), "ends": np.full(12, 9.0)}), file)
     uniform = {"name": "fedavg", "weighting": "uniform"}
     away = FAST | {"availability": {"sessions": str(file)}}
-    refused(r"participation.availability: with sessions, who takes part", {"cohort": 4, "dp": CENTRAL}, away, uniform)
+    refused(r"participation.availability: with sessions, the participants", {"cohort": 4, "dp": CENTRAL}, away, uniform)
     refused(r"phases.federated.cohort: .* these lists differ in length", {"dp": CENTRAL}, LOSSY, uniform)

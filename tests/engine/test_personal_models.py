@@ -136,7 +136,7 @@ class Losing(Ditto):
 
 def test_a_users_personal_model_of_another_length_is_named() -> None:
     job, _ = prepared(f"{__name__}:Losing", PLAIN, **PERSONAL)
-    with pytest.raises(ClientError, match=r"client 0 on host 0, .* its personal_model is no model: another length"):
+    with pytest.raises(ClientError, match=r"client 0 on worker 0, .* its personal_model must return a model"):
         run_on_hosts(job, 1)
 
 

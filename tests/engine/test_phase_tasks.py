@@ -251,17 +251,17 @@ def test_workloads_share_what_of_a_gpus_memory_may_hold_samples(monkeypatch: pyt
         (
             [{**PRETRAIN, "head": "fresh"}, FINETUNE],
             {"start": {"file": "any.safetensors"}},
-            r"phases\.pretrain\.head: is about what the phase before hands over, .* use start\.head",
+            r"phases\.pretrain\.head: is about the weights of the previous phase, .* use start\.head",
         ),
         (
             [PRETRAIN, {**FINETUNE, "model": f"{HERE}:Stranger"}],
             {},
-            r"phases\.finetune\.model: takes over nothing .*: it has 'only\.bias', .* modules alike",
+            r"phases\.finetune\.model: takes over no weights .*: its own are 'only\.bias', .* none match in name",
         ),
         (
             [{**FINETUNE, "name": "first"}, {**FINETUNE, "head": "fresh"}],
             {"model": f"{HERE}:Stranger"},
-            r"phases\.finetune\.head: 'fresh' needs a model that says what its head is",
+            r"phases\.finetune\.head: 'fresh' needs a model that declares its head",
         ),
         ([{**PRETRAIN, "task": "rotation"}, FINETUNE], {}, r"phases\.pretrain\.task: unknown task 'rotation'"),
         ([{**PRETRAIN, "task": {"label_smoothing": 0.1}}, FINETUNE], {}, r"phases\.0\.task\.name: is missing"),
@@ -289,7 +289,7 @@ def test_workloads_share_what_of_a_gpus_memory_may_hold_samples(monkeypatch: pyt
         (
             [PRETRAIN, FINETUNE],
             {"evaluation": {"over_clients": ["pooled_mean"]}},
-            r"evaluation\.over_clients: 'pooled_mean' needs accuracy as the headline, .* 'guessed' of task",
+            r"evaluation\.over_clients: 'pooled_mean' needs accuracy as the headline metric, .* 'guessed' of task",
         ),
         (
             [{**PRETRAIN, "local": {"dp": {"noise_multiplier": 1, "max_grad_norm": 1, "delta": 1e-3}}}, FINETUNE],
@@ -299,7 +299,7 @@ def test_workloads_share_what_of_a_gpus_memory_may_hold_samples(monkeypatch: pyt
         (
             [{**PRETRAIN, "algorithm": "qfedavg"}, FINETUNE],
             {},
-            r"phase 'pretrain' \(qfedavg\) asks for losses and gradients, and task '.*Rolled' trains with an objective",
+            r"phase 'pretrain' \(qfedavg\) requests losses and gradients, which leave out the .* that task '.*Rolled'",
         ),
     ],
 )

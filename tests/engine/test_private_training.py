@@ -459,7 +459,7 @@ class Curious(FedAvg):
     [
         ("Hessian", "Hessian-vector"),
         ("terms", "terms of the whole batch"),
-        ("twice", "a view that holds a sample twice"),
+        ("twice", "a view that contains a sample twice"),
     ],
 )
 def test_an_algorithm_that_did_not_say_what_it_asks_is_stopped(asks_for: str, what: str) -> None:

@@ -56,7 +56,7 @@ def test_half_an_upload_never_passes_for_a_state(store: RemoteStore, server: Obj
     stored = store.write({"a": np.arange(1000)})
     path = server.folder / "states" / stored.place
     path.write_bytes(path.read_bytes()[:4000])
-    with pytest.raises(DamagedStateError, match="is damaged: its digest is not that of the state that was kept"):
+    with pytest.raises(DamagedStateError, match="is damaged: its digest differs from that of the state"):
         store.read(stored)
 
 

@@ -111,7 +111,7 @@ def test_what_a_schedule_of_a_users_own_raises_is_reported_as_theirs() -> None:
         ("Checking", r"phases.federated.rounds: a prime number"),
         (
             "Unfinished",
-            r"phases.federated.schedule: '.*:Unfinished' must define what its base class leaves open",
+            r"phases.federated.schedule: '.*:Unfinished' must define its base class's abstract methods",
         ),
         ("Even", r"phases.federated: schedule: '.*:Even' does not declare its keys; set its `config` to .*BasePhase"),
         ("Nothing", r"phases.federated: schedule: module '.*' has no 'Nothing'"),
@@ -127,5 +127,5 @@ def test_a_schedule_may_draw_once_and_must_have_plain_data_in_flight() -> None:
     scheduler, _ = cast(given, 2)
     done = [event for event in scheduler.run() if isinstance(event, RoundDone)]
     assert [event.client_updates for event in done] == [5, 5, 5]
-    with pytest.raises(RayflError, match="what it has in flight is no plain data: option 'model' must be text"):
+    with pytest.raises(RayflError, match=r"snapshot\(\) must return plain data: option 'model' must be text"):
         snapshot_of(scheduler, MemoryStore())

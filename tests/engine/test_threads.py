@@ -14,7 +14,7 @@ from rayfl.errors import ResourceError
 def test_more_threads_than_the_machine_has_cpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     before = torch.get_num_threads()
-    with pytest.raises(ResourceError, match=r"numerics.threads: 5 were asked for, but this machine has 4 CPUs"):
+    with pytest.raises(ResourceError, match=r"numerics.threads: 5 is more than the 4 CPUs of this machine; lower it"):
         use_threads(5)
     assert torch.get_num_threads() == before
     use_threads(before)

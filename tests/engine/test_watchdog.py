@@ -11,7 +11,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.backend import Ref
 from rayfl.engine.calls import Call
 from rayfl.engine.inline import InlineBackend
-from rayfl.engine.watchdog import PATIENCE, WARNINGS, WARNINGS_AT_FIRST, Watchdog
+from rayfl.engine.watchdog import SILENCE_FACTOR, WARNINGS, WARNINGS_AT_FIRST, Watchdog
 from rayfl.errors import LostError
 from rayfl.planning.events import Waiting
 from tests.engine.scenes import tables
@@ -67,7 +67,7 @@ def test_the_values_come_in_the_order_of_the_calls_and_silence_is_reported() -> 
 @pytest.mark.parametrize("longest", [1.0, 7.0], ids=["a multiple of the watchdog's", "a multiple of the longest"])
 def test_a_silence_far_longer_than_any_before_is_the_last(longest: float) -> None:
     backend, watchdog = measured(longest)
-    limit = max(WARNINGS * 10, PATIENCE * longest)
+    limit = max(WARNINGS * 10, SILENCE_FACTOR * longest)
     assert len(silences(watchdog, backend.now + limit - 1)) == limit // 10 - 1  # late, but in time
     backend, watchdog = measured(longest)
     with pytest.raises(LostError, match=rf"limit is {limit:.0f} s \(the longest wait so far was {longest} s\).*call 0"):
@@ -77,7 +77,7 @@ def test_a_silence_far_longer_than_any_before_is_the_last(longest: float) -> Non
 
 def test_before_the_second_answer_of_a_host_which_starts_for_the_first_it_waits_for_longer() -> None:
     backend = Clockwork()
-    with pytest.raises(LostError, match=r"\(nothing was measured before\), phase 'p', round 1: call 0, call 1"):
+    with pytest.raises(LostError, match=r"\(no answer was measured yet\), phase 'p', round 1: call 0, call 1"):
         silences(watched(backend), 1e9, 2e9)
     assert backend.now == WARNINGS_AT_FIRST * 10
     backend = Clockwork()
@@ -103,7 +103,7 @@ def test_a_phases_first_evaluation_may_take_longer_than_all_updates_before() -> 
     silences(watchdog, backend.now + WARNINGS_AT_FIRST * 10 - 1)
     watchdog.evaluation_ended("p")
     watchdog.evaluation_begins("p")
-    with pytest.raises(LostError, match=rf"limit is {PATIENCE * (WARNINGS_AT_FIRST * 10 - 1):.0f} s"):
+    with pytest.raises(LostError, match=rf"limit is {SILENCE_FACTOR * (WARNINGS_AT_FIRST * 10 - 1):.0f} s"):
         silences(watchdog, 1e9)
 
 

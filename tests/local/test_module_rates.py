@@ -75,7 +75,7 @@ def test_the_same_bits_on_any_number_of_hosts() -> None:
         ({"local": LOCAL | {"module_lr": {"first": 0.05}}, "train": ["second"]}, "nothing of 'first' trains"),
         (
             {"local": LOCAL | {"module_lr": {"first": 0.05}}, "algorithm": "scaffold"},
-            r"phases\.p\.local\.module_lr: 'scaffold' does not go with several rates",
+            r"phases\.p\.local\.module_lr: 'scaffold' does not work with several learning rates",
         ),
         ({"local": LOCAL | {"module_lr": {"first": 0}}}, r"local\.module_lr\.first"),
     ],

@@ -123,7 +123,7 @@ def test_what_has_no_classes_to_balance_or_no_effect_is_refused() -> None:
         "model": {"name": "mlp", "hidden": [4]},
         "task": {"name": "regression"},
     }
-    said = "'balanced' needs one class per sample, and labels of data 'tests.engine.test_tasks:numbers' are float32"
+    said = "'balanced' needs one class per sample, but labels of data 'tests.engine.test_tasks:numbers' are float32"
     assert refusal(setting, **numbers) == f"phases.federated.local.sampling: {said}; leave it out"
     tuned = {"personalize": BALANCED}, {"test_share": 0.2, **numbers["data"]}
     assert refusal(PLAIN, **numbers | {"evaluation": tuned[0], "data": tuned[1]}) == (

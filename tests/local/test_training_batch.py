@@ -119,9 +119,9 @@ def test_simsiam_trains_as_in_plain_pytorch() -> None:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"views": VIEWS[:1]}, "data.views: there are 1, and task '.*SimSiam' compares 2; give as many"),
-        ({"views": VIEWS, "augment": ["flip"]}, "data.views: gives each view its own augmentations, and data.augment"),
-        ({"views": [{}, {}]}, "compares 2 augmented views of every batch, and without data.augment they are the same"),
+        ({"views": VIEWS[:1]}, "data.views: there are 1, but task '.*SimSiam' compares 2; define 2"),
+        ({"views": VIEWS, "augment": ["flip"]}, "data.views: gives each view its own augmentations, but data.augment"),
+        ({"views": [{}, {}]}, "compares 2 augmented views of every batch, which are identical without data.augment"),
         ({"views": [{}, {"augment": ["flap"]}]}, "unknown augmentation 'flap'"),
         ({"views": [{}, {"augment": [{"name": "flip", "p": 1}]}]}, r"data\.views\.1\.augment\.0\.p: not an option"),
         (
@@ -136,7 +136,7 @@ def test_views_that_do_not_fit_are_named(changes: dict[str, Any], complaint: str
 
 
 def test_a_task_of_one_view_takes_no_list_of_views() -> None:
-    with pytest.raises(ScenarioError, match=r"data\.views: there are 2, and task 'classification' compares none"):
+    with pytest.raises(ScenarioError, match=r"data\.views: there are 2, but task 'classification' compares no views"):
         scenes.prepared(data={"name": "handwriting", "clients": 6, "views": VIEWS})
 
 
@@ -237,7 +237,7 @@ PEOPLE = "tests.algorithms.scene:TanhNet"
 
 def test_features_of_single_samples_are_refused_under_local_dp() -> None:
     dp = {"local": {**PLAIN.local, "dp": {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "delta": 0.001}}}
-    with pytest.raises(RayflError, match=r"local\.dp: its client update asks for the features of single samples"):
+    with pytest.raises(RayflError, match=r"local\.dp: its client update requests the features of single samples"):
         run_on_hosts(prepared(f"{HERE}:Telling", PLAIN, dp)[0], 1)
 
 
@@ -252,7 +252,7 @@ class NoFeatures(nn.Module):
 
 
 def test_features_of_a_network_that_declares_none_are_an_error() -> None:
-    with pytest.raises(ClientError, match="asks for features, which enter the head: model NoFeatures does not say"):
+    with pytest.raises(ClientError, match="requests features, the input of the head: model NoFeatures does not say"):
         run_on_hosts(prepared(f"{HERE}:Telling", PLAIN, model=f"{HERE}:NoFeatures")[0], 1)
 
 
@@ -266,7 +266,7 @@ class ReadsFeatures(Classification):
 
 def test_a_task_that_reads_features_needs_a_network_that_declares_them() -> None:
     with pytest.raises(
-        ScenarioError, match="reads the network's features, which enter its head: model NoFeatures does not say"
+        ScenarioError, match="reads the network's features, the input of its head: model NoFeatures does not say"
     ):
         prepared("fedavg", PLAIN, task=f"{HERE}:ReadsFeatures", model=f"{HERE}:NoFeatures")
     changed = [run_on_hosts(prepared("fedavg", PLAIN, task=task)[0], 1)[0] for task in TASKS]
@@ -330,7 +330,7 @@ class SaysOtherwise(WorksOnAHost):
 
 
 def test_what_a_host_cannot_do_without_samples_is_an_error() -> None:
-    with pytest.raises(ClientError, match="the server's work on a host"):
+    with pytest.raises(ClientError, match="the server's work on a worker process"):
         run_on_hosts(prepared(f"{HERE}:TrainsThere", PLAIN)[0], 1)
-    with pytest.raises(RayflError, match=r"exchange 1 is for the host, and its `asks\(\)` says otherwise"):
+    with pytest.raises(RayflError, match=r"exchange 1 has at='host', but `asks\(\)` returns 'cohort' for it"):
         run_on_hosts(prepared(f"{HERE}:SaysOtherwise", PLAIN)[0], 1)

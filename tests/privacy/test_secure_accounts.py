@@ -132,7 +132,7 @@ def test_clients_noise_that_has_no_lattice_is_refused() -> None:
 
 
 def test_clients_that_train_at_once_are_refused() -> None:
-    said = r"numerics\.clients_at_once: the last bits of clients .* phases\.hidden\.dp\.secure"
+    said = r"numerics\.clients_at_once: the last bits of an update .* phases\.hidden\.dp\.secure"
     with pytest.raises(ScenarioError, match=said):
         job(phase(dp=central(secure=True)), numerics={"clients_at_once": 2})
     job(phase(dp=central()), numerics={"clients_at_once": 2})

@@ -21,7 +21,7 @@ lines
     [
         (
             ClientError(3, 0, "p", 2, TRACEBACK),
-            "client 3 on host 0, phase 'p', round 2: its code raised: ValueError: two lines",
+            "client 3 on worker 0, phase 'p', round 2: its code raised: ValueError: two lines",
         ),
         (
             DataError(f"'mine:data' raised KeyError: 'x'\n{HEADER}  File...\nKeyError: 'x'"),

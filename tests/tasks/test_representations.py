@@ -110,12 +110,12 @@ def test_scores_of_clients_are_beside_the_same_bank() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"bank": None}, "evaluation.metrics: 'knn' compares test samples with training samples; say with how many"),
+        ({"bank": None}, "evaluation.metrics: 'knn' compares test samples with training samples; set their number"),
         (
             {"metrics": ["accuracy"]},
-            "evaluation.bank: no metric compares samples with it; name 'knn' or 'linear_probe'",
+            "evaluation.bank: has no effect, since no metric reads it; add 'knn' or 'linear_probe'",
         ),
-        ({"personalize": {"steps": 1}}, "evaluation.metrics: 'knn' compares features of one model with the bank's"),
+        ({"personalize": {"steps": 1}}, "evaluation.metrics: 'knn' compares features of a single model with the"),
     ],
 )
 def test_what_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> None:

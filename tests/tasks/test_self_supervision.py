@@ -141,7 +141,7 @@ def test_views_without_augmentations_are_refused() -> None:
 def test_a_batch_of_one_is_refused_where_batch_norm_cannot_take_it() -> None:
     with pytest.raises(
         ScenarioError,
-        match=r"phases.p.local: of its 12 samples central training has one left for a batch .* drop_last = true",
+        match=r"phases.p.local: central training has 12 samples, which leave a batch of one .* drop_last = true",
     ):
         job("simsiam", "siamese", {"batch_size": 11})
     job("simsiam", "siamese", {"batch_size": 11, "drop_last": True})

@@ -1,1 +1,1 @@
-"""How a host carries out what algorithms request of its clients."""
+"""Executors, which compute the requests that algorithms make of a host's clients."""

@@ -1,4 +1,4 @@
-"""A client's samples as requests read them: batches, labels and weights of a view."""
+"""Reads a client's samples for requests: batches, labels and weights of a view."""
 
 from __future__ import annotations
 
@@ -26,49 +26,49 @@ SAMPLES_AT_ONCE = 256
 
 
 def view_of(client: ClientContext, request: Request) -> DataView:
-    """The samples that a request is about."""
+    """Returns the samples that a request is about."""
     return client.data if request.data is None else request.data
 
 
 class ClientSamples:
-    """What every executor reads of clients' samples, in orders and with augmentations of the clients' own streams.
+    """Reads clients' samples for all executors, ordered and augmented by the clients' own random streams.
 
     Args:
-        source: The samples.
-        device: Where batches are made.
-        task: What is learned.
+        source: Source of the samples.
+        device: Device of the batches.
+        task: The task.
     """
 
     def __init__(self, source: BatchSource, device: torch.device, task: Task) -> None:
         self.source, self._device, self._task = source, device, task
 
     def rows(self, client: ClientContext, view: DataView) -> np.ndarray:
-        """[n] the rows of a view's samples in their set."""
+        """Returns the rows of a view's samples in their set, [n]."""
         rows: np.ndarray = self.source.shard(client.id)[view.places]
         return rows
 
     def labels(self, client: ClientContext, view: DataView) -> torch.Tensor:
-        """The labels of a view's samples, in its order."""
+        """Returns the labels of a view's samples, in its order."""
         return self.source.labels(self.rows(client, view), self.source.set_of(client.id))
 
     def divisor(self, client: ClientContext, view: DataView, number: int) -> torch.Tensor | int:
-        """What the summed loss of all samples of a view is divided by, as the query `number` sees their labels."""
+        """Returns the divisor of the summed loss of a view's samples, with the labels that query `number` sees."""
         if view.augment and self.source.moves_labels:
             return self._task.divisor(torch.cat([y for _, y in self.all_batches(client, view, number)]))
         return self._task.divisor(self.labels(client, view))
 
     def weights(self, client: ClientContext, view: DataView) -> torch.Tensor | None:
-        """[n] the weights of a view's samples, in its order, among all of the client's; None if all count alike."""
+        """Returns the weights of a view's samples relative to all of the client's, [n], in order; None if all equal."""
         if client.local.sample_weights is None:
             return None
         weights = sample_weights(client.local.sample_weights, self.labels(client, client.data))
         return weights[to_tensor(view.places, slice(None), self._device)]
 
     def training_batches(self, client: ClientContext, view: DataView, number: int) -> Iterator[tuple[Any, ...]]:
-        """The batches of one training request, in an order and with an augmentation of its own streams.
+        """Yields the batches of one training request, ordered and augmented by the request's own streams.
 
         Yields:
-            Inputs, labels, and the further views of the inputs that the task compares.
+            Inputs, labels, and further views of the inputs if the task compares several.
         """
         others = (f"augment view {place}" for place in range(1, self._task.views))
         varied = view.augment is not False and self.source.varies
@@ -80,13 +80,13 @@ class ClientSamples:
                 yield x, y, *further
 
     def _passes(self, client: ClientContext, view: DataView, number: int) -> Iterator[np.ndarray]:
-        """The places in the view that each epoch of a training request takes, in their order."""
+        """Yields the positions in the view that each epoch of a training request uses, in order."""
         balanced = client.local.sampling == "balanced"
         classes = self.labels(client, view).cpu().numpy() if balanced else None
         return passes(client.local, len(view), client.streams.numpy("order", number), classes)
 
     def training_weights(self, client: ClientContext, view: DataView, number: int) -> Iterator[torch.Tensor]:
-        """The weights of the samples of every training batch."""
+        """Yields the weights of the samples of every training batch."""
         weights = self.weights(client, view)
         assert weights is not None
         for places in self._passes(client, view, number):
@@ -94,7 +94,7 @@ class ClientSamples:
             yield from (ordered[start : start + size] for start in range(0, len(places), size))
 
     def all_batches(self, client: ClientContext, view: DataView, number: int) -> Iterator[Batch]:
-        """One pass over a view that does not train; `number` is the query's, whose augmentation it draws if any."""
+        """Returns the batches of a pass that does not train; `number` is the query's, for the draws of augmentation."""
         rows = self.rows(client, view)
         if view.augment:
             rng = client.streams.numpy("augment query", number)

@@ -1,4 +1,4 @@
-"""What carries out requests of client updates, and how several executors share them."""
+"""The interface of executors, which carry out requests of client updates, and how several of them share requests."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rayfl.tasks.task import Task
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """What one client update waits for.
+    """A request that a client update waits for.
 
     Attributes:
         client: The client.
-        request: What its algorithm yielded: a request of `rayfl.local.requests`, unless it is mistaken.
-        number: How many requests of its kind, training or query, came before it in this update.
+        request: The object that its algorithm yielded; a correct one yields a request of `rayfl.local.requests`.
+        number: Number of earlier requests of its kind, training or query, in this update.
     """
 
     client: ClientContext
@@ -31,16 +31,16 @@ class Requested:
 
 
 class Executor(ABC):
-    """Carries out requests of client updates; which one does so never shows in an algorithm.
+    """Carries out requests of client updates; algorithms cannot tell which executor does.
 
     Attributes:
-        at_least: How many requests make it worth while; fewer are left to the next executor.
+        at_least: Smallest number of requests that it takes; fewer are left to the next executor.
 
     Args:
         model: The resident model.
         samples: The clients' samples.
-        task: What is learned.
-        generators: PyTorch's, by client.
+        task: The task.
+        generators: PyTorch's generators, by client.
     """
 
     at_least: ClassVar[int] = 1
@@ -50,18 +50,18 @@ class Executor(ABC):
 
     @abstractmethod
     def accepts(self, client: ClientContext, request: Any) -> bool:
-        """Whether it can carry out a request."""
+        """Whether this executor can carry out a request."""
 
     @abstractmethod
     def run(self, requests: Sequence[Requested]) -> list[Any]:
-        """Carries out requests that it accepts, at most one of every client.
+        """Carries out accepted requests, at most one per client.
 
         Args:
-            requests: In the order in which the scenario groups the clients.
+            requests: Requests, in the order in which the scenario groups the clients.
 
         Returns:
-            For each the result, of which no part is the resident model's or another client's, or the exception that it
-            ended with. What this raises itself is the failure of them all.
+            For each request the result, which shares no memory with the resident model or other clients, or the
+            exception that it ended with. An exception raised by this method itself fails all of them.
         """
 
     def in_turn(self, requests: Sequence[Requested], carry_out: Callable[[ClientContext, Any, int], Any]) -> list[Any]:
@@ -77,14 +77,14 @@ class Executor(ABC):
 
 
 def shared_out(chain: Sequence[Executor], requests: Sequence[Requested]) -> list[tuple[Executor, list[int]]]:
-    """Who carries out which requests: each executor takes what it accepts of what those before it left.
+    """Distributes requests: each executor takes those it accepts among the ones left by earlier executors.
 
     Args:
-        chain: Executors, in the order in which they are asked.
-        requests: What to carry out.
+        chain: Executors, in the order in which they are tried.
+        requests: The requests.
 
     Returns:
-        Executors with the places of their requests. What none accepts is in no list.
+        Executors with the positions of their requests; requests that no executor accepts are in no list.
     """
     shares, left = [], list(range(len(requests)))
     for executor in chain:
@@ -96,21 +96,21 @@ def shared_out(chain: Sequence[Executor], requests: Sequence[Requested]) -> list
 
 
 def not_accepted(requested: Requested) -> RayflError:
-    """Why no executor carries out a request."""
+    """Returns the error for a request that no executor accepts."""
     kind = type(requested.request).__name__
     if requested.client.local.dp is None:
         return RayflError(f"its client update yielded a {kind}, not a request of rayfl.local.requests")
     if kind == "HessianVectorProduct":
         return RayflError(
-            "local.dp: its client update asks for a Hessian-vector product, which is not clipped sample by sample; use "
-            "an algorithm of first order"
+            "local.dp: its client update requests a Hessian-vector product, which cannot be clipped per sample; use a "
+            "first-order algorithm"
         )
     if kind in ("Features", "Labels", "Outputs"):
         return ScenarioError(
-            f"local.dp: its client update asks for the {kind.lower()} of single samples, which no noise hides; use an "
-            "algorithm that asks for losses and gradients"
+            f"local.dp: its client update requests the {kind.lower()} of single samples, which no noise hides; use an "
+            "algorithm that requests losses and gradients"
         )
     return RayflError(
-        f"local.dp: its client update yielded a {kind}, which nothing clips, noises and charges; yield LocalTraining, "
-        "Loss, Gradient or LossAndGradient"
+        f"local.dp: its client update yielded a {kind}, which rayfl cannot clip, noise and account for; yield "
+        "LocalTraining, Loss, Gradient or LossAndGradient"
     )

@@ -1,4 +1,4 @@
-"""The executor that carries out one request after another on the host's resident model."""
+"""The executor that carries out one request after another on the resident model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from rayfl.models.modes import enter_training_mode, evaluation_mode, twice_diffe
 
 
 class OneByOne(Executor):
-    """Carries out every request as it is, of clients without `local.dp`."""
+    """Carries out all requests of clients without `local.dp`, one at a time."""
 
     def accepts(self, client: ClientContext, request: Any) -> bool:
         """See `Executor.accepts`."""
@@ -99,7 +99,7 @@ class OneByOne(Executor):
         return torch.stack(losses).mean().reshape(1)
 
     def _summed_losses(self, client: ClientContext, view: DataView, number: int) -> Iterator[torch.Tensor]:
-        """The loss of every batch of a pass that does not train, summed over its weighted samples."""
+        """Yields the loss of every batch of a pass that does not train, summed over its weighted samples."""
         weights, start = self._samples.weights(client, view), 0
         for x, y in self._samples.all_batches(client, view, number):
             outputs = self._model.module(x)
@@ -119,10 +119,10 @@ class OneByOne(Executor):
         return (total / self._samples.divisor(client, view, number)).float()
 
     def _of_samples(self, client: ClientContext, request: Features | Outputs, number: int) -> torch.Tensor:
-        """Features or outputs of single samples, in evaluation mode."""
+        """Returns features or outputs of single samples, in evaluation mode."""
         view, module = view_of(client, request), self._model.module
         if isinstance(request, Features) and head_of(module) is None:
-            raise ScenarioError(f"its client update asks for features, which enter the head: {undeclared(module)}")
+            raise ScenarioError(f"its client update requests features, the input of the head: {undeclared(module)}")
         self._model.load(request.at)
         with evaluation_mode(module), torch.no_grad():
             inputs = (x for x, _ in self._samples.all_batches(client, view, number))
@@ -160,7 +160,7 @@ class OneByOne(Executor):
         return self._of_trained(client)
 
     def _of_trained(self, client: ClientContext) -> torch.Tensor:
-        """A copy of the resident gradient; zero for parameters that stay as they are."""
+        """Returns a copy of the resident gradient, with zeros for parameters that do not train."""
         selection = select(client.train, self._model.module)
         if selection is None:
             return self._model.gradient.clone()

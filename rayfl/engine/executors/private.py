@@ -1,4 +1,4 @@
-"""The executor of phases with `local.dp`: whatever it returns of samples is clipped per sample, noised, and charged."""
+"""The executor for `local.dp`: everything that it computes from samples is clipped per sample, noised, and charged."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     from rayfl.privacy.samples.released_sums import ReleasedSums
 
 Hidden = LocalTraining | Loss | Gradient | LossAndGradient
-"""The requests whose results can be hidden."""
+"""The requests that can be answered with example-level DP."""
 
 
 class Private(Executor):
-    """Trains by DP-SGD, and noises losses and gradients that an algorithm asks for, of clients with `local.dp`.
+    """Trains clients with `local.dp` by DP-SGD, and noises the losses and gradients that algorithms request.
 
-    Algorithms see samples through requests alone; those whose requests cannot be hidden are refused beforehand. What
-    was spent is in `ClientContext.spent`. The losses of training steps, for the experimenter's reports alone, are not
-    noised.
+    Algorithms see samples only through requests; algorithms whose requests cannot be protected are rejected beforehand.
+    The privacy spent is in `ClientContext.spent`. The losses of training steps are not noised; they serve only the
+    experimenter's reports.
     """
 
     def accepts(self, client: ClientContext, request: Any) -> bool:
@@ -77,14 +77,14 @@ class Private(Executor):
     def _step_gradients(
         self, client: ClientContext, request: LocalTraining, view: DataView, number: int
     ) -> StepGradient:
-        """The gradients of DP-SGD (Abadi et al., CCS 2016, alg. 1): clipped, summed, noised, divided by q n."""
+        """Returns the gradients of DP-SGD (Abadi et al., CCS 2016, alg. 1): clipped, summed, noised, divided by q n."""
         if request.terms:
             raise ScenarioError(
                 "local.dp: its client update adds terms of the whole batch to the loss, whose gradients cannot be "
-                "clipped sample by sample; use another algorithm or penalty"
+                "clipped per sample; use another algorithm or regulariser"
             )
         if request.step_gradient is not None:
-            raise ScenarioError(f"local.dp: its client update computes gradients of its own: {NO_OWN_GRADIENTS}")
+            raise ScenarioError(f"local.dp: its client update computes its own gradients: {NO_OWN_GRADIENTS}")
         dp, noise_multiplier = _options(client)
         sums = self._sums(client, "dp noise", number)
         batches = self._drawn_batches(client, dp, view, number)
@@ -108,7 +108,7 @@ class Private(Executor):
     def _drawn_batches(
         self, client: ClientContext, dp: SampleDP, view: DataView, number: int
     ) -> Iterator[list[tuple[Any, torch.Tensor, int]]]:
-        """The passes of every step: inputs, labels, and how many of the samples count; none where nothing was drawn."""
+        """Yields the passes of every step: inputs, labels, and how many samples count; none for an empty batch."""
         local, samples = client.local, len(view)
         steps, own = update_steps(local, samples), self._samples.source.set_of(client.id)
         size = expected_batch_size(local, samples)
@@ -141,7 +141,7 @@ class Private(Executor):
     def _loss_and_gradient(
         self, client: ClientContext, request: Gradient | LossAndGradient, view: DataView, number: int
     ) -> tuple[torch.Tensor | None, torch.Tensor]:
-        """The mean of bounded losses, where it is wanted, and of clipped gradients; both noised and charged."""
+        """Returns the means of bounded losses, if requested, and of clipped gradients, both noised and charged."""
         dp, noise_multiplier = _options(client)
         with_loss = isinstance(request, LossAndGradient)
         self._model.load(request.at)
@@ -160,7 +160,7 @@ class Private(Executor):
         return loss, self._model.gradient.clone()
 
     def _training(self, client: ClientContext) -> AbstractContextManager[Any]:
-        """Within it, what does not train has no gradient, so that norms are of what trains."""
+        """Excludes parameters that do not train from gradients, and so from their norms."""
         selection = select(client.train, self._model.module)
         return nullcontext() if selection is None else self._model.training_only(selection.tensors)
 
@@ -181,7 +181,7 @@ class Private(Executor):
         copies: int = 1,
         counted: int | None = None,
     ) -> torch.Tensor:
-        """Adds what a batch gives to a sum; returns the losses."""
+        """Adds a batch's clipped gradients to the sums; returns the losses."""
         if dp.clipping == "ghost":
             return self._ghost_clipping.add_clipped(x, y, dp.max_grad_norm, dp.physical_batch_size, copies)
         return self._per_sample.add_clipped(x, y, dp.max_grad_norm, dp.physical_batch_size, copies, sums, counted)
@@ -200,18 +200,18 @@ class Private(Executor):
 
 
 def _options(client: ClientContext) -> tuple[SampleDP, float]:
-    """The client's `local.dp` and its noise multiplier."""
+    """Returns the client's `local.dp` and its noise multiplier."""
     dp, noise_multiplier = client.local.dp, client.noise_multiplier
     if dp is None or noise_multiplier is None:
-        raise RayflError("its host was not told the noise multiplier of local.dp")
+        raise RayflError("its worker process did not receive the noise multiplier of local.dp")
     return dp, noise_multiplier
 
 
 def _check_distinct(view: DataView) -> None:
-    """A sample that counted twice would be hidden by half of the noise that it takes."""
+    """Checks that no sample counts twice, which would need twice the noise."""
     if len(np.unique(view.places)) != len(view):
         raise ScenarioError(
-            "local.dp: its client update asks for a view that holds a sample twice; draw without replacement"
+            "local.dp: its client update uses a view that contains a sample twice; draw without replacement"
         )
 
 
@@ -220,11 +220,11 @@ def _randomness(client: ClientContext, dp: SampleDP, purpose: str, number: int) 
 
 
 def _noised_mean(client: ClientContext, view: DataView, sums: ReleasedSums) -> torch.Tensor:
-    """The mean of bounded losses from their noised sum, which is charged."""
+    """Returns the mean of bounded losses from their noised sum, and charges it."""
     client.spent[Mechanism(_options(client)[1], 1.0, view.part)] += 1
     return (sums.release_loss() / len(view)).float()
 
 
 def _reported(loss: torch.Tensor) -> torch.Tensor:
-    """A loss for the reports, NaN unless it is finite: sums of infinite ones could raise, and so tell of samples."""
+    """Returns a loss for reports, NaN unless finite: an error from summing infinite ones would reveal samples."""
     return torch.where(loss.isfinite(), loss, torch.nan)

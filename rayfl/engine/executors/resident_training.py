@@ -1,4 +1,4 @@
-"""Local training on the host's resident model, with whatever gradients an executor computes."""
+"""Local training on the resident model, with gradients that an executor computes."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def train_resident(
     Args:
         model: The resident model.
         gradients: Computes the gradient of every step.
-        client: The client, which is told the steps' losses.
-        request: What it asks for.
-        samples: How many samples it trains on.
-        seed: Of what the network draws, such as dropout's masks.
+        client: The client, which receives the steps' losses.
+        request: The training request.
+        samples: Number of samples to train on.
+        seed: Seed of the network's random draws, such as dropout masks.
         after_step: Called after every step.
 
     Returns:
@@ -45,7 +45,7 @@ def train_resident(
     velocity = None
     if client.keeps_momentum:
         velocity = client.state[VELOCITY] if VELOCITY in client.state else torch.zeros_like(model.params)
-        client.state[VELOCITY] = velocity  # which the optimizer updates in place
+        client.state[VELOCITY] = velocity  # updated in place by the optimizer
     client.add_losses(train(model, gradients, plan, request, client.local, client.lr, after_step, velocity))
     model.check()
     return model.vector.clone()

@@ -1,4 +1,4 @@
-"""The executor that trains several clients at once: their vectors are rows of one matrix, which vmap maps over."""
+"""The executor that trains several clients at once: their models are rows of one matrix, and vmap maps over rows."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from rayfl.tasks.task import Task
 
 
 class Stacked(Executor):
-    """Trains clients by plain SGD together: one forward and one backward pass for a batch of each of them.
+    """Trains clients together by plain SGD, with one forward and one backward pass for a batch of every client.
 
-    A step does to every row what `rayfl.local.sgd` does to the resident model. Batches that differ in length are filled
-    up with samples of weight zero, and clients with fewer steps than others drop out when theirs are done. Of the
-    resident model only the module's structure is used.
+    A step does to every row what `rayfl.local.sgd` does to the resident model. Shorter batches are padded with samples
+    of weight zero, and clients with fewer steps drop out when they are done. Of the resident model, only the module's
+    structure is used.
     """
 
     at_least = 2
@@ -51,7 +51,7 @@ class Stacked(Executor):
         )
 
     def accepts(self, client: ClientContext, request: Any) -> bool:
-        """See `Executor.accepts`: training of the whole network by SGD, without terms of the batch."""
+        """See `Executor.accepts`: accepts training of the whole network by SGD, without terms of the batch."""
         local = client.local
         return (
             self._stacks
@@ -91,14 +91,14 @@ class Stacked(Executor):
         client, request, view = requested.client, requested.request, view_of(requested.client, requested.request)
         plan = plan_training(client.local, None, self._model.module, len(view))
         self._generators.enter(client)
-        # as one by one, though nothing that stacks draws here: the algorithm may, afterwards
+        # as in one-by-one training; stacked training draws nothing, but the algorithm may draw afterwards
         seed_torch(client.streams.torch_seed("model", requested.number), self._model.vector.device)
         batches = self._samples.training_batches(client, view, requested.number)
         rates = [client.lr * rate for rate in plan.rates]
         return _Row(place, client, request, len(plan.batches), rates, batches)
 
     def _train(self, rows: Sequence[_Row], matrix: torch.Tensor) -> list[list[float]]:
-        """Trains the rows of a matrix of models in place, those with the most steps first; the losses of each."""
+        """Trains the rows of a matrix of models in place, sorted by decreasing steps; returns each row's losses."""
         gradient = torch.zeros_like(matrix)
         velocity = torch.zeros_like(matrix) if rows[0].client.local.momentum else None
         terms = StackedTerms([row.request.gradient for row in rows], matrix)
@@ -119,7 +119,7 @@ class Stacked(Executor):
         return found
 
     def _gradients(self, rows: Sequence[_Row], params: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-        """Leaves the gradient of each row's mean loss of its next batch in `gradient`; the losses."""
+        """Writes the gradient of each row's mean loss on its next batch to `gradient`; returns the losses."""
         drawn = []
         for row in rows:
             self._generators.enter(row.client)  # an augmentation may draw
@@ -141,7 +141,7 @@ class Stacked(Executor):
     def _summed_loss(
         self, tensors: dict[str, torch.Tensor], x: Any, y: torch.Tensor, counted: torch.Tensor
     ) -> torch.Tensor:
-        """The loss of one client's batch, summed over the samples that count."""
+        """Returns the loss of one client's batch, summed over the samples that count."""
         outputs = functional_call(self._model.module, tensors, (x,))
         return torch.where(counted > 0, self._task.loss(outputs, y, "none"), 0).sum()
 
@@ -154,7 +154,7 @@ class Stacked(Executor):
         terms: StackedTerms,
         decay: torch.Tensor,
     ) -> None:
-        """What a step does to the gradients before they move the parameters; options are the same for all clients."""
+        """Applies a step's terms, clipping, decay and momentum to the gradients; all clients have the same options."""
         local = client.local
         terms.add(gradient, params)
         if local.clip_value is not None:
@@ -171,12 +171,12 @@ class _Row:
     """One client's training.
 
     Attributes:
-        place: Of its request among those that came with it.
+        place: Position of its request in the list passed to `run`.
         client: The client.
-        request: What it asks for.
-        steps: How many steps it takes.
+        request: The training request.
+        steps: Number of steps.
         rates: [steps] the learning rates.
-        batches: Its batches, one a step.
+        batches: Its batches, one per step.
     """
 
     place: int
@@ -188,7 +188,7 @@ class _Row:
 
 
 def _stacked(slot: Slot, matrix: torch.Tensor) -> torch.Tensor:
-    """A slot of every row, [rows, *shape], as a view into the matrix."""
+    """Returns a slot of every row, [rows, *shape], as a view of the matrix."""
     part = matrix[:, slot.offset : slot.offset + slot.size]
     return part.as_strided((len(matrix), *slot.shape), (matrix.stride(0), *slot.strides), part.storage_offset())
 
@@ -200,10 +200,10 @@ def _stacked_inputs(inputs: Sequence[Any], length: int) -> Any:
 
 
 def _padded(batches: Sequence[torch.Tensor], length: int) -> torch.Tensor:
-    """Batches of one length in one tensor; short ones repeat their first sample, for which any network is defined."""
+    """Stacks batches, padding short ones with their first sample, which any network accepts."""
     return torch.stack([torch.cat([one, one[:1].expand(length - len(one), *one.shape[1:])]) for one in batches])
 
 
 def _counted(labels: torch.Tensor, length: int) -> torch.Tensor:
-    """[length] 1 for the samples of a batch, 0 for what fills it up."""
+    """Returns [length], True for the samples of a batch and False for padding."""
     return torch.arange(length, device=labels.device) < len(labels)

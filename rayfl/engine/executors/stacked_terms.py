@@ -1,4 +1,4 @@
-"""Linear and quadratic terms of several clients' objectives, for the rows of a matrix at once."""
+"""Linear and quadratic terms of several clients' objectives, computed for all rows of a matrix at once."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ NOTHING = Affine()
 
 
 class StackedTerms:
-    """The terms of every client: the gradient of each at its own row.
+    """Adds the gradients of every client's terms, each at the client's own row.
 
     Args:
-        terms: Of each row; rows may have different numbers of them.
-        matrix: [rows, num_params], on whose device they are put.
+        terms: The terms of each row; rows may have different numbers of them.
+        matrix: [rows, num_params]; the terms are moved to its device.
     """
 
     def __init__(self, terms: Sequence[Sequence[Affine]], matrix: torch.Tensor) -> None:
         self._terms = [_OfRows(one, matrix) for one in zip_longest(*terms, fillvalue=NOTHING)]
 
     def add(self, gradient: torch.Tensor, params: torch.Tensor, scale: torch.Tensor | None = None) -> None:
-        """Adds them to a gradient, in place.
+        """Adds the terms' gradients in place.
 
         Args:
-            gradient: [n, num_params], of the first n rows.
-            params: [n, num_params], where they are taken; may be `gradient` itself.
-            scale: [n, 1] what they are multiplied by.
+            gradient: [n, num_params], for the first n rows.
+            params: [n, num_params], where the terms are evaluated; may be `gradient` itself.
+            scale: [n, 1], factors; None for 1.
         """
         for term in self._terms:
             values = term.at(params)
@@ -46,7 +46,7 @@ class _OfRows:
         self._pulls = any(term.quadratic for term in terms)
 
     def at(self, params: torch.Tensor) -> torch.Tensor:
-        """Its gradient at the first rows' parameters."""
+        """Returns the term's gradient at the first rows' parameters."""
         number = len(params)
         pull = torch.zeros_like(params)
         if self._pulls:
@@ -56,7 +56,7 @@ class _OfRows:
 
 
 def _rows(vectors: Sequence[torch.Tensor | None], matrix: torch.Tensor) -> torch.Tensor | None:
-    """One vector of each row, zero where there is none; one row where all share a vector, None where nobody has one."""
+    """Stacks one vector per row, zero if missing; expands a vector that all rows share; None if all are missing."""
     present = [vector for vector in vectors if vector is not None]
     if not present:
         return None

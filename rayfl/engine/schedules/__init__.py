@@ -1,1 +1,1 @@
-"""How a phase's rounds run on the hosts: one file per schedule; a user's own derives from `Schedule`."""
+"""Schedules, which run a phase's rounds on the hosts: one per file; derive from `Schedule` to write your own."""

@@ -1,4 +1,4 @@
-"""Clients that train alone: parallel rounds in which nothing is sent."""
+"""Local training without communication: parallel rounds in which no model is sent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from rayfl.engine.schedules.parallel import Parallel
 
 
 class Alone(Parallel):
-    """Every client of the cohort goes on with its own model, wherever it is at home."""
+    """Every client of the cohort continues with its own model, on the worker that keeps it."""
 
     config = LocalPhase
     noun = "local phase"

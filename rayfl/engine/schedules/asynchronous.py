@@ -1,4 +1,4 @@
-"""Asynchronous training: clients begin and answer at their own times, and the server steps as their answers come in."""
+"""Asynchronous training: clients begin and answer at their own times, and the server steps as answers arrive."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from rayfl.planning.round_index import RoundIndex
 
 @dataclass(frozen=True)
 class Began:
-    """A round from whose model clients still train.
+    """A round whose model some clients still train from.
 
     Attributes:
         index: The round.
-        started: Who began in it.
-        exchange: Reference to what the server sent them.
+        started: The clients that began in it.
+        exchange: Reference to the exchange that the server sent them.
     """
 
     index: RoundIndex
@@ -42,11 +42,11 @@ class Began:
 
 
 class Asynchronous(Schedule):
-    """What asynchronous schedules share; how the server steps is theirs.
+    """Base class of asynchronous schedules; subclasses define the server's step.
 
-    A round ends with a step of the server. An update that began in an earlier round draws from that round's streams,
-    with its learning rate, whenever its answer is taken in; which updates a step takes in follows from the virtual
-    clock alone. Hosts run them ahead, in the order in which the server will need them, so that none waits for a step.
+    Every round ends with a step of the server. The virtual clock alone decides which answers a step uses. An update
+    uses the random streams and learning rate of the round in which it began, even if its answer is used much later.
+    Workers run updates ahead, in the order in which the server will need them, and need not wait for its steps.
     """
 
     keeps_time = True
@@ -54,7 +54,7 @@ class Asynchronous(Schedule):
     def __init__(self, context: ScheduleContext) -> None:
         super().__init__(context)
         self.phase = phase_of(self.plan)
-        assert self.clock is not None  # `check` refuses a phase without one
+        assert self.clock is not None  # `check` rejects a phase without one
         self._clock = self.clock
         self._arrivals = self._arrivals_from(self._clock.now)
         self._began: dict[int, Began] = {}
@@ -74,24 +74,24 @@ class Asynchronous(Schedule):
         for key, number in (("concurrency", phase.concurrency), ("buffer", phase.answers_per_step)):
             if number > largest:
                 raise ScenarioError(
-                    f"{key}: {number} is more than the candidates of a round, which are {largest} at most; let cohort "
-                    f"draw more of them, or lower {key}"
+                    f"{key}: {number} is more than the candidates of a round, of which there are at most {largest}; "
+                    f"increase cohort or lower {key}"
                 )
 
     @abstractmethod
     def step(self, index: RoundIndex, answered: Sequence[Submitted]) -> Ref:
-        """Has the server step by some answers.
+        """Submits a step of the server.
 
         Args:
             index: The round.
-            answered: All that it takes in.
+            answered: All answers that the step uses.
 
         Returns:
             Reference to the scalars that the server reports.
         """
 
     def discount(self, index: RoundIndex, began: int) -> float:
-        """s(tau) of answers that a round takes in, and whose clients began in a round of this number."""
+        """Returns the staleness discount s(tau) in a round of answers whose clients began in round `began`."""
         return self.phase.staleness.discount(index.round - began)
 
     def submit(self, index: RoundIndex) -> Generator[Event, None, SubmittedRound]:
@@ -142,7 +142,7 @@ class Asynchronous(Schedule):
         return Arrivals(self.phase.concurrency, self.phase.answers_per_step, clock, in_flight)
 
     def _update(self, index: RoundIndex, client: int, at: float) -> Participant | None:
-        """What becomes of an update that begins in a round; None where the client is not available."""
+        """Returns the outcome of an update that begins in a round; None if the client is not available."""
         return self._clock.update(index, client, at) if self._clock.is_available(index, client, at) else None
 
     def _run_ahead(self, index: RoundIndex) -> None:
@@ -162,6 +162,6 @@ class Asynchronous(Schedule):
 
 
 def phase_of(plan: PhasePlan) -> AsynchronousPhase:
-    """The keys of an asynchronous phase."""
+    """Returns the keys of an asynchronous phase."""
     assert isinstance(plan.phase, AsynchronousPhase)
     return plan.phase

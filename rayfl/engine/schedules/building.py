@@ -1,4 +1,4 @@
-"""From the schedule that a phase names to its class."""
+"""Resolves the schedule that a phase names."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rayfl.errors import ScenarioError
 
 
 def schedule_of(phase: BasePhase) -> type[Schedule]:
-    """The schedule of a phase.
+    """Returns the schedule class of a phase.
 
     Raises:
-        ScenarioError: What the phase names is no schedule.
+        ScenarioError: The name is not that of a schedule.
     """
     kind, where = schedules.resolve(phase.schedule), f"phases.{phase.name}.schedule"
     if not (isinstance(kind, type) and issubclass(kind, Schedule)):
         raise ScenarioError(f"{where}: '{phase.schedule}' is not a class derived from rayfl.schedules.Schedule")
     if isabstract(kind):
         missing = ", ".join(sorted(kind.__abstractmethods__))
-        raise ScenarioError(f"{where}: '{phase.schedule}' must define what its base class leaves open: {missing}")
+        raise ScenarioError(f"{where}: '{phase.schedule}' must define its base class's abstract methods: {missing}")
     return kind

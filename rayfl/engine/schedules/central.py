@@ -1,4 +1,4 @@
-"""Central training: pooled samples, on one host, with the clients' own training code."""
+"""Central training: pooled samples on one worker, with the same training code as for clients."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from rayfl.engine.schedules.relay import Relay
 
 
 class Central(Relay):
-    """A relay of one, whose only member holds the pooled samples."""
+    """A relay with one member, which holds the pooled samples."""
 
     config = CentralPhase
-    noun = "central training"
+    noun = "central phase"
 
     def names(self, clients: Sequence[int]) -> str:
         """See `Schedule.names`."""

@@ -1,4 +1,4 @@
-"""FedAsync: the server mixes every answer's model into its own as soon as it is in.
+"""FedAsync: the server mixes every client's model into its own as soon as it arrives.
 
 Xie, Koyejo and Gupta, "Asynchronous Federated Optimization", 2019, Algorithm 1.
 """
@@ -18,7 +18,7 @@ from rayfl.planning.round_index import RoundIndex
 
 
 class FullyAsynchronous(Asynchronous):
-    """w <- (1 - a) w + a w_i with a = alpha s(tau): a step by a (w_i - w), which the server's optimizer may change."""
+    """w <- (1 - a) w + a w_i with a = alpha s(tau): a step by a (w_i - w), which the server optimizer may change."""
 
     config = FullyAsynchronousPhase
     noun = "asynchronous phase"
@@ -29,8 +29,8 @@ class FullyAsynchronous(Asynchronous):
         super().check(plan, scenario)
         if "delta" not in plan.algorithm.sent_vectors:
             raise ScenarioError(
-                f"algorithm: clients of '{plan.phase.algorithm.name}' answer with no model that the server could mix "
-                "with its own; use another algorithm, such as 'fedavg', or schedule = 'buffered'"
+                f"algorithm: clients of '{plan.phase.algorithm.name}' do not answer with a model that the server could "
+                "mix with its own; use another algorithm, such as 'fedavg', or schedule = 'buffered'"
             )
 
     def step(self, index: RoundIndex, answered: Sequence[Submitted]) -> Ref:

@@ -22,7 +22,7 @@ from rayfl.planning.round_times import parallel_round
 
 
 class Parallel(Schedule):
-    """The cohort trains at once from one model; every host returns one sum."""
+    """The cohort trains at once from the same model; every worker returns one sum."""
 
     config: ClassVar[type[BasePhase]] = ParallelPhase
     noun = "parallel phase"
@@ -42,10 +42,10 @@ class Parallel(Schedule):
         for asked in self.plan.asked:
             parts = []
             if asked != "cohort":
-                host = index.round % len(hosts)  # any will do
+                host = index.round % len(hosts)  # any host can do it
                 part, report = hosts[host].call("answer_for_server", index, exchange, returns=2)
                 parts.append(part)
-                what = f"host {host}: the server's {'samples' if asked == 'server' else 'work'}"
+                what = f"worker {host}: the server's {'samples' if asked == 'server' else 'work'}"
                 reports.append(Call(report, what, host))
             for host, groups in shares if asked == "cohort" else ():
                 part, call = self.answer(host, index, groups, exchange)
@@ -57,7 +57,7 @@ class Parallel(Schedule):
         return self.timed(SubmittedRound(index, assignments, reports, server_calls), times)
 
     def _limits(self, participants: Sequence[Participant]) -> tuple[int, float | None, int]:
-        """How many answers count, the deadline of an exchange, and the fewest answers of a round."""
+        """Returns the number of answers that count, the deadline of an exchange, and the quorum of a round."""
         settings, most = self.plan.phase.settings, len(participants)
         if settings.over_selection > 1:
             most = cohort_sizes(self.plan.phase, len(self.sizes))[1]

@@ -1,4 +1,4 @@
-"""Relay rounds: one chain of references through the cohort; no model passes through the scheduler."""
+"""Relay rounds (sequential training): one chain of references through the cohort, past the scheduler."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rayfl.planning.round_times import relay_round
 
 
 class Relay(Schedule):
-    """Each client starts from what the previous one produced; consecutive clients on one host are one call."""
+    """Each client starts from the previous client's model; consecutive clients on one worker are a single call."""
 
     config: ClassVar[type[BasePhase]] = RelayPhase
     noun = "relay"
@@ -47,6 +47,6 @@ class Relay(Schedule):
         return self.timed(SubmittedRound(index, assignments, reports, [adopted], self._model, idle), times)
 
     def _break_chain(self, index: RoundIndex) -> Generator[Event, None, None]:
-        """Waits for the model at the chain's end, and goes on from a copy without history."""
+        """Waits for the model at the chain's end, and continues from it without lineage."""
         yield from self.wait(self._chain[-1:], index)
         self._model, self._chain = self.backend.detached(self._model), []

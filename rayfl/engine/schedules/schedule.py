@@ -1,4 +1,4 @@
-"""The interface of a schedule: submit a round to the hosts, say what to wait for, and own what is in flight."""
+"""The interface of schedules, which submit rounds to the hosts and own what is in flight."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class SubmittedRound:
     """A round under way.
 
     Attributes:
-        index: Which round.
-        assignments: (host, clients) of all client updates that it waits for.
+        index: Position of the round within the scenario.
+        assignments: (worker, clients) of all client updates that it waits for.
         reports: Calls that return an `UpdateReport` each.
         server_calls: Calls that return the scalars that the round reported on the server.
-        model: Reference to the model to evaluate; None for the one that the server then has, which is fetched only if
-            it is evaluated.
-        evaluators: The hosts that are free to evaluate it; None for all.
+        model: Reference to the model to evaluate; None for the server's model after the round, which is fetched only
+            if it is evaluated.
+        evaluators: Workers that are free to evaluate the model; None for all.
         open_rounds: Numbers of rounds, this one or earlier, whose exchange clients will answer in a later round.
-        scalars: What the schedule itself reports of the round, by name.
-        simulated: What the run has simulated at the round's end, as `VirtualClock.pass_round` returns it.
-        unanswered: By client, what the protocol moved for updates of this round whose answers do not count. They are
-            not carried out, and are charged to the clients' privacy all the same.
+        scalars: Scalars that the schedule itself reports for the round, by name.
+        simulated: Simulated totals at the round's end, as returned by `VirtualClock.pass_round`.
+        unanswered: By client, the traffic of this round's updates whose answers do not count. These updates are not
+            computed, but still charged to the clients' privacy.
     """
 
     index: RoundIndex
@@ -56,19 +56,19 @@ class SubmittedRound:
 
 @dataclass(frozen=True)
 class ScheduleContext:
-    """What a schedule runs a phase with.
+    """Everything that a schedule needs to run a phase.
 
     Attributes:
         plan: The phase.
-        scenario: What runs.
-        backend: Hosts and server.
-        watchdog: Waits for them.
-        sizes: [clients] training samples of each client.
-        draw: Draws the cohort of a round, without those whose privacy budget is spent, which may leave nobody; once a
-            round, in order.
-        committed: For those of some clients that keep a state, the last committed round that left it.
-        settled: Where rounds settle one by one, waits for the earlier ones; to be called before any waiting.
-        clock: The run's virtual clock; None without [participation], and where pooled samples train.
+        scenario: The scenario.
+        backend: Workers and server.
+        watchdog: Waits for calls.
+        sizes: int64 [clients], number of training samples of each client.
+        draw: Draws the cohort of a round, without clients whose privacy budget is exhausted, possibly empty; call it
+            once per round, in order.
+        committed: Returns the last committed round of those of the given clients that keep state.
+        settled: Waits for earlier rounds if rounds settle one by one; call it before waiting for anything.
+        clock: The run's virtual clock; None without [participation] and for training on pooled samples.
     """
 
     plan: PhasePlan
@@ -83,20 +83,20 @@ class ScheduleContext:
 
 
 class Schedule(ABC):
-    """Runs the rounds of one phase.
+    """Runs the rounds of one phase; derive from it to write your own.
 
-    Rounds are submitted in order, each possibly before those ahead of it are over, and committed in order. Nothing may
-    depend on which host has finished first.
+    Rounds are submitted and committed in order, but a round may be submitted before earlier ones are over. Results must
+    not depend on which worker finishes first.
 
     Attributes:
-        config: The keys of a phase that is run so.
-        noun: What such a phase is called: "there is no relay of 'scaffold'".
-        keeps_time: Whether its rounds heed the virtual clock, and say in `SubmittedRound.simulated` how far they move
-            it; a schedule that does not cannot run with [participation].
-        participation: Who of a cohort takes part, and when; with [participation] the clock.
+        config: Config class with the keys of a phase that uses the schedule.
+        noun: Name of such a phase in messages, such as "relay" in "'scaffold' cannot run in a relay".
+        keeps_time: Whether rounds follow the virtual clock and report in `SubmittedRound.simulated` how far they
+            advance it. Other schedules cannot run with [participation].
+        participation: Decides which clients of a cohort take part, and when; with [participation], this is the clock.
 
     Args:
-        context: What it runs with.
+        context: The schedule's context.
     """
 
     config: ClassVar[type[BasePhase]]
@@ -113,15 +113,15 @@ class Schedule(ABC):
 
     @classmethod  # noqa: B027 - most need none
     def check(cls, plan: PhasePlan, scenario: Scenario) -> None:
-        """Checks, before anything starts, that a phase can be run so: its algorithm, its options, the hosts.
+        """Checks before the run that the schedule supports a phase's algorithm and options, and the resources.
 
         Raises:
-            ScenarioError: It cannot; the text begins with a key of the phase: "algorithm: ...".
+            ScenarioError: It does not; the message begins with a key of the phase, such as "algorithm: ...".
         """
 
     @classmethod  # noqa: B027 - most need none
     def check_cohort(cls, plan: PhasePlan, smallest: int, largest: int) -> None:
-        """Checks the size of cohorts, once it is known how many clients there are.
+        """Checks the sizes of cohorts, once the number of clients is known.
 
         Raises:
             ScenarioError: As `check`.
@@ -138,55 +138,55 @@ class Schedule(ABC):
             Events, only if it has to wait.
 
         Returns:
-            The round, under way.
+            The submitted round.
         """
 
     def snapshot(self) -> dict[str, Any]:
-        """What is in flight after the round that was submitted last, as plain data that JSON can hold.
+        """Returns what is in flight after the last submitted round, as plain data that JSON can hold.
 
-        Empty where every round waits for all of its updates.
+        It is empty if every round waits for all of its updates.
         """
         return {}
 
     def restore(self, in_flight: Mapping[str, Any]) -> None:  # noqa: B027 - most have nothing
-        """Goes on from a snapshot, with a server that was restored and before any round is submitted."""
+        """Continues from a snapshot, on a restored server and before any round is submitted."""
 
     def draw(self, index: RoundIndex) -> Sequence[Participant]:
-        """Draws who takes part in a round; to be called once a round, in order.
+        """Draws the participants of a round; call it once per round, in order.
 
-        Fewer than the phase asks for, down to nobody (`idle`), where `local.dp.max_epsilon` leaves clients out or, with
-        [participation], clients are not available.
+        There may be fewer than the phase asks for, or none (see `idle`), if `local.dp.max_epsilon` leaves clients out
+        or, with [participation], clients are not available.
         """
         return self.participation.of(index, self._context.draw(index))
 
     def idle(self, index: RoundIndex) -> SubmittedRound:
-        """Submits a round in which nobody takes part, and which leaves the server's model and state as they are."""
+        """Submits a round without participants, which leaves the server's model and state unchanged."""
         return SubmittedRound(index, [], [], [Call(self.backend.server.call("keep", index), "server: idle round")])
 
     def timed(self, round: SubmittedRound, times: RoundTimes | None) -> SubmittedRound:
-        """Moves the virtual clock by a round, and says so; the round as it is where there is no clock."""
+        """Advances the virtual clock by a round, and adds its times to the round; without a clock, does nothing."""
         if self.clock is None or times is None:
             return round
         return replace(round, simulated=self.clock.pass_round(times.simulated), unanswered=times.unanswered)
 
     def answer(self, host: int, index: RoundIndex, groups: Sequence[Sequence[int]], exchange: Ref) -> tuple[Ref, Call]:
-        """Submits the answers of groups of clients to an exchange; returns their sum, and the call that reports."""
+        """Submits groups of clients that answer an exchange; returns references to their sum and to their report."""
         clients = [client for group in groups for client in group]
         committed = self._context.committed(clients)
         part, report = self.backend.hosts[host].call("answer", index, groups, exchange, committed, returns=2)
-        return part, Call(report, f"host {host}: {client_names(clients)}", host)
+        return part, Call(report, f"worker {host}: {client_names(clients)}", host)
 
     def relay(self, host: int, index: RoundIndex, clients: Sequence[int], model: Ref) -> tuple[Ref, Call]:
-        """Submits a segment of a relay; returns the model that its last client leaves, and the call that reports."""
+        """Submits a segment of a relay; returns references to its last client's model and to the report."""
         committed = self._context.committed(clients)
         left, report = self.backend.hosts[host].call("relay", index, clients, model, committed, returns=2)
-        return left, Call(report, f"host {host}: {self.names(clients)}", host)
+        return left, Call(report, f"worker {host}: {self.names(clients)}", host)
 
     def names(self, clients: Sequence[int]) -> str:
-        """Who trains, for the watchdog."""
+        """Returns the clients' names for the watchdog's messages."""
         return client_names(clients)
 
     def wait(self, calls: Sequence[Call], index: RoundIndex) -> Generator[Event, None, list[Any]]:
-        """Waits for calls within a round, under the watchdog; returns their values."""
+        """Waits for calls within a round, watched by the watchdog; returns their values."""
         yield from self._context.settled()
         return (yield from self._context.watchdog.wait(calls, self.plan.phase.name, index.round))

@@ -1,4 +1,4 @@
-"""What a phase cannot carry whose server takes in answers to older models than its own; refused by name."""
+"""Rejects algorithms and options that do not support answers to older models than the server's current one."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ def check_takes_stale_answers(plan: PhasePlan, scenario: Scenario) -> None:
     """Checks that a phase can be asynchronous.
 
     Raises:
-        ScenarioError: It cannot; begins with a key of the phase.
+        ScenarioError: It cannot; the message begins with a key of the phase.
     """
     if scenario.participation is None or not scenario.participation.has_clock:
         raise ScenarioError(
-            f"schedule: '{plan.phase.schedule}' needs a virtual clock, which says whose answer comes first; give "
-            "clients speeds in [participation] (steps_per_s, say), or use schedule = 'parallel'"
+            f"schedule: '{plan.phase.schedule}' needs a virtual clock to order the answers; give clients speeds in "
+            "[participation] (such as steps_per_s), or use schedule = 'parallel'"
         )
     _check_algorithm(plan)
     if plan.phase.local.dp:
         raise ScenarioError(
-            "local.dp: accounts count an update in the round in which it begins, and here it ends in another; leave it "
-            "out, or use a parallel phase"
+            "local.dp: privacy is accounted in the round in which an update begins, but here updates end in later "
+            "rounds; leave it out, or use a parallel phase"
         )
     if plan.evaluated.reads_trained:
         raise ScenarioError(
-            f"eval_model: '{plan.evaluated.rule}' is a mean of what clients returned, and these began from different "
-            "models; use 'global', 'average' or 'ema'"
+            f"eval_model: '{plan.evaluated.rule}' averages the clients' models, but these began from different models; "
+            "use 'global', 'average' or 'ema'"
         )
 
 
@@ -36,19 +36,19 @@ def _check_algorithm(plan: PhasePlan) -> None:
     name, algorithm = plan.phase.algorithm.name, plan.algorithm
     if plan.asked != ("cohort",):
         raise ScenarioError(
-            f"algorithm: '{name}' has {len(plan.asked)} exchanges a round, and clients that answer at their own times "
-            "have one; use an algorithm with one, such as 'fedavg', or a parallel phase"
+            f"algorithm: '{name}' has {len(plan.asked)} exchanges per round, but asynchronous clients can have only "
+            "one; use an algorithm with one, such as 'fedavg', or a parallel phase"
         )
     if plan.client_state:
         kept = ", ".join(sorted(plan.client_state))
         raise ScenarioError(
-            f"algorithm: clients of '{name}' keep a state ({kept}), and updates that overlap would not find it as the "
-            "round before left it; use an algorithm without, or a parallel phase"
+            f"algorithm: clients of '{name}' keep state ({kept}), which updates that overlap would not find as the "
+            "previous round left it; use an algorithm without client state, or a parallel phase"
         )
     if algorithm.no_stale_answers:
         raise ScenarioError(f"algorithm: '{name}' cannot be asynchronous: {algorithm.no_stale_answers}")
     if isinstance(algorithm, FedAvg) and algorithm.aggregation.each:
         raise ScenarioError(
-            f"algorithm.aggregation: '{algorithm.aggregation.name}' compares updates, and these began from different "
+            f"algorithm.aggregation: '{algorithm.aggregation.name}' compares updates, but these began from different "
             "models; use 'mean'"
         )

@@ -191,7 +191,7 @@ def test_a_target_that_earlier_phases_have_spent_is_refused() -> None:
         ("more", r"it answered with 'further', 'told' as values, but its algorithm's releases\(\) declares 'told'"),
         ("maxima", r"it answered with maxima \('largest'\), which no noise hides"),
         ("short", r"it answered with 'told' of 3 values, but its algorithm's releases\(\) declares 'model'"),
-        ("each", "Telling: asks for answers one by one, and dp hides them in sums"),
+        ("each", r"Telling: requests answers one by one \(each=True\), but dp only releases sums"),
     ],
 )
 def test_an_algorithm_that_answers_otherwise_than_it_declares_ends_the_run(how: str, said: str) -> None:
