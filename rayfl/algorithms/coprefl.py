@@ -25,7 +25,7 @@ from rayfl.config.base_phase import EvalModel
 from rayfl.config.section import check_idle
 from rayfl.errors import ScenarioError
 from rayfl.local.data_view import DataView
-from rayfl.local.requests import LossAndGradient
+from rayfl.local.queries import LossAndGradient
 from rayfl.local.state import Declaration
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.sample_request import SampleRequest
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.support_query import SupportQuery
-from rayfl.local.requests import Gradient, HessianVectorProduct, LossAndGradient
+from rayfl.local.queries import Gradient, HessianVectorProduct, LossAndGradient
 from rayfl.local.state import Declaration
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.sinkhorn import sinkhorn
 from rayfl.errors import ScenarioError
-from rayfl.local.requests import Rehearsal
+from rayfl.local.queries import Rehearsal
 from rayfl.local.state import Declaration, merged
 from rayfl.local.steps import batches_of_steps
 

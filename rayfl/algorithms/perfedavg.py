@@ -22,7 +22,7 @@ from rayfl.config.section import check_idle
 from rayfl.errors import DivergenceError
 from rayfl.local.data_view import DataView
 from rayfl.local.finite import all_finite
-from rayfl.local.requests import Gradient, LossAndGradient
+from rayfl.local.queries import Gradient, LossAndGradient
 from rayfl.local.steps import batch_size
 
 if TYPE_CHECKING:

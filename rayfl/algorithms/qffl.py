@@ -18,7 +18,7 @@ from rayfl.algorithms.local_training import LocalTrainingAlgorithm
 from rayfl.algorithms.sample_request import SampleRequest
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.errors import RayflError, ScenarioError
-from rayfl.local.requests import Gradient, Loss
+from rayfl.local.queries import Gradient, Loss
 from rayfl.local.state import Declaration, merged
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.sample_request import SampleRequest
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.config.section import check_idle
-from rayfl.local.requests import Affine, Gradient
+from rayfl.local.queries import Gradient
+from rayfl.local.requests import Affine
 from rayfl.local.state import Declaration, merged
 
 if TYPE_CHECKING:

@@ -11,7 +11,9 @@ from rayfl.algorithms.exchange import Asked
 from rayfl.engine.client_states import ClientStates
 from rayfl.engine.failed_update import UpdateErrors
 from rayfl.engine.resident import Resident
-from rayfl.local.context import ClientContext, ClientState, ClientStreams, UpdatePlan
+from rayfl.local.client_state import ClientState
+from rayfl.local.client_streams import ClientStreams
+from rayfl.local.context import ClientContext, UpdatePlan
 from rayfl.local.requests import ClientUpdate
 from rayfl.planning.phase_plan import PhasePlan
 from rayfl.planning.round_index import RoundIndex

@@ -16,7 +16,9 @@ from rayfl.engine.failed_update import UpdateErrors
 from rayfl.engine.resident import Resident
 from rayfl.engine.scoring import Score
 from rayfl.errors import RayflError
-from rayfl.local.context import ClientContext, ClientState, ClientStreams, UpdatePlan
+from rayfl.local.client_state import ClientState
+from rayfl.local.client_streams import ClientStreams
+from rayfl.local.context import ClientContext, UpdatePlan
 from rayfl.local.finite import all_finite
 from rayfl.local.requests import ClientUpdate, LocalTraining
 from rayfl.planning.phase_plan import PhasePlan, scores_personal_models

@@ -23,7 +23,9 @@ from rayfl.engine.initial_model import build_network
 from rayfl.engine.message_sizes import MessageSizes
 from rayfl.engine.scoring import Score, Scorer
 from rayfl.engine.torch_generators import TorchGenerators
-from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, ClientState, ClientStreams, UpdatePlan
+from rayfl.local.client_state import ClientState
+from rayfl.local.client_streams import ClientStreams
+from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, UpdatePlan
 from rayfl.local.requests import ClientUpdate
 from rayfl.models.flat import FlatModel
 from rayfl.planning.headline import headline_label, headline_of

@@ -141,7 +141,7 @@ class MemoryStore(StateStore):
         return self._contents[place]
 
     def __reduce__(self) -> Any:
-        raise RayflError("a MemoryStore cannot leave its process; use a FolderStore with hosts in other processes")
+        raise RayflError("a MemoryStore cannot leave its process; use a FolderStore with workers in other processes")
 
 
 class FolderStore(StateStore):

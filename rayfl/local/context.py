@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -16,6 +16,8 @@ from torch import nn
 
 from rayfl.config.local import Local, Train
 from rayfl.errors import RayflError
+from rayfl.local.client_state import ClientState
+from rayfl.local.client_streams import ClientStreams
 from rayfl.local.data_view import DataView
 from rayfl.local.draws import drawn
 from rayfl.local.features import features_and_outputs
@@ -25,100 +27,7 @@ from rayfl.local.spending import Mechanism
 from rayfl.local.steps import effective_steps, other_length, update_steps
 from rayfl.models.flat import FlatModel
 from rayfl.models.tensor_names import followed
-from rayfl.streams import client_stream, client_torch_seed
-
-
-@dataclass(frozen=True)
-class ClientStreams:
-    """Keys of a client's random streams in one exchange; an algorithm reads it as `ClientContext.streams`.
-
-    Attributes:
-        seed: The scenario's seed.
-        phase: Position of the phase, from 0.
-        round: Position of the round within the scenario, from 1.
-        exchange: Position of the exchange within its round, from 0.
-        client: The client's number.
-
-    Example:
-        >>> from rayfl.local import ClientStreams
-        >>> streams = ClientStreams(seed=0, phase=0, round=1, exchange=0, client=7)
-        >>> first, again = streams.numpy("my noise"), streams.numpy("my noise")
-        >>> bool((first.random(3) == again.random(3)).all())
-        True
-    """
-
-    seed: int
-    phase: int
-    round: int
-    exchange: int
-    client: int
-
-    def numpy(self, purpose: str, request: int = 0) -> np.random.Generator:
-        """Returns a NumPy generator for a purpose.
-
-        Args:
-            purpose: A name for what is drawn; other names give independent streams.
-            request: Counts the requests with this purpose in the exchange, from 0.
-        """
-        return client_stream(self.seed, purpose, self.phase, self.round, self.client, self.exchange, request)
-
-    def torch_seed(self, purpose: str, request: int = 0) -> int:
-        """Returns a 63-bit seed for PyTorch's generators; arguments as for `numpy`."""
-        return client_torch_seed(self.seed, purpose, self.phase, self.round, self.client, self.exchange, request)
-
-
-class ClientState(MutableMapping[str, torch.Tensor]):
-    """Named tensors that a client keeps between exchanges; an algorithm reads it as `ClientContext.state`.
-
-    It behaves like a dictionary. Changes take effect once the round is committed. The algorithm, the task, or an option
-    of local training must declare every name with its scope (`round`, `phase` or `run`); reading or setting an
-    undeclared name raises RayflError.
-
-    Args:
-        tensors: The kept tensors, on the client's device; a copy for this client update.
-        declared: The declared names.
-
-    Example:
-        >>> import torch
-        >>> from rayfl.local import ClientState
-        >>> state = ClientState({}, declared=frozenset({"control"}))
-        >>> state.get("control", torch.zeros(2))
-        tensor([0., 0.])
-        >>> state["control"] = torch.ones(2)
-        >>> list(state)
-        ['control']
-    """
-
-    def __init__(self, tensors: dict[str, torch.Tensor], declared: frozenset[str]) -> None:
-        self._tensors, self._declared = tensors, declared
-
-    def __getitem__(self, name: str) -> torch.Tensor:
-        if name not in self._tensors:
-            self._check_declared(name)
-        return self._tensors[name]
-
-    def __setitem__(self, name: str, tensor: torch.Tensor) -> None:
-        self._check_declared(name)
-        self._tensors[name] = tensor
-
-    def __delitem__(self, name: str) -> None:
-        del self._tensors[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._tensors
-
-    def _check_declared(self, name: str) -> None:
-        if name not in self._declared:
-            raise RayflError(
-                f"client state '{name}' is not declared; return it, with its scope, from client_state() of the "
-                f"algorithm or the task (declared: {', '.join(sorted(self._declared)) or 'none'})"
-            )
+from rayfl.streams import client_torch_seed
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from rayfl.algorithms.sinkhorn import sinkhorn
 from rayfl.engine.initial_model import flat_model
 from rayfl.engine.job import Job
 from rayfl.errors import ScenarioError
-from rayfl.local.context import ClientStreams
+from rayfl.local.client_streams import ClientStreams
 from rayfl.planning.events import RoundDone
 from tests.engine.scenes import prepared, run_on_hosts
 from tests.views_scene import VIEWS, views

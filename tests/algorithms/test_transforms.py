@@ -12,7 +12,8 @@ import torch
 from rayfl.algorithms.transforms import AnswerTransform, Encoded, Quantize, TopK, answer_transforms
 from rayfl.component import build_component
 from rayfl.errors import ScenarioError
-from rayfl.local.context import ClientContext, ClientState
+from rayfl.local.client_state import ClientState
+from rayfl.local.context import ClientContext
 from rayfl.planning.events import RoundDone
 from rayfl.planning.totals import Traffic
 from tests.algorithms.scene import EVERYTHING, PLAIN, SIZES, prepared

@@ -53,7 +53,7 @@ def test_a_run_goes_on_on_other_hosts_with_the_bits_of_one_process(round: int, t
     with scheduler_on(hosts=2) as scheduler:
         next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == round)
         snapshot = snapshot_of(scheduler, FolderStore(tmp_path)).to_json()
-        with pytest.raises(RayflError, match="use a FolderStore with hosts in other processes"):
+        with pytest.raises(RayflError, match="use a FolderStore with workers in other processes"):
             snapshot_of(scheduler, MemoryStore())
     with scheduler_on(hosts=1) as scheduler:
         scheduler.restore(RunSnapshot.from_json(snapshot), FolderStore(tmp_path))

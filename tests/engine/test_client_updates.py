@@ -13,7 +13,8 @@ from rayfl.algorithms.exchange import Answer
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.errors import ClientError
 from rayfl.local.context import ClientContext
-from rayfl.local.requests import ClientUpdate, Gradient
+from rayfl.local.queries import Gradient
+from rayfl.local.requests import ClientUpdate
 from tests.engine.scenes import FEDERATED, PRETRAIN, prepared, run_on_hosts
 
 

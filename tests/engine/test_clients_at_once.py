@@ -25,7 +25,8 @@ from rayfl.engine.scheduler import Scheduler
 from rayfl.errors import ClientError, ResourceError, ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.local.data_view import DataView
-from rayfl.local.requests import Affine, ClientUpdate, Gradient, LocalTraining, Loss
+from rayfl.local.queries import Gradient, Loss
+from rayfl.local.requests import Affine, ClientUpdate, LocalTraining
 from rayfl.models.network import Network
 from rayfl.planning.events import RoundDone
 from rayfl.planning.phase_plan import plan_phases

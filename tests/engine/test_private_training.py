@@ -17,9 +17,11 @@ from rayfl.data.batches import BatchSource
 from rayfl.engine.initial_model import build_network
 from rayfl.engine.job import Job
 from rayfl.errors import ClientError
-from rayfl.local.context import ClientContext, ClientStreams
+from rayfl.local.client_streams import ClientStreams
+from rayfl.local.context import ClientContext
 from rayfl.local.data_view import DataView
-from rayfl.local.requests import ClientUpdate, Gradient, HessianVectorProduct, LocalTraining
+from rayfl.local.queries import Gradient, HessianVectorProduct
+from rayfl.local.requests import ClientUpdate, LocalTraining
 from rayfl.local.spending import Mechanism
 from rayfl.models.flat import FlatModel
 from rayfl.planning.events import RoundDone

@@ -247,5 +247,5 @@ def test_a_state_that_is_damaged_or_missing_is_named(damage: str, tmp_path: Path
 
 
 def test_a_store_of_one_process_does_not_travel_to_another() -> None:
-    with pytest.raises(RayflError, match="use a FolderStore with hosts in other processes"):
+    with pytest.raises(RayflError, match="use a FolderStore with workers in other processes"):
         pickle.dumps(MemoryStore())

@@ -23,7 +23,8 @@ from rayfl.engine.initial_model import build_network
 from rayfl.engine.job import Job
 from rayfl.engine.state_store import MemoryStore
 from rayfl.engine.torch_generators import TorchGenerators
-from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, ClientStreams, UpdatePlan
+from rayfl.local.client_streams import ClientStreams
+from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, UpdatePlan
 from rayfl.local.requests import Affine, ClientUpdate, LocalTraining, LossTerm
 from rayfl.models.flat import FlatModel
 from rayfl.planning.events import RoundDone

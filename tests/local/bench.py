@@ -15,7 +15,8 @@ from rayfl.engine.executors.executor import Executor
 from rayfl.engine.executors.one_by_one import OneByOne
 from rayfl.engine.failed_update import UpdateErrors
 from rayfl.engine.torch_generators import TorchGenerators
-from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, ClientStreams, UpdatePlan
+from rayfl.local.client_streams import ClientStreams
+from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, UpdatePlan
 from rayfl.local.requests import ClientUpdate
 from tests.algorithms.scene import PLAIN, SEED, prepared
 

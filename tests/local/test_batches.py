@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from rayfl.config.local import Local
 from rayfl.local.context import ClientContext
-from rayfl.local.requests import Affine, ClientUpdate, Gradient, LocalTraining, Loss
+from rayfl.local.queries import Gradient, Loss
+from rayfl.local.requests import Affine, ClientUpdate, LocalTraining
 from rayfl.local.steps import batches_of_steps, update_steps
 from tests.algorithms.reference import PlainUpdate
 from tests.algorithms.scene import CLASSES, PLAIN, Setting, TanhNet, trained

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from rayfl.config.section import Named
 from rayfl.errors import ScenarioError
 from rayfl.local.context import ClientContext
-from rayfl.local.requests import ClientUpdate, Gradient, HessianVectorProduct, LocalTraining, Loss
+from rayfl.local.queries import Gradient, HessianVectorProduct, Loss
+from rayfl.local.requests import ClientUpdate, LocalTraining
 from rayfl.local.sample_weights import inverse_frequency, sample_weights
 from rayfl.models.flat import FlatModel
 from tests.algorithms.reference import (

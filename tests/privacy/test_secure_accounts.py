@@ -14,7 +14,7 @@ from torch import nn
 
 from rayfl.algorithms.exchange import Answer
 from rayfl.errors import ScenarioError
-from rayfl.local.context import ClientStreams
+from rayfl.local.client_streams import ClientStreams
 from rayfl.local.spending import Mechanism
 from rayfl.privacy.clients.accounting import Release, epsilon_of
 from rayfl.privacy.clients.answers import hide_answer

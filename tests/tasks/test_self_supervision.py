@@ -14,7 +14,7 @@ from rayfl.data.dataset import Dataset, Provenance, Samples
 from rayfl.engine.initial_model import flat_model
 from rayfl.engine.job import Job
 from rayfl.errors import ScenarioError
-from rayfl.local.context import ClientStreams
+from rayfl.local.client_streams import ClientStreams
 from rayfl.models.flat import FlatModel
 from rayfl.planning.events import Evaluated
 from tests.engine.scenes import prepared, run_on_hosts

@@ -20,7 +20,8 @@ from rayfl.engine.executors.client_samples import ClientSamples
 from rayfl.engine.executors.one_by_one import OneByOne
 from rayfl.engine.failed_update import UpdateErrors
 from rayfl.engine.torch_generators import TorchGenerators
-from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, ClientStreams, UpdatePlan
+from rayfl.local.client_streams import ClientStreams
+from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, UpdatePlan
 from rayfl.planning.events import RoundDone
 from tools.bench.naive import RAY_NICENESS
 from tools.bench.rounds import NEVER, job_of, run_rounds

@@ -21,7 +21,7 @@ class Requested:
 
     Attributes:
         client: The client.
-        request: The object that its algorithm yielded; a correct one yields a request of `rayfl.local.requests`.
+        request: The object that its algorithm yielded; a `Request`, unless the algorithm is wrong.
         number: Number of earlier requests of its kind, training or query, in this update.
     """
 
@@ -99,7 +99,7 @@ def not_accepted(requested: Requested) -> RayflError:
     """Returns the error for a request that no executor accepts."""
     kind = type(requested.request).__name__
     if requested.client.local.dp is None:
-        return RayflError(f"its client update yielded a {kind}, not a request of rayfl.local.requests")
+        return RayflError(f"its client update yielded a {kind}, not a request of rayfl.local")
     if kind == "HessianVectorProduct":
         return RayflError(
             "local.dp: its client update requests a Hessian-vector product, which cannot be clipped per sample; use a "

@@ -18,18 +18,17 @@ from rayfl.local.context import ClientContext
 from rayfl.local.data_view import DataView
 from rayfl.local.features import features_and_outputs
 from rayfl.local.peekable_iterator import PeekableIterator
-from rayfl.local.requests import (
+from rayfl.local.queries import (
     Features,
     Gradient,
     HessianVectorProduct,
     Labels,
-    LocalTraining,
     Loss,
     LossAndGradient,
     Outputs,
     Rehearsal,
-    Request,
 )
+from rayfl.local.requests import LocalTraining, Request
 from rayfl.local.selection import select
 from rayfl.local.sgd import BatchGradients, inputs_of
 from rayfl.local.steps import batches_of_steps

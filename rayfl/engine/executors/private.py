@@ -18,7 +18,8 @@ from rayfl.engine.executors.resident_training import train_resident
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.local.data_view import DataView
-from rayfl.local.requests import NO_OWN_GRADIENTS, Gradient, LocalTraining, Loss, LossAndGradient
+from rayfl.local.queries import Gradient, Loss, LossAndGradient
+from rayfl.local.requests import NO_OWN_GRADIENTS, LocalTraining
 from rayfl.local.selection import select
 from rayfl.local.sgd import StepGradient
 from rayfl.local.spending import Mechanism

@@ -15,7 +15,7 @@ from rayfl.privacy.discrete_gaussian import discrete_gaussian
 if TYPE_CHECKING:
     import torch
 
-    from rayfl.local.context import ClientStreams
+    from rayfl.local.client_streams import ClientStreams
 
 ROUNDING = 1 - 2.0**-22
 """Scaling in float32 rounds twice, by 2^-24 of a value each time; with this factor the norm stays below the bound."""

@@ -21,7 +21,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.exact_sum import ExactSum, combine
 from rayfl.engine.job import Job
 from rayfl.engine.state_store import MemoryStore
-from rayfl.local.context import ClientStreams
+from rayfl.local.client_streams import ClientStreams
 from rayfl.planning.client_mechanism import BELOW, CLIP_NORM, ClientMechanism
 from rayfl.planning.events import RoundDone
 from rayfl.privacy.clients.answers import hide_answer
