@@ -149,7 +149,7 @@ def test_a_grid_interrupted_and_resumed(tmp_path: Path, monkeypatch: pytest.Monk
     assert min(result.table["best"].to_pylist()) > 80
     assert repr(result) == f"<GridResult comparison: 4 runs, in {tmp_path / 'runs' / 'comparison'}>"
     assert "| SCAFFOLD | " in result._repr_markdown_()
-    with pytest.raises(ScenarioError, match="seed 5 is not among the seeds of this grid"):
+    with pytest.raises(ScenarioError, match="this grid has no seed 5"):
         rayfl.grid(table, backend="inline", out=tmp_path / "runs", console=QUIET, seeds=[5])
 
 

@@ -1,6 +1,6 @@
-"""Many runs of one scenario: what makes up a grid, how its cells are run, and what comes of them.
+"""Many runs of one scenario: the schema of a grid, the runs of its cells, and its tables.
 
-The package is also the function `rayfl.grid(...)`, which carries a grid out (`rayfl.grid.carrying_out`).
+The package is also the function `rayfl.grid(...)`, which runs a grid (`rayfl.grid.carrying_out`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class _Grid(ModuleType):
-    """The package, which can be called: Python makes it an attribute of `rayfl` as soon as a part of it is loaded."""
+    """A callable package: Python makes it an attribute of `rayfl` as soon as one of its modules is imported."""
 
     def __call__(self, *arguments: Any, **options: Any) -> GridResult:
         from rayfl.grid.carrying_out import grid

@@ -1,4 +1,4 @@
-"""python -m rayfl.grid, also `rayfl grid`: list grids, run their cells, and show the tables that they make."""
+"""python -m rayfl.grid, also `rayfl grid`: lists grids, runs their cells and shows their tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rayfl.command_line.options import add_shared_options, command_parser
 EXAMPLES = """\
 examples:
   {prog} --list
-  {prog} cyclicfl_table_2                        # again to go on: finished cells are skipped
+  {prog} cyclicfl_table_2                        # again to continue: finished cells are skipped
   {prog} cyclicfl_table_2 --only 'FedAvg/*' --seed 0
   {prog} cyclicfl_table_2 --quick data.source=generated --out quick_runs
   {prog} cyclicfl_table_2 --table-only
@@ -26,31 +26,29 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.gr
     options = of_command.parse_intermixed_args(arguments)
     if not (options.list or options.name):
         of_command.error("name a grid, or use --list")
-    return exit_status(
-        lambda: _carry_out(options), "interrupted: the same command goes on with the cells that are left"
-    )
+    return exit_status(lambda: _carry_out(options), "interrupted: run the same command again for the remaining cells")
 
 
 def parser(prog: str) -> argparse.ArgumentParser:
     """The command's parser."""
-    parser = command_parser(prog, "Run every cell of a grid, side by side on Ray, and make its table.", EXAMPLES)
+    parser = command_parser(prog, "Run all cells of a grid in parallel on Ray, and make its table.", EXAMPLES)
     parser.add_argument(
         "--only",
         action="append",
         metavar="ROW/COLUMN",
-        help="run these cells only; * stands for any row or column; may be repeated",
+        help="run only these cells; * matches any row or column; may be repeated",
     )
     parser.add_argument(
-        "--seed", action="append", type=int, metavar="N", help="run this seed only; may be repeated (default: all)"
+        "--seed", action="append", type=int, metavar="N", help="run only this seed; may be repeated (default: all)"
     )
     parser.add_argument(
         "--task",
         action="append",
         type=int,
         metavar="N",
-        help="run this task only, in a grid with tasks; may be repeated (default: all)",
+        help="run only this task, in a grid with tasks; may be repeated (default: all)",
     )
-    parser.add_argument("--table-only", action="store_true", help="run nothing: make the table of what is finished")
+    parser.add_argument("--table-only", action="store_true", help="run nothing; make the table of the finished cells")
     add_shared_options(parser, "grid")
     return parser
 
@@ -62,7 +60,7 @@ def _carry_out(options: argparse.Namespace) -> int:
 
         print_grids(grid_entries())
         return 0
-    from rayfl.grid.carrying_out import grid  # PyTorch is loaded only where it is needed
+    from rayfl.grid.carrying_out import grid  # loads PyTorch
     from rayfl.grid.running import LOG
 
     result = grid(

@@ -1,4 +1,4 @@
-"""Which run a cell's folder has the beginnings of, so that the same one goes on there and another one does not."""
+"""Records which run has begun in the folder of a cell, so that only the same run continues there."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ BEGUN = "begun.json"
 
 
 def begin(cell: Cell) -> None:
-    """Notes that a run of this very cell begins in its folder."""
+    """Records that a run of this cell begins in its folder."""
     write_json(cell.folder / BEGUN, _what(cell))
 
 
 def has_begun(cell: Cell) -> bool:
-    """Whether a run of this very cell has begun in its folder: of its scenario, starts, weights, code and device."""
+    """Whether a run with the scenario, starts, weights, code and device of this cell has begun in its folder."""
     try:
         return bool(json.loads((cell.folder / BEGUN).read_text(encoding="utf-8")) == _what(cell))
     except (FileNotFoundError, ValueError):
@@ -26,7 +26,7 @@ def has_begun(cell: Cell) -> bool:
 
 
 def goes_on(cell: Cell) -> bool:
-    """Whether such a run has a checkpoint."""
+    """Whether such a run has a checkpoint to continue from."""
     if not has_begun(cell):
         return False
     from rayfl.checkpoint.checkpoints import Checkpoints  # loads PyTorch
@@ -35,10 +35,10 @@ def goes_on(cell: Cell) -> bool:
 
 
 def clear(cell: Cell, but: str) -> None:
-    """Makes room for a run that begins; one with a ledger of what it has released is moved beside the folder.
+    """Clears the folder of a cell for a new run; a run with a release ledger is moved beside the folder instead.
 
     Args:
-        cell: Whose folder is cleared.
+        cell: The cell.
         but: The name of a file that stays.
     """
     others = [path for path in cell.folder.iterdir() if path.name != but]

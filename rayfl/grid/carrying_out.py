@@ -1,4 +1,4 @@
-"""`rayfl.grid`: runs what is left of a grid's cells, and makes its tables."""
+"""`rayfl.grid`: runs the remaining cells of a grid, and makes its tables."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from rayfl.report.folder import check_writable
 from rayfl.report.formatting import duration, percent
 
 AT_URI = (
-    "and the runs of a grid share a folder, which is locked, and whose tables are read again and again: name one that "
-    "every node sees"
+    "and the runs of a grid share a folder, which is locked, and whose tables are read repeatedly: use a folder that "
+    "every node can access"
 )
 
 
@@ -45,7 +45,7 @@ class GridResult:
     Attributes:
         grid: The grid.
         directory: The folder with its tables and runs.
-        failed: The cells that failed this time, each with the reason in one line.
+        failed: The cells that failed in this call, each with the reason in one line.
 
     Example:
         >>> import rayfl
@@ -71,7 +71,7 @@ class GridResult:
 
     @property
     def table(self) -> pa.Table:
-        """One row per run, with the columns of `rayfl.grid.parquet.RUNS` and the grid's figures."""
+        """One row per run, with the columns of `rayfl.grid.parquet.RUNS` and the figures of the grid."""
         return pq.read_table(self.directory / "table.parquet")
 
     def __repr__(self) -> str:
@@ -104,22 +104,22 @@ def grid(
 
     Args:
         grid: A name, the path of a TOML file, or its tables, such as
-            `{"scenario": "femnist_fedavg", "rows": {...}, "columns": {...}}`; those may have a `name` for the folder.
-        overrides: Of all cells, as for `rayfl.run`; those of rows and columns take precedence.
+            `{"scenario": "femnist_fedavg", "rows": {...}, "columns": {...}}`; tables may have a `name` for the folder.
+        overrides: Overrides of all cells, as for `rayfl.run`; those of rows and columns take precedence.
         quick: Applies the [quick] tables of the scenario and of the grid.
-        only: Cells to run, as `"row/column"`, where `*` stands for any; by default all.
-        seeds: Those to run; by default all.
-        tasks: Likewise.
+        only: Cells to run, as `"row/column"`, where `*` matches any; by default all.
+        seeds: Seeds to run; by default all.
+        tasks: Tasks to run; by default all.
         backend: `ray`, or `inline`: one cell after another in this process.
         address: As for `rayfl.run`.
-        out: The folder above the grid's.
+        out: The grid's folder is created in this one.
         data_dir: As for `rayfl.run`.
-        table_only: Run nothing, and make the tables of what is finished.
+        table_only: Runs nothing; makes the tables of the finished cells.
         console: Where progress and tables are printed; `Console(quiet=True)` prints nothing.
 
     Raises:
-        ScenarioError: A cell is wrong, or finished with another scenario; found before any starts.
-        DataError: Its data is missing or wrong; likewise.
+        ScenarioError: A cell is wrong, or was finished with another scenario; raised before the first run.
+        DataError: The data of a cell is missing or wrong; raised before the first run.
         ResourceError: No cluster answers, or another process is running this grid.
 
     Example:
@@ -169,8 +169,8 @@ def _run_left(
     _announce(console, grid, cells, len(finished), going_on, folder)
     if others := {found for cell in finished if (found := recorded(cell.folder).version) not in (None, __version__)}:
         said = (
-            f"warning: finished runs are of rayfl {', '.join(sorted(map(str, others)))}, and this is {__version__}, "
-            "whose figures may differ; name another folder with --out to run all cells with it"
+            f"warning: finished runs used rayfl {', '.join(sorted(map(str, others)))}, and this is {__version__}, "
+            "whose results may differ; choose another folder with --out to run all cells with this version"
         )
         console.print(Text(said, style="yellow"), soft_wrap=True)
     failed: list[Outcome] = []
@@ -194,7 +194,7 @@ def _run_left(
                 if failure is not None:
                     runs[cell] = failure
             else:
-                cell.finished()  # raises where the user's code was changed meanwhile
+                cell.finished()  # raises if the user's code has changed meanwhile
                 runs[cell] = finished[cell] = run = _read(grid, cell)
                 progress.done(str(cell), work, f"best {percent(run.best / 100)}, {duration(run.seconds)}")
                 check_same_data(finished)
@@ -224,11 +224,11 @@ def _chosen(
 ) -> list[Cell]:
     number = grid.tasks or 0
     if strange := set(seeds) - set(grid.seeds):
-        raise ScenarioError(f"seed {min(strange)} is not among the seeds of this grid: {list(grid.seeds)}")
+        raise ScenarioError(f"this grid has no seed {min(strange)}; its seeds are {list(grid.seeds)}")
     if tasks and not number:
-        raise ScenarioError("this grid has no tasks to choose from; leave the choice out")
+        raise ScenarioError("this grid has no tasks; leave out the choice of tasks")
     if strange := set(tasks) - set(range(number)):
-        raise ScenarioError(f"task {min(strange)} is not among the tasks of this grid: 0 to {number - 1}")
+        raise ScenarioError(f"this grid has no task {min(strange)}; its tasks are 0 to {number - 1}")
     try:
         labels = grid.choose(only or ("*/*",), "only")
     except ValueError as error:
@@ -243,14 +243,14 @@ def _chosen(
 
 
 def _changes(overrides: Sequence[tuple[str, Any]]) -> list[str]:
-    """What of the overrides changes the figures, as text."""
+    """The overrides that can change results, as text."""
     return [f"{key}={value}" for key, value in overrides if re.split("[.]", key)[0].strip() not in CHANGES_NO_RESULT]
 
 
 def _write_table(
     grid: Grid, cells: Sequence[Cell], runs: Mapping[Cell, CellRun], changes: Sequence[str], folder: Path
 ) -> GridTable:
-    """Writes the table, after every run, so that a grid that is interrupted has one too."""
+    """Writes the table. Called after every run, so that an interrupted grid has one too."""
     table = GridTable(grid, [runs[cell] for cell in cells if cell in runs], changes)
     table.write(folder)
     return table
@@ -258,13 +258,19 @@ def _write_table(
 
 def _announce(console: Console, grid: Grid, cells: Sequence[Cell], finished: int, going_on: int, folder: Path) -> None:
     skipped = len(grid.choose(grid.skip, "skip"))
-    each = f"{len(grid.seeds)} seeds" if grid.tasks is None else f"{grid.tasks} tasks and {len(grid.seeds)} seeds"
-    interrupted = f", {going_on} go on from a checkpoint" if going_on else ""
+    each = _counted(len(grid.seeds), "seed")
+    each = each if grid.tasks is None else f"{_counted(grid.tasks, 'task')} and {each}"
+    interrupted = f", {going_on} to resume from a checkpoint" if going_on else ""
+    size = f"{_counted(len(grid.rows), 'row')} × {_counted(len(grid.columns), 'column')}"
     lines = [
         f"{grid.title or grid.name} (grid {grid.name})",
-        f"cells    {len(grid.rows)} rows × {len(grid.columns)} columns{f', {skipped} not run' if skipped else ''}",
-        f"runs     {len(cells)}, one for each of {each}; {finished} are finished already{interrupted}",
+        f"cells    {size}{f', {skipped} skipped' if skipped else ''}",
+        f"runs     {len(cells)}, with {each} per cell; {finished} finished already{interrupted}",
         f"records  {folder}",
     ]
     for number, line in enumerate(lines):
         console.print(line, style="" if number else "bold", highlight=False, markup=False, soft_wrap=True)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

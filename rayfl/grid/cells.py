@@ -1,4 +1,4 @@
-"""The cells of a grid, and which of them are finished."""
+"""The cells of a grid, and whether they are finished."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Cell:
 
     Attributes:
         place: Its row, column, seed and task.
-        scenario: What is run, every default written out.
-        folder: Its own.
-        starts: Where models of scenarios that cells start from are kept.
-        starts_digest: Of the scenarios that it starts from, as their files have them now; empty if it starts from none.
-        weights: The sha256 of the file or run's weights that it, or a scenario behind it, begins with; empty if there
-            are none, or not any more.
-        code: Digests of the user's own code behind it and behind those, as it is now; see `code_digests`.
+        scenario: Its scenario, with every default.
+        folder: The folder of the run.
+        starts: The folder for models of scenarios that cells start from.
+        starts_digest: Digest of the scenarios that it starts from, as their files are now; empty if there are none.
+        weights: The sha256 of the weights, of a file or a run, at the beginning of its chain of starts; empty if there
+            are none, or no longer.
+        code: Current digests of the user's code in all these scenarios; see `code_digests`.
     """
 
     place: Place
@@ -64,26 +64,25 @@ class Cell:
 
     @property
     def digest(self) -> str:
-        """Of what a finished run's figures depend on."""
+        """Digest of everything in the scenario that can change results."""
         return _digest(self.scenario)
 
     @property
     def identity(self) -> dict[str, str]:
-        """What its results depend on, but for code, data and device, which a run records itself."""
+        """The facts that its results depend on, except code, data and device, which a run records itself."""
         return {"digest": self.digest, "starts": self.starts_digest, "weights": self.weights}
 
     @property
     def device(self) -> str:
-        """The kind of device that it would run on now: `cpu` or `cuda`."""
+        """The kind of device on which it would run now: `cpu` or `cuda`."""
         return "cuda" if self.scenario.resources.uses_cuda else "cpu"
 
     def finished(self) -> bool:
-        """Returns whether this very scenario has been run to its end here.
+        """Returns whether the folder has a finished run of this scenario.
 
         Raises:
-            ScenarioError: Another scenario has, and the message says in what it differs; or this one has from other
-                weights, with other code of the user's, or on another kind of device, whose results are not the same to
-                the bit.
+            ScenarioError: The folder has a run of another scenario (the message lists the differences), or one from
+                other weights, with other user code, or on another kind of device, whose results are not bitwise equal.
         """
         marker = self.folder / MARKER
         if not marker.exists():
@@ -92,38 +91,38 @@ class Cell:
         if found.get("digest") != self.digest and not self._holds_the_same_scenario():
             before = read_toml(self.folder / "scenario.toml")
             raise ScenarioError(
-                f"{self}: '{self.folder}' holds a run of another scenario, which differs in\n"
+                f"{self}: '{self.folder}' has a run of another scenario. Differences:\n"
                 f"{differences(before, tomllib.loads(self.scenario.to_toml()))}\n"
-                "give the same overrides as then, or another folder with --out, or remove that one to run it again"
+                "use the same overrides as before, choose another folder with --out, or remove that one to run it again"
             )
         if found.get("starts", self.starts_digest) != self.starts_digest:
             assert self.scenario.start is not None
             raise ScenarioError(
-                f"{self}: '{self.folder}' holds a run that started from '{self.scenario.start.scenario}' before that "
-                "scenario was changed; name another folder with --out, or remove that one to run it again"
+                f"{self}: '{self.folder}' has a run that started from '{self.scenario.start.scenario}' before that "
+                "scenario was changed; choose another folder with --out, or remove that one to run it again"
             )
         if self.weights and found.get("weights", self.weights) != self.weights:
             raise ScenarioError(
-                f"{self}: '{self.folder}' holds a run from before the weights that it starts from were changed; "
-                "restore them, or name another folder with --out, or remove that one to run it again"
+                f"{self}: '{self.folder}' has a run from before the weights that it starts from were changed; "
+                "restore them, choose another folder with --out, or remove that one to run it again"
             )
         code = recorded(self.folder).code
         if code is not None and (changed := changed_code(code, self.code)):
             raise ScenarioError(
-                f"{self}: '{self.folder}' holds a run from before your code was changed: {', '.join(changed)}; undo "
-                "that, or name another folder with --out, or remove that one to run it again"
+                f"{self}: '{self.folder}' has a run from before your code was changed: {', '.join(changed)}; undo the "
+                "change, choose another folder with --out, or remove that one to run it again"
             )
         device = found.get("device") or device_of_hosts(self.folder)
         if device != self.device:
             raise ScenarioError(
-                f"{self}: '{self.folder}' holds a run on {device}, and now cells run on {self.device}, which does not "
-                "give the same bits; set resources.device and resources.gpus_per_host as they were then, or name "
-                "another folder with --out, or remove that one to run it again"
+                f"{self}: '{self.folder}' has a run on {device}, but cells now run on {self.device}, which does not "
+                "give the same bits; set resources.device and resources.gpus_per_host as before, choose another folder "
+                "with --out, or remove that one to run it again"
             )
         return True
 
     def _holds_the_same_scenario(self) -> bool:
-        """Whether only the schema has changed since, such as by an option that is left at its default."""
+        """Whether only the schema has changed since, such as by a new option at its default."""
         try:
             return _digest(resolve(load_scenario(self.folder / "scenario.toml"))) == self.digest
         except ScenarioError:
@@ -136,7 +135,7 @@ def _digest(scenario: Scenario) -> str:
 
 
 def _digest_of_starts(start: Start | None) -> str:
-    """What is at its default is left out, so that a new option changes no digest."""
+    """Leaves out values at their defaults, so that a new option changes no digest."""
     scenarios = [
         link.scenario.model_dump(mode="json", exclude=set(CHANGES_NO_RESULT), exclude_defaults=True)
         for link in starts_of(start)
@@ -155,12 +154,12 @@ def _digest_of_weights(start: Start | None) -> str:
     try:
         with path.open("rb") as weights:
             return hashlib.file_digest(weights, "sha256").hexdigest()
-    except OSError:  # cells that are left to run say so
+    except OSError:  # running the cell raises the error
         return ""
 
 
 def device_of_hosts(folder: Path) -> str:
-    """The kind of device that a run was on, from its records: `cpu` or `cuda`."""
+    """The kind of device that a run used, from its records: `cpu` or `cuda`."""
     path = folder / "environment.json"
     with reading(path, "as the environment of a run", ResourceError):
         return str(read_json_object(path, ResourceError)["hosts"][0]["device"]).partition(":")[0]
@@ -169,18 +168,18 @@ def device_of_hosts(folder: Path) -> str:
 def cells_of(grid: Grid, out: Path, overrides: Overrides = (), quick: bool = False) -> list[Cell]:
     """Returns every cell that is not skipped, in the grid's order.
 
-    A cell's folder is `<out>/<grid>/<row>/<column>/seed_<n>`, and in a grid with tasks `task_<k>` in that. Its scenario
-    has a title of its own, and every default written out.
+    The folder of a cell is `<out>/<grid>/<row>/<column>/seed_<n>`, followed by `task_<k>` in a grid with tasks. Its
+    scenario has the title of the cell, and every default.
 
     Args:
-        grid: Its rows, columns, seeds and tasks.
-        out: The folder above the grid's.
-        overrides: Of all cells.
-        quick: Applies the scenario's and the grid's [quick].
+        grid: The grid.
+        out: The folder that contains the folder of the grid.
+        overrides: Overrides of all cells.
+        quick: Applies the [quick] tables of the scenario and of the grid.
 
     Raises:
-        ScenarioError: The scenario of a cell, or one that it starts from, is wrong, or names something that is not
-            there; says which cell.
+        ScenarioError: The scenario of a cell, or one that it starts from, is wrong or names something that does not
+            exist; names the cell.
     """
     cells = []
     resolved: dict[tuple[str, str], Scenario] = {}

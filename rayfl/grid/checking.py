@@ -1,4 +1,4 @@
-"""Checks what of a grid's cells needs data and networks, before the first of them starts."""
+"""Validates all cells of a grid against their data and networks, before the first run."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from rayfl.resolution import resolve
 from rayfl.start.initial_weights import check_start, first_model
 
 KEPT = 4
-"""Data sets with networks that are held at once."""
+"""Number of data sets with networks in memory at once."""
 
 
 def check_cells(cells: Iterable[Cell], data_dir: Path) -> None:
     """Checks the first cell of every row and column, and the scenarios that it starts from, as a run would.
 
-    Cells that differ in seed and task alone are alike in everything that is checked but what is drawn at random.
+    Cells that differ only in seed and task also differ only in random draws, which the checks do not depend on.
 
     Args:
-        cells: What is to be run.
-        data_dir: Where real data lies.
+        cells: The cells to be run.
+        data_dir: The folder of real data.
 
     Raises:
-        RayflError: What the run of a cell would have raised before its first round; says which cell.
+        RayflError: Any error that the run of a cell would raise before its first round; names the cell.
     """
     prepared = _Prepared(data_dir)
     first: dict[tuple[str, str], Cell] = {}
@@ -49,9 +49,9 @@ def check_cells(cells: Iterable[Cell], data_dir: Path) -> None:
 
 
 class _Prepared:
-    """Prepares scenarios once that have the same data and network: those that differ in their phases alone.
+    """Prepares scenarios with the same data and network, which differ only in their phases, once.
 
-    Those of which a phase has a task, network or metrics of its own are alike where all their phases are.
+    If a phase has its own task, network or metrics, all phases must be equal to share a preparation.
     """
 
     def __init__(self, data_dir: Path) -> None:
@@ -59,10 +59,10 @@ class _Prepared:
         self._kept: OrderedDict[str, tuple[Job, FlatModel]] = OrderedDict()
 
     def checked(self, scenario: Scenario) -> tuple[Job, FlatModel]:
-        """Checks a scenario; the job may be that of another with the same data and network.
+        """Checks a scenario; may return the job of another one with the same data and network.
 
         Raises:
-            RayflError: Something is wrong with it.
+            RayflError: The scenario is wrong.
         """
         scenario = resolve(scenario)
         alike = not any(phase.task or phase.model or phase.metrics is not None for phase in scenario.phases)

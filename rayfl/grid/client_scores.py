@@ -12,21 +12,21 @@ from rayfl.planning.headline import Headline
 from rayfl.reading import reading
 
 SETS = ("client_test", "test")
-"""Where clients have test samples of their own held out from their training samples, scores are on those."""
+"""If clients hold out some of their training samples for testing, scores are on those."""
 
 
 def client_scores(folder: Path, headline: Headline) -> list[float]:
-    """Reads every client's headline metric on its own test samples in the last evaluated round.
+    """Reads the headline metric of every client on its own test samples in the last evaluated round.
 
     Args:
-        folder: The run's.
-        headline: The run's.
+        folder: The folder of the run.
+        headline: The headline metric of the run.
 
     Returns:
-        Nothing where the run kept no scores of single clients (`evaluation.per_client`).
+        One score per client; empty if the run recorded no scores of single clients (`evaluation.per_client`).
 
     Raises:
-        ResourceError: They are damaged.
+        ResourceError: The file is damaged.
     """
     path = folder / "clients.parquet"
     if not path.exists():

@@ -1,4 +1,4 @@
-"""In what two scenarios differ that changes a result."""
+"""Differences between two scenarios that can change a result."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from rayfl.config.scenario import CHANGES_NO_RESULT
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], named: int = 5) -> str:
-    """Returns a line for each of the first keys whose values differ, and how many more there are.
+    """Returns a line for each of the first keys whose values differ, and the number of further ones.
 
     Args:
-        before: Tables of a scenario.
-        now: Those of another.
-        named: How many keys are named.
+        before: The tables of a scenario.
+        now: The tables of another.
+        named: The number of keys to list.
     """
     old, new = (dict(leaves(tables)) for tables in (before, now))
     keys = [key for key in old | new if old.get(key) != new.get(key) and key.partition(".")[0] not in CHANGES_NO_RESULT]
     lines = [
-        f"  {_written(before, now, key)}: {old.get(key, 'not given')!r} then, {new.get(key, 'not given')!r} now"
+        f"  {_written(before, now, key)}: {old.get(key, 'not given')!r} before, {new.get(key, 'not given')!r} now"
         for key in keys[:named]
     ]
     return "\n".join([*lines, *([f"  and {len(keys) - named} more"] if len(keys) > named else [])])
 
 
 def _written(before: Mapping[str, Any], now: Mapping[str, Any], key: str) -> str:
-    """The key as an error shows it: a phase is named if it has the same name in both."""
+    """The key as errors write it: by the name of the phase if both scenarios have it there, else by its index."""
     path = tuple(int(part) if part.isdecimal() else part for part in key.split("."))
     one, other = written_path(before, path), written_path(now, path)
     return one if one == other else key

@@ -1,4 +1,4 @@
-"""Which pictures a grid leaves beside its tables."""
+"""The pictures next to the tables of a grid."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from rayfl.report.reason import one_line
 
 
 def draw(grid: Grid, table: GridTable, runs: Mapping[Cell, CellRun], folder: Path, console: Console) -> None:
-    """Draws table.png and clients.png, and both as PDF, of a grid with figures.
+    """Draws table.png and clients.png, and both as PDF, for a grid with figures.
 
-    A grid whose records are complete does not fail because drawing does; what went wrong is printed.
+    If drawing fails, it prints a warning: the records of the grid are complete without pictures.
 
     Args:
-        grid: Its rows, columns and figures.
+        grid: The grid.
         table: Its tables.
-        runs: Those that finished or failed.
-        folder: The grid's.
-        console: Where warnings go.
+        runs: Runs that finished or failed.
+        folder: The folder of the grid.
+        console: Where warnings are printed.
     """
     finished = {cell: run for cell, run in runs.items() if isinstance(run, FinishedRun)}
     if not grid.figures or not finished:
@@ -49,7 +49,7 @@ def _draw_clients(grid: Grid, finished: Mapping[Cell, FinishedRun], folder: Path
         if found:
             scores.setdefault(cell.column, {}).setdefault(cell.row, []).extend(found)
     if not scores:
-        _warn(console, "no histogram of clients: the runs kept no scores of single clients (evaluation.per_client)")
+        _warn(console, "no histogram of clients: the runs recorded no scores of single clients (evaluation.per_client)")
         return
     runs = list(finished.values())
     tasks, seeds = ({getattr(run, of) for run in runs} for of in ("task", "seed"))

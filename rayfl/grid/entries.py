@@ -1,4 +1,4 @@
-"""What stands in the tables of a grid: means and spreads, what was published, and what is missing."""
+"""Entries of the tables of a grid: means and deviations, published values, and missing runs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Entries:
     """The entries of a grid's tables.
 
     Args:
-        grid: Its rows, columns, metrics and figures.
-        runs: Those that finished or failed, in the grid's order.
+        grid: The grid.
+        runs: Runs that finished or failed, in the order of the grid.
     """
 
     def __init__(self, grid: Grid, runs: Sequence[CellRun]) -> None:
@@ -28,10 +28,10 @@ class Entries:
     def text(self, name: str, row: str, column: str) -> str:
         """Returns an entry of a metric or figure.
 
-        `45.20 ± 0.31 (46.10)` is the mean and the sample standard deviation over the seeds, and what is published; in a
-        grid with tasks, the deviation is that over tasks, each averaged over its seeds. Where there are runs without a
-        figure, those with one are counted: `45.20, 1 of 3 seeds, 1 diverged`, or `45.20, 7 of 30 runs` with tasks. A
-        cell without any is `failed`, `diverged` or `not run`.
+        `45.20 ± 0.31 (46.10)` is the mean and the sample standard deviation over the seeds, and the published value; in
+        a grid with tasks, the deviation is over tasks, each averaged over its seeds. If some runs have no value, the
+        entry counts those that do: `45.20, 1 of 3 seeds, 1 diverged`, or `45.20, 7 of 30 runs` with tasks. A cell
+        without any is `failed`, `diverged` or `not run`.
         """
         runs = self.runs_of(row, column)
         failed = Counter(run.status for run in self.failed if (run.row, run.column) == (row, column))
@@ -51,9 +51,9 @@ class Entries:
         return ", ".join(parts) + _in_brackets(self.published(name, row, column))
 
     def difference(self, name: str, row: str, reference: str, column: str) -> str:
-        """Returns `+1.20 [−0.31, +2.71]`, what a row's figure is above the reference's, with its interval.
+        """Returns `+1.20 [−0.31, +2.71]`: the figure of a row minus that of the reference, with its interval.
 
-        Where not every run has its counterpart, the repetitions that have some are counted: `+1.20, 1 of 10 tasks`.
+        If some runs have no counterpart, the entry counts the repetitions that do: `+1.20, 1 of 10 tasks`.
         """
         found = paired(self.runs_of(row, column), self.runs_of(reference, column), name)
         if found is None:
@@ -71,13 +71,13 @@ class Entries:
         return [run for run in self.finished if (run.row, run.column) == (row, column)]
 
     def published(self, name: str, row: str, column: str) -> Published | None:
-        """None beside figures of generated data too: they are not of what was published."""
+        """Returns the published value; also None next to figures on generated data, which the paper did not use."""
         if any(run.data_source == "generated" for run in self.runs_of(row, column)):
             return None
         return self._grid.published.get(name, {}).get(row, {}).get(column)
 
     def any_published(self, names: Sequence[str], columns: Sequence[str]) -> bool:
-        """Returns whether a published figure stands in a table."""
+        """Returns whether a table shows any published value."""
         return any(
             self.published(name, row, column) is not None
             for name in names
@@ -86,7 +86,7 @@ class Entries:
         )
 
     def repeated(self) -> str:
-        """Returns what means and deviations are over: `mean ± standard deviation over 3 seeds`."""
+        """Returns a text on repetitions: `mean ± standard deviation over 3 seeds`."""
         seeds, tasks = self._grid.seeds, self._grid.tasks
         one = f"seed {seeds[0]}"
         if tasks is None:
@@ -97,7 +97,7 @@ class Entries:
         return f"mean ± standard deviation over {tasks} tasks, {each}"
 
     def label(self, figure: str) -> str:
-        """Returns a figure's name with its unit, `client test accuracy mean, %`."""
+        """Returns the name of a figure with its unit, `client test accuracy mean, %`."""
         symbols = {unit_of(figure, run.headline).symbol for run in self.finished} - {""}
         return ", ".join([words_of(figure), *sorted(symbols)])
 

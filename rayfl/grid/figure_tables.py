@@ -1,4 +1,4 @@
-"""Tables of figures: starting points in rows, figures side by side, and how the rows differ from a reference."""
+"""Tables of figures: rows against figures, and differences of the rows to a reference."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def figure_tables(grid: Grid, entries: Entries) -> Iterator[Table]:
     """Makes the tables of a grid's figures.
 
     Args:
-        grid: Its rows, columns and figures.
-        entries: What stands in them.
+        grid: The grid.
+        entries: The entries of the tables.
 
     Yields:
         A table for every column of the grid, then, with a reference, a table of differences for every column. Nothing
@@ -26,7 +26,7 @@ def figure_tables(grid: Grid, entries: Entries) -> Iterator[Table]:
     for column in grid.columns:
         beside = "; published figures in brackets" if entries.any_published(grid.figures, [column]) else ""
         yield Table(
-            f"{column}: figures of the last evaluated round; {entries.repeated()}{beside}.",
+            f"{column}: last evaluated round; {entries.repeated()}{beside}.",
             header,
             [[row, *(entries.text(name, row, column) for name in grid.figures)] for row in grid.rows],
         )
@@ -34,7 +34,7 @@ def figure_tables(grid: Grid, entries: Entries) -> Iterator[Table]:
         others = [row for row in grid.rows if row != grid.reference]
         for column in grid.columns:
             yield Table(
-                f"{column}: row less {grid.reference}; {_covered(grid)}",
+                f"{column}: row minus {grid.reference}; {_covered(grid)}",
                 header,
                 [
                     [row, *(entries.difference(name, row, grid.reference, column) for name in grid.figures)]
@@ -44,16 +44,12 @@ def figure_tables(grid: Grid, entries: Entries) -> Iterator[Table]:
 
 
 def _covered(grid: Grid) -> str:
-    """Says what the intervals of the differences cover."""
+    """The end of the caption: the source of variation that the intervals cover."""
     seeds = len(grid.seeds)
     if grid.tasks is None:
-        return (
-            "mean, and in brackets a 95 % t-interval, of the differences between runs of the same seed: it covers the "
-            "choice of the seed."
-        )
-    left_out = (
-        f", each averaged over {seeds} seeds: it covers the choice of tasks, not that of seeds"
-        if seeds > 1
-        else f" with seed {grid.seeds[0]}: it covers the choice of tasks, not that of the seed"
+        return "mean difference between runs with the same seed, and in brackets its 95 % t-interval over seeds."
+    each, other = (f", averaged over {seeds} seeds", "seeds") if seeds > 1 else (f" with seed {grid.seeds[0]}", "seed")
+    return (
+        f"mean difference on the same task{each}, and in brackets its 95 % t-interval over tasks, which does not cover "
+        f"the choice of the {other}."
     )
-    return f"mean, and in brackets a 95 % t-interval, of the differences on the same task{left_out}."

@@ -1,4 +1,4 @@
-"""A histogram of clients' scores by starting point, as CoPreFL's Figure 2 has it."""
+"""A histogram of clients' scores by starting point, like Figure 2 of the CoPreFL paper."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rayfl.report.curves import DRAWING, GENERATED_DATA
 COLOURS = ("#8c8c8c", "#2166ac", "#1b7837", "#762a83", "#b35806", "#35978f", "#bf812d", "#4d4d4d")
 BINS = 20
 TOGETHER = 5
-"""Up to so many rows share a panel."""
+"""Up to this many rows share a panel."""
 WIDE = 4
 """Panels side by side."""
 
@@ -32,15 +32,15 @@ def draw_histogram(
     path: Path,
     reference: str | None = None,
 ) -> None:
-    """Writes how clients' scores are distributed, a panel for each column, as `path` with the suffixes .png and .pdf.
+    """Writes the distribution of clients' scores, a panel for each column, as `path` with the suffixes .png and .pdf.
 
     Args:
-        scores: Of all clients in all runs of a cell, by column and row.
-        headline: The metric that was scored.
-        title: Stands above.
-        generated: Whether the data was generated, which is then said below.
-        path: Without a suffix.
-        reference: The row that stands out.
+        scores: Scores of all clients in all runs of a cell, by column and row.
+        headline: The metric.
+        title: Title above the picture.
+        generated: Whether the data was generated; a note below the picture then says so.
+        path: A path without a suffix.
+        reference: The row to highlight.
     """
     with DRAWING:
         save(_histogram(scores, headline, title, generated, reference), path)
@@ -89,15 +89,15 @@ def _histogram(
 def panels(
     column: str, by_row: Mapping[str, Sequence[float]], reference: str | None
 ) -> Iterator[tuple[str, Mapping[str, Sequence[float]]]]:
-    """What each panel of a column shows: all rows together, or, where they would cover each other, pairs.
+    """Panels for a column: one with all rows, or, if too many would overlap, one for each row next to the reference.
 
     Args:
-        column: Of the grid.
+        column: A column of the grid.
         by_row: Clients' scores by row.
-        reference: The row that each of the others is then shown with; without one each is alone.
+        reference: The row to show next to each of the others; without one, each row is alone.
 
     Yields:
-        The panel's title, and the scores in it by row.
+        The title of the panel, and its scores by row.
     """
     if len(by_row) <= TOGETHER:
         yield column, by_row

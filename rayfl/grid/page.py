@@ -30,7 +30,7 @@ class Remark:
 
 @dataclass(frozen=True)
 class Page:
-    """What is shown of a grid: tables, remarks below them, and lists of runs at the end."""
+    """The page of a grid: tables, remarks below them, and lists of runs at the end."""
 
     title: str
     tables: Sequence[Table]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -34,9 +35,9 @@ RUNS = pa.schema(
         *((f"published_{metric}", pa.float64()) for metric in METRICS),
     ]
 )
-"""A row per run that finished, failed or diverged (`status`; `reason` says why): the headline metric, in percent where
-it is a share, test_loss after the last round, no figures where it did not finish. The grid's figures follow under
-their own names, and what was published of them as `published_<figure>`, of a mean and deviation the mean."""
+"""A row per run that finished, failed or diverged (`status`, `reason`): the headline metric, in percent if it is a
+share, and test_loss after the last round; null if it did not finish. The figures of the grid follow under their names,
+and published values (of a mean and deviation, the mean) as `published_<figure>`."""
 
 
 def write_runs(runs: Sequence[CellRun], figures: Sequence[str], entries: Entries, path: Path) -> None:
@@ -44,22 +45,27 @@ def write_runs(runs: Sequence[CellRun], figures: Sequence[str], entries: Entries
 
     Args:
         runs: In the order of the rows.
-        figures: Their names.
-        entries: Knows what was published.
+        figures: Names of the grid's figures; those among `RUNS`, such as test_loss, get no second column.
+        entries: Source of the published values.
         path: The file.
     """
+    others = [name for name in figures if name not in RUNS.names]
     schema = RUNS
-    for name in [*figures, *(f"published_{figure}" for figure in figures)]:
+    for name in [*others, *(f"published_{figure}" for figure in figures)]:
         schema = schema.append(pa.field(name, pa.float64()))
     rows = [
         {"status": "finished"}
         | {name: value for name, value in vars(run).items() if name in RUNS.names}
-        | ({"metric": run.headline.reported, **run.figures} if isinstance(run, FinishedRun) else {})
+        | ({"metric": run.headline.reported} | _some(run.figures, others) if isinstance(run, FinishedRun) else {})
         | {f"published_{name}": _mean(entries.published(name, run.row, run.column)) for name in (*METRICS, *figures)}
         for run in runs
     ]
     with atomic_write(path) as temporary:
         pq.write_table(pa.Table.from_pylist(rows, schema=schema), temporary)
+
+
+def _some(figures: Mapping[str, float], names: Sequence[str]) -> dict[str, Any]:
+    return {name: figures[name] for name in names}
 
 
 def _mean(published: float | tuple[float, float] | None) -> float | None:

@@ -1,4 +1,4 @@
-"""The place of a run in a grid, and what of its scenario follows from it."""
+"""The place of a run in a grid, and its effect on the scenario."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from rayfl.config.scenario import Scenario
 
 
 class Place(NamedTuple):
-    """Where a run stands.
+    """The place of a run.
 
     Attributes:
         row: The label of its row.
         column: The label of its column.
         seed: Its seed.
-        task: Which task, from 0; None in a grid without tasks.
+        task: Its task, from 0; None in a grid without tasks.
     """
 
     row: str
@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
 
 def with_place(scenario: Scenario, place: Place) -> Scenario:
-    """The scenario with the seed of a place, also for the scenario that it starts from, and with the place's task."""
+    """The scenario with the seed and task of a place; the scenario that it starts from gets the same seed."""
     update: dict[str, object] = {"seed": place.seed}
     if place.task is not None:
         update["data"] = scenario.data.model_copy(update={"seed": place.task})

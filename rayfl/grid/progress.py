@@ -19,11 +19,10 @@ class GridProgress:
     """Shows how far a grid is while its runs end one by one; a context manager.
 
     Args:
-        runs: How many there are to come.
-        work: Of all runs to come together, in any unit; what is left of it gives the time left, at the pace of the runs
-            that have ended.
-        console: Where it goes.
-        clock: Returns seconds that only grow.
+        runs: Number of runs to come.
+        work: Total work of these runs, in any unit. The time left is the remaining work at the pace so far.
+        console: Where to print.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(self, runs: int, work: float, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
@@ -49,17 +48,17 @@ class GridProgress:
             self._bar.stop()
 
     def running(self, runs: int) -> None:
-        """Says how many are under way."""
+        """Shows the number of runs in progress."""
         self._running = runs
         self._update()
 
     def done(self, cell: str, work: float, news: str) -> None:
-        """Says that a run finished."""
+        """Shows that a run finished."""
         self._done += 1
         self._end(work, Text(f"{cell}: {news}"))
 
     def failed(self, cell: str, work: float, reason: str, diverged: bool = False) -> None:
-        """Says that a run failed, or that its training diverged."""
+        """Shows that a run failed, or that its training diverged."""
         self._failed += 1
         self._end(work, Text(f"{cell} {'diverged' if diverged else 'failed'}: {reason}", style="red"))
 

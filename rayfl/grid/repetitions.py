@@ -1,4 +1,4 @@
-"""Repeated runs of a cell: over tasks and seeds, and paired with those of another cell."""
+"""Repeated runs of a cell, over tasks and seeds, and their paired differences to another cell."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from rayfl.grid.results import FinishedRun
 LEVEL = 0.95
 
 Key = tuple[int | None, int]
-"""Task, None where there are none, and seed of a run."""
+"""Task (None in a grid without tasks) and seed of a run."""
 
 
 class Interval(NamedTuple):
-    """A mean with the confidence interval around it; without one where there is a single value.
+    """A mean with its confidence interval.
 
     Attributes:
-        mean: Of the values.
-        margin: The interval reaches so far to both sides, None for a single value.
+        mean: The mean of the values.
+        margin: Half the width of the interval, None for a single value.
         repetitions: Number of values.
     """
 
@@ -30,11 +30,11 @@ class Interval(NamedTuple):
 
 
 def by_repetition(runs: Iterable[FinishedRun], name: str) -> list[float]:
-    """A figure of every repetition: of each task, averaged over its seeds, or of each seed where there are no tasks.
+    """One value per repetition: per task, averaged over its seeds, or per seed in a grid without tasks.
 
     Args:
-        runs: Of one cell.
-        name: Of the figure or metric.
+        runs: Runs of one cell.
+        name: The figure or metric.
     """
     return repetition_means(_by_key(runs, name))
 
@@ -43,9 +43,9 @@ def paired(runs: Iterable[FinishedRun], others: Iterable[FinishedRun], name: str
     """The mean difference of a figure between two cells; see `paired_interval`.
 
     Args:
-        runs: Of one cell.
-        others: Of the cell that is subtracted.
-        name: Of the figure or metric.
+        runs: Runs of one cell.
+        others: Runs of the cell to subtract.
+        name: The figure or metric.
     """
     return paired_interval(_by_key(runs, name), _by_key(others, name))
 
@@ -53,15 +53,15 @@ def paired(runs: Iterable[FinishedRun], others: Iterable[FinishedRun], name: str
 def paired_interval(values: Mapping[Key, float], others: Mapping[Key, float]) -> Interval | None:
     """The mean difference between two sets of runs, with its t-interval over tasks, or over seeds without tasks.
 
-    Only runs that both sets have, of one task and seed, are compared. Differences are averaged over the seeds of a
-    task before they are treated as one value, since runs of one task are not independent of each other.
+    Only runs with a counterpart, of the same task and seed, are compared. Differences are averaged over the seeds of a
+    task and then count as one value, since runs of one task are not independent.
 
     Args:
-        values: By task and seed.
-        others: Those that are subtracted.
+        values: Values by task and seed.
+        others: Values to subtract.
 
     Returns:
-        None where no run has its counterpart.
+        None if no run has a counterpart.
     """
     found = repetition_means({key: value - others[key] for key, value in values.items() if key in others})
     if not found:
@@ -72,14 +72,14 @@ def paired_interval(values: Mapping[Key, float], others: Mapping[Key, float]) ->
 
 
 def t_quantile(count: int) -> float:
-    """How many standard errors the 95 % t-interval around the mean of two or more values reaches to both sides."""
-    from scipy.stats import t  # takes long to load, and most tables need none
+    """Half the width of the 95 % t-interval around the mean of two or more values, in standard errors."""
+    from scipy.stats import t  # slow to load, and most tables do not need it
 
     return float(t.ppf((1 + LEVEL) / 2, count - 1))
 
 
 def repetition_means(values: Mapping[Key, float]) -> list[float]:
-    """One value for each task, averaged over its seeds, in order, or each seed where there are no tasks."""
+    """One value per task, averaged over its seeds, or per seed without tasks, in order."""
     groups: dict[tuple[int, int], list[float]] = {}
     for (task, seed), value in sorted(values.items(), key=lambda pair: (pair[0][0] or 0, pair[0][1])):
         groups.setdefault((0, seed) if task is None else (1, task), []).append(value)

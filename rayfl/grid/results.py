@@ -1,4 +1,4 @@
-"""What the runs of a grid left: the figures of those that finished, and why others failed."""
+"""Results of the runs of a grid: figures of those that finished, and reasons of those that failed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rayfl.report.recorded_metrics import read_rows
 from rayfl.report.status import read_status
 
 TAIL = 5
-"""Evaluated rounds at the end that `mean_last_5` is the mean of: single rounds jump under skewed partitions."""
+"""`mean_last_5` averages this many evaluated rounds: under skewed partitions, single rounds fluctuate."""
 
 
 @dataclass(frozen=True)
@@ -26,25 +26,25 @@ class FinishedRun:
     """The figures of a finished run.
 
     Attributes:
-        row: Label of the run's row in the grid.
+        row: Label of its row in the grid.
         column: Label of its column.
         seed: Its seed.
-        headline: What ranks rounds; figures of a share are in percent.
+        headline: The metric that ranks rounds; shares are in percent.
         best: The headline metric on the test samples in the best evaluated round, which is chosen on validation samples
-            where there are some.
+            if there are any.
         best_round: The first round that reached it.
         last: The value after the last round.
         mean_last_5: The mean over the last `TAIL` evaluated rounds.
         rounds: The last evaluated round.
-        test_loss: After the last round, None where it was not finite.
-        seconds: From the first round to the last.
+        test_loss: The test loss after the last round, None if it was not finite.
+        seconds: Time from the first round to the last.
         data: Name of the data set.
-        data_source: Where it came from: `files`, `generated` or `arrays`.
-        data_description: What it was.
+        data_source: Origin of the data: `files`, `generated` or `arrays`.
+        data_description: Description of the data.
         data_digests: SHA-256 of the files that were read, or else of all samples; empty in old records.
-        data_of_files: Whether any were.
-        task: Which of the grid's tasks, None where it has none.
-        figures: The grid's figures in the last evaluated round, by column, in the units of `unit_of`.
+        data_of_files: Whether files were read.
+        task: Its task, None in a grid without tasks.
+        figures: Figures of the grid in the last evaluated round, by column, in the units of `unit_of`.
     """
 
     row: str
@@ -73,8 +73,8 @@ class FinishedRun:
         """Reads the records in a run's folder.
 
         Raises:
-            ScenarioError: They have no column of a figure's name.
-            ResourceError: They are damaged.
+            ScenarioError: The records have no column for a figure.
+            ResourceError: The records are damaged.
         """
         with reading(folder, "as the records of a finished run", ResourceError):
             return cls._read(row, column, seed, folder, task, figures)
@@ -113,12 +113,12 @@ class FinishedRun:
         )
 
     def value(self, name: str) -> float:
-        """Returns a metric (`best`, `last`, `mean_last_5`) or a figure by its name."""
+        """Returns a metric (`best`, `last`, `mean_last_5`) or a figure by name."""
         found: float = self.figures[name] if name in self.figures else getattr(self, name)
         return found
 
     def data_found(self) -> str:
-        """Returns `files, sha256 0a1b2c3d4e5f6071…`: the same for the same data, in whatever folder."""
+        """Returns `files, sha256 0a1b2c3d4e5f6071…`: equal for equal data, in any folder."""
         return ", ".join([self.data_source, *(f"sha256 {digest[:16]}…" for digest in self.data_digests)])
 
 
@@ -127,12 +127,12 @@ class FailedRun:
     """A run that failed.
 
     Attributes:
-        row: Label of the run's row in the grid.
+        row: Label of its row in the grid.
         column: Label of its column.
         seed: Its seed.
-        status: `diverged` where training diverged, else `failed`.
-        reason: Why, in one line.
-        task: Which of the grid's tasks, None where it has none.
+        status: `diverged` if training diverged, else `failed`.
+        reason: The reason, in one line.
+        task: Its task, None in a grid without tasks.
     """
 
     row: str
@@ -144,7 +144,7 @@ class FailedRun:
 
     @classmethod
     def read(cls, row: str, column: str, seed: int, folder: Path, task: int | None = None) -> FailedRun | None:
-        """Reads the status in a run's folder; returns None where the run did not fail."""
+        """Reads the status in the folder of a run; returns None if the run did not fail."""
         status = read_status(folder)
         if status is None or status["status"] != "failed":
             return None
@@ -158,7 +158,7 @@ def _figure(line: Mapping[str, Any], name: str, headline: Headline, folder: Path
 
 
 def _number(value: float | None) -> float:
-    """Records have null for what was not finite."""
+    """Records have null for values that were not finite."""
     return math.nan if value is None else value
 
 

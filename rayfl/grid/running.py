@@ -1,4 +1,4 @@
-"""How a cell of a grid, or all that are left, are run."""
+"""Runs the cells of a grid."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOCK = ".lock"
 
 
 class Outcome(NamedTuple):
-    """A cell that was run: `error` is None, or why it failed in one line."""
+    """A cell that was run; `error` is the reason of a failure in one line, or None."""
 
     cell: Cell
     error: str | None
@@ -32,44 +32,44 @@ class Outcome(NamedTuple):
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Locks a grid's folder within the block: two processes would start each other's runs again.
+    """Locks the folder of a grid within the block: two processes would restart each other's runs.
 
     Args:
-        folder: The grid's; it exists.
+        folder: The folder of the grid, which exists.
 
     Raises:
-        ResourceError: Another process holds the lock, or the file system has none.
+        ResourceError: Another process holds the lock, or the file system does not support locks.
     """
     with (folder / LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ResourceError(
-                f"another process is running this grid in '{folder}': wait for it, or name another folder with --out"
+                f"another process is running this grid in '{folder}': wait for it, or choose another folder with --out"
             ) from None
         except OSError as error:
             raise ResourceError(
-                f"cannot lock '{folder}': {error.strerror}; name a folder on another file system with --out"
+                f"cannot lock '{folder}': {error.strerror}; choose a folder on another file system with --out"
             ) from error
         yield
 
 
 def run_cell(cell: Cell, data_dir: Path) -> str | None:
-    """Runs one cell, in this process; what it prints goes to its log.
+    """Runs one cell in this process; its output goes to its log.
 
-    A run of this very cell that was interrupted, or whose worker died, goes on from its last checkpoint.
+    If a run of this cell was interrupted, or its worker died, it continues from its last checkpoint.
 
     Args:
-        cell: What to run; what its folder holds of another run is removed.
-        data_dir: Where real data lies.
+        cell: The cell; files of other runs in its folder are removed.
+        data_dir: The folder of real data.
 
     Returns:
-        None, or why it failed in one line; the cell's status.json says so too, and its log has the whole error.
+        None, or the reason of a failure in one line; status.json has it too, and the log has the whole error.
     """
     from rayfl.lifecycle.in_place import How, run_in_place
-    from rayfl.simulation import run  # PyTorch is loaded only to run
+    from rayfl.simulation import run  # loads PyTorch
 
-    # only a folder that the user named must exist, and the command line has checked that
+    # only a folder that the user named must exist, and the command line has checked it
     given, same = data_dir if data_dir.is_dir() else None, has_begun(cell)
 
     def carry_out(how: How) -> None:
@@ -87,7 +87,7 @@ def run_cell(cell: Cell, data_dir: Path) -> str | None:
         console = Console(file=log, width=120, force_jupyter=False)  # in a notebook, rich ignores `file`
         try:
             run_in_place(cell.folder, same, carry_out, lambda: clear(cell, but=LOG), say)
-        except Exception as error:  # a failed cell shall not stop the others
+        except Exception as error:  # a failed cell must not stop the others
             said = str(error) if isinstance(error, RayflError) else traceback.format_exc()
             console.print(f"error: {said}", markup=False, highlight=False, soft_wrap=True)
             _keep_failure(cell, error)
@@ -97,7 +97,7 @@ def run_cell(cell: Cell, data_dir: Path) -> str | None:
 
 
 def _keep_failure(cell: Cell, error: Exception) -> None:
-    """Makes the cell's status say that it failed where the run could not: it had not begun, or its worker died."""
+    """Writes the failure to status.json if the run could not: it had not begun, or its worker died."""
     status = read_status(cell.folder)
     if status is None or status["status"] != "failed":
         cell.folder.mkdir(parents=True, exist_ok=True)
@@ -107,20 +107,20 @@ def _keep_failure(cell: Cell, error: Exception) -> None:
 def run_cells(
     cells: Sequence[Cell], backend: Literal["ray", "inline"], address: str | None, data_dir: Path, folder: Path
 ) -> Iterator[Outcome | int]:
-    """Runs cells, the first ones first.
+    """Runs cells in the given order.
 
     Args:
-        cells: What to run.
-        backend: `inline` for one after another in this process, `ray` for side by side on a cluster.
-        address: Of the cluster; see `rayfl.run`.
-        data_dir: Where real data lies. Every node of the cluster must see it where it exists.
-        folder: The grid's. Every node of the cluster must see it.
+        cells: The cells to run.
+        backend: `inline` for one after another in this process, `ray` for in parallel on a cluster.
+        address: Address of the cluster; see `rayfl.run`.
+        data_dir: The folder of real data. If it exists, every node of the cluster must be able to access it.
+        folder: The folder of the grid. Every node of the cluster must be able to access it.
 
     Yields:
-        The outcome of each cell as soon as it is there; in between, how many are running.
+        The outcome of each cell as soon as it ends; in between, the number of running cells.
 
     Raises:
-        ResourceError: There is no cluster, none that a cell fits, or a node does not see a folder.
+        ResourceError: There is no cluster, a cell does not fit into it, or a node cannot access a folder.
     """
     if backend == "inline":
         for cell in cells:
@@ -137,7 +137,7 @@ def run_cells(
             if result is not None:
                 del waiting[result.task]
                 cell, failure = cells[result.task], result.value
-                if isinstance(failure, Exception):  # Ray lost the worker, which could not say so itself
+                if isinstance(failure, Exception):  # Ray lost the worker, so nothing has written the failure
                     _keep_failure(cell, failure)
                     failure = one_line(failure)
                 yield Outcome(cell, failure)
@@ -145,12 +145,12 @@ def run_cells(
 
 
 def planned(cells: Sequence[Cell], finished: Iterable[Cell] = ()) -> dict[Cell, float]:
-    """Returns cells in the order in which they are to begin, and about how many client updates each takes.
+    """Returns cells in the order to run them, each with its approximate number of client updates.
 
-    The first cell of every start that is to be run comes first, and its client updates include the start's.
+    The first cell of every start that has not run yet comes first, and its client updates include those of the start.
 
     Args:
-        cells: What is to be run.
+        cells: The cells to be run.
         finished: Cells that have been run, and with them their starts.
     """
     order = in_order([cell.scenario for cell in cells], [cell.scenario for cell in finished])
@@ -158,7 +158,7 @@ def planned(cells: Sequence[Cell], finished: Iterable[Cell] = ()) -> dict[Cell, 
 
 
 def _log_time(cell: Cell) -> int | None:
-    """When its log was last written, by an earlier run or this one."""
+    """Time of the last write to its log, by an earlier run or this one."""
     try:
         return (cell.folder / LOG).stat().st_mtime_ns
     except FileNotFoundError:

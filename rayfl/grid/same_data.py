@@ -1,4 +1,4 @@
-"""Whether the runs of a grid had the same data, and those to come will have it too."""
+"""Checks that all runs of a grid use the same data, those that are finished and those to come."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from rayfl.start.chain import with_starts
 
 
 def check_same_data(runs: Mapping[Cell, FinishedRun]) -> None:
-    """Checks that finished runs that ask for the same data have found the same.
+    """Checks that finished runs with the same data settings used the same data.
 
     Raises:
-        DataError: Two of them have not.
+        DataError: Two of them did not.
     """
     first: dict[str, Cell] = {}
     for cell, run in runs.items():
         if not run.data_digests:
             continue
         data = cell.scenario.data
-        # what a program holds or makes may depend on all that it is given
+        # arrays and generated data may depend on all settings
         asked = f"{data.name} {data.source} {data.options}" if run.data_of_files else _asked_for(cell.scenario)
         other = first.setdefault(asked, cell)
         found, before = run.data_found(), runs[other].data_found()
         if found != before:
             raise DataError(
-                f"these did not run on the same data: {other} ({before}) and {cell} ({found}); remove the folder of "
-                f"one, '{other.folder}' or '{cell.folder}', to run it again with the other's data, or name another "
+                f"two runs used different data: {other} ({before}) and {cell} ({found}); remove the folder of one, "
+                f"'{other.folder}' or '{cell.folder}', to run it again with the data of the other, or choose another "
                 "folder with --out"
             )
 
 
 def check_data_unchanged(finished: Iterable[Cell], left: Iterable[Cell], data_dir: Path) -> None:
-    """Loads data that finished runs share with those to come, and compares its digest with the one on record.
+    """Loads data that finished runs share with those to come, and compares its digest with the recorded one.
 
-    That of one seed is loaded, also for the scenarios that cells start from.
+    Loads the data of one seed, also for the scenarios that cells start from.
 
     Args:
-        finished: Cells that stand.
-        left: Cells that are to be run.
-        data_dir: Where real data lies.
+        finished: Finished cells.
+        left: Cells to be run.
+        data_dir: The folder of real data.
 
     Raises:
         DataError: The data has changed since, or cannot be loaded any more.
@@ -64,9 +64,9 @@ def check_data_unchanged(finished: Iterable[Cell], left: Iterable[Cell], data_di
             now = data_digest(load(scenario.data, scenario.data_seed, data_dir, cache_folder()))
             if now != before:
                 raise DataError(
-                    f"{cell}: '{cell.folder}' holds a run from before the data '{scenario.data.name}' was changed "
-                    f"(sha256 {before[:16]}…, now {now[:16]}…); restore it, or name another folder with --out, or "
-                    "remove the folders of all runs before the change to run them again"
+                    f"{cell}: '{cell.folder}' has a run from before the data '{scenario.data.name}' was changed "
+                    f"(sha256 {before[:16]}…, now {now[:16]}…); restore the data, choose another folder with --out, or "
+                    "remove the folders of all runs from before the change to run them again"
                 )
 
 
@@ -75,7 +75,7 @@ def _of_one_seed(cells: Iterable[Cell]) -> Iterable[Cell]:
 
 
 def _asked_for(scenario: Scenario, seed: bool = True) -> str:
-    """All that decides which samples there are before they are partitioned, with or without the seed."""
+    """All settings that determine the samples before they are partitioned, with or without the seed."""
     data = scenario.data
     asked = f"{data.name} {data.source} {data.options} {data.clients} {data.classes} {data.owners}"
     return f"{asked} {scenario.data_seed}" if seed else asked

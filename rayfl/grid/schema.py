@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError, field_validator, model_validator
 
@@ -22,9 +22,7 @@ from rayfl.grid.place import Place, with_place
 from rayfl.registry import nearest
 
 Metric = Literal["best", "last", "mean_last_5"]
-"""Which test accuracy of a run fills its cell: that of the best evaluated round, of the last, or the mean of the last
-five.
-"""
+"""The test accuracy that represents a run: of the best evaluated round, of the last, or the mean of the last five."""
 
 Published = float | tuple[float, float]
 """A published number, or its mean and standard deviation."""
@@ -116,6 +114,8 @@ class Grid(Section):
             _check_label(self.reference, self.rows, "reference", "row")
             if not self.figures:
                 raise ValueError("reference: has no effect without figures; leave it out")
+        if both := [name for name in self.figures if name in get_args(Metric)]:
+            raise ValueError(f"figures: '{both[0]}' is a metric, not a column of metrics.jsonl; list it in `metrics`")
         shown = [*self.metrics, *self.figures]
         for metric, rows in self.published.items():
             if metric not in shown:
@@ -274,7 +274,7 @@ def _split_starts(pairs: Iterable[tuple[str, Any]]) -> tuple[dict[str, Any], lis
 
 
 def _with_starts(cell: Scenario, before: dict[str, Any], after: dict[str, Any], quick: bool) -> Scenario:
-    """The cell, with overrides of the scenario that it starts from, if any."""
+    """The cell, with overrides applied to the scenario that it starts from, if any."""
     start = cell.start
     if start is None or start.scenario is None:
         return cell

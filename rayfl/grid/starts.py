@@ -1,4 +1,4 @@
-"""The scenarios that cells start from: each is run by the first cell that needs it, and the others take its model."""
+"""Scenarios that cells start from: the first cell that requires one runs it, and the others reuse its model."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from rayfl.start.chain import Starting, starts_of
 
 
 def in_order(scenarios: Sequence[Scenario], made: Iterable[Scenario] = ()) -> list[tuple[int, float]]:
-    """Which scenario of several is to begin when, so that few wait for a start that another is running.
+    """Orders scenarios such that few wait for a start that another one is running.
 
-    The first of every start comes before all others, and among them, as among the others, the longest; of equals those
-    whose start began first.
+    The first scenario of every start comes before all others. Within both groups the longest come first; among equally
+    long ones, those whose start began first.
 
     Args:
-        scenarios: What is to be run.
-        made: Scenarios that have been run, so their starts are there.
+        scenarios: The scenarios to be run.
+        made: Scenarios that have been run, so their starts exist.
 
     Returns:
-        Positions in `scenarios`, each with its client updates (see `client_updates`), those of the starts that are run
-        for it included.
+        Positions in `scenarios`, each with its client updates (see `client_updates`), including those of the starts
+        that it runs.
     """
     chains: dict[str, list[Starting]] = {}
     links = [_chain(scenario, chains) for scenario in scenarios]
@@ -40,7 +40,7 @@ def in_order(scenarios: Sequence[Scenario], made: Iterable[Scenario] = ()) -> li
 
 
 def client_updates(scenario: Scenario) -> float:
-    """Returns about how many client updates a run has: what it takes, compared with others of its kind."""
+    """Returns the approximate number of client updates of a run: its cost relative to similar runs."""
     clients = scenario.data.clients or 1
     return sum(phase.rounds * _cohort_size(phase.settings.cohort, clients) for phase in scenario.phases)
 
@@ -64,5 +64,5 @@ def _cohort_size(cohort: Cohort | Pooled, clients: int) -> float:
             return number
         case Pooled():
             return clients
-        case BySampler():  # nobody knows before it draws
+        case BySampler():  # unknown before it draws
             return clients

@@ -1,4 +1,4 @@
-"""The page of a grid: its tables beside what was published, remarks, and its runs."""
+"""The page of a grid: tables with published values, remarks, and a list of runs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rayfl.grid.page import Page, Remark, Table
 from rayfl.grid.parquet import write_runs
 from rayfl.grid.results import TAIL, CellRun, FinishedRun
 from rayfl.grid.schema import Grid, Metric
+from rayfl.report.curves import GENERATED_DATA
 from rayfl.report.formatting import duration
 
 _IN_WORDS: dict[Metric, str] = {
@@ -24,12 +25,12 @@ _IN_WORDS: dict[Metric, str] = {
 
 
 class GridTable:
-    """The table of a grid and of the runs it has so far.
+    """The table of a grid, for the runs so far.
 
     Args:
-        grid: Its rows, columns and metrics.
-        runs: Those that finished or failed, in the grid's order.
-        changes: What the command line made other than the grid says.
+        grid: The grid.
+        runs: Runs that finished or failed, in the order of the grid.
+        changes: Changes that the command line made to the grid.
     """
 
     def __init__(self, grid: Grid, runs: Sequence[CellRun], changes: Sequence[str] = ()) -> None:
@@ -37,17 +38,17 @@ class GridTable:
         self._entries = Entries(grid, runs)
 
     def write(self, folder: Path) -> None:
-        """Writes table.md, for people, and table.parquet, with the columns of `RUNS` and the grid's figures."""
+        """Writes table.md, for reading, and table.parquet, with the columns of `RUNS` and the figures."""
         with atomic_write(folder / "table.md") as path:
             path.write_text(self.markdown(), encoding="utf-8")
         write_runs(self._runs, self._grid.figures, self._entries, folder / "table.parquet")
 
     def markdown(self) -> str:
-        """Returns a table for every metric, those of the figures, and one of all runs."""
+        """Returns a table for every metric, the tables of figures, and one of all runs."""
         return self.page().markdown()
 
     def show(self, console: Console) -> None:
-        """Prints a table for every metric, those of the figures, and one of the runs that failed."""
+        """Prints a table for every metric, the tables of figures, and one of the failed runs."""
         self.page(all_runs=False).show(console)
 
     def cell(self, metric: Metric, row: str, column: str) -> str:
@@ -55,7 +56,7 @@ class GridTable:
         return self._entries.text(metric, row, column)
 
     def page(self, all_runs: bool = True) -> Page:
-        """Returns all tables, and lists of the runs that failed and, if asked for, of those that finished."""
+        """Returns all tables, and lists of the failed runs and, with `all_runs`, of the finished ones."""
         tables = [
             Table(
                 self._caption(metric),
@@ -74,7 +75,7 @@ class GridTable:
             yield Table("Runs", ["", "", "seed", *task, *figures], [_figures(run) for run in self._entries.finished])
         if self._entries.failed:
             rows = [[*_place(run), run.status, run.reason] for run in self._entries.failed]
-            yield Table("Runs that failed", ["", "", "seed", *task, "", "why"], rows)
+            yield Table("Failed runs", ["", "", "seed", *task, "", "reason"], rows)
 
     def _caption(self, metric: Metric) -> str:
         beside = self._entries.any_published([metric], list(self._grid.columns))
@@ -88,17 +89,19 @@ class GridTable:
         return f"{what[0].upper()}{what[1:]}, {_IN_WORDS[metric]}; {self._entries.repeated()}{published}."
 
     def _remarks(self) -> Iterator[Remark]:
-        """What stands under the tables, such as that data was generated."""
         if self._grid.note:
             yield Remark(self._grid.note)
         if self._changes:
             yield Remark(f"Not the grid as shipped: {', '.join(self._changes)}.", warns=True)
+        generated = dict.fromkeys(run.data for run in self._entries.finished if run.data_source == "generated")
+        if generated:
+            yield Remark(f"{GENERATED_DATA}: {', '.join(generated)}. Each run's environment.json describes it.")
         for data, source, described in dict.fromkeys(
-            (run.data, run.data_source, run.data_description) for run in self._entries.finished
+            (run.data, run.data_source, run.data_description)
+            for run in self._entries.finished
+            if run.data_source != "generated"
         ):
-            generated = source == "generated"
-            what = f"Generated stand-in, not real data: {data}" if generated else f"Data: {data}, from {source}"
-            yield Remark(f"{what}. {described}.", warns=generated)
+            yield Remark(f"Data: {data}, from {source}. {described}.")
 
 
 def _figures(run: FinishedRun) -> list[str]:

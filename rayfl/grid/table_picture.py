@@ -17,11 +17,11 @@ from rayfl.report.curves import DRAWING
 
 INK, PALE, HIGHLIGHT = "#222222", "#555555", "#c00000"
 CHARACTER, SMALL_CHARACTER, LINE, MARGIN = 0.088, 0.068, 0.27, 0.3
-"""Inches: how wide a character of the tables and of the texts is, how high a line, and how wide the margin."""
+"""Inches: width of a character in tables and in texts, height of a line, width of the margin."""
 
 
 class _Part(NamedTuple):
-    """A text; `x` is its left or right end, in inches from the margin."""
+    """A text; `x` is its left or right edge, in inches from the margin."""
 
     x: float
     text: str
@@ -29,7 +29,7 @@ class _Part(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """A line of the picture, with a rule of some weight above it."""
+    """A line of the picture, with a rule of the given weight above it."""
 
     parts: Sequence[_Part] = ()
     size: float = 9
@@ -43,8 +43,8 @@ def draw_tables(page: Page, path: Path) -> None:
     """Writes the tables of a page below each other, with its remarks, as `path` with the suffixes .png and .pdf.
 
     Args:
-        page: Its tables, remarks and title; not its lists.
-        path: Without a suffix.
+        page: The page; its lists are not drawn.
+        path: A path without a suffix.
     """
     with DRAWING:
         save(_figure(page), path)
@@ -107,5 +107,5 @@ def _lines(page: Page, width: float) -> Iterator[_Line]:
 
 
 def _widths(table: Table) -> list[float]:
-    """Inches that the columns need, with room between."""
+    """Widths of the columns in inches, with room between them."""
     return [CHARACTER * (max(map(len, column)) + 3) for column in zip(table.header, *table.rows, strict=True)]

@@ -185,10 +185,10 @@ def test_a_run_of_another_scenario_is_refused_with_the_difference(grid: Grid, tm
     with pytest.raises(ScenarioError) as caught:
         changed.finished()
     assert str(caught.value) == (
-        f"FedAvg / 2 / seed 0: '{cell.folder}' holds a run of another scenario, which differs in\n"
-        "  phases.federated.local.lr: 0.5 then, 0.25 now\n"
-        "  numerics.fraction_bits: 32 then, 30 now\n"
-        "give the same overrides as then, or another folder with --out, or remove that one to run it again"
+        f"FedAvg / 2 / seed 0: '{cell.folder}' has a run of another scenario. Differences:\n"
+        "  phases.federated.local.lr: 0.5 before, 0.25 now\n"
+        "  numerics.fraction_bits: 32 before, 30 now\n"
+        "use the same overrides as before, choose another folder with --out, or remove that one to run it again"
     )
 
 
@@ -240,9 +240,9 @@ def test_a_run_on_another_kind_of_device_is_refused_with_the_remedy(marked: bool
     with pytest.raises(ScenarioError) as caught:
         on_cuda.finished()
     assert str(caught.value) == (
-        f"FedAvg / 2 / seed 0: '{cell.folder}' holds a run on cpu, and now cells run on cuda, which does not give the "
-        "same bits; set resources.device and resources.gpus_per_host as they were then, or name another folder with "
-        "--out, or remove that one to run it again"
+        f"FedAvg / 2 / seed 0: '{cell.folder}' has a run on cpu, but cells now run on cuda, which does not give the "
+        "same bits; set resources.device and resources.gpus_per_host as before, choose another folder with --out, or "
+        "remove that one to run it again"
     )
 
 

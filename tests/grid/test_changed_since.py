@@ -78,8 +78,8 @@ def test_a_changed_module_is_refused_by_name_and_taken_again_once_it_is_restored
     assert run() == 1
     kept = folder / "runs" / "own" / "plain" / "all" / "seed_0"
     assert capsys.readouterr().err == (
-        f"error: plain / all / seed 0: '{kept}' holds a run from before your code was changed: 'my_helpers'; undo "
-        "that, or name another folder with --out, or remove that one to run it again\n"
+        f"error: plain / all / seed 0: '{kept}' has a run from before your code was changed: 'my_helpers'; undo the "
+        "change, choose another folder with --out, or remove that one to run it again\n"
     )
     write(folder, "my_helpers.py", "SCALE = 1\n")
     assert run() == 0
@@ -90,7 +90,7 @@ def test_a_module_that_is_imported_since_is_named_as_such(folder: Path, capsys: 
     write(folder, "my_helpers.py", "from my_other import SCALE\n")
     write(folder, "my_other.py", "SCALE = 1\n")
     assert run() == 1
-    assert "'my_helpers', 'my_other' (not used before); undo that" in capsys.readouterr().err
+    assert "'my_helpers', 'my_other' (not used before); undo the change" in capsys.readouterr().err
 
 
 def test_changed_data_is_refused_before_anything_is_run_whatever_the_seeds(
@@ -102,7 +102,7 @@ def test_changed_data_is_refused_before_anything_is_run_whatever_the_seeds(
     assert run("--seed", "1") == 1
     said = capsys.readouterr().err
     assert said.startswith("error: plain / all / seed 0: '")
-    assert "holds a run from before the data 'my_data:made' was changed (sha256 " in said
+    assert "has a run from before the data 'my_data:made' was changed (sha256 " in said
     assert not list(folder.rglob("seed_1"))
     points(folder, 0)
     assert run("--seed", "1") == 0
@@ -122,7 +122,7 @@ def test_data_that_changes_while_a_grid_runs_ends_it(
 
     monkeypatch.setattr(running, "run_cell", meanwhile)
     assert run("--seed", "0") == 1
-    assert "error: these did not run on the same data: " in capsys.readouterr().err
+    assert "error: two runs used different data: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("change", ["code", "data"])
@@ -180,8 +180,8 @@ def test_a_cell_that_began_with_other_weights_is_refused(
     assert run("--only", "plain/all") == 1
     kept = folder / "runs" / "own" / "plain" / "all" / "seed_0"
     assert capsys.readouterr().err == (
-        f"error: plain / all / seed 0: '{kept}' holds a run from before the weights that it starts from were changed; "
-        "restore them, or name another folder with --out, or remove that one to run it again\n"
+        f"error: plain / all / seed 0: '{kept}' has a run from before the weights that it starts from were changed; "
+        "restore them, choose another folder with --out, or remove that one to run it again\n"
     )
     weights.write_bytes(before)
     assert run("--only", "plain/all") == 0
@@ -196,5 +196,5 @@ def test_cells_of_another_version_of_rayfl_are_named(folder: Path, capsys: pytes
         environment["packages"]["rayfl"] = "0.0.1"
         path.write_text(json.dumps(environment))
     assert run("--table-only") == 0
-    said = f"warning: finished runs are of rayfl 0.0.1, and this is {rayfl.__version__}, whose figures may differ; "
+    said = f"warning: finished runs used rayfl 0.0.1, and this is {rayfl.__version__}, whose results may differ; "
     assert said in capsys.readouterr().out

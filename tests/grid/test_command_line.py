@@ -65,8 +65,8 @@ def test_a_grid_is_run_and_its_table_printed_and_left(folder: Path, capsys: pyte
         f"{cell}/seed_{seed}" for cell in ("FedAvg/2", "FedAvg/4", "Cyclic/2") for seed in (0, 1)
     }
     assert "A small grid [in brackets] (grid small)" in said
-    assert "2 rows × 2 columns, 1 not run" in said
-    assert "6, one for each of 2 seeds; 0 are finished already" in said
+    assert "2 rows × 2 columns, 1 skipped" in said
+    assert "6, with 2 seeds per cell; 0 finished already" in said
     markdown = (folder / "runs" / "small" / "table.md").read_text()
     row = next(line for line in markdown.splitlines() if line.startswith("| Cyclic |"))
     assert row.endswith("| not run |")
@@ -82,7 +82,7 @@ def test_a_second_call_runs_what_is_left(folder: Path, capsys: pytest.CaptureFix
     capsys.readouterr()
     assert main(["small", "--backend", "inline", "--only", "FedAvg/*"]) == 0
     said = capsys.readouterr().out
-    assert "2 are finished already" in said
+    assert "2 finished already" in said
     assert "FedAvg / 4 / seed 0: best" in said
     assert "FedAvg / 2 / seed 0: best" not in said
     assert finished(folder) == {f"FedAvg/{column}/seed_{seed}" for column in (2, 4) for seed in (0, 1)}
@@ -108,7 +108,7 @@ def test_other_overrides_than_before_are_refused(folder: Path, capsys: pytest.Ca
     assert main(arguments) == 1
     said = capsys.readouterr().err
     assert said.startswith("error: FedAvg / 2 / seed 0: ")
-    assert "phases.federated.local.lr: 0.2 then, 0.1 now" in said
+    assert "phases.federated.local.lr: 0.2 before, 0.1 now" in said
 
 
 def test_a_table_says_what_the_command_line_changed_of_the_grid(folder: Path) -> None:
@@ -130,7 +130,7 @@ def test_runs_on_different_data_make_no_table(folder: Path, capsys: pytest.Captu
     assert main(["small", "--table-only"]) == 1
     said = capsys.readouterr().err
     assert said.startswith(
-        "error: these did not run on the same data: FedAvg / 2 / seed 0 (files, sha256 0000000000000000…) "
+        "error: two runs used different data: FedAvg / 2 / seed 0 (files, sha256 0000000000000000…) "
         "and FedAvg / 4 / seed 0 (files, sha256 1111111111111111…); remove the folder of one, "
         f"'{runs}/FedAvg/2/seed_0' or '{runs}/FedAvg/4/seed_0', to run it again"
     )
@@ -161,7 +161,7 @@ def test_failed_runs_are_named_at_the_end_and_the_status_is_1(folder: Path, caps
     assert "| Cyclic | failed | not run |" in table.read_text()
     assert pq.read_table(table.with_suffix(".parquet"))["status"].to_pylist() == ["finished"] * 4 + ["failed"] * 2
     assert main(["small", "--table-only", "--quick", "--out", "results"]) == 0
-    assert "Runs that failed" in capsys.readouterr().out
+    assert "Failed runs" in capsys.readouterr().out
 
 
 def test_a_cell_that_its_data_does_not_fit_is_refused_before_any_other_starts(
@@ -182,11 +182,11 @@ def test_a_cell_that_its_data_does_not_fit_is_refused_before_any_other_starts(
         (["smal"], "error: no grid 'smal'; did you mean 'small'?"),
         (["small", "--data-dir", "gone"], "error: --data-dir: there is no folder 'gone'"),
         (["small", "--only", "FedAvg"], "error: only: 'FedAvg' is not row/column (* stands for any)"),
-        (["small", "--seed", "9"], "error: seed 9 is not among the seeds of this grid: [0, 1]"),
-        (["small", "--task", "0"], "error: this grid has no tasks to choose from; leave the choice out"),
+        (["small", "--seed", "9"], "error: this grid has no seed 9; its seeds are [0, 1]"),
+        (["small", "--task", "0"], "error: this grid has no tasks; leave out the choice of tasks"),
         (["small", "--only", "Fedavg/2"], "error: only: there is no row 'Fedavg'; did you mean 'FedAvg'"),
         (["small", "seed=3"], "seed: a grid uses `seeds` instead"),
-        (["small", "--out", "my_arrays.py"], "my_arrays.py/small': Not a directory; name another one with --out"),
+        (["small", "--out", "my_arrays.py"], "my_arrays.py/small': Not a directory; choose another one with --out"),
     ],
 )
 def test_errors_are_one_message_on_stderr_and_exit_1(
@@ -213,7 +213,7 @@ def test_ctrl_c_leaves_what_is_finished_and_says_how_to_go_on(
 
     monkeypatch.setattr("rayfl.grid.running.run_cell", interrupted)
     assert main(["small", "--backend", "inline"]) == 130
-    assert "interrupted: the same command goes on with the cells that are left" in capsys.readouterr().err
+    assert "interrupted: run the same command again for the remaining cells" in capsys.readouterr().err
     assert len(finished(folder)) == 2
     assert pq.read_table(folder / "runs" / "small" / "table.parquet").num_rows == 2
 

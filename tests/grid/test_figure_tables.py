@@ -17,6 +17,7 @@ from PIL import Image
 from rich.console import Console
 
 from rayfl.errors import ScenarioError
+from rayfl.grid.carrying_out import GridResult
 from rayfl.grid.cells import Cell
 from rayfl.grid.client_scores import client_scores
 from rayfl.grid.drawing import draw
@@ -85,7 +86,7 @@ def runs(tmp_path: Path) -> list[FinishedRun]:
 def test_a_grid_without_figures_has_no_table_of_them() -> None:
     grid = Grid.model_validate({"scenario": "any", "rows": {"FedAvg": {}}, "columns": {"a": {}}, "metrics": ["last"]})
     assert "of the last round" in GridTable(grid, []).markdown()
-    assert "figures of" not in GridTable(grid, []).markdown()
+    assert "a: last evaluated round" not in GridTable(grid, []).markdown()
 
 
 def test_figures_are_those_of_the_last_evaluated_round_in_percent_and_percent_squared(tmp_path: Path) -> None:
@@ -121,8 +122,8 @@ def test_a_missing_figure_is_named_with_the_file_and_the_nearest(tmp_path: Path)
 def test_rows_are_starting_points_and_columns_figures_over_tasks(runs: list[FinishedRun]) -> None:
     lines = GridTable(Grid.model_validate(GRID), runs).markdown().splitlines()
     assert lines[2] == (
-        "CIFAR-100: figures of the last evaluated round; mean ± standard deviation over 3 tasks, each averaged over 2 "
-        "seeds; published figures in brackets."
+        "CIFAR-100: last evaluated round; mean ± standard deviation over 3 tasks, each averaged over 2 seeds; "
+        "published figures in brackets."
     )
     assert lines[4] == "|  | client test accuracy mean, % | client test accuracy variance, %² |"
     # FedAvg by task: 75, 60, 92; the mean is 75.667, the squares sum to 0.444 + 245.444 + 266.778 = 512.667
@@ -136,8 +137,8 @@ def test_differences_to_the_reference_have_an_interval_over_tasks(runs: list[Fin
     # by task: -5, -8, -3; the mean is -5.333, the squares sum to 12.667, and 4.303 sqrt(12.667 / 2 / 3) = 6.252
     assert lines[13] == "| FedAvg | −5.33 [−11.58, +0.92] | +0.00 [+0.00, +0.00] |"
     assert lines[9] == (
-        "CIFAR-100: row less CoPreFL; mean, and in brackets a 95 % t-interval, of the differences on the same task, "
-        "each averaged over 2 seeds: it covers the choice of tasks, not that of seeds."
+        "CIFAR-100: row minus CoPreFL; mean difference on the same task, averaged over 2 seeds, and in brackets its "
+        "95 % t-interval over tasks, which does not cover the choice of the seeds."
     )
 
 
@@ -158,9 +159,9 @@ def test_without_tasks_deviations_and_intervals_are_over_seeds(runs: list[Finish
     grid = Grid.model_validate({name: value for name, value in GRID.items() if name != "tasks"})
     of_one_task = [replace(run, task=None) for run in runs if run.task == 0]
     text = GridTable(grid, of_one_task).markdown()
-    assert "CIFAR-100: figures of the last evaluated round; mean ± standard deviation over 2 seeds; published" in text
+    assert "CIFAR-100: last evaluated round; mean ± standard deviation over 2 seeds; published" in text
     assert "| FedAvg | 75.00 ± 7.07 (78.96 ± 2.98) |" in text
-    assert "of the differences between runs of the same seed: it covers the choice of the seed." in text
+    assert "mean difference between runs with the same seed, and in brackets its 95 % t-interval over seeds." in text
 
 
 def test_the_parquet_file_has_tasks_figures_and_what_was_published(tmp_path: Path, runs: list[FinishedRun]) -> None:
@@ -171,6 +172,27 @@ def test_the_parquet_file_has_tasks_figures_and_what_was_published(tmp_path: Pat
     assert rows[0][VARIANCE] == pytest.approx(40)
     assert (rows[0][f"published_{MEAN}"], rows[0][f"published_{VARIANCE}"]) == (78.96, None)
     assert rows[-1][f"published_{VARIANCE}"] == 34.69
+
+
+def test_a_figure_that_every_run_has_a_column_for_is_in_the_parquet_file_once(tmp_path: Path) -> None:
+    grid = Grid.model_validate(GRID | {"figures": ["test_loss", MEAN, "seconds"], "published": {}})
+    folder = left_by_a_run(tmp_path / "run", 0.75, 0.0035, [])
+    run = FinishedRun.read("FedAvg", "CIFAR-100", 0, folder, 0, grid.figures)
+    table = GridTable(grid, [run])
+    table.write(tmp_path)
+    (row,) = GridResult(grid, tmp_path, [], table).table.to_pylist()
+    assert (row["test_loss"], row[MEAN], row["seconds"]) == (1.0, pytest.approx(75), 1.0)
+    assert row["published_test_loss"] is None
+
+
+def test_a_test_loss_that_is_not_finite_is_null_in_the_parquet_file_also_as_a_figure(tmp_path: Path) -> None:
+    grid = Grid.model_validate(GRID | {"figures": ["test_loss"], "published": {}})
+    folder = left_by_a_run(tmp_path / "run", 0.75, 0.0035, [])
+    records = folder / "metrics.jsonl"
+    records.write_text(records.read_text().replace('"test_loss": 1.0', '"test_loss": null'))
+    run = FinishedRun.read("FedAvg", "CIFAR-100", 0, folder, 0, grid.figures)
+    GridTable(grid, [run]).write(tmp_path)
+    assert pq.read_table(tmp_path / "table.parquet")["test_loss"].to_pylist() == [None]
 
 
 def test_clients_scores_are_on_their_own_held_out_samples_in_the_last_round(tmp_path: Path) -> None:
@@ -238,7 +260,7 @@ def test_many_rows_are_drawn_in_panels_of_their_own_beside_the_reference(tmp_pat
 
 def test_a_grid_whose_runs_kept_no_clients_says_so_and_has_its_tables(tmp_path: Path) -> None:
     assert drawn(tmp_path, "files", with_clients=False) == (
-        "warning: no histogram of clients: the runs kept no scores of single clients (evaluation.per_client)\n"
+        "warning: no histogram of clients: the runs recorded no scores of single clients (evaluation.per_client)\n"
     )
     assert (tmp_path / "table.png").exists()
     assert not (tmp_path / "clients.png").exists()

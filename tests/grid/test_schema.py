@@ -210,6 +210,7 @@ def test_folder_names_keep_letters_of_any_script() -> None:
             "published.loss: 'loss' is not among metrics and figures: loss_mean",
         ),
         ({"skip": ["FedAvg"]}, "skip: 'FedAvg' is not row/column (* stands for any)"),
+        ({"figures": ["best"]}, "figures: 'best' is a metric, not a column of metrics.jsonl; list it in `metrics`"),
         ({"skip": ["FedAvgg/*"]}, "skip: there is no row 'FedAvgg'; did you mean"),
         ({"scenario": "shred"}, "scenario: no scenario 'shred'; did you mean 'shared'"),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -190,15 +190,19 @@ def test_no_run_at_all_makes_a_table_too(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "table.parquet").num_rows == 0
 
 
-def test_generated_data_is_said_in_the_table_and_on_the_terminal(tmp_path: Path) -> None:
-    table = GridTable(Grid.model_validate(GRID), [run(tmp_path, "FedAvg", "0.1", 0, 0.5, source="generated")])
-    assert "**Generated stand-in, not real data: femnist. FEMNIST, a fifth of its writers.**" in table.markdown()
-    console = Console(file=StringIO(), width=100)
+def test_generated_data_is_one_plain_line_below_the_tables_however_the_runs_describe_it(tmp_path: Path) -> None:
+    runs = [run(tmp_path, "FedAvg", "0.1", seed, 0.5, source="generated") for seed in range(3)]
+    runs = [replace(of_seed, data_description=f"writers of seed {of_seed.seed}") for of_seed in runs]
+    runs += [replace(runs[0], column="1.0", data="cifar10", data_description="digits in colour")]
+    table = GridTable(Grid.model_validate(GRID), runs)
+    line = "Generated stand-in, not real data: femnist, cifar10. Each run's environment.json describes it."
+    assert [text for text in table.markdown().splitlines() if "enerated" in text] == [line]
+    console = Console(file=StringIO(), width=100, force_terminal=True, color_system="standard")
     table.show(console)
     assert isinstance(console.file, StringIO)
-    said = console.file.getvalue()
-    assert "Generated stand-in, not real data: femnist" in said
-    assert "50.00, 1 of 3 seeds" in said
+    said = console.file.getvalue().splitlines()
+    assert [text for text in said if "enerated" in text] == [line]  # without codes for colour or bold
+    assert any("50.00 ± 0.00" in text for text in said)
 
 
 def test_published_numbers_do_not_stand_beside_generated_data(tmp_path: Path) -> None:

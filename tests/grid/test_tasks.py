@@ -88,7 +88,7 @@ def test_a_grid_with_starts_and_tasks_is_run_from_end_to_end(folder: Path, capsy
     assert run() == 0
     said = capsys.readouterr()
     assert said.err == ""
-    assert "12, one for each of 2 tasks and 2 seeds; 0 are finished already" in said.out
+    assert "12, with 2 tasks and 2 seeds per cell; 0 finished already" in said.out
     runs = folder / "runs" / "suite"
     assert {str(marker.parent.relative_to(runs)) for marker in runs.rglob("finished.json")} == {
         f"{row}/points/seed_{seed}/task_{task}"
@@ -124,7 +124,7 @@ def test_a_grid_with_starts_and_tasks_is_run_from_end_to_end(folder: Path, capsy
     deviation = abs(means[0] - means[1]) / 2**0.5
     entry = f"| Random | {sum(means) / 2:.2f} ± {deviation:.2f} (78.96 ± 2.98) |"
     assert any(line.startswith(entry) for line in lines)
-    assert any(line.startswith("points: row less Faster; mean, and in brackets a 95 % t-interval") for line in lines)
+    assert any(line.startswith("points: row minus Faster; mean difference on the same task") for line in lines)
     for picture in ("table.png", "table.pdf", "clients.png", "clients.pdf"):
         assert (runs / picture).stat().st_size > 5_000
 
@@ -151,7 +151,7 @@ def test_cells_whose_start_was_changed_since_are_not_taken_for_finished(
     said = capsys.readouterr().err
     assert "FedAvg / points / seed 0 / task 0: '" in said
     before = folder / "scenarios" / "before.toml"
-    assert f"holds a run that started from '{before}' before that scenario was changed; name another folder" in said
+    assert f"has a run that started from '{before}' before that scenario was changed; choose another folder" in said
 
 
 def test_one_task_and_one_seed_can_be_chosen(folder: Path) -> None:
@@ -162,7 +162,7 @@ def test_one_task_and_one_seed_can_be_chosen(folder: Path) -> None:
 
 def test_a_task_that_is_not_there_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--task", "2") == 1
-    assert capsys.readouterr().err == "error: task 2 is not among the tasks of this grid: 0 to 1\n"
+    assert capsys.readouterr().err == "error: this grid has no task 2; its tasks are 0 to 1\n"
 
 
 def test_the_first_cell_of_every_start_comes_first_and_counts_its_client_updates(folder: Path) -> None:
