@@ -303,7 +303,7 @@ def test_self_supervised_hands_its_encoder_to_the_supervised_phase(tmp_path: Pat
     few = ("phases.0.rounds=1", "phases.1.rounds=2", "data.clients=6", "phases.0.cohort=3", "phases.1.cohort=3")
     done = rayfl_on("scenario", "self_supervised", tmp_path, "--backend", "inline", *few)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "of the phase before: 4 tensors taken, 2 fresh ('head.bias', 'head.weight'), 6 not used (" in done.stdout
+    assert "from the previous phase: 4 tensors taken, 2 fresh ('head.bias', 'head.weight'), 6 not used (" in done.stdout
     row = last_row(tmp_path)
     assert row["phase"] == "finetune"
     assert row["test_accuracy"] > 0

@@ -1,1 +1,1 @@
-"""What a run shows and leaves: progress, records, curves."""
+"""Progress, records and curves of a run."""

@@ -1,4 +1,4 @@
-"""What a run prints before it begins: data, model, phases, hosts."""
+"""Prints data, model, phases and workers before a run begins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rayfl.privacy.samples.statement import NOT_COVERED, STARTED, randomness
 
 
 def announce(console: Console, job: Job, model: FlatModel) -> None:
-    """Prints what is about to run and on which data; generated data in red."""
+    """Prints the scenario and its data before the run starts; generated data stands out."""
     store, scenario = job.result.store, job.scenario
     data_seed = "" if scenario.data.seed is None else f", data seed {scenario.data.seed}"
     lines = [
@@ -35,35 +35,35 @@ def announce(console: Console, job: Job, model: FlatModel) -> None:
     if said := empty_classes(store):
         lines.append(f"note     {said}")
     if store.server is not None and not any(_reads_server(plan) for plan in plan_phases(scenario)):
-        lines.append(f"note     no phase uses the {len(store.server):,} samples that the server holds")
+        lines.append(f"note     no phase uses the server's {len(store.server):,} samples")
     lines += privacy_lines(job)
-    styles = {0: "bold", 1: "bold red" if store.provenance.source == "generated" else ""}
+    styles = {0: "bold", 1: "yellow" if store.provenance.source == "generated" else ""}
     for number, line in enumerate(lines):
         console.print(line, style=styles.get(number, ""), highlight=False, markup=False, soft_wrap=True)
 
 
 def _phase_lines(job: Job) -> Iterator[str]:
-    """What every phase is, and what it takes over of the one before where that is not everything."""
+    """One line per phase, and one on the tensors that it takes over if those are not all of them."""
     alone = all(workload is job.result for workload in job.workloads)
     for phase, workload in zip(job.scenario.phases, job.workloads, strict=True):
         learned = "" if alone else f", task {workload.task.name}, model {workload.network.name}"
         yield f"phase    {phase.name}: {phase.rounds} rounds, {phase.schedule}, {phase.algorithm.name}{learned}"
         if phase.name in job.handovers:
-            yield f"         of the phase before: {job.handovers[phase.name].summary()}"
+            yield f"         from the previous phase: {job.handovers[phase.name].summary()}"
 
 
 def _device_lines(job: Job) -> Iterator[str]:
-    """What clients are simulated on, and the traces that say so."""
+    """The clients' simulated devices, and their traces."""
     if job.devices is not None:
-        yield f"devices  simulated: {job.devices.summary() or 'always there, and nothing takes time'}"
+        yield f"devices  simulated: {job.devices.summary() or 'always available, and nothing takes time'}"
         for path, digest in job.devices.files:
             yield f"         {path}, sha256 {digest[:16]}…"
 
 
 def privacy_lines(job: Job) -> list[str]:
-    """What is known beforehand of a run with `local.dp`: noise, the largest epsilon, and what to mind.
+    """The privacy that a run with `local.dp` plans: noise, the largest epsilon, and notes.
 
-    Of a run with `phases.N.dp` it is what a start leaves open.
+    For a run with `phases.N.dp`, only a note that the guarantee does not cover the starting model.
     """
     planned = {phase.name: phase for phase in job.sample_plan.phases}
     lines, phases = [], []
@@ -75,7 +75,7 @@ def privacy_lines(job: Job) -> list[str]:
         phases.append(dp)
         noise = "" if isinstance(found.noise, np.ndarray) else f"{found.noise:.4g}"
         if isinstance(found.noise, np.ndarray):
-            noise = f"{found.noise.min():.4g} to {found.noise.max():.4g}, each client its own,"
+            noise = f"{found.noise.min():.4g} to {found.noise.max():.4g} by client"
         why = "" if found.target is None else f" for target_epsilon {found.target:g}"
         epsilon = NOT_COVERED if found.epsilon is None else f"epsilon at most {found.epsilon:.4g} after it"
         lines.append(f"privacy  {phase.name}: noise multiplier {noise}{why}; {epsilon}, delta {dp.delta:g}")
@@ -87,8 +87,8 @@ def privacy_lines(job: Job) -> list[str]:
 
 
 def announce_hosts(console: Console, session: Session, backend: str, where: str) -> None:
-    """Prints the hosts that run it, and where the records go."""
-    lines = [f"host {host['host']}   {host['device']} on {host['node']} (backend {backend})" for host in session.hosts]
+    """Prints the worker processes, and where the records go."""
+    lines = [f"worker {host['host']} {host['device']} on {host['node']} (backend {backend})" for host in session.hosts]
     if session.dashboard:
         lines.append(f"ray      dashboard at {session.dashboard}")
     for line in [*lines, f"records  {where}"]:
@@ -102,5 +102,5 @@ def _reads_server(plan: PhasePlan) -> bool:
 
 
 def title_of(scenario: Scenario) -> str:
-    """The title, or the name where there is none."""
+    """The title, or the name if there is none."""
     return scenario.title or scenario.name

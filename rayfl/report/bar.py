@@ -7,7 +7,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
 
 
 def bar_on(console: Console, *columns: ProgressColumn) -> Progress | None:
-    """Returns a bar as wide as the terminal: its description, the bar, then `columns`; None elsewhere than on one."""
+    """Returns a bar as wide as the terminal: description, bar, then `columns`. None if the console is no terminal."""
     if not console.is_terminal or console.is_dumb_terminal:
         return None
     description = TextColumn("{task.description}", markup=False, style="bold")

@@ -1,4 +1,4 @@
-"""What a run with `phases.N.dp` guarantees its clients, and what it has spent so far."""
+"""The client-level guarantee of a run with `phases.N.dp`, and the epsilon spent so far."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ COLUMN = "client_epsilon"
 
 
 class ClientPrivacy:
-    """Follows a run whose phases hide clients (`phases.N.dp`).
+    """Tracks the epsilon of a run with client-level DP (`phases.N.dp`).
 
-    The account is a function of the scenario, of the round and of what was charged in vain, so that a run that goes on
-    from a snapshot needs none of what came before.
+    Epsilon is a function of the scenario, the round and the charged rounds that are not part of the run, so a run that
+    resumes from a snapshot needs no earlier events.
 
     Args:
-        job: What runs.
+        job: The run.
     """
 
     def __init__(self, job: Job) -> None:
@@ -34,7 +34,7 @@ class ClientPrivacy:
         self._in_vain: Sequence[ChargedRound] = ()
 
     def add(self, event: Event) -> Event:
-        """The same event; that of an evaluation with epsilon beside its scores."""
+        """Takes in one event and returns it; an evaluation gets the score `client_epsilon`."""
         if isinstance(event, RoundDone):
             self._round = event.round
         if isinstance(event, BudgetSpent) and event.ends_run:
@@ -57,11 +57,11 @@ class ClientPrivacy:
         self._account = ClientAccount(*self._parts, rounds)
 
     def end_early(self, reason: str) -> None:
-        """Takes in why the run ended before its last round."""
+        """Records why the run ended before its last round."""
         self._ended = reason
 
     def summary(self) -> str:
-        """One line: epsilon, what it hides, and delta."""
+        """One line: epsilon, its neighbouring relation, and delta."""
         plan, last = self._parts[1], self._round
         hidden, delta = self._account.relation, f"delta {plan.delta:.4g}"
         if names := self._account.uncovered(last):
@@ -71,7 +71,7 @@ class ClientPrivacy:
         return f"privacy: client-level epsilon {said} ({hidden}), {delta}, after round {last}{beside(self._in_vain)}"
 
     def content(self, model_round: int | None = None) -> dict[str, Any]:
-        """What privacy.json says of it; see `SamplePrivacy.content`."""
+        """The table `clients` of privacy.json; see `SamplePrivacy.content`."""
         last = self._round if self._in_vain else max(self._round, model_round or 0)
         statement = client_statement(*self._parts, last, self._in_vain)
         return {**statement, "ended_early": self._ended or None, **described(self._in_vain)}

@@ -19,20 +19,20 @@ from rayfl.planning.events import Evaluated, RoundDone
 from rayfl.report.columns import CLIENTS, OWNER, joined
 
 ROWS_HELD = 50_000
-"""Rows that are collected before they are written together."""
+"""Number of rows that are collected before they are written together."""
 
 
 class ClientRecords:
     """Collects rows for single clients and writes them as one Parquet file.
 
     A row is either a client's score in an evaluated round or what it reported in its client update; the columns of the
-    other kind are null. Every scalar has a column of its own, null where it was not reported. Since a Parquet file has
-    one set of columns, a name that first appears late begins another part, and `close` puts the parts together.
+    other kind are null. Every scalar has its own column, null where it was not reported. A Parquet file has one set of
+    columns, so a name that first appears late starts another part, and `close` merges the parts.
 
-    Where the data names its clients, `owner` has their names, as a dictionary: a name takes a few bytes in a row.
+    If the data names its clients, `owner` has their names, dictionary-encoded: a name takes a few bytes per row.
 
     Args:
-        path: The file, which appears when it is closed, and only if there were any rows.
+        path: The file; `close` creates it, if there were any rows.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,27 +47,27 @@ class ClientRecords:
         self._names: ClientNames | None = None
 
     def name_clients(self, names: ClientNames) -> None:
-        """Adds the column `owner`; to be called before any row is added or restored."""
+        """Adds the column `owner`. Call this before adding or restoring any row."""
         self._names = names
         self._schema = self._schema.append(OWNER)
 
     def state(self) -> dict[str, Any]:
-        """What it needs to go on later, as plain data. All rows so far are on disk afterwards."""
+        """The state to resume from, as plain data. All rows so far are on disk afterwards."""
         self._write()
         return {"rows": self._added, "kinds": dict(self._kinds), "parts": [part.name for part in self._parts]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Goes on from what `state` returned, whether the file was completed since then or not.
+        """Continues from a state that `state` returned, whether or not the file was completed since then.
 
         Raises:
-            ResourceError: Rows that the state counts are gone.
+            ResourceError: Rows that the state counts are missing.
         """
         self._added, self._kinds = state["rows"], dict(state["kinds"])
         for name in self._kinds:
             self._schema = self._schema.append(pa.field(name, pa.float64()))
         before = [self._path.with_name(name) for name in state["parts"]]
         for left in self._path.parent.glob(f".{self._path.name}.*"):
-            if left not in before:  # written later, by a run that was killed
+            if left not in before:  # a run that was killed wrote it later
                 left.unlink()
         if all(part.exists() for part in before):
             self._parts = before
@@ -75,7 +75,7 @@ class ClientRecords:
             self._parts = [self._next_part()]
             self._take_rows(self._parts[0])
         else:
-            raise CheckpointError(f"'{self._path}' is gone, with {self._added} rows that the run had written")
+            raise CheckpointError(f"'{self._path}' is missing, with {self._added} rows that the run had written")
 
     def add_scores(self, evaluated: Evaluated) -> None:
         """Adds a row for every client that was scored.
@@ -90,7 +90,7 @@ class ClientRecords:
         self._write_many()
 
     def add_reports(self, done: RoundDone) -> None:
-        """Adds a row for every client that reported something of its own.
+        """Adds a row for every client that reported scalars.
 
         Raises:
             RayflError: A scalar has the name of another column.
@@ -101,11 +101,11 @@ class ClientRecords:
         self._write_many()
 
     def add_epsilons(self, phase: str, round: int, epsilons: np.ndarray) -> None:
-        """Adds a row for every client, with what it has spent of its privacy after a run's last round.
+        """Adds a row for every client, with its epsilon after the last round of the run.
 
-        Column `epsilon` is the accountant's for each client. With `accountant = "prv"` and more distinct histories than
-        `rayfl.privacy.samples.client_epsilons.EXACT_AT_ONCE` it is the bound by RDP, which is a little larger;
-        privacy.json says which. It is infinite for clients whose updates had no noise.
+        Column `epsilon` comes from the accountant, for each client. With `accountant = "prv"` and more distinct
+        histories than `rayfl.privacy.samples.client_epsilons.EXACT_AT_ONCE` it is the RDP bound, which is a little
+        larger; privacy.json says which. It is infinite for clients whose updates had no noise.
 
         Raises:
             RayflError: A score has this name.
@@ -116,9 +116,9 @@ class ClientRecords:
         self._write_many()
 
     def close(self) -> None:
-        """Writes what is left and completes the file. Where that fails, its parts stay, for a run that is resumed.
+        """Writes the remaining rows and completes the file; does nothing the second time.
 
-        Closing twice is closing once.
+        If that fails, the parts stay for a run that is resumed.
         """
         if self._closed:
             return
@@ -150,7 +150,7 @@ class ClientRecords:
             self._write()
 
     def _write(self) -> None:
-        """Writes the rows that are held as a part; where it cannot be written, they are held on."""
+        """Writes the collected rows as a part; keeps them if it cannot be written."""
         if not self._rows:
             return
         new = [name for name in dict.fromkeys(itertools.chain(*self._rows)) if name not in self._schema.names]
@@ -169,7 +169,7 @@ class ClientRecords:
         return self._path.with_name(f"{self._stem}.{len(self._parts)}")
 
     def _take_rows(self, part: Path) -> None:
-        """Copies the rows of the completed file, but for those that were added after the state was taken."""
+        """Copies the rows of the completed file, except those added after the state was taken."""
         left = self._added
         with pq.ParquetFile(self._path) as file, pq.ParquetWriter(part, self._schema) as writer:
             for number in range(file.num_row_groups):

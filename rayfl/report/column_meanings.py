@@ -1,4 +1,4 @@
-"""What the columns of a run's records mean, and in which unit; the documentation shows it."""
+"""Meanings and units of the columns in the records of a run, as the documentation lists them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class Meaning(NamedTuple):
     """A column.
 
     Attributes:
-        name: Of the column; parts in `<>` vary.
-        unit: Of its values; empty for names and numbers without one.
-        text: What it says.
-        only: When the column is there; empty if always.
-        file: Where it is; a client's reports are in both files.
+        name: Name of the column; parts in `<>` vary.
+        unit: Unit of its values; empty for names and dimensionless numbers.
+        text: The description.
+        only: The condition under which the column exists; empty if it always does.
+        file: The file with the column; scalars that clients report are in both files.
     """
 
     name: str
@@ -27,111 +27,123 @@ class Meaning(NamedTuple):
 
 _DEVICES = "with [participation]"
 _ASYNCHRONOUS = "in asynchronous phases"
-_META = 'with `report = ["meta"]` of `coprefl`'
+_SAMPLES = "with `local.dp`"
+_PERSONALIZED = "with `evaluation.personalize`"
+_SERVER_STEPS = "with `server_training`"
+_COPREFL = "with `coprefl`"
+
+
+def _reporting(scalars: str, algorithm: str = "") -> str:
+    return f'with `report = ["{scalars}"]`' + (f" of `{algorithm}`" if algorithm else "")
+
+
+_DIVERGENCE, _META = _reporting("divergence"), _reporting("meta", "coprefl")
+_CONTROL, _DUAL = _reporting("norms", "scaffold"), _reporting("norms", "feddyn")
+
+_FROM_1 = "counted from 1 through the whole scenario."
+_SINCE_START = "since the start of the run"
+_BOTH_WAYS = f"{_SINCE_START}, in both directions."
+_EQUAL_WEIGHTS = "over clients, all with the same weight,"
+_NO_REPORTS = "null in rows of reported scalars."
+_UNWEIGHTED = "before gamma weights it."
+
+_PHASE = Meaning("phase", "", "Name of the phase.")
 
 METRICS_MEANINGS = (
-    Meaning("phase", "", "Name of the phase."),
-    Meaning("round", "rounds", "The evaluated round, counted from 1 through the whole scenario."),
+    _PHASE,
+    Meaning("round", "rounds", f"The evaluated round, {_FROM_1}"),
     Meaning("round_in_phase", "rounds", "The same round, counted from 1 in its phase."),
     Meaning(
         "<set>_loss",
         "as the loss",
-        "Mean loss over the samples of a set: `test`; `validation` and `client_test`, which are held out of clients' "
-        "samples (`data.validation_share`, `data.test_share`); or a further test set of the data.",
+        "Mean loss over the samples of a set: `test`; `validation` and `client_test`, which are held out from clients' "
+        "samples (`data.validation_share`, `data.test_share`); or another test set of the data.",
     ),
     Meaning("<set>_<metric>", "as the metric", "A metric over the samples of a set, such as `test_accuracy`."),
     Meaning(
         "personalized_<metric>",
         "as the metric",
-        "Mean over clients, all of one weight, of the metric after each has trained the model for itself.",
-        "with `evaluation.personalize`",
+        f"Mean {_EQUAL_WEIGHTS} of the metric after each client has personalised the model.",
+        _PERSONALIZED,
     ),
     Meaning(
         "<set>_<metric>_<statistic>",
         "as the metric; squared for variances",
-        "A statistic of the headline metric over clients, all of one weight, such as `client_test_accuracy_variance`.",
+        f"A statistic of the headline metric {_EQUAL_WEIGHTS} such as `client_test_accuracy_variance`.",
         "with `evaluation.over_clients`",
     ),
-    Meaning("epsilon", "", "The largest epsilon of any client's samples after the round.", "with `local.dp`"),
-    Meaning("client_epsilon", "", "Epsilon of the clients after the round.", "with `phases.N.dp`"),
-    Meaning("train_loss", "as the objective", "Mean over the local steps of the round; null where nothing trained."),
-    Meaning("seconds", "s", "Wall-clock time since the start of the run."),
-    Meaning("bytes", "bytes", "What the protocol has moved since the start of the run, in both directions."),
-    Meaning("transfers", "models", "Model transfers since the start of the run, in both directions."),
-    Meaning("bytes_down", "bytes", "The part of `bytes` that the server sent to clients."),
-    Meaning("bytes_up", "bytes", "The part of `bytes` that clients sent to the server."),
-    Meaning("simulated_seconds", "s", "Virtual time since the start of the run.", _DEVICES),
-    Meaning("energy_joules", "J", "Energy that the clients' devices have used.", "where devices have a power"),
-    Meaning("unavailable", "clients", "Clients that were drawn and not available, since the start.", _DEVICES),
-    Meaning("dropped", "client updates", "Updates whose answer never arrived, since the start.", _DEVICES),
-    Meaning("late", "client updates", "Updates cut at a deadline or since enough had answered.", _DEVICES),
+    Meaning("epsilon", "", "The largest example-level epsilon of any client after the round.", _SAMPLES),
+    Meaning("client_epsilon", "", "Client-level epsilon after the round.", "with `phases.N.dp`"),
+    Meaning("train_loss", "as the objective", "Mean over the local steps of the round; null without training."),
+    Meaning("seconds", "s", f"Wall-clock time {_SINCE_START}."),
+    Meaning("bytes", "bytes", f"Traffic of the protocol {_BOTH_WAYS}"),
+    Meaning("transfers", "models", f"Model transfers {_BOTH_WAYS}"),
+    Meaning("bytes_down", "bytes", "The part of `bytes` from the server to clients."),
+    Meaning("bytes_up", "bytes", "The part of `bytes` from clients to the server."),
+    Meaning("simulated_seconds", "s", f"Virtual time {_SINCE_START}.", _DEVICES),
+    Meaning(
+        "energy_joules", "J", f"Energy used by the clients' devices {_SINCE_START}.", "if devices have a power rating"
+    ),
+    Meaning("unavailable", "clients", f"Clients that were drawn but not available, {_SINCE_START}.", _DEVICES),
+    Meaning("dropped", "client updates", f"Updates whose answer never arrived, {_SINCE_START}.", _DEVICES),
+    Meaning(
+        "late", "client updates", f"Updates cut at a deadline or because enough had answered, {_SINCE_START}.", _DEVICES
+    ),
 )
-"""metrics.jsonl, in the order of its columns; those that are reported follow at the end."""
+"""metrics.jsonl, in the order of its columns; reported scalars follow at the end."""
 
 REPORTED_MEANINGS = (
-    Meaning("step_norm", "", "Norm of the server's step.", 'with `report = ["step"]`'),
-    Meaning("divergence", "", "Mean norm of the changes of the clients.", 'with `report = ["divergence"]`'),
+    Meaning("step_norm", "", "Norm of the server's step.", _reporting("step")),
+    Meaning("divergence", "", "Mean norm of the clients' changes.", _DIVERGENCE),
     Meaning(
         "divergence_ratio",
         "",
-        "Mean squared norm of the changes over the squared norm of their mean; 1 where all clients agree.",
-        'with `report = ["divergence"]`',
+        "Mean squared norm of the changes over the squared norm of their mean; 1 if all clients agree.",
+        _DIVERGENCE,
     ),
     Meaning("clip_norm", "", "The bound to which the round clipped the changes.", "with `clip_norm = { quantile }`"),
-    Meaning("left_out", "clients", "Clients of the cohort without a budget.", "with `local.dp.max_epsilon`"),
+    Meaning("left_out", "clients", "Clients of the cohort whose budget was spent.", "with `local.dp.max_epsilon`"),
     Meaning("mean_staleness", "server steps", "Mean age of the models that answers started from.", _ASYNCHRONOUS),
     Meaning("max_staleness", "server steps", "Largest age of a model that an answer started from.", _ASYNCHRONOUS),
-    Meaning("server_train_loss", "as the objective", "Mean over the server's own steps.", "with `server_training`"),
-    Meaning("server_steps", "steps", "Number of the server's own steps.", "with `server_training`"),
+    Meaning("server_train_loss", "as the objective", "Mean over the server's training steps.", _SERVER_STEPS),
+    Meaning("server_steps", "steps", "Number of the server's training steps.", _SERVER_STEPS),
     Meaning(
         "up_bytes_more_if_summed",
         "bytes",
-        "How many more bytes the cohort would send in the round if the server saw only sums.",
-        "with `coprefl`",
+        "Additional bytes that the cohort would send in the round if the server saw only sums.",
+        _COPREFL,
     ),
     Meaning("server_step", "", "eta_g, the factor by which the server extrapolates.", "with `fedexp`"),
-    Meaning("largest_loss", "as the loss", "The largest loss of a client of the cohort.", "with `qfedavg`, `qfedsgd`"),
-    Meaning("control_norm", "", "Norm of the server's control variate.", 'with `report = ["norms"]` of `scaffold`'),
-    Meaning(
-        "client_control_norm",
-        "",
-        "Norm of the participants' new control variates.",
-        'with `report = ["norms"]` of `scaffold`',
-        "clients.parquet",
-    ),
-    Meaning("dual_norm", "", "Norm of the mean of all dual vectors.", 'with `report = ["norms"]` of `feddyn`'),
-    Meaning(
-        "client_dual_norm",
-        "",
-        "Norm of the participants' new dual vectors.",
-        'with `report = ["norms"]` of `feddyn`',
-        "clients.parquet",
-    ),
+    Meaning("largest_loss", "as the loss", "The largest loss of a client in the cohort.", "with `qfedavg`, `qfedsgd`"),
+    Meaning("control_norm", "", "Norm of the server's control variate.", _CONTROL),
+    Meaning("client_control_norm", "", "Norm of the participants' new control variates.", _CONTROL, "clients.parquet"),
+    Meaning("dual_norm", "", "Norm of the mean of all dual vectors.", _DUAL),
+    Meaning("client_dual_norm", "", "Norm of the participants' new dual vectors.", _DUAL, "clients.parquet"),
     Meaning(
         "query_loss",
         "as the loss",
-        "Mean loss on the query sets: with `coprefl` of the clients' mean model, with `fedmeta` of the adapted models, "
+        "Mean loss on the query sets: of the clients' mean model with `coprefl`, of the adapted models with `fedmeta`; "
         "by client in clients.parquet.",
-        "with `coprefl` and `fedmeta`",
+        f"{_COPREFL} and `fedmeta`",
         "clients.parquet",
     ),
-    Meaning("query_loss_variance", "", "Variance of the losses over the query sets.", "with `coprefl`"),
+    Meaning("query_loss_variance", "", "Variance of the losses over the query sets.", _COPREFL),
     Meaning("meta_norm", "", "Norm of the server's meta step.", _META),
-    Meaning("meta_ratio", "", "The same over the norm of the clients' mean change.", _META),
-    Meaning("meta_loss_norm", "", "Gradient norm of the losses' term of L_meta, before gamma weights it.", _META),
-    Meaning("meta_variance_norm", "", "Gradient norm of the variance, before gamma weights it.", _META),
+    Meaning("meta_ratio", "", "`meta_norm` over the norm of the clients' mean change.", _META),
+    Meaning("meta_loss_norm", "", f"Gradient norm of the losses' term of L_meta, {_UNWEIGHTED}", _META),
+    Meaning("meta_variance_norm", "", f"Gradient norm of the variance, {_UNWEIGHTED}", _META),
 )
-"""Scalars that the server or clients report, the mean over the participants where clients do."""
+"""Scalars that the server or clients report; for clients, the mean over the participants."""
 
 CLIENTS_MEANINGS = (
-    Meaning("phase", "", "Name of the phase."),
-    Meaning("round", "rounds", "The round, counted from 1 through the whole scenario."),
+    _PHASE,
+    Meaning("round", "rounds", f"The round, {_FROM_1}"),
     Meaning("client", "", "Number of the client, from 0."),
-    Meaning("set", "", "The set of the client's samples that was scored; null in rows of reports."),
-    Meaning("samples", "samples", "How many samples were scored; null in rows of reports."),
-    Meaning("owner", "", "The data's own name of the client.", "where the data names its clients"),
-    Meaning("<metric>", "as the metric", "A score of the client's samples."),
-    Meaning("personalized_<metric>", "as the metric", "The same after the client has trained for itself."),
-    Meaning("epsilon", "", "What the client has spent, in a row after the last round.", "with `local.dp`"),
+    Meaning("set", "", f"The set of the client's samples that was scored; {_NO_REPORTS}"),
+    Meaning("samples", "samples", f"Number of samples that were scored; {_NO_REPORTS}"),
+    Meaning("owner", "", "Name of the client in the data.", "if the data names its clients"),
+    Meaning("<metric>", "as the metric", "The metric on the client's samples."),
+    Meaning("personalized_<metric>", "as the metric", "The metric after personalisation.", _PERSONALIZED),
+    Meaning("epsilon", "", "The client's example-level epsilon, in a row after the last round.", _SAMPLES),
 )
-"""clients.parquet: a row for a client's score, or for what a client reported in a round."""
+"""clients.parquet: a row for a client's score, or for the scalars that a client reported in a round."""

@@ -21,7 +21,7 @@ METRICS = pa.schema(
         ("bytes_up", pa.int64()),
     ]
 )
-"""metrics.jsonl, a line per evaluated round; scores stand before `train_loss`, reported scalars at the end."""
+"""metrics.jsonl, a line per evaluated round; scores come before `train_loss`, reported scalars at the end."""
 
 CLIENTS = pa.schema(
     [
@@ -32,10 +32,10 @@ CLIENTS = pa.schema(
         ("samples", pa.int64()),
     ]
 )
-"""clients.parquet; scores and reported scalars follow under their own names."""
+"""clients.parquet; scores and reported scalars follow under their names."""
 
 OWNER = pa.field("owner", pa.dictionary(pa.int32(), pa.string()))
-"""A further column of clients.parquet where the data names its clients."""
+"""Another column of clients.parquet, if the data names its clients."""
 
 
 def joined(row: Mapping[str, object], *reported: Mapping[str, float]) -> dict[str, object]:

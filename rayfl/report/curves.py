@@ -55,7 +55,7 @@ class Cost(NamedTuple):
     units: tuple[tuple[float, str], ...]
 
     def unit_of(self, most: float) -> tuple[float, str]:
-        """The largest unit of which there is at least one; else the smallest."""
+        """The largest unit that is not above `most`; else the smallest."""
         return next((unit for unit in reversed(self.units) if most >= unit[0]), self.units[0])
 
 
@@ -79,10 +79,10 @@ def draw_curves(
 
     Args:
         metrics: Columns as in `rayfl.report.columns.METRICS`, sorted by round; null where a value was not finite.
-        headline: What ranks rounds.
+        headline: The metric that ranks rounds.
         phases: In order.
         title: Title above the curves.
-        provenance: The data, which a line below the curves describes.
+        provenance: The data, described in a line below the curves.
         path: The file to write.
     """
     with DRAWING:
@@ -139,7 +139,7 @@ def _figure(
 
 
 def _draw_against(axes: Axes, cost: Cost, spent: np.ndarray, scores: np.ndarray, headline: Headline) -> None:
-    """The headline metric over what the run has cost so far."""
+    """The headline metric over a cumulative cost."""
     factor, unit = cost.unit_of(float(np.nanmax(spent, initial=0.0)))
     axes.plot(spent / factor, scores, color=TEST, linewidth=1.2, marker=".", markersize=3)
     if headline.is_share:
@@ -152,9 +152,9 @@ def _draw_against(axes: Axes, cost: Cost, spent: np.ndarray, scores: np.ndarray,
 
 
 def caption_provenance(figure: Figure, provenance: Provenance) -> None:
-    """Writes one small line below a picture that says which data it shows, and whether that was generated.
+    """Writes one small line on the data below a picture, which also says whether it was generated.
 
-    A description that does not fit is shortened; the run's environment.json has it in full.
+    A description that does not fit is shortened; environment.json has it in full.
     """
     generated = provenance.source == "generated"
     source = f"{GENERATED_DATA}: " if generated else "Data: "
@@ -189,7 +189,7 @@ def _shade_phases(axes: Axes, phases: Sequence[PhaseSpan]) -> None:
 
 
 def _name_phases(figure: Figure, axes: Axes, phases: Sequence[PhaseSpan]) -> None:
-    """Writes each phase's name above its first round, in a second or third row where names would touch."""
+    """Writes the name of each phase above its first round, in a second or third row if names would touch."""
     figure.draw_without_rendering()
     frame = axes.get_window_extent()
     row_ends: list[float] = []

@@ -1,4 +1,4 @@
-"""What a run ran on: versions, devices, hosts, data, for environment.json."""
+"""Versions, devices, hosts and data of a run, for environment.json."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ PACKAGES = ("rayfl", "torch", "torchvision", "torchmetrics", "numpy", "ray", "py
 
 
 def describe_environment(job: Job, backend: str, hosts: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-    """Returns the facts beside the scenario that a result can depend on, and where it was made.
+    """Returns everything besides the scenario that a result can depend on, and where it was computed.
 
     Args:
-        job: What is run.
+        job: The run.
         backend: `ray` or `inline`.
-        hosts: What each host says of itself: its node and device, and what of PyTorch decides the last bits there.
+        hosts: For each host its node, its device, and the PyTorch facts on which the last bits depend.
     """
     workload = job.result
     store, provenance = workload.store, workload.store.provenance
@@ -55,7 +55,7 @@ def describe_environment(job: Job, backend: str, hosts: Sequence[Mapping[str, st
 
 
 def _phases(job: Job) -> list[dict[str, Any]]:
-    """What each phase learns with which network, and the tensors that it took over, where that is not everything."""
+    """The task and network of each phase, and the tensors that it took over if those are not all of them."""
     return [
         {
             "name": phase.name,

@@ -1,4 +1,4 @@
-"""The folder of a run, before there is anything in it; loads neither PyTorch nor pyarrow."""
+"""The folder of a run, before it has any content; loads neither PyTorch nor pyarrow."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ METRICS_FILE = "metrics.jsonl"
 SCENARIO_FILE = "scenario.toml"
 
 CLIENT_PARTS = ".clients.parquet.*.*"
-"""Of clients.parquet, which is put together at the end."""
+"""Parts of clients.parquet, merged at the end."""
 
 CHECKPOINTS = "checkpoints"
 """The folder of manifests."""
 
 STATES = "states"
-"""In it, the folder of what they name."""
+"""The folder in it with the states that manifests name."""
 
 
 def check_writable(out: Path) -> None:
-    """Creates the folder `out`, and a file in it for a moment.
+    """Creates the folder `out`, and a temporary file in it as a check.
 
     Raises:
-        ResourceError: Nothing can be written there.
+        ResourceError: The folder is not writable.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=out).close()
     except OSError as error:
         raise ResourceError(
-            f"cannot write to the output folder '{out}': {error.strerror}; name another one with --out"
+            f"cannot write to the output folder '{out}': {error.strerror}; choose another one with --out"
         ) from error
 
 
 def check_holds_no_run(folder: Path) -> None:
-    """Creates the folder, and checks that records can be kept in it.
+    """Creates the folder, and checks that it is writable and has no records yet.
 
     Raises:
-        ResourceError: Nothing can be written there, or a run's records are there already.
+        ResourceError: The folder is not writable, or already has the records of a run.
     """
     check_writable(folder)
     if (folder / METRICS_FILE).exists():
-        raise ResourceError(f"'{folder}' holds a run's records already: remove them, or name another folder")
+        raise ResourceError(f"'{folder}' already has the records of a run: remove them, or choose another folder")
 
 
 def scenario_of(folder: Path) -> Path:
     """The file with the resolved scenario of the run in a folder.
 
     Raises:
-        ResourceError: No run has begun there.
+        ResourceError: The folder has no run.
     """
     path = folder / SCENARIO_FILE
     if not path.is_file():
@@ -61,15 +61,15 @@ def scenario_of(folder: Path) -> Path:
 
 
 def no_run_in(place: object) -> ResourceError:
-    """The error for a place that holds no run."""
-    return ResourceError(f"'{place}' holds no run that could be resumed: it has no {SCENARIO_FILE}")
+    """The error for a place without a run."""
+    return ResourceError(f"'{place}' has no run to resume: there is no {SCENARIO_FILE}")
 
 
 def new_folder(out: Path, name: str, now: datetime) -> Path:
-    """Makes a new folder `<out>/<name>-<time>`; a second one of the same second ends in -2, and so on.
+    """Makes a new folder `<out>/<name>-<time>`; a second one within the same second ends in -2, and so on.
 
     Raises:
-        ResourceError: Nothing can be written to `out`.
+        ResourceError: `out` is not writable.
     """
     check_writable(out)
     stem = f"{name}-{now:%Y%m%d-%H%M%S}"

@@ -1,4 +1,4 @@
-"""Figures as people read them."""
+"""Numbers and column names as people read them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def duration(seconds: float) -> str:
 def words_of(column: str) -> str:
     """Returns the name of a column of the records as people read it.
 
-    `client_test_rmse_lowest_20` is `client test rmse worst 20 %`: of an error, the worst clients have the highest.
+    `client_test_rmse_lowest_20` is `client test rmse worst 20 %`: for an error, the worst clients have the highest.
     """
     return re.sub(r"_lowest_(\d+)$", r" worst \1 %", column).replace("_", " ")
 
@@ -35,7 +35,7 @@ def percent(share: float) -> str:
 
 
 class Unit(NamedTuple):
-    """How values of the records are shown: times `factor`, with `symbol` behind."""
+    """How values of the records are shown: times `factor`, followed by `symbol`."""
 
     factor: float
     symbol: str
@@ -44,8 +44,8 @@ class Unit(NamedTuple):
 def unit_of(column: str, headline: Headline) -> Unit:
     """Returns the unit in which a column of the records is shown.
 
-    Columns that name the headline metric are in percent where that is a share, and in percent squared if they are a
-    variance (`client_test_accuracy_variance`). All others are shown as they are.
+    If the headline metric is a share, columns that contain its name are in percent, and variances
+    (`client_test_accuracy_variance`) in percent squared. All others are shown unchanged.
     """
     if not headline.is_share or headline.metric not in column:
         return Unit(1, "")

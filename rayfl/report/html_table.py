@@ -1,4 +1,4 @@
-"""Rows of metrics as a table of HTML, for notebooks."""
+"""Rows of metrics as an HTML table, for notebooks."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ HIDDEN = {"round_in_phase", "bytes_down", "bytes_up"}
 
 
 def html_table(caption: str, rows: Sequence[Mapping[str, Any]], emphasised: str = "") -> str:
-    """Makes the table; columns that are empty in all rows are left out.
+    """Makes the table, without columns that are empty in all rows.
 
     Args:
-        caption: Stands above it.
-        rows: Of `metrics.jsonl`, or a part of it.
+        caption: Text above the table.
+        rows: Some or all rows of `metrics.jsonl`.
         emphasised: The column in bold.
     """
     names = dict.fromkeys(name for row in rows for name, value in row.items() if value is not None)

@@ -1,4 +1,4 @@
-"""Rendered images as a picture: the views of some samples, and of fractals some codes too."""
+"""A picture of rendered images: the views of some samples and, for fractals, some codes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from rayfl.report.curves import DRAWING, caption_provenance
 from rayfl.streams import stream
 
 PAIRS, CODES, IN_A_ROW = 24, 36, 12
-"""At most so many are drawn; and how many images stand in a row."""
+"""At most this many pairs and codes are drawn; images per row."""
 
 
 def draw_sheet(images: Rendered, title: str, provenance: Provenance, seed: int, path: Path) -> None:
     """Writes a PNG of rendered images as training sees them before any augmentation.
 
     Args:
-        images: Training images. The views of the first ones are drawn, and of fractals the first codes.
-        title: Stands above; its lines are kept.
-        provenance: What the data was stands below.
-        seed: Of the data; the picture is the same for the same seed.
+        images: Training images. Draws the views of the first ones and, for fractals, the first codes.
+        title: Title above the picture; its line breaks are kept.
+        provenance: The data, described in a line below the picture.
+        seed: Seed of the data; the same seed gives the same picture.
         path: The file to write.
     """
     rngs = [stream(seed, "image sheet", view) for view in range(2)]
@@ -57,7 +57,7 @@ def _two_views(images: Rendered, rows: np.ndarray, rngs: list[np.random.Generato
 
 
 def _draw_grid(axes: Axes, name: str, images: np.ndarray) -> None:
-    """Images [n, height, width, channels] beside and below one another, two pixels apart."""
+    """Draws images [n, height, width, channels] in a grid, two pixels apart."""
     _, height, width, channels = images.shape
     rows = -(-len(images) // IN_A_ROW)
     grid = np.full((rows, IN_A_ROW, height + 2, width + 2, channels), 255, np.uint8)

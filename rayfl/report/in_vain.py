@@ -1,4 +1,4 @@
-"""What records say of rounds that were charged and are no part of a run: repeated after a stop, or lost at its end."""
+"""Records of rounds that the ledger charges but the run does not use: repeated after a stop, or lost at its end."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from rayfl.privacy.release_ledger import LEDGER_FILE, ChargedRound
 
 WHAT = (
-    "rounds that were charged before they began and have no part in the model: they were repeated after a stop, or "
-    "under way at the end; epsilon counts each as a release of its own, seen by the same adversary"
+    "rounds that were charged before they began but do not contribute to the model: they were repeated after a stop, "
+    "or still running at the end; epsilon counts each as another release to the same adversary"
 )
 
 
 def described(rounds: Sequence[ChargedRound]) -> dict[str, Any]:
-    """What privacy.json says of them; nothing without any."""
+    """The entry in privacy.json; empty without such rounds."""
     if not rounds:
         return {}
     numbers = [charged.round for charged in rounds]
@@ -22,8 +22,8 @@ def described(rounds: Sequence[ChargedRound]) -> dict[str, Any]:
 
 
 def beside(rounds: Sequence[ChargedRound]) -> str:
-    """What a line that names the last round adds."""
+    """The text to add to a line that names the last round."""
     if not rounds:
         return ""
-    more = "1 round" if len(rounds) == 1 else f"{len(rounds)} rounds"
-    return f", {more} in vain included (see {LEDGER_FILE})"
+    more = "1 discarded round" if len(rounds) == 1 else f"{len(rounds)} discarded rounds"
+    return f", including {more} (see {LEDGER_FILE})"

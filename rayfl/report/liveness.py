@@ -1,4 +1,4 @@
-"""Whether the process that carries a run out is still there, for whoever reads the run's folder."""
+"""Checks from the folder of a run whether its process is still alive."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ import psutil
 BEATS_EVERY_S = 30.0
 
 SILENT_S = 300.0
-"""After so long without a beat, a process on another machine is taken for dead."""
+"""A process on another machine counts as dead after this long without a heartbeat."""
 
 _CLOCK_MAY_SHIFT_S = 10.0
 
 
 def this_process() -> dict[str, Any]:
-    """What a process is recognised by: its host, its number there, and when it began."""
+    """Identifies this process: its machine, its pid there, and when it began."""
     process = psutil.Process()
     return {"host": platform.node(), "pid": process.pid, "began": process.create_time()}
 
 
 class Heartbeat:
-    """Renews the time of a file as long as this process lives, or until it is stopped.
+    """Updates the modification time of a file while this process lives, or until it is stopped.
 
     Args:
-        path: The file; once it is gone, so is the heartbeat.
+        path: The file; removing it ends the heartbeat.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,7 +45,7 @@ class Heartbeat:
         return not self._thread.is_alive()
 
     def stop(self) -> None:
-        """Ends it. Stopping twice is stopping once."""
+        """Ends it; does nothing the second time."""
         self._stopped.set()
 
     def _beat(self) -> None:
@@ -54,18 +54,18 @@ class Heartbeat:
                 os.utime(self._path)
             except FileNotFoundError:
                 return
-            except OSError:  # shared storage may be away for a moment
+            except OSError:  # shared storage may be unavailable for a moment
                 continue
 
 
 def is_gone(process: Mapping[str, Any], beats: Path) -> bool:
     """Whether a process has ended.
 
-    On its own host the process table says so; elsewhere, or if its number belongs to another by now, the heartbeat.
+    On its own machine the process table decides; elsewhere, or if another process has its pid by now, the heartbeat.
 
     Args:
         process: As `this_process` described it.
-        beats: The file that its heartbeat renews.
+        beats: The file that its heartbeat updates.
     """
     if process["host"] == platform.node():
         try:

@@ -1,4 +1,4 @@
-"""metrics.jsonl, through full disks and folders that go away: no line is lost, and none is written twice."""
+"""metrics.jsonl. No line is lost or written twice, even if the disk is full or the folder disappears."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from rayfl.durable import atomic_write
 
 
 class MetricsFile:
-    """Lines that are appended at once, and by what else they are read.
+    """A file of lines, each visible to readers as soon as it is added.
 
     Args:
         path: The file.
-        reopened: Whether it has lines already; one that is gone has none.
+        reopened: Whether the file may exist already; if it was removed, it starts empty.
 
     Raises:
-        FileExistsError: The file is there, and not `reopened`.
+        FileExistsError: The file exists and is not `reopened`.
     """
 
     def __init__(self, path: Path, reopened: bool) -> None:
@@ -28,16 +28,16 @@ class MetricsFile:
         self._file, self._size = self._opened()
 
     def add(self, line: str) -> None:
-        """Writes a line, and those that could not be written before.
+        """Writes a line, and earlier ones that could not be written.
 
         Raises:
-            OSError: They cannot be written; they will be with the next.
+            OSError: They cannot be written; the next call tries again.
         """
         self._waiting.append(line.encode() + b"\n")
         self._write()
 
     def sync(self) -> None:
-        """Has all lines on disk.
+        """Flushes all lines to disk.
 
         Raises:
             OSError: They cannot be written.
@@ -46,7 +46,7 @@ class MetricsFile:
         os.fsync(self._file.fileno())
 
     def keep(self, lines: int) -> bool:
-        """Takes out all lines but the first ones; whether there are as many."""
+        """Keeps only the first `lines` lines; returns False if there are fewer."""
         text = self._path.read_bytes()
         kept = text[: text.rfind(b"\n") + 1].splitlines(keepends=True)[:lines]
         if len(kept) < lines:
@@ -56,26 +56,26 @@ class MetricsFile:
         return True
 
     def is_gone(self) -> bool:
-        """Whether somebody has removed it, or its folder."""
+        """Whether the file or its folder was removed."""
         return not self._path.exists()
 
     def make_again(self) -> None:
-        """Makes the file, and its folder, with the lines that it had when it was removed.
+        """Makes the file and its folder again, with the lines that it had when it was removed.
 
         Raises:
             OSError: They cannot be made.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._file.seek(0)
-        content = self._file.read(self._size)  # of a file that is removed, whoever has it open has it still
+        content = self._file.read(self._size)  # a removed file can still be read while it is open
         self._file.close()
         self._replace(content)
 
     def close(self) -> None:
-        """Writes what waits. Closing twice is closing once.
+        """Writes pending lines and closes the file; does nothing the second time.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: They cannot be written.
         """
         if not self._file.closed:
             try:
@@ -88,7 +88,7 @@ class MetricsFile:
             return
         if self.is_gone():
             raise FileNotFoundError(None, "it was removed while the run was writing to it", str(self._path))
-        self._file.truncate(self._size)  # a disk that is full takes half a line
+        self._file.truncate(self._size)  # a full disk may have left half a line
         self._file.seek(self._size)
         left: Any = memoryview(b"".join(self._waiting))
         size = self._size + len(left)

@@ -10,7 +10,7 @@ from rayfl.report.columns import joined
 
 
 def metrics_row(done: RoundDone, evaluated: Evaluated) -> dict[str, object]:
-    """A round and its evaluation as a row of metrics.jsonl; what is not finite is None.
+    """A round and its evaluation as a row of metrics.jsonl; values that are not finite are None.
 
     Raises:
         RayflError: A reported scalar has the name of another column.
@@ -32,7 +32,7 @@ def metrics_row(done: RoundDone, evaluated: Evaluated) -> dict[str, object]:
 
 
 def simulated_columns(simulated: Simulated | None) -> dict[str, object]:
-    """What a run with [participation] has simulated since its start; nothing without."""
+    """Totals that a run with [participation] has simulated since its start; empty without."""
     if simulated is None:
         return {}
     return {

@@ -1,4 +1,4 @@
-"""A model as a file of safetensors."""
+"""Writes a model in safetensors format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rayfl.errors import ResourceError
 
 
 def write_model(path: Path, state_dict: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Writes tensors under PyTorch's names; views into one storage are stored separately.
+    """Writes tensors under their PyTorch names; views into one storage are stored separately.
 
     Raises:
         ResourceError: The file cannot be written.
@@ -22,5 +22,5 @@ def write_model(path: Path, state_dict: Mapping[str, Tensor], metadata: Mapping[
     try:
         with atomic_write(path) as temporary:
             safetensors.torch.save_file(tensors, temporary, dict(metadata) if metadata else None)
-    except (OSError, safetensors.SafetensorError) as error:  # safetensors' own is also what it makes of a full disk
+    except (OSError, safetensors.SafetensorError) as error:  # safetensors also raises its own error on a full disk
         raise ResourceError(f"cannot write '{path}': {getattr(error, 'strerror', None) or error}") from error

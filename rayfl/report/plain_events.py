@@ -1,4 +1,4 @@
-"""Events as plain data that JSON can hold, for whoever follows a run to go on later."""
+"""Events as plain data that JSON can hold, so that consumers of events can resume."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rayfl.planning.events import ClientScalars, Evaluated, RoundDone
 from rayfl.planning.totals import Simulated, Traffic
 
 Plain = Mapping[str, Any]
-"""Text, numbers that are finite, truth values, None, and lists and tables of them."""
+"""Strings, finite numbers, booleans, None, and lists and mappings of them."""
 
 
 def plain_round(done: RoundDone) -> dict[str, Any]:
-    """A committed round, for `round_from`."""
+    """A committed round as plain data, for `round_from`."""
     return {
         "phase": done.phase,
         "round": done.round,
@@ -35,7 +35,7 @@ def plain_round(done: RoundDone) -> dict[str, Any]:
 
 
 def round_from(plain: Plain) -> RoundDone:
-    """The round that `plain_round` described."""
+    """The round from the plain data of `plain_round`."""
     read = {
         "train_loss": float(plain["train_loss"]),
         "traffic": Traffic(**plain["traffic"]),
@@ -51,7 +51,7 @@ def round_from(plain: Plain) -> RoundDone:
 
 
 def plain_evaluation(evaluated: Evaluated) -> dict[str, Any]:
-    """An evaluation without what it says of single clients, for `evaluation_from`."""
+    """An evaluation without the scores of single clients, for `evaluation_from`."""
     return {
         "phase": evaluated.phase,
         "round": evaluated.round,
@@ -61,12 +61,12 @@ def plain_evaluation(evaluated: Evaluated) -> dict[str, Any]:
 
 
 def evaluation_from(plain: Plain) -> Evaluated:
-    """The evaluation that `plain_evaluation` described."""
+    """The evaluation from the plain data of `plain_evaluation`."""
     return Evaluated(plain["phase"], plain["round"], numbers_from(plain["scores"]), plain["samples"])
 
 
 def plain_spending(spent: SpendingByClient) -> list[Any]:
-    """What clients spent, for `spending_from`."""
+    """The privacy that clients spent, for `spending_from`."""
     return [
         [client, [[used.noise_multiplier, used.rate, used.part, times] for used, times in spending.items()]]
         for client, spending in spent.items()
@@ -74,7 +74,7 @@ def plain_spending(spent: SpendingByClient) -> list[Any]:
 
 
 def spending_from(plain: list[Any]) -> dict[int, dict[Mechanism, int]]:
-    """What `plain_spending` described."""
+    """The spending from the plain data of `plain_spending`."""
     return {client: {Mechanism(*used): times for *used, times in spending} for client, spending in plain}
 
 
@@ -84,7 +84,7 @@ def plain_numbers(values: Mapping[str, float]) -> dict[str, float | str]:
 
 
 def numbers_from(plain: Mapping[str, float | str]) -> dict[str, float]:
-    """What `plain_numbers` described."""
+    """The numbers from the plain data of `plain_numbers`."""
     return {name: float(value) for name, value in plain.items()}
 
 

@@ -1,4 +1,4 @@
-"""privacy.json: what a run guarantees to samples and to clients, and what it has spent so far."""
+"""privacy.json: the example-level and client-level guarantees of a run, and the epsilon spent so far."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PRIVACY_FILE = "privacy.json"
 
 
 class PrivacyRecords:
-    """Follows what a run spends; rewrites privacy.json at every evaluation and at the end.
+    """Tracks the privacy that a run spends; rewrites privacy.json at every evaluation and at the end.
 
-    The file has a table `samples` of runs with `local.dp`, and `clients` of those with `phases.N.dp`; there is none
-    where a run has neither.
+    The file has a table `samples` for runs with `local.dp`, and `clients` for those with `phases.N.dp`. A run with
+    neither has no such file.
 
     Args:
         job: The run.
-        folder: The run's own.
+        folder: The folder of the run.
     """
 
     def __init__(self, job: Job, folder: Path) -> None:
@@ -58,7 +58,7 @@ class PrivacyRecords:
         return event
 
     def charge_in_vain(self, rounds: Sequence[ChargedRound]) -> bool:
-        """Counts rounds that a ledger charges and that are no part of the run; returns whether they are others now."""
+        """Counts rounds that a ledger charges but the run does not use; returns whether they have changed."""
         if rounds == self._in_vain:
             return False
         self._in_vain = rounds
@@ -67,18 +67,18 @@ class PrivacyRecords:
         return True
 
     def stopped(self, stop: Stop, decided_by: str | None) -> None:
-        """Takes in that a callback ended the run.
+        """Records that a callback ended the run.
 
         Args:
-            stop: Who, when and why.
-            decided_by: The column of public scores by which it decided, if it declares one.
+            stop: The callback, its last round and its reason.
+            decided_by: The column of public scores that it used for the decision, if it declares one.
         """
         reason = f"callback '{stop.callback}' ended the run after round {stop.round} ({stop.reason}): epsilon is that "
-        reason += "of the rounds done, and " + (
+        reason += "of the completed rounds, and " + (
             f"the decision, by '{decided_by}' on public samples, costs nothing"
             if decided_by
-            else "covers the model as if their number had been fixed before; the decision itself may tell of clients' "
-            "data, for what callbacks read is not noised, and is in no account"
+            else "covers the model as if their number had been fixed in advance; the decision itself may reveal "
+            "something about clients' data, since callbacks read values without noise, and no account covers it"
         )
         for followed in self._followed().values():
             followed.end_early(reason)
@@ -87,8 +87,8 @@ class PrivacyRecords:
         """Completes privacy.json, and adds every client's epsilon to the records.
 
         Args:
-            records: Of the run, not closed yet.
-            model_round: The round of the model that was saved, where it may be later than the last event.
+            records: Records of the run, not closed yet.
+            model_round: The round of the saved model, if it may be later than the last event.
 
         Raises:
             ResourceError: A file cannot be written.
@@ -98,12 +98,12 @@ class PrivacyRecords:
         self.write(model_round)
 
     def summary(self) -> str:
-        """A line on samples, and one on clients; empty without either."""
+        """One line for samples and one for clients; empty without either."""
         lines = [followed.summary() for followed in self._followed().values()]
         return "\n".join(f"{line}; details in {PRIVACY_FILE}" for line in lines)
 
     def write(self, model_round: int | None = None) -> None:
-        """Writes privacy.json as it stands."""
+        """Writes privacy.json."""
         content = {name: followed.content(model_round) for name, followed in self._followed().items()}
         if not content:
             return

@@ -1,4 +1,4 @@
-"""Progress of a run: a bar on a terminal, plain lines in a job's log."""
+"""Progress of a run: a bar on a terminal, plain lines in the log of a job."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class Pace:
         self._marks.append((done.seconds, self._client_updates))
 
     def state(self) -> dict[str, Any]:
-        """What it needs to go on later, as plain data."""
+        """The state to resume from, as plain data."""
         return {"phase": self._phase, "client_updates": self._client_updates, "marks": [list(m) for m in self._marks]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Goes on from what `state` returned."""
+        """Continues from a state that `state` returned."""
         self._phase, self._client_updates = state["phase"], state["client_updates"]
         marks = [(seconds, updates) for seconds, updates in state["marks"]]
         self._marks = deque(marks, maxlen=self._marks.maxlen)
@@ -64,7 +64,7 @@ class Pace:
         """Returns `42 client updates/s, 3 min 20 s left`.
 
         Args:
-            rounds_left: Rounds still to come; they are taken to last as long as those of the current phase.
+            rounds_left: Remaining rounds; assumes that they take as long as those of the current phase.
         """
         (since, updates_before), (now, updates) = self._marks[0], self._marks[-1]
         if now <= since:
@@ -78,14 +78,14 @@ class Pace:
 class Progress:
     """Shows how far a run is; a context manager.
 
-    On a terminal this is a bar with phase, round, headline metric, client updates per second and time left. Elsewhere
-    it is a line for every evaluated round, and one for a committed round after `LINE_EVERY_S` seconds without a line.
+    On a terminal it is a bar with phase, round, headline metric, client updates per second and time left. Elsewhere it
+    is a line for every evaluated round, and one for a committed round after `LINE_EVERY_S` seconds without a line.
 
     Args:
         phases: (name, rounds) in order; rounds of events count from 1 through all of them.
-        console: Where it goes.
-        headlines: What is shown of the evaluations of each phase.
-        clock: Returns seconds that only grow.
+        console: Where to print.
+        headlines: The metric to show for each phase.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(
@@ -155,17 +155,17 @@ class Progress:
                 after = f"after round {event.round}" if event.round else "from the beginning"
                 self._console.print(
                     Text(
-                        f"warning: {event.reason}; in {duration(event.pause_s)} the run goes on {after} (attempt "
+                        f"warning: {event.reason}; the run continues {after} in {duration(event.pause_s)} (attempt "
                         f"{event.attempt} of {event.most})",
                         style="yellow",
                     ),
                     soft_wrap=True,
                 )
             case HostRestarted():
-                text = f"warning: host {event.host} died and was started again; its client updates are repeated"
+                text = f"warning: worker {event.host} died and was restarted; repeating its client updates"
                 self._console.print(Text(text, style="yellow"), soft_wrap=True)
             case HostsAdded():
-                text = f"the cluster has grown: {event.hosts} hosts after round {event.round}, {event.before} before"
+                text = f"the cluster has grown: {event.hosts} workers after round {event.round}, {event.before} before"
                 self._console.print(Text(text), soft_wrap=True)
             case BudgetSpent():
                 ends = "the run ends" if event.ends_run else f"phase {event.phase} ends"

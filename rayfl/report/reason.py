@@ -1,4 +1,4 @@
-"""Why something failed, in one line."""
+"""The reason of a failure, in one line."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from rayfl.errors import RayflError
 from rayfl.interruption import StopRequested, Terminated
 
 LONGEST = 500
-"""Characters; a network's own error can hold a whole model."""
+"""Characters; an error of a network can contain a whole model."""
 
 _TRACEBACK = "Traceback (most recent call last):"
 
 
 def one_line(error: BaseException) -> str:
-    """Returns what happened, without a traceback: the place that rayfl names and the exception behind it.
+    """Returns the place that rayfl names and the exception behind it, without a traceback.
 
     Args:
         error: An error, or the interrupt that ended a run.
@@ -35,7 +35,7 @@ def one_line(error: BaseException) -> str:
 
 
 def _without_traceback(text: str) -> str:
-    """Leaves out the frames of a traceback within `text`, but not the exception that stands below them."""
+    """Leaves out the frames of a traceback within `text`, but keeps the exception below them."""
     before, header, after = text.rpartition(_TRACEBACK)
     if not header:
         return text

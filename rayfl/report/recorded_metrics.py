@@ -1,4 +1,4 @@
-"""Reads metrics.jsonl, while a run writes it too; loads no PyTorch."""
+"""Reads metrics.jsonl, even while a run writes it; does not load PyTorch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rayfl.report.folder import METRICS_FILE
 
 
 def read_rows(folder: Path) -> list[dict[str, Any]]:
-    """Returns the rows of metrics.jsonl in a run's folder, so far.
+    """Returns the rows of metrics.jsonl in the folder of a run, so far.
 
     Raises:
         ResourceError: The file is damaged.
@@ -30,10 +30,10 @@ def read_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def read_metrics(folder: Path) -> pa.Table:
-    """Returns the metrics in a run's folder, so far, sorted by round.
+    """Returns the metrics in the folder of a run, so far, sorted by round.
 
     The columns are those of `METRICS`, and a float64 column for every score and every reported scalar, in the order
-    of metrics.jsonl; null stands where a value was not finite or not reported.
+    of metrics.jsonl; values that were not finite or not reported are null.
 
     Raises:
         ResourceError: The file is damaged.

@@ -31,31 +31,31 @@ from rayfl.report.status import MODEL
 CLIENTS_FILE = "clients.parquet"
 
 ROUNDS_HELD = 4096
-"""Committed rounds that wait for their evaluation; more of them means that the scheduler lost one."""
+"""Most committed rounds that wait for their evaluation."""
 
 
 class Records:
-    """What a run leaves in its folder.
+    """Writes the records of a run to its folder.
 
-    - metrics.jsonl: A line for every evaluated round, written as soon as the evaluation is in, with the columns of
-      `METRICS`, the scores of the evaluation and, under their own names, the scalars that were reported in the round. A
-      value that is not finite is null; `seconds`, `bytes` and `transfers` are totals since the start of the run.
-    - privacy.json: Of runs with `local.dp`; see `rayfl.report.privacy`.
-    - clients.parquet: See `ClientRecords`; there only if events carry anything about single clients.
-    - scenario.toml, environment.json, model.safetensors: As they are handed over.
+    - metrics.jsonl: A line for every evaluated round, written as soon as the evaluation arrives, with the columns of
+      `METRICS`, the scores of the evaluation and the scalars that were reported in the round. Values that are not
+      finite are null; `seconds`, `bytes` and `transfers` are totals since the start of the run.
+    - privacy.json: See `rayfl.report.privacy`.
+    - clients.parquet: See `ClientRecords`; only if events have scores or scalars of single clients.
+    - scenario.toml, environment.json, model.safetensors: Written by their own methods.
 
-    Close it, or use it as a context manager, to complete clients.parquet. Whatever cannot be written is a ResourceError
-    that names the file.
+    Close it, or use it as a context manager, to complete clients.parquet. If a file cannot be written, it raises a
+    ResourceError that names the file.
 
     Args:
-        folder: Exists. It holds no records yet, unless `restore` follows.
-        reopened: Whether it holds a run's records, to which more are added.
+        folder: An existing folder. It has no records yet, unless `restore` follows.
+        reopened: Whether the folder has the records of a run, to be continued.
 
     Attributes:
-        where: What a person finds the records by; the folder, unless they are published elsewhere.
+        where: Where users find the records: the folder, unless they are published elsewhere.
 
     Raises:
-        FileExistsError: The folder holds a run's records already, and is not `reopened`.
+        FileExistsError: The folder already has the records of a run and is not `reopened`.
     """
 
     def __init__(self, folder: Path, reopened: bool = False) -> None:
@@ -68,10 +68,10 @@ class Records:
 
     @classmethod
     def create(cls, out: Path, name: str, now: datetime) -> Records:
-        """Makes a new folder `<out>/<name>-<time>`; a second one of the same second ends in -2, and so on.
+        """Makes a new folder `<out>/<name>-<time>`; a second one within the same second ends in -2, and so on.
 
         Raises:
-            ResourceError: Nothing can be written to `out`.
+            ResourceError: `out` is not writable.
         """
         return cls(new_folder(out, name, now))
 
@@ -86,7 +86,7 @@ class Records:
         return cls(folder)
 
     def state(self) -> dict[str, Any]:
-        """See `EventConsumer`. Everything up to here is on disk afterwards.
+        """See `EventConsumer`. All records so far are on disk afterwards.
 
         Raises:
             ResourceError: The records cannot be written.
@@ -103,10 +103,10 @@ class Records:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """See `EventConsumer`. What was written later is taken out: it comes again.
+        """See `EventConsumer`. Removes records that were written later: the resumed run writes them again.
 
         Raises:
-            ResourceError: The records cannot be written, or lack something that the state counts.
+            ResourceError: The records cannot be written, or lack rows that the state counts.
         """
         self._lines, self._last_evaluated = state["lines"], state["last_evaluated"]
         self._rounds = {done.round: done for done in map(round_from, state["not_evaluated"])}
@@ -126,7 +126,7 @@ class Records:
         self.close()
 
     def close(self) -> None:
-        """Completes the files, of a run that failed as well. Closing twice is closing once.
+        """Completes the files, also after a failure; does nothing the second time.
 
         Raises:
             ResourceError: They cannot be written.
@@ -137,7 +137,7 @@ class Records:
             self._clients.close()
 
     def write_scenario(self, toml: str) -> None:
-        """Writes scenario.toml: the resolved scenario, so that it can be run again."""
+        """Writes scenario.toml: the resolved scenario, which can be run again."""
         self._write_small(SCENARIO_FILE, toml)
 
     def write_environment(self, facts: Mapping[str, Any]) -> None:
@@ -145,7 +145,7 @@ class Records:
         self._write_small("environment.json", as_json(facts))
 
     def write_model(self, state_dict: Mapping[str, Tensor]) -> None:
-        """Writes model.safetensors: tensors under PyTorch's names; views into one storage are stored separately."""
+        """Writes model.safetensors; see `rayfl.report.model_file.write_model`."""
         write_model(self.folder / MODEL, state_dict)
 
     def add(self, event: Event) -> None:
@@ -165,21 +165,21 @@ class Records:
             case Evaluated():
                 try:
                     self._add_metrics(self._rounds.pop(event.round), event)
-                finally:  # which keeps a line that cannot be written for later, as the others do
+                finally:  # a line that cannot be written is kept for later, and so are these rows
                     with self._writing(CLIENTS_FILE):
                         self._clients.add_scores(event)
 
     def check_there(self) -> None:
-        """Checks that nobody has removed the folder.
+        """Checks that the folder still exists.
 
         Raises:
-            ResourceError: Somebody has.
+            ResourceError: It was removed.
         """
         if self._metrics.is_gone():
             raise ResourceError(f"'{self.folder}' was removed while the run was writing to it")
 
     def make_again(self) -> None:
-        """Makes the folder again, where it was removed, with the scenario, the environment and all metrics so far.
+        """Makes the folder again if it was removed, with the scenario, the environment and all metrics so far.
 
         Raises:
             ResourceError: It cannot be made.
@@ -192,16 +192,16 @@ class Records:
             self._write_small(file, text)
 
     def name_clients(self, names: ClientNames) -> None:
-        """Adds a column with the clients' names to clients.parquet; to be called before anything is added."""
+        """Adds a column with the clients' names to clients.parquet. Call this before adding any event."""
         self._clients.name_clients(names)
 
     def add_epsilons(self, phase: str, round: int, epsilons: np.ndarray) -> None:
-        """Adds what every client has spent of its privacy to clients.parquet.
+        """Adds the epsilon of every client to clients.parquet.
 
         Args:
-            phase: Of the last round.
-            round: After which.
-            epsilons: [clients].
+            phase: The phase of the last round.
+            round: The last round.
+            epsilons: One per client [clients].
         """
         with self._writing(CLIENTS_FILE):
             self._clients.add_epsilons(phase, round, epsilons)
@@ -230,5 +230,5 @@ class Records:
 
 
 def _without_clients(done: RoundDone) -> RoundDone:
-    """What a line of metrics.jsonl needs of a round; thousands may wait for an evaluation."""
+    """The part of a round that metrics.jsonl needs: thousands of rounds may wait for an evaluation."""
     return replace(done, client_scalars=(), spent={}, left_out=())

@@ -1,4 +1,4 @@
-"""What a run with `local.dp` guarantees its clients' samples, and what it has spent so far."""
+"""The example-level guarantee of a run with `local.dp`, and the epsilon spent so far."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from rayfl.report.plain_events import plain_round, plain_spending, round_from, s
 from rayfl.report.records import Records
 
 BINS = 20
-"""Of the histogram of the clients' epsilons."""
+"""Bins of the histogram of the clients' epsilons."""
 
 CLIENTS_NAMED = 1000
-"""Clients left out that are named; of more, their number is given alone."""
+"""Up to this many clients that were left out are listed; otherwise only their number is given."""
 
 
 class SamplePrivacy:
-    """Follows what a run spends of the privacy of samples.
+    """Tracks the epsilon of a run with example-level DP (`local.dp`).
 
     Args:
-        job: The run, at least one phase of which has `local.dp` on clients' samples.
+        job: The run, with `local.dp` on clients' samples in at least one phase.
     """
 
     def __init__(self, job: Job) -> None:
@@ -55,7 +55,7 @@ class SamplePrivacy:
 
     @property
     def covered(self) -> bool:
-        """Whether the accountant covers how batches are drawn."""
+        """Whether the accountant covers the sampling of batches."""
         return all(dp.sampling == "poisson" for dp in self._phases)
 
     def state(self) -> dict[str, Any]:
@@ -91,16 +91,16 @@ class SamplePrivacy:
         return event
 
     def charge_in_vain(self, rounds: Sequence[ChargedRound]) -> None:
-        """Counts rounds that were charged and are no part of the run, in place of those counted before."""
+        """Counts charged rounds that the run does not use, replacing those counted before."""
         self._in_vain = rounds
         self._epsilons.charge_in_vain(charged.spent for charged in rounds)
 
     def end_early(self, reason: str) -> None:
-        """Takes in why the run ended before its last round."""
+        """Records why the run ended before its last round."""
         self._ended = reason
 
     def finish(self, records: Records) -> None:
-        """Takes in the last rounds, and adds every client's epsilon to the records, which are not closed yet.
+        """Counts the last rounds, and adds the epsilon of every client to the records, which are not closed yet.
 
         Raises:
             ResourceError: They cannot be written.
@@ -115,16 +115,16 @@ class SamplePrivacy:
         """One line: the largest and the median epsilon, and delta."""
         delta = f"delta {self._phases[0].delta:g}"
         if not self.covered:
-            return f"privacy: sample-level, {delta}; {sampling(self._phases)}"
+            return f"privacy: example-level, {delta}; {sampling(self._phases)}"
         largest, median = self._epsilons.maximum(), self._epsilons.median()
         after = f"after round {self._round}{beside(self._in_vain)}"
-        return f"privacy: sample-level epsilon {largest:.4g} (median {median:.4g}), {delta}, {after}"
+        return f"privacy: example-level epsilon {largest:.4g} (median {median:.4g}), {delta}, {after}"
 
     def content(self, model_round: int | None = None) -> dict[str, Any]:
-        """What privacy.json says of it.
+        """The table `samples` of privacy.json.
 
         Args:
-            model_round: The round of the model that was saved, where it may be later than the last event.
+            model_round: The round of the saved model, if it may be later than the last event.
         """
         content: dict[str, Any] = {
             **statement(self._phases, self._started),
@@ -138,8 +138,8 @@ class SamplePrivacy:
         }
         if model_round is not None and model_round > self._round and not self._in_vain:
             content["notes"].append(
-                f"the run ended before it reported what rounds {self._round + 1} to {model_round} spent: the saved "
-                f"model is of round {model_round}, and its epsilon is larger than this"
+                f"the run ended before it reported the privacy spent in rounds {self._round + 1} to {model_round}: the "
+                f"saved model is from round {model_round}, and its epsilon is larger than this"
             )
         return content
 
@@ -170,7 +170,7 @@ class SamplePrivacy:
         server = self._epsilons.server()
         if server is not None and self._in_vain:
             return found | {
-                "server_samples": "unknown: the ledger, which counts repeated rounds, is of clients' samples"
+                "server_samples": "unknown: the ledger, which counts repeated rounds, covers clients' samples only"
             }
         return found if server is None else found | {"server_samples": json_number(server)}
 

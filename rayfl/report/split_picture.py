@@ -1,4 +1,4 @@
-"""A split as a picture: how many samples and which classes every client has."""
+"""A picture of a split: the number of samples and the classes of every client."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from rayfl.report.curves import DRAWING, caption_provenance
 
 TRAIN, OTHERS = "#2166ac", ("#b35806", "#1b7837", "#762a83")
 MOST_COLUMNS = 200
-"""More clients are drawn as that many, evenly spread over their numbers."""
+"""Of more clients, this many are drawn, evenly spread over their numbers."""
 
 
 def draw_split(facts: SplitFacts, title: str, provenance: Provenance, path: Path) -> None:
-    """Writes a PNG of the samples of every client, and of its classes where there are any.
+    """Writes a PNG of the samples of every client and, if there are any, its classes.
 
     Args:
         facts: The split in numbers.
-        title: Stands above; its lines are kept.
-        provenance: What the data was stands below; that it was generated, in red.
+        title: Title above the picture; its line breaks are kept.
+        provenance: The data, described in a line below the picture.
         path: The file to write.
     """
     with DRAWING:
@@ -106,7 +106,7 @@ def _draw_histogram(axes: Axes, values: np.ndarray | None, label: str, whole: bo
 
 
 def _name_clients(axes: Axes, facts: SplitFacts, clients: np.ndarray) -> None:
-    """Numbers the columns by client."""
+    """Labels the columns with client numbers."""
     ticks = np.arange(0, len(clients), -(-len(clients) // 12))
     axes.set_xticks(ticks, [str(clients[tick]) for tick in ticks])
     some = f" ({len(clients)} of {len(facts.sizes):,})" if len(clients) < len(facts.sizes) else ""

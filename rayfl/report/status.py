@@ -1,4 +1,4 @@
-"""How a run is doing, or how it ended: status.json in its folder."""
+"""The status of a run: status.json in its folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODEL = "model.safetensors"
 UNDER_WAY = ("waiting", "running")
 WRITTEN_EVERY_S = 1.0
 LOST = "lost"
-"""What `read_status` says of a run whose process was killed, or died with its machine."""
+"""The status that `read_status` gives a run whose process was killed, or died with its machine."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Stop:
     """Why a run ends before its last round.
 
     Attributes:
-        callback: Who ended it, a callback or a key of the scenario.
-        reason: Its own words, in one line.
+        callback: The callback, or the key of the scenario, that ended it.
+        reason: Its reason, in one line.
         round: The last round.
     """
 
@@ -41,28 +41,29 @@ class Stop:
 
 
 class Status:
-    """Writes status.json whenever the state of a run changes, and with a round if the last time is a second ago.
+    """Writes status.json whenever the state of a run changes, and at most once a second after a round.
 
-    The file holds
+    The file has
 
-    - `status`: `waiting` (a submitted run, for a busy cluster), `running`, `finished`, `failed` or `interrupted`. The
-      file of a run whose process was killed outright still has what it did then, and `read_status` says `lost`;
+    - `status`: `waiting` (a submitted run, for a busy cluster), `running`, `finished`, `failed` or `interrupted`. If
+      the process of a run was killed outright, the file keeps its last status, and `read_status` returns `lost`;
     - `reason`: why it waits, failed or was interrupted, in one line, else null;
     - `diverged`: whether it failed because training diverged;
-    - `stopped`: which callback ended it before its last round, why, and after which round, else null;
+    - `stopped`: the callback that ended it before its last round, its reason and the round, else null;
     - `started`, `ended`: times in UTC;
-    - `process`: what carries the run out: its host, number, and when it began. The file's own time is its heartbeat;
+    - `process`: the process of the run: its machine, its pid and when it began. The modification time of the file is
+      its heartbeat;
     - `phase`: the phase of the last round, null before the first;
     - `rounds`, `committed_rounds`: of the whole scenario; a round that was reported as done may be lost if the run ends
       before the server has committed it;
-    - `recoveries`: how often the run went on after something of it had died;
-    - `model`: the file with the model and the round that it is of, null where there is none;
+    - `recoveries`: how often the run continued after one of its processes had died;
+    - `model`: the file with the model, and its round; null if there is none;
     - `model_missing`: why the model of the last committed round could not be saved, else null.
 
     Args:
-        folder: The run's own.
+        folder: The folder of the run.
         rounds: Rounds of the whole scenario.
-        clock: Returns seconds that only grow.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(self, folder: Path, rounds: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -101,30 +102,30 @@ class Status:
         self._phase, self._recoveries = state["phase"], state["recoveries"]
 
     def running(self) -> None:
-        """Says that the run has begun."""
+        """Writes that the run has begun."""
         self._write("running")
 
     def waiting(self, why: str) -> None:
-        """Says that the cluster has no room for the run yet."""
+        """Writes that the cluster has no room for the run yet."""
         self._write("waiting", reason=" ".join(why.split()))
 
     def stop(self, stop: Stop) -> None:
-        """Takes in that a callback made a round the last one."""
+        """Records that a callback ended the run."""
         self._stopped = asdict(stop)
 
     def finished(self) -> None:
-        """Says that the run came to its end, and that its records are complete."""
+        """Writes that the run finished and that its records are complete."""
         self._write("finished", model_round=self._committed)
 
     def ended_early(
         self, error: BaseException, model_round: int | None = None, model_missing: str | None = None
     ) -> None:
-        """Says that the run failed or was interrupted.
+        """Writes that the run failed or was interrupted.
 
         Args:
-            error: What ended it.
-            model_round: The round whose model was saved, None where there is no model.
-            model_missing: Why the model of the last committed round could not be saved, None where it was.
+            error: The error or interrupt that ended it.
+            model_round: The round of the saved model, None if there is no model.
+            model_missing: Why the model of the last committed round could not be saved, None if it was.
         """
         self._write(
             "interrupted" if is_interrupt(error) else "failed",
@@ -156,8 +157,10 @@ class Status:
             self._heartbeat = Heartbeat(self._path)
 
     def _overwritten(self, content: Mapping[str, Any]) -> bool:
-        """Whether the file now has this content, in its own place on a disk that has no other: nobody shall take a run
-        that has ended for one that is under way."""
+        """Overwrites the file in place, for a full disk that has no room for a new one; returns whether that worked.
+
+        Otherwise a run that has ended would look like one that is still running.
+        """
         try:
             with self._path.open("r+", encoding="utf-8") as file:
                 file.write(as_json(content))
@@ -187,14 +190,14 @@ class Status:
 
 
 def diverged(error: BaseException) -> bool:
-    """Whether training diverged, rather than anything being wrong with the code or the machines."""
+    """Whether training diverged, as opposed to a fault of the code or the machines."""
     return isinstance(error, DivergenceError) or bool(getattr(error, "diverged", False))
 
 
 def read_status(folder: Path) -> dict[str, Any] | None:
-    """The content of a run's status.json, None where there is none.
+    """The content of the status.json of a run, None if there is none.
 
-    Of a run that did not get to say how it ended, `status` is `lost`, and `reason` says what became of it.
+    If the process of the run died without writing how it ended, `status` is `lost`, and `reason` describes it.
 
     Raises:
         ResourceError: The file is damaged.
@@ -212,17 +215,17 @@ def read_status(folder: Path) -> dict[str, Any] | None:
         raise
     if not gone:
         return content
-    if (now := _read(folder)) != content:  # it ended this very moment
+    if (now := _read(folder)) != content:  # the run ended just now
         return now
     said = f"process {process['pid']} on {process['host']} is gone: it was killed, or its machine went down"
     return content | {"status": LOST, "reason": said}
 
 
 def take_for_lost(folder: Path) -> None:
-    """Writes into status.json that a run is lost, for whoever knows that nobody can be carrying it out any more."""
+    """Marks a run as lost in status.json; for callers who know that no process can still be running it."""
     content = _read(folder)
     if content is not None and content["status"] in UNDER_WAY:
-        write_json(folder / STATUS, content | {"status": LOST, "reason": "what carried it out is gone"})
+        write_json(folder / STATUS, content | {"status": LOST, "reason": "its process is gone"})
 
 
 def _read(folder: Path) -> dict[str, Any] | None:
@@ -231,7 +234,7 @@ def _read(folder: Path) -> dict[str, Any] | None:
         return None
     content = read_json_object(path, ResourceError)
     if not isinstance(content.get("status"), str):
-        raise ResourceError(f"{path}: does not say how the run is doing; it is no status of a run")
+        raise ResourceError(f"{path}: not the status of a run: it has no `status`")
     return content
 
 

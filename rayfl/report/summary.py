@@ -1,4 +1,4 @@
-"""The table at a run's end: what each phase reached and what it cost."""
+"""The table at the end of a run: results and cost of each phase."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Phase:
     last: Evaluated | None = None
     best: Evaluated | None = None
     scalars: dict[str, float] = field(default_factory=dict)
-    """Reported scalars, each as it was reported last."""
+    """The latest value of every reported scalar."""
 
     def state(self) -> dict[str, Any]:
         done = self.last_round and replace(self.last_round, client_scalars=(), spent={}, left_out=())
@@ -57,10 +57,10 @@ class _Phase:
 
 
 class Summary:
-    """Collects a few events of each phase and renders the result.
+    """Collects a few events of each phase and prints the result.
 
     Args:
-        headlines: What ranks the rounds of each phase.
+        headlines: The metric that ranks the rounds of each phase.
     """
 
     def __init__(self, headlines: Mapping[str, Headline]) -> None:
@@ -91,15 +91,15 @@ class Summary:
         self._phases = {name: _Phase.restored(phase) for name, phase in state.items()}
 
     def show(self, console: Console, where: str, privacy: str = "") -> None:
-        """Prints a column for every phase that committed a round, and below them where the records are.
+        """Prints a column for every phase that committed a round, and below the table the place of the records.
 
-        Model transfers, traffic and time are the phase's own. The best value of the headline comes with the first round
-        that reached it, counted through the whole scenario. Reported scalars follow, each as it was reported last.
+        Model transfers, traffic and time are those of the phase alone. Next to the best headline value is the first
+        round that reached it, counted through the whole scenario. The latest values of reported scalars follow.
 
         Args:
-            console: Where it goes.
-            where: The run's folder, or its URI.
-            privacy: What was spent of it, in a line or two.
+            console: Where to print.
+            where: The folder of the run, or its URI.
+            privacy: One or two lines on the privacy spent.
         """
         columns = dict(self._columns())
         labels = dict.fromkeys(label for cells in columns.values() for label in cells)
@@ -137,16 +137,16 @@ class Summary:
 
 
 def _simulated(now: Simulated | None, before: Simulated) -> dict[str, str]:
-    """What a phase simulated, where the scenario has [participation]."""
+    """Totals of a phase of a scenario with [participation]."""
     if now is None:
         return {}
     energy = {} if now.joules is None else {"energy": f"{now.joules - (before.joules or 0.0):,.4g} J"}
     return {
         "simulated time": duration(now.seconds - before.seconds),
         **energy,
-        "clients not available": f"{now.unavailable - before.unavailable:,}",
-        "clients dropped out": f"{now.dropped - before.dropped:,}",
-        "clients cut as late": f"{now.late - before.late:,}",
+        "unavailable clients": f"{now.unavailable - before.unavailable:,}",
+        "dropped updates": f"{now.dropped - before.dropped:,}",
+        "late updates": f"{now.late - before.late:,}",
     }
 
 
@@ -155,14 +155,14 @@ def _ranked(evaluated: Evaluated, headline: Headline) -> float:
 
 
 def _chosen_elsewhere(best: Evaluated | None, headline: Headline) -> dict[str, str]:
-    """The result on the test samples, where the best round is chosen on others."""
+    """The result on the test samples, if the best round is chosen on others."""
     if best is None or headline.column == headline.reported:
         return {}
     return {f"{headline.reported_words} in that round": headline.text(best.scores[headline.reported])}
 
 
 def _other_scores(last: Evaluated | None, headline: Headline) -> dict[str, str]:
-    """The other scores; a loss that is no number is that of a task whose test samples have none."""
+    """The other scores, without losses that are NaN: the task has none on its test samples."""
     scores = {} if last is None else last.scores
     return {
         words_of(name): headline.column_text(name, value)

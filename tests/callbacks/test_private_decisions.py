@@ -92,7 +92,7 @@ def test_who_else_ends_a_run_is_recorded_with_what_the_guarantee_is_then(
     assert shorter["ended_early"] is None
     assert stopped["epsilon"] == shorter["epsilon"]
     assert "StopAt' ended the run after round 2 (as told): epsilon is that of the rounds done" in stopped["ended_early"]
-    assert "what callbacks read is not noised, and is in no account" in stopped["ended_early"]
+    assert "callbacks read values without noise, and no account covers it" in stopped["ended_early"]
     assert level
 
 

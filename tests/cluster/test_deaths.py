@@ -239,7 +239,7 @@ def test_a_host_that_is_started_again_is_counted(tmp_path: Path) -> None:
     with (tmp_path / "output").open("w") as output:
         console = Console(file=output, width=1000)
         result = rayfl.run(scene, folder=tmp_path / "run", callbacks=[kills], console=console)
-    assert re.search(r"warning: host \d died and was started again", (tmp_path / "output").read_text())
+    assert re.search(r"warning: worker \d died and was restarted", (tmp_path / "output").read_text())
     assert json.loads((result.directory / "status.json").read_text())["recoveries"] == 1
 
 

@@ -295,7 +295,7 @@ def test_what_cannot_be_run_is_said_at_once(cluster: str, tmp_path: Path) -> Non
         submit(tmp_path, callbacks=[HoldsALock()])
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "metrics.jsonl").touch()
-    with pytest.raises(ResourceError, match="used' holds a run's records already"):
+    with pytest.raises(ResourceError, match="used' already has the records of a run"):
         submit(tmp_path, folder=tmp_path / "used")
     assert [path.name for path in tmp_path.iterdir()] == ["used"]
 

@@ -154,7 +154,7 @@ def test_the_records_say_what_each_phase_learned_and_took_over(
     printed = capsys.readouterr().out
     assert "phase    pretrain: 3 rounds, parallel, fedavg, task tests.engine.phase_tasks:Rolled" in printed
     assert (
-        "of the phase before: 4 tensors taken, 2 fresh ('read_out.bias', 'read_out.weight'), 2 not used "
+        "from the previous phase: 4 tensors taken, 2 fresh ('read_out.bias', 'read_out.weight'), 2 not used "
         "('read_out.bias', 'read_out.weight')"
     ) in printed
     facts = json.loads((tmp_path / "run" / "environment.json").read_text())

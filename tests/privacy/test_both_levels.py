@@ -176,7 +176,7 @@ def test_samples_cost_what_opacus_says_whatever_hides_their_clients(name: str, c
     if "targets" in name:
         assert 0.98 * 6 <= found <= 6
     of_clients, unit = content["clients"]["epsilon"], content["clients"]["relation"]
-    assert f"privacy: sample-level epsilon {found:.4g}" in printed
+    assert f"privacy: example-level epsilon {found:.4g}" in printed
     assert f"privacy: client-level epsilon {of_clients:.4g} ({unit}), delta 0.065, after round" in printed
     assert printed.count("; details in privacy.json") == 2
 

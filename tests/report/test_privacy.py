@@ -74,7 +74,8 @@ def test_epsilons_in_all_records_are_those_of_opacus(name: Any, tmp_path: Path) 
     assert content["epsilon"]["median"] == pytest.approx(sorted(final)[2], abs=1e-9)
     assert content["epsilon"]["accountant_of_clients_parquet"] == name
     assert sum(content["epsilon"]["histogram_by_rdp"]["clients"]) == 5
-    line = f"privacy: sample-level epsilon {max(final):.4g} (median {sorted(final)[2]:.4g}), delta 1e-05, after round 5"
+    median = sorted(final)[2]
+    line = f"privacy: example-level epsilon {max(final):.4g} (median {median:.4g}), delta 1e-05, after round 5"
     assert line in printed
 
 
@@ -136,7 +137,7 @@ def test_shuffled_batches_are_not_covered_wherever_an_epsilon_would_stand(tmp_pa
     assert content["epsilon"] == "not covered by the accountant"
     assert content["phases"][1]["planned_epsilon"] == "not covered by the accountant"
     assert "privacy  p: noise multiplier 1; not covered by the accountant, delta 1e-05" in printed
-    assert "privacy: sample-level, delta 1e-05; shuffled batches: not covered by the accountant" in printed
+    assert "privacy: example-level, delta 1e-05; shuffled batches: not covered by the accountant" in printed
 
 
 def test_without_noise_epsilon_is_infinite_in_words_and_absent_from_metrics(tmp_path: Path) -> None:
@@ -184,7 +185,7 @@ def test_noise_of_each_clients_own_is_recorded_for_each(tmp_path: Path) -> None:
     assert len(noises) == 5
     assert described["noise_multiplier"] == {"least": min(noises), "largest": max(noises)}
     (line, *_) = privacy_lines(planned)
-    assert f"{min(noises):.4g} to {max(noises):.4g}, each client its own, for target_epsilon 6; epsilon at" in line
+    assert f"{min(noises):.4g} to {max(noises):.4g} by client for target_epsilon 6; epsilon at" in line
 
 
 def done(round: int, spent: dict[int, Spending], left_out: tuple[int, ...] = ()) -> RoundDone:
@@ -226,7 +227,7 @@ def test_a_run_that_ends_before_it_has_reported_its_last_rounds_says_so(tmp_path
     with Records.within(tmp_path) as records:
         privacy.finish(records, model_round=3)
     notes = json.loads((tmp_path / PRIVACY_FILE).read_text())["samples"]["notes"]
-    assert "what rounds 2 to 3 spent: the saved model is of round 3, and its epsilon is larger" in notes[-1]
+    assert "privacy spent in rounds 2 to 3: the saved model is from round 3, and its epsilon is larger" in notes[-1]
 
 
 def test_what_the_clients_of_a_round_spent_reaches_the_driver() -> None:

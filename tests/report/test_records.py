@@ -249,5 +249,7 @@ def test_records_may_be_kept_in_a_folder_of_ones_own_that_holds_no_others(tmp_pa
     folder = tmp_path / "grid" / "cell"
     with Records.within(folder) as records:
         assert records.folder == folder
-    with pytest.raises(ResourceError, match=r"'.*cell' holds a run's records already: remove them, or name another"):
+    with pytest.raises(
+        ResourceError, match=r"'.*cell' already has the records of a run: remove them, or choose another"
+    ):
         Records.within(folder)
