@@ -12,7 +12,8 @@ import yaml
 TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
 NOTEBOOKS = sorted(path.stem for path in TUTORIALS.glob("*.md") if path.name != "index.md")
 GENERATED = {"handwriting", "__main__:stations"}
-CELL = re.compile(r"^```\{code-cell\} ipython3\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CELL = re.compile(r"^```\{code-cell\} ipython3\n(?::tags: [^\n]*\n)?(.*?)^```$", re.MULTILINE | re.DOTALL)
+MAGIC = re.compile(r"^%.*$", re.MULTILINE)
 
 
 def source(name: str) -> str:
@@ -36,7 +37,7 @@ def test_code_cells_compile(name: str) -> None:
     cells = CELL.findall(source(name))
     assert len(cells) == source(name).count("```{code-cell}") > 2
     for number, cell in enumerate(cells):
-        compile(cell, f"{name}.md, cell {number}", "exec")
+        compile(MAGIC.sub("", cell), f"{name}.md, cell {number}", "exec")
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
