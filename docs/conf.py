@@ -54,7 +54,8 @@ myst_dmath_double_inline = True
 
 # Notebooks are MyST Markdown, which Jupyter opens with jupytext. Each build runs the ones that have changed.
 nb_execution_mode = "force"
-nb_execution_timeout = 120
+# generous: a machine may be busy
+nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_merge_streams = True
