@@ -63,9 +63,8 @@ class Job:
         for phase, workload in zip(self.scenario.phases, self.workloads, strict=True):
             if phase.head == "fresh" and not workload.initial.head:
                 raise ScenarioError(
-                    f"phases.{phase.name}.head: 'fresh' needs a model that declares its head; name the head's first "
-                    "layer in `model` (feature_layer = '...'), derive the model from rayfl.models.Network, or leave "
-                    "head out"
+                    f"phases.{phase.name}.head: 'fresh' needs a model that declares its head; name that layer in "
+                    "`model` (feature_layer = '...'), derive the model from rayfl.models.Network, or leave head out"
                 )
         for name, handover in self.handovers.items():
             if not handover.taken:

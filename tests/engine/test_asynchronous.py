@@ -339,7 +339,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     ("qfedavg", BUFFERED, r"phases.federated.algorithm: 'qfedavg' has 2 exchanges per round, but asynchronous clients"),
     ("scaffold", BUFFERED, r"phases.federated.algorithm: clients of 'scaffold' keep state \(control\), which"),
     ("fedexp", BUFFERED, r"phases.federated.algorithm: 'fedexp' cannot be asynchronous: it compares the norms of"),
-    ("fednova", BUFFERED, r"phases.federated.algorithm: 'fednova' cannot be asynchronous: it averages changes apart"),
+    ("fednova", BUFFERED, r"phases.federated.algorithm: 'fednova' cannot be asynchronous: it averages changes and"),
     ("fedmeta", MIXED, r"phases.federated.algorithm: clients of 'fedmeta' do not answer with a model that"),
     (UNIFORM | {"aggregation": "median"}, BUFFERED, r"algorithm.aggregation: 'median' compares updates, but these"),
     (UNIFORM, BUFFERED | {"cohort": 4}, r"phases.federated.concurrency: 5 is more than the candidates of a round"),

@@ -106,9 +106,9 @@ def test_a_state_that_is_a_view_of_the_resident_model_is_copied(new: New) -> Non
 
 
 def test_a_host_that_lost_what_was_staged_does_not_commit_or_go_on(new: New) -> None:
-    with pytest.raises(RayflError, match="client 4 is lost: round 1 left one"):
+    with pytest.raises(RayflError, match="client 4 after round 1 is lost"):
         new().commit(FIRST, [4], IN_PHASE)
-    with pytest.raises(RayflError, match="client 4 is lost: exchange 0 of round 1 left one"):
+    with pytest.raises(RayflError, match="client 4 after exchange 0 of round 1 is lost"):
         new().open(4, FIRST, 1, NEW, CPU)
 
 

@@ -42,5 +42,5 @@ def test_what_was_kept_between_exchanges_is_computed_again_with_the_same_bits(ph
 
 def test_what_was_kept_from_round_to_round_is_not() -> None:
     phase = {"algorithm": {"name": "qfedavg", "penalties": ["contrastive"]}}
-    with pytest.raises(LostError, match="the state of client 0 is lost: exchange 0 of round 1 left one"):
+    with pytest.raises(LostError, match="the state of client 0 after exchange 0 of round 1 is lost"):
         second_answers(phase, host_dies=True)

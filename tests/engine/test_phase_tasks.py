@@ -264,7 +264,7 @@ def test_workloads_share_what_of_a_gpus_memory_may_hold_samples(monkeypatch: pyt
             r"phases\.finetune\.head: 'fresh' needs a model that declares its head",
         ),
         ([{**PRETRAIN, "task": "rotation"}, FINETUNE], {}, r"phases\.pretrain\.task: unknown task 'rotation'"),
-        ([{**PRETRAIN, "task": {"label_smoothing": 0.1}}, FINETUNE], {}, r"phases\.0\.task\.name: is missing"),
+        ([{**PRETRAIN, "task": {"label_smoothing": 0.1}}, FINETUNE], {}, r"phases\.pretrain\.task\.name: is missing"),
         (
             [{**PRETRAIN, "task": {"name": "classification", "smooth": 1}}, FINETUNE],
             {},
