@@ -222,7 +222,7 @@ def test_what_a_users_sampler_gets_wrong_is_named_as_theirs(what: str, complaint
             ".federated.cohort.candidate: unknown key; did you mean 'candidates'?",
         ),
         ({"sampler": f"{__name__}:Watching", "name": "x"}, ".federated.cohort.name: is not an option; "),
-        ({"sampler": 3}, ".0.cohort: allowed are a number of clients (1, 2, ...), a share of them"),
+        ({"sampler": 3}, ".federated.cohort: allowed are a number of clients (1, 2, ...), a share of them"),
     ],
 )
 def test_a_wrong_choice_of_sampler_is_found_before_anything_starts(cohort: Any, complaint: str) -> None:
