@@ -125,7 +125,7 @@ def test_a_snapshot_of_a_later_round_than_the_state_is_refused(job: tuple[Job, F
 
 @pytest.mark.parametrize(
     ("name", "complaint"),
-    [("metrics.jsonl", "has fewer than the 2 lines"), ("clients.parquet", r"is gone, with \d+ rows")],
+    [("metrics.jsonl", "has fewer than the 2 lines"), ("clients.parquet", r"is missing, with \d+ rows")],
 )
 def test_records_that_are_gone_are_named(name: str, complaint: str, job: tuple[Job, FlatModel], tmp_path: Path) -> None:
     leaving = Leaving(4, 4, 4)
