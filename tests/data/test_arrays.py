@@ -85,7 +85,7 @@ def test_labels_other_than_single_integers_are_not_classes() -> None:
         ({"train": (X, Y), "test": (X, Y), "server": (X, Y)}, "'server' cannot name a test set"),
         (
             (X, np.array(["a"] * 12), X, Y),
-            r"train_y must be integer class labels, .* <U1\[12\]; number the classes: classes, train_y = .*, then",
+            r"train_y must be integer class labels or .* <U1\[12\]; number the classes: classes, train_y = .*, then",
         ),
         (
             (X, np.array(["a"] * 12, object), X, Y),

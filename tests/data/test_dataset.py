@@ -45,7 +45,7 @@ def test_inputs_that_are_not_finite_raise(wrong: float) -> None:
 
 def test_images_need_their_channels() -> None:
     x = np.zeros((2, 4, 4), np.uint8)
-    with pytest.raises(DataError, match=r"images are \[n, height, width, channels\]; \[4, 4\] uint8 has no channels"):
+    with pytest.raises(DataError, match=r"images must be \[n, height, .*\]; \[4, 4\] uint8 has no channels"):
         dataset(x, x)
 
 
