@@ -23,7 +23,7 @@ class CachedFractalImages(FractalImages):
 
     In the code of Chen et al. (ICLR 2023), every loader process keeps up to 1 024 codes and 32 renderings of each,
     evicts at random, and takes partners from this cache. Its content depends on what the process fetched before. Here
-    the batch alone determines the renderings, so images are the same for any number of hosts. This differs from the
+    the batch alone determines the renderings, so images are the same for any number of workers. This differs from the
     original in two ways: partners and second renderings come only from the batch, and if a batch has fewer own codes
     than an image has objects, all codes of its images serve as partners. Own codes are drawn uniformly rather than
     visited ten times each.

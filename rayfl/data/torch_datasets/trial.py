@@ -57,7 +57,7 @@ def _opened(given: GivenSet, sets: OpenSets, part: str, collated: bool) -> tuple
 
 
 def _tried(dataset: MapStyle, places: list[int], where: str) -> tuple[list[dict[str, np.ndarray]], list[Any]]:
-    """Reads some items twice, since random items would differ between hosts and between runs."""
+    """Reads some items twice, since random items would differ between workers and between runs."""
     items, labels, draws = [], [], []
     for row in places:
         readings = []
